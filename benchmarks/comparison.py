@@ -5,7 +5,8 @@ Accuracy on real test images of a convolutional network trained on synthetic one
 of a model, which no release or statement accepts. Settings were chosen by hand on
 these data, which no budget covers. Published figures are for grey images and classifiers of their own: they say where the
 field stands, not who wins. One result is written after each run; `--only` takes parts of the names of runs, so that two
-processes can share the work.
+processes can share the work. `--picture docs/models.png --keep RUNS` draws real MNIST images, two rows of each model at eps 1
+and 10, a digit in every column, and the Gaussian of CIFAR-10 below; models are kept in RUNS, and not fitted again.
 """
 
 import argparse
@@ -15,14 +16,18 @@ import sys
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import colour
 import torch
 from measuring import NoiselessCurator, add_data_root, machine, store, unstated
+from torch import Tensor
 
-from dpgen import Runtime, data, metrics, parse_job
+from dpgen import Runtime, data, load, metrics, parse_job
+from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.privacy.curator import Curator
 
 VAE = "--model=dpgm --component=vae --clusters=labels --lr=0.1 --sampling_rate=0.05"
@@ -102,18 +107,70 @@ def one_run(records: Any, name: str, dataset: str, epsilon: float, seed: int, dr
     return result | {key: errors[key] for key in ("all_2", "all_3")}
 
 
+# -- a picture ---------------------------------------------------------------------------------------------------------
+
+
+def kept(path: Path, fit: Callable[[], Any]) -> Any:
+    """The released model in a directory, or the one that is fitted now and saved there."""
+    if not path.exists():
+        fit().save(path)
+    return load(path)
+
+
+def of_classes(x: Tensor, labels: Tensor, n: int) -> list[Tensor]:
+    """Rows of images in [0, 1], one image of each of ten classes in every row."""
+    return [torch.stack([x[labels == c][row].float() for c in range(10)]) for row in range(n)]
+
+
+def picture(root: Path, keep: Path, path: Path) -> None:
+    """Real images and those of every model, a sheet each."""
+    records, ink = data.LOADERS["records"]["mnist"](data_root=root), (28, 28)
+    sheets: list[tuple[str, list[Tensor], tuple[int, ...]]] = [
+        ("real", of_classes(records.test_grey / 255, records.test_labels, 2), ink)
+    ]
+    for name, epsilons in MODELS.items():
+        for epsilon in epsilons:
+            where = keep / f"{name}-{epsilon:g}".replace(", ", "-")
+            model = kept(where, lambda n=name, e=epsilon: fitted(records, n, "mnist", e, 0))  # type: ignore[misc]
+            drawn = model.samples(600, random_state=0)
+            x = drawn.grey / 255 if hasattr(drawn, "grey") else drawn.x
+            sheets.append((f"{name.removeprefix('DPGM, ')}\neps {epsilon:g}", of_classes(x, drawn.labels, 2), ink))
+    images = data.load_cifar10(data_root=str(root))
+    shape = tuple(images.x.shape[1:])
+    sheets.append(("real", of_classes(images.test_x.flatten(1) / 255, images.test_labels, 1), shape))
+    for epsilon in (1.0, 10.0):
+        drawn = kept(keep / f"colour-{epsilon:g}", lambda e=epsilon: colour.fitted(images, e)).samples(600, random_state=0)  # type: ignore[misc]
+        sheets.append((f"Gaussian\neps {epsilon:g}", of_classes(drawn.x.flatten(1) / 255, drawn.labels, 1), shape))
+    heights = [len(rows) for _, rows, _ in sheets]
+    figure = new_figure(4.2, 0.36 * sum(heights) + 0.3)
+    grid = figure.add_gridspec(len(sheets), 1, height_ratios=heights, hspace=0.06)
+    for place, (name, rows, size) in enumerate(sheets):
+        axes = figure.add_subplot(grid[place])
+        show_images(axes, rows, size, 10)
+        axes.set(xticks=[], yticks=[])
+        axes.set_ylabel(name, rotation=0, ha="right", va="center", fontsize=6)
+    figure.axes[0].set_title("Real and synthetic images, a class in every column", fontsize=7)
+    save_figure(figure, path)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    add_data_root(parser, "mnist/ and fashion_mnist/")
+    add_data_root(parser, "mnist/ and fashion_mnist/, for the picture cifar10/")
     parser.add_argument("--only", nargs="+", default=[""], help="parts of the names of runs, such as 'fashion' or 'DPGAN'")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--samples", type=int, default=60_000, help="synthetic images that the classifier learns from")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "comparison.json")
+    parser.add_argument("--picture", type=Path, help="only draw real and synthetic images into this file")
+    parser.add_argument("--keep", type=Path, default=Path("runs"), help="directory of the fitted models of the picture")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    if options.picture:
+        options.keep.mkdir(parents=True, exist_ok=True)
+        picture(options.data_root, options.keep, options.picture)
+        return 0
     for dataset in PUBLISHED:
         records = data.LOADERS["records"][dataset](data_root=options.data_root)
         for name in MODELS:

@@ -18,14 +18,13 @@ from typing import Any
 
 import torch
 from measuring import interleaved, machine
-from torch import Tensor
 
 from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d
 from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollification
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, GaussianReference, TiltedDensity, evaluated, mollified
+from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, GaussianReference, TiltedDensity
 from dpgen.systems.mbde.fit import train
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
 from dpgen.systems.mbde.samplers import RejectionSampler, SIRSampler
@@ -94,19 +93,6 @@ def quality(name: str, seeds: int) -> dict[str, Any]:
     return table
 
 
-def codebook_loss(problem: Problem, law: Density, codebook: int, *, books: int = 48, points: int = 200) -> float:
-    """Nats per point that a finite codebook costs: its law at x is the mean weight of x in codebooks that hold x."""
-    x = problem.target.sample(points, generator=torch.Generator().manual_seed(7))
-    others = law.reference.sample(books * codebook, generator=torch.Generator().manual_seed(8))
-    values, own = evaluated(law.function, others).reshape(books, codebook), evaluated(law.function, x)
-    weights = []
-    for value in own:
-        rows = torch.cat([value.expand(books, 1), values[:, 1:]], 1)
-        weights.append(mollified(rows, law.box)[:, 0].mean())
-    ideal = law.log_ratio(x)
-    return float((ideal - torch.stack(weights).log()).mean())
-
-
 def training_time(repeats: int) -> dict[str, float]:
     """SIR's classifier, which serves every epsilon, beside boosting for one epsilon."""
     problem = Problem("ring", 0)
@@ -137,27 +123,7 @@ def draw_time(repeats: int, epsilon: float) -> dict[str, Any]:
     for maker in makers.values():
         maker().sample(10)
     seconds = interleaved({name: lambda m=maker: m().sample(DRAWS) for name, maker in makers.items()}, repeats)  # type: ignore[misc]
-    result: dict[str, Any] = {f"{name}_s": statistics.median(times) for name, times in seconds.items()}
-    return result | {"mean_tilt": mean_tilts(boosted, curator)}
-
-
-def mean_tilts(law: TiltedDensity, curator: Callable[[], Curator]) -> dict[str, float]:
-    """E[f] under the law and of draws by rejection."""
-    y = law.reference.evaluation_points(2**16)
-    tilt = evaluated(law.function, y, law.bound)
-    result = {"exact": float((torch.softmax(tilt, 0) * tilt).sum())}
-    drawn: Tensor = RejectionSampler(law, curator=curator()).sample(DRAWS)
-    return result | {"rejection": float(evaluated(law.function, drawn, law.bound).mean())}
-
-
-def shared_budget() -> dict[str, float]:
-    """NLL of one of 5 planned draws at a total epsilon of 5: epsilon / 5 each, or classifiers scaled down by 1 / 5."""
-    problem, box = Problem("ring", 0), Box.of(1.0)
-    split, scaled = (
-        problem.gap(problem.law(MBDEConfig(sampler="rejection", draws_by=by), 5.0, 5), box).nll for by in ("split", "scaled")
-    )
-    full = problem.gap(problem.law(MBDEConfig(sampler="rejection", steps_full=True), 5.0, 5), box).nll
-    return {"split_nll": split, "scaled_nll": scaled, "split_full_budget_nll": full}
+    return {f"{name}_s": statistics.median(times) for name, times in seconds.items()}
 
 
 def main() -> None:
@@ -174,19 +140,12 @@ def main() -> None:
     print(json.dumps(result["training"]), flush=True)
     result["draws"] = {f"{epsilon:g}": draw_time(options.repeats, epsilon) for epsilon in (1.0, 5.0)}
     print(json.dumps(result["draws"]), flush=True)
-    result["five_planned_draws"] = shared_budget()
-    print(json.dumps(result["five_planned_draws"]), flush=True)
     result["quality"] = {}
     for name in TARGETS:
         result["quality"][name] = quality(name, options.seeds)
         RESULTS.write_text(json.dumps(result, indent=2) + "\n")  # the table takes minutes: keep what is done
-    problem = Problem("ring", 0)
-    learned = problem.law(MBDEConfig(), 5.0)
-    losses = {f"{m}": codebook_loss(problem, learned, m) for m in (128, 1024)}
-    result["codebook_loss_nats_at_epsilon_5"] = losses
     result["seconds"] = time.perf_counter() - start
     RESULTS.write_text(json.dumps(result, indent=2) + "\n")
-    print(json.dumps(losses), flush=True)
 
 
 if __name__ == "__main__":

@@ -72,18 +72,6 @@ def medians(jobs: dict[str, Callable[[], object]], repeats: int) -> dict[str, fl
     return {name: statistics.median(times) for name, times in interleaved(jobs, repeats).items()}
 
 
-def recursion(q: np.ndarray, epsilon: float) -> np.ndarray:
-    """Algorithm 1 word for word, from the innermost level out: every level scales the whole matrix of the level below."""
-    kernel = np.ones((1, 1))
-    for k in range(len(q) - 2, -1, -1):
-        first, rest = q[k] / q[k:].sum(), q[k + 1 :] / q[k:].sum()
-        below = first / (math.expm1(epsilon) * first + 1)
-        inner, kernel = (1 - below) * kernel, np.empty((len(q) - k, len(q) - k))
-        kernel[0, 0], kernel[1:, 0], kernel[1:, 1:] = math.exp(epsilon) * below, below, inner
-        kernel[0, 1:] = (rest - rest @ inner) / first
-    return kernel
-
-
 def against_explicit(repeats: int) -> dict[str, dict[str, float]]:
     """From prior and P to PK, beside the explicit matrix; `apply_s` is a further user under the same prior."""
     result = {}
@@ -97,8 +85,6 @@ def against_explicit(repeats: int) -> dict[str, dict[str, float]]:
             "implicit_s": lambda q=q, p=p, t=times: [MinimaxSampler(1.0, q).apply(p) for _ in range(t)],  # type: ignore[misc]
             "apply_s": lambda s=sampler, p=p, t=times: [s.apply(p) for _ in range(t)],  # type: ignore[misc]
         }
-        if n == 1000:
-            jobs["recursion_s"] = lambda q=q, p=p: p.numpy() @ recursion(q.numpy(), 1.0)  # type: ignore[misc]
         seconds = medians(jobs, repeats if n == 1000 else 3)
         seconds["implicit_s"] /= times
         seconds["apply_s"] /= times
@@ -172,35 +158,12 @@ def utility(sizes: tuple[int, ...] = SIZES, *, priors: int = 10, rows: int = 20)
     return table
 
 
-def never_worse(cases: int = 1000) -> dict[str, float]:
-    """The projected kernel beside the kernel on random (q, P, epsilon): largest excess in TV and KL, mean ratio of TV."""
-    excess, ratios = -math.inf, []
-    for seed in range(cases):
-        n, epsilon = 2 + seed % 40, (0.1, 1.0, 2.0, 5.0, 8.0)[seed % 5]
-        q, p = simplex(n, seed=seed, sharpness=1.0 + seed % 4), simplex(n, seed=10**6 + seed, sharpness=1.0 + seed % 3)
-        kernel, projected = MinimaxSampler(epsilon, q).apply(p), ProjectedKernel(epsilon, q).apply(p)
-        for name in ("tv", "kl"):
-            excess = max(excess, float(f_divergence(p, projected, name) - f_divergence(p, kernel, name)))
-        ratios.append(float(f_divergence(p, projected) / f_divergence(p, kernel)))
-    worst = [
-        QInvariantMinimax(1.0, q).worst_case() / MinimaxSampler(1.0, q).worst_case()
-        for q in (simplex(2 + seed % 20, seed=seed, sharpness=2.0) for seed in range(200))
-    ]
-    return {
-        "cases": cases,
-        "largest_excess": excess,
-        "mean_tv_ratio": statistics.fmean(ratios),
-        "mean_worst_case_ratio_q_invariant": statistics.fmean(worst),
-    }
-
-
 def show(result: dict[str, Any]) -> None:
     for n, row in result["against_explicit"].items():
         print(f"n = {n}: " + "  ".join(f"{key} {value:.4g}" for key, value in row.items()))
     for name, row in result["million"].items():
         print(f"n = 1e6, {name:18s}" + "".join(f" {key} {value:.3f}" for key, value in row.items()))
     print("6040 x 18: loop {loop_s:.3f} s, batched {batched_s:.4f} s, ratio {ratio:.0f}".format(**result["batches"]))
-    print("projected kernel: " + ", ".join(f"{key} {value:.3g}" for key, value in result["never_worse"].items()))
     print(f"{'mean TV: n | eps | users':32s}" + "".join(f"{name[:16]:>17s}" for name in SAMPLERS))
     for key, row in result["utility"].items():
         print(f"{key:32s}" + "".join(f"{row[name]:17.4f}" for name in SAMPLERS))
@@ -224,7 +187,6 @@ def main() -> None:
         "against_explicit": against_explicit(arguments.repeats),
         "million": million(arguments.repeats),
         "batches": batches(arguments.repeats),
-        "never_worse": never_worse(),
         "utility": utility(),
     }
     show(result)

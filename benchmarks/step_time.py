@@ -1,6 +1,6 @@
-"""Time and memory of a private DPGM step beside non-private training and opacus: k = 10 VAEs 784-200-2, one thread.
+"""Time of a private DPGM step beside non-private training and opacus: k = 10 VAEs 784-200-2, one thread.
 
-    python benchmarks/step_time.py [--data_root DIR] [--device cuda] [--rounds 25] [--skip_memory]
+    python benchmarks/step_time.py [--data_root DIR] [--device cuda] [--rounds 25]
 
 All contestants take turns on the same Poisson draws of binarised MNIST (--data_root or DPGEN_DATA; random bits with as many
 ones where there is none); drawing is not timed, everything from the draw to the new parameters is. Opacus runs as its
@@ -10,14 +10,11 @@ Writes benchmarks/results/step_time.json, with --device cuda benchmarks/results/
 """
 
 import argparse
-import ctypes
 import gc
 import json
 import os
 import random
 import statistics
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -45,7 +42,6 @@ from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 K, D, HIDDEN, LATENT = 10, 784, 200, 2
 RATES = {0.0017: 2.0, 0.01: 1.5}  # sampling rate: goal for private / non-private
 N, ONES = 60_000, 103.69
-MICRO_BATCH = 256
 Step = Callable[[Batch], None]
 
 PLAIN, BANK, GHOST, HOOKS = "non-private, plain PyTorch", "non-private, dpgen bank", "opacus ghost", "opacus hooks"
@@ -194,10 +190,6 @@ CONTESTANTS: dict[str, Callable[[float, str], Step]] = {
     HOOKS: opacus_hooks,
     "opacus functorch": lambda rate, device: opacus_hooks(rate, device, force_functorch=True),
 }
-MICRO = f"private, dpgen, micro_batch {MICRO_BATCH}"
-MEMORY_ONLY: dict[str, Callable[[float, str], Step]] = {
-    MICRO: lambda rate, device: Training(rate, device, micro_batch=MICRO_BATCH),
-}
 
 
 # -- time ------------------------------------------------------------------------------------------------------------
@@ -269,50 +261,6 @@ def speed(rounds: int, rate: float, batches: Iterable[Batch], device: str) -> di
     }
 
 
-# -- memory ----------------------------------------------------------------------------------------------------------
-
-
-def resident(field: str) -> int:
-    """VmRSS or VmHWM of this process in bytes."""
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(field))
-    return 1024 * int(line.split()[1])
-
-
-def extra_bytes(name: str, records_per_step: int, device: str) -> int:
-    """Peak memory of steps beyond parameters and Adam's moments: gradients, activations, noise, buffers."""
-    build = (CONTESTANTS | MEMORY_ONLY)[name]
-    cluster = torch.arange(records_per_step) % K
-    x = (torch.rand(records_per_step, D) < ONES / D).float()
-    batch = Batch(x.to(device), cluster.to(device), cluster.to(device))
-    build(0.01, device)(Batch(*(part[:K] for part in batch[:3])))  # loads libraries and compiled code
-    gc.collect()
-    if device == "cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-    else:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-        before = resident("VmRSS")
-        Path("/proc/self/clear_refs").write_text("5")  # resets the high-water mark
-    step = build(records_per_step / N, device)
-    for _ in range(3):
-        step(batch)
-    peak = torch.cuda.max_memory_allocated() if device == "cuda" else resident("VmHWM")
-    parameters = K * sum(p.numel() for p in VAE().parameters())
-    return peak - before - 3 * 4 * parameters
-
-
-def memory(device: str) -> dict[str, dict[str, float]]:
-    """MiB of `extra_bytes`, each contestant and batch in a process of its own."""
-    table: dict[str, dict[str, float]] = {}
-    for name in (PLAIN, PRIVATE, MICRO, GHOST, HOOKS):
-        table[name] = {}
-        for size in (100, 600, 3000):
-            command = [sys.executable, __file__, "--device", device, "--memory_of", name, "--batch", str(size)]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-            table[name][str(size)] = int(output) / 2**20
-    return table
-
-
 # -- report ----------------------------------------------------------------------------------------------------------
 
 
@@ -324,14 +272,6 @@ def show(result: dict[str, Any]) -> None:
             print(f"  {name:34s} {ms:8.1f} ms   {run['of_plain_pytorch'][name]:6.2f} x plain PyTorch")
         for row in run["goals"]:
             print(f"    {row['what']:38s} {row['ratio']:6.2f}   goal {row['goal']}")
-    for i, (name, row) in enumerate(result.get("memory_mib", {}).items()):
-        if i == 0:
-            print("\npeak memory beyond parameters and Adam state, MiB, at batches of " + ", ".join(row))
-        print(f"  {name:34s} " + " ".join(f"{mib:8.1f}" for mib in row.values()))
-    if "memory_mib" in result:
-        micro, reference = result["memory_mib"][MICRO], result["memory_mib"][PLAIN]
-        ratios = ", ".join(f"{micro[size] / reference[size]:.2f}" for size in micro)
-        print(f"    {MICRO} / {PLAIN}: {ratios}   goal <= 1.5, whatever the batch")
 
 
 def main() -> None:
@@ -339,23 +279,15 @@ def main() -> None:
     parser.add_argument("--data_root")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--skip_memory", action="store_true")
-    parser.add_argument("--memory_of", help=argparse.SUPPRESS)
-    parser.add_argument("--batch", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
-    if arguments.memory_of:
-        print(extra_bytes(arguments.memory_of, arguments.batch, arguments.device))
-        return
     name, x, cluster = records(arguments.data_root)
     result: dict[str, Any] = {"machine": machine(), "data": name, "device": arguments.device, "rounds": arguments.rounds}
     result["machine"]["versions"]["opacus"] = opacus.__version__
     result["speed"] = {
         str(rate): speed(arguments.rounds, rate, draws(x, cluster, rate, arguments.device), arguments.device) for rate in RATES
     }
-    if not arguments.skip_memory:
-        result["memory_mib"] = memory(arguments.device)
     show(result)
     file = Path(__file__).parent / "results" / ("step_time.json" if arguments.device == "cpu" else "step_time_cuda.json")
     file.parent.mkdir(exist_ok=True)

@@ -31,15 +31,13 @@ import numpy as np
 import pandas as pd
 import torch
 from measuring import add_data_root, machine, store
-from scipy.stats import ks_2samp, norm
+from scipy.stats import ks_2samp
 from torch import Tensor
 
 import dpgen
 from dpgen import Runtime
-from dpgen.metrics import table_distances, train_on_synthetic_auc
+from dpgen.metrics import marginal_errors, train_on_synthetic_auc
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.gaussian_budget import GaussianBudget
-from dpgen.privacy.ledger import Budget
 from dpgen.schema import Schema
 from dpgen.systems.tables.fit import fit
 from dpgen.systems.tables.model import TablesModel
@@ -166,7 +164,7 @@ def scores(case: Case, synthetic: Tensor) -> dict[str, float]:
     """Total variation of all marginals of one to three columns, and areas under the curve."""
     domain = case.schema.domain
     found = {
-        f"TV {k}": float(table_distances(case.codes, synthetic, k, most=100_000 if k < 3 else 1000).mean()) for k in (1, 2, 3)
+        f"TV {k}": float(marginal_errors(case.codes, synthetic, k, n_sets=100_000 if k < 3 else 1000).mean()) for k in (1, 2, 3)
     }
     assert domain.target is not None
     for judge in ("boosting", "logistic"):
@@ -188,31 +186,6 @@ def ours(case: Case, epsilon: float, seed: int, method: Method = "auto") -> dict
     table = model.samples(model.size, random_state=seed, rows="matched").to_pandas()
     seconds = time.process_time() - start
     return scores(case, case.schema.encode(table)) | {"CPU seconds": round(seconds, 1)}
-
-
-def copula(case: Case, mu: float, rng: np.random.Generator) -> Tensor:
-    """Rows of a Gaussian copula of noisy columns and correlations, half of mu^2 each, for tables of numbers; not a release.
-
-    Normal scores of the middle of each code by the noisy shares; rows are scaled to a norm of at most 1.1 sqrt(d), so that one
-    moves the sums of their products by 1.21 d in L2 norm (off the diagonal they count twice). Eigenvalues are at least .01.
-    """
-    codes, sizes = case.codes.numpy(), case.schema.domain.sizes
-    n, d = codes.shape
-    noise, shares = (2 * d) ** 0.5 / mu, list[np.ndarray]()
-    for c, size in enumerate(sizes):
-        counts = np.maximum(np.bincount(codes[:, c], minlength=size) + rng.normal(0, noise, size), 0.5)
-        shares.append(counts / counts.sum())
-    z = np.stack([norm.ppf(share.cumsum() - share / 2)[codes[:, c]] for c, share in enumerate(shares)], axis=1)
-    z *= np.minimum(1.0, 1.1 * d**0.5 / np.linalg.norm(z, axis=1))[:, None]
-    upper = np.triu(rng.normal(0, 1.21 * d * 2**0.5 / mu, (d, d)))
-    products = z.T @ z + np.diag(np.diag(upper)) + (np.triu(upper, 1) + np.triu(upper, 1).T) / 2**0.5
-    scale = np.maximum(np.diag(products), 0.1 * n) ** 0.5
-    values, vectors = np.linalg.eigh(products / np.outer(scale, scale))
-    correlation = (vectors * np.maximum(values, 0.01)) @ vectors.T
-    drawn = rng.multivariate_normal(np.zeros(d), correlation, n) / np.diag(correlation) ** 0.5
-    places = norm.cdf(drawn)
-    found = [np.searchsorted(share.cumsum()[:-1], places[:, c]) for c, share in enumerate(shares)]
-    return torch.from_numpy(np.stack(found, axis=1))
 
 
 def large(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
@@ -362,10 +335,6 @@ def main() -> None:
             alone = ours(case, epsilon, options.seeds[0], "independent")
             runs = [ours(case, epsilon, seed) for seed in options.seeds]
             mean = {key: round(float(np.mean([run[key] for run in runs])), 4) for key in runs[0]}
-            if name == "higgs":
-                mu = GaussianBudget(Curator(TablesPlan(epsilon=epsilon).open_ledger()), Budget(epsilon, 1e-5), "copula").mu
-                of_normals = scores(case, copula(case, mu, np.random.default_rng(options.seeds[0])))
-                store(options.out, name, {f"eps {epsilon:g}, Gaussian copula": of_normals})
             found = {f"eps {epsilon:g}": {"mean": mean, "runs": runs}, f"eps {epsilon:g}, independent columns": alone}
             store(options.out, name, found)
             print(name, epsilon, mean, alone, flush=True)

@@ -1,9 +1,11 @@
 """Figures 2 to 5 of Acs et al. (2017): what DPGM costs, what it draws, how it clusters, and how it answers counting queries."""
 
+import itertools
 import math
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -222,7 +224,6 @@ ROUNDS = 20
 CLUSTERING_EPSILONS = (0.1, 0.2, 0.5, 1.0, 2.0)
 PAPER_BOUND = "standard, C = sqrt(m), as the paper"
 TIGHT_BOUND = "standard, C = .36 sqrt(m)"
-REPAIRED = f"{TIGHT_BOUND}, repaired"
 
 
 @dataclass(frozen=True)
@@ -247,14 +248,12 @@ METHODS: dict[str, Method] = {
     "kernel, d = 200, repaired": Method(200, repair=True),
     PAPER_BOUND: Method(None),
     TIGHT_BOUND: Method(None, bound=10 / 28),
-    REPAIRED: Method(None, bound=10 / 28, repair=True),
+    f"{TIGHT_BOUND}, repaired": Method(None, bound=10 / 28, repair=True),
 }
 """As published unless it says otherwise; C is 28 and 10 on images of 28 x 28 pixels."""
 
 
-def clustering_runs(
-    records: Records, *, epsilons: tuple[float, ...] = CLUSTERING_EPSILONS, seed: int, bar: "tqdm[Any] | None" = None
-) -> pd.DataFrame:
+def clustering_runs(records: Records, *, epsilons: tuple[float, ...] = CLUSTERING_EPSILONS, seed: int) -> pd.DataFrame:
     """Accuracy of every method at every epsilon with one seed, a row each; labels serve evaluation only.
 
     All methods begin at the same 10 public records; 20 rounds, delta 1e-5, add or remove one record.
@@ -265,13 +264,9 @@ def clustering_runs(
     if records.labels is None or records.public_x is None:
         raise ValueError(f"{records.name} needs labels, and at least {K} public records to begin from")
     rows = []
-    for name, method in METHODS.items():
-        for epsilon in epsilons:
-            accuracy = _accuracy(records.x, records.public_x, records.labels, method, epsilon, seed)
-            rows.append({"method": name, "epsilon": epsilon, "seed": seed, "accuracy": accuracy})
-            if bar is not None:
-                bar.set_postfix_str(f"{name}, eps {epsilon:g}")
-                bar.update()
+    for (name, method), epsilon in tqdm(list(itertools.product(METHODS.items(), epsilons)), desc="figure4", leave=False):
+        accuracy = _accuracy(records.x, records.public_x, records.labels, method, epsilon, seed)
+        rows.append({"method": name, "epsilon": epsilon, "seed": seed, "accuracy": accuracy})
     return pd.DataFrame(rows)
 
 
@@ -307,32 +302,14 @@ def clustering_figure(table: pd.DataFrame, path: Path) -> Path:
     return save_figure(figure, path)
 
 
-def clustering_verdict(table: pd.DataFrame) -> str:
-    """The best kernel method beside the paper's baseline, and beside the baseline with a bound that fits, as is or repaired."""
-    means = table.groupby(["method", "epsilon"])["accuracy"].mean().unstack("method")
-    kernels = means[[name for name, method in METHODS.items() if method.features and not method.repair]]
-    cells = [
-        f"{epsilon:g}: {kernels.loc[epsilon].max():.2f} ({kernels.loc[epsilon].idxmax()}) against "
-        f"{means.loc[epsilon, PAPER_BOUND]:.2f} as the paper and {means.loc[epsilon, TIGHT_BOUND]:.2f} with C = .36 sqrt(m), "
-        f"{means.loc[epsilon, REPAIRED]:.2f} with that and repaired centres"
-        for epsilon in means.index
-    ]
-    return (
-        "figure4: kernel k-means against standard DP k-means, by eps - "
-        + "; ".join(cells)
-        + ". C = sqrt(m), which cuts nothing, makes the baseline's noise 2.8 times larger than a bound of typical length "
-        "does: part of the paper's gap is this bound. Repair costs nothing, and the paper has it for neither side."
-    )
-
-
 def figure4(out: Path, images: Records, *, epsilons: tuple[float, ...], seeds: int, seed: int) -> str:
-    """Write figure4; say how far the kernel is ahead."""
-    with tqdm(total=seeds * len(METHODS) * len(epsilons), desc="figure4", leave=False) as bar:
-        runs = [clustering_runs(images, epsilons=epsilons, seed=seed + i, bar=bar) for i in range(seeds)]
+    """Write figure4. The bound sqrt(m) cuts nothing, and its noise is 2.8 times larger than that of a typical length."""
+    runs = [clustering_runs(images, epsilons=epsilons, seed=seed + i) for i in range(seeds)]
     table = pd.concat(runs, ignore_index=True)
     write_table(table, out / "figure4.csv")
     clustering_figure(table, out / "figure4.png")
-    return clustering_verdict(table)
+    means = table.pivot_table(index="method", columns="epsilon", values="accuracy", sort=False)
+    return f"figure4: clustering accuracy by eps\n{means.round(2).to_string()}"
 
 
 # -- Figure 5: counting queries ---------------------------------------------------------------------------------------
@@ -346,40 +323,12 @@ FILES = {"retail": "retail/retail.dat.gz", "gowalla": "gowalla/user_locations.da
 GAUSSIAN, VAE = "DPGM (gaussian)", "DPGM (vae)"
 OURS = (GAUSSIAN, VAE)
 MWEM, MARGINALS, CLIPPED = "MWEM", "DP marginals", "DP marginals, 30 items"
-RIVALS = (MWEM, MARGINALS, CLIPPED)
 EXACT, HELD_OUT = "exact marginals (not private)", "held-out records (not private)"
 REFERENCES = (EXACT, HELD_OUT)
 
 LENGTHS = tuple(f"any_{share}%" for share in (20, 40, 60, 80, 100))
-CONJUNCTIONS = ("all_1", "all_2", "all_3")
 
-FIXED: dict[str, Any] = {"clipping": "fixed", "clip_bound": 5.0}
-TUNED = (
-    "tuned by hand on retail and gowalla at eps 1, which no budget covers: the 30 items of clipped marginals; clip bound, "
-    "rate and steps of the networks (normalised gradients, the default, count a record of s items "
-    "about 1 / sqrt(s) times and draw sets up to a quarter too small; a fixed bound of 5 cuts few). The Gaussian system "
-    "runs on its public rule, whose constants for frequent items (16 of them, 5 in a set, shares, strength of independence) "
-    "were set with these queries on these data in view, the simulated city included. For MWEM 200 rounds, 30 items, "
-    "single-item queries and 100 replays gave nothing better."
-)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """How much is computed.
-
-    Arguments:
-        n_queries: queries of all length classes together, and of every length of conjunctions.
-        hidden: units of the networks.
-        steps: of the networks.
-    """
-
-    n_queries: int = 1000
-    hidden: int = 64
-    steps: int = 400
-
-
-QUICK = Effort(n_queries=20, hidden=4, steps=3)
+QUERIES, HIDDEN, NETWORK_STEPS = 1000, 64, 400
 
 
 def set_data(data_root: Path | None, *, seed: int, n_users: int = 20_000) -> Iterator[Records]:
@@ -390,102 +339,56 @@ def set_data(data_root: Path | None, *, seed: int, n_users: int = 20_000) -> Ite
     yield load_call_detail(n_users=n_users, seed=seed)
 
 
-def compare(
-    records: Records, epsilons: tuple[float, ...], effort: Effort, *, seed: int, bar: "tqdm[Any] | None" = None
-) -> pd.DataFrame:
+def compare(records: Records, epsilons: tuple[float, ...], *, seed: int, quick: bool = False, title: str = "") -> pd.DataFrame:
     """Mean relative error of every kind of query by every method, a row each.
 
     Queries are asked of the private records, as in the paper: it is their counts that are released. Every method draws as
     many records as there are private ones.
     """
+    baseline = independent_marginals(records.x, records.n, generator=torch.Generator().manual_seed(seed))
+    jobs: dict[tuple[str, float], Callable[[], Tensor]] = {
+        (EXACT, math.inf): lambda: baseline,
+        (HELD_OUT, math.inf): lambda: records.test_x,
+    }
+    for epsilon, method in itertools.product(epsilons, FITS):
+        jobs[method, epsilon] = partial(_drawn, method, records, epsilon, seed=seed, quick=quick)
     rows = []
-    for method, epsilon, draw in _jobs(records, epsilons, effort, seed):
-        if bar is not None:
-            bar.set_postfix_str(f"{records.name}, {method}, eps {epsilon:g}")
-        errors = query_errors(records.x, draw(), seed=seed, n_queries=effort.n_queries)
-        rows += [
-            {"data": records.name, "method": method, "epsilon": epsilon, "query": kind, "error": error}
-            for kind, error in errors.items()
-        ]
-        if bar is not None:
-            bar.update()
+    for (method, epsilon), draw in tqdm(jobs.items(), desc=title, leave=False):
+        errors = query_errors(records.x, draw(), seed=seed, n_queries=20 if quick else QUERIES)
+        entry = {"data": records.name, "method": method, "epsilon": epsilon}
+        rows += [{**entry, "query": kind, "error": error} for kind, error in errors.items()]
     return pd.DataFrame(rows)
 
 
-def job_count(epsilons: tuple[float, ...]) -> int:
-    """Methods times epsilons of one data set."""
-    return len(REFERENCES) + len(FITS) * len(epsilons)
-
-
-def _jobs(
-    records: Records, epsilons: tuple[float, ...], effort: Effort, seed: int
-) -> Iterator[tuple[str, float, Callable[[], Tensor]]]:
-    yield EXACT, math.inf, lambda: independent_marginals(records.x, records.n, generator=torch.Generator().manual_seed(seed))
-    yield HELD_OUT, math.inf, lambda: records.test_x
-    for epsilon in epsilons:
-        for method, fit in FITS.items():
-            yield method, epsilon, lambda fit=fit, epsilon=epsilon: _drawn(fit, records, epsilon, effort, seed)  # type: ignore[misc]
-
-
-def _drawn(fit: "Fit", records: Records, epsilon: float, effort: Effort, seed: int) -> Tensor:
+def _drawn(method: str, records: Records, epsilon: float, *, seed: int, quick: bool) -> Tensor:
     with TemporaryDirectory() as directory, quiet_training():
-        model = fit(records, epsilon, effort, quiet_runtime(Path(directory), seed))
+        model = fitted(method, records, epsilon, quiet_runtime(Path(directory), seed), quick=quick)
     return model.samples(records.n, random_state=seed).x
 
 
-# -- methods ---------------------------------------------------------------------------------------------------------
-
-Fit = Callable[[Records, float, Effort, Runtime], RecordModel]
-
-
-def _fit(name: str, records: Records, runtime: Runtime, *, plan: dict[str, Any], config: dict[str, Any]) -> RecordModel:
-    model: RecordModel = fit_system(name, records, runtime, plan=plan, config=config)
-    return model
-
-
-def _gaussian(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    config = {"clusters": "none"}
-    return _fit("gaussian", records, runtime, plan={"epsilon": epsilon, "delta": DELTA}, config=config)
-
-
-def _vae(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    plan = {"epsilon": epsilon, "delta": DELTA, "sampling_rate": _rate(records), "steps": effort.steps}
-    config = {"clusters": "none", "hidden": effort.hidden, "lr": 0.1} | FIXED
-    return _fit("dpgm", records, runtime, plan=plan, config=config)
-
-
-def _rate(records: Records) -> float:
-    return min(1.0, max(0.02, 400 / records.n))
-
-
-def _mwem(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    """As in the paper: records cut to 12 items, 50 rounds, queries of the very length classes that are asked."""
-    longest = int(records.x.sum(1, dtype=torch.int64).max())  # taken to be public, as in the paper
-    plan = {"epsilon": epsilon, "delta": DELTA, "rounds": 50}
-    config = {"domain": "items", "max_items": 12, "longest": longest, "queries": effort.n_queries}
-    return _fit("mwem", records, runtime, plan=plan, config=config)
-
-
-def _marginals(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    return _fit("marginals", records, runtime, plan={"epsilon": epsilon, "delta": DELTA}, config={})
-
-
-def _clipped(records: Records, epsilon: float, effort: Effort, runtime: Runtime) -> RecordModel:
-    plan = {"epsilon": epsilon, "delta": DELTA}
-    return _fit("marginals", records, runtime, plan=plan, config={"max_items": 30})
-
-
-FITS: dict[str, Fit] = {
-    GAUSSIAN: _gaussian,
-    VAE: _vae,
-    MWEM: _mwem,
-    MARGINALS: _marginals,
-    CLIPPED: _clipped,
+FITS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    GAUSSIAN: ("gaussian", {}, {"clusters": "none"}),
+    VAE: ("dpgm", {}, {"clusters": "none", "lr": 0.1, "clipping": "fixed", "clip_bound": 5.0}),
+    MWEM: ("mwem", {"rounds": 50}, {"domain": "items", "max_items": 12}),
+    MARGINALS: ("marginals", {}, {}),
+    CLIPPED: ("marginals", {}, {"max_items": 30}),
 }
-"""The private methods of the comparison."""
+"""System, plan and configuration of the private methods; MWEM as in the paper. The 30 items of clipped marginals and the
+networks' bound, rate and steps were tuned by hand on retail and Gowalla at eps 1, which no budget covers."""
 
 
-# -- what was found --------------------------------------------------------------------------------------------------
+def fitted(method: str, records: Records, epsilon: float, runtime: Runtime, *, quick: bool = False) -> RecordModel:
+    """The release of a method."""
+    system, plan, config = FITS[method]
+    plan, config = {"epsilon": epsilon, "delta": DELTA, **plan}, dict(config)
+    if method == VAE:
+        plan |= {"sampling_rate": min(1.0, max(0.02, 400 / records.n)), "steps": 3 if quick else NETWORK_STEPS}
+        config |= {"hidden": 4 if quick else HIDDEN}
+    if method == MWEM:  # the longest set is taken to be public, as in the paper
+        longest = int(records.x.sum(1, dtype=torch.int64).max())
+        config |= {"longest": longest, "queries": 20 if quick else QUERIES}
+    model: RecordModel = fit_system(system, records, runtime, plan=plan, config=config)
+    return model
 
 
 def queries_figure(table: pd.DataFrame, path: Path) -> Path:
@@ -525,57 +428,18 @@ def _title(kind: str) -> str:
     return f"any item, length class {part}" if predicate == "any" else f"all of {part} frequent items"
 
 
-def wins(table: pd.DataFrame, method: str, kinds: tuple[str, ...]) -> tuple[int, list[str]]:
-    """How many (query, epsilon) cells of one data set there are, and those where ``method`` does not beat every rival."""
-    wide = table[table["query"].isin(kinds) & (table["epsilon"] < math.inf)].pivot_table(
-        index=["query", "epsilon"], columns="method", values="error"
-    )
-    lost = []
-    for (kind, epsilon), errors in wide.iterrows():
-        rival = errors[list(RIVALS)].idxmin()
-        if not errors[method] < errors[rival]:
-            lost.append(f"{kind} at eps {epsilon:g} ({errors[method]:.3g} against {errors[rival]:.3g} of {rival})")
-    return len(wide), lost
-
-
-def verdict(table: pd.DataFrame) -> str:
-    """Where DPGM wins and where it does not, and why, over all data sets of a table."""
-    lines = []
-    for data, part in table.groupby("data", sort=False):
-        for method in OURS:
-            for name, kinds in (("the five length classes", LENGTHS), ("conjunctions of 1-3 items", CONJUNCTIONS)):
-                cells, lost = wins(part, method, kinds)
-                if cells:
-                    text = f"{data}: {method} beats MWEM and DP marginals in {cells - len(lost)} of {cells} cells of {name}"
-                    lines.append(text + (f"; not in {', '.join(lost)}" if lost else ""))
-    return "\n".join([*lines, *WHY, TUNED])
-
-
-WHY = (
-    "why it wins: whether a random set of items is hit depends on how many items a record holds. The Gaussian system "
-    "releases the sizes of sets and the item counts, and keeps both; independent marginals, exact ones too, know only the "
-    "mean size, and MWEM cuts records to 12 items and sees 50 sums over random items of 1,303. It also counts which of the "
-    "16 most frequent items go together, by two and three, which is what conjunctions ask; the others know none of it.",
-    "why it loses: conjunctions of items that are not among these 16 are those of independent items, given the size of a set; "
-    "hardly any is asked here. Networks begin at released means: they keep the items but hold too little of the spread "
-    "of sizes, and err like independent marginals where that spread is large.",
-)
-"""Reasons, the same for every data set."""
-
-
 def figure5(out: Path, data_root: Path | None, *, quick: bool, seed: int) -> str:
-    """Write figure5 of every data set; say where DPGM wins."""
-    effort = QUICK if quick else Effort()
-    epsilons = (1.0,) if quick else QUERY_EPSILONS
-    data = list(set_data(data_root, seed=seed, n_users=1000 if quick else 20_000))
-    tables, title = [], "figure5" if quick else "figure5 (up to 20 minutes)"
-    with tqdm(total=len(data) * job_count(epsilons), desc=title, leave=False) as bar:
-        for records in data:
-            tables.append(compare(records, epsilons, effort, seed=seed, bar=bar))
-            queries_figure(tables[-1], out / f"figure5_{records.name.replace(' ', '_')}.png")
-            table = pd.concat(tables, ignore_index=True)
-            write_table(table, out / "figure5.csv")  # what is done stays when a run of half an hour is stopped
-    return "figure5:\n" + verdict(table)
+    """Write figure5 of every data set, and the mean error of each method over the five length classes."""
+    tables = []
+    for records in set_data(data_root, seed=seed, n_users=1000 if quick else 20_000):
+        title = f"figure5, {records.name}"
+        tables.append(compare(records, (1.0,) if quick else QUERY_EPSILONS, seed=seed, quick=quick, title=title))
+        queries_figure(tables[-1], out / f"figure5_{records.name.replace(' ', '_')}.png")
+        table = pd.concat(tables, ignore_index=True)
+        write_table(table, out / "figure5.csv")  # what is done stays when a run of half an hour is stopped
+    lengths = table[table["query"].isin(LENGTHS)]
+    means = lengths.pivot_table(index="method", columns=["data", "epsilon"], values="error", sort=False)
+    return f"figure5: mean error of length classes\n{means.round(4).to_string()}"
 
 
 if __name__ == "__main__":

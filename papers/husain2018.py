@@ -71,10 +71,6 @@ MEASURES = {"nll": "negative log-likelihood, nats", "coverage": "mode coverage (
 SHOWN = ("Bernstein", "MBDE", "SIR", "SIR, uniform Q0")
 """Methods whose densities are drawn."""
 
-_ALPHA = 0.05
-_REFERENCES = ("gaussian", "uniform")
-_REACH = 9.0
-_DRAWN = (0.25, 1.0, 5.0)
 _SHADES = "every panel has shades of its own"
 
 Row = dict[str, Any]
@@ -104,21 +100,9 @@ class Scale:
 
 
 QUICK = Scale(
-    (1.0,),
-    200,
-    3,
-    1,
-    (2,),
-    (1.0,),
-    nodes_1d=801,
-    nodes_2d=61,
-    domains=("ring", "1-D (variance)"),
-    gan_epsilons=(1.0,),
-    gan_steps=3,
-    gan_repeats=1,
-    epochs=2,
-    chain=5,
-)
+    *((1.0,), 200, 3, 1, (2,), (1.0,), 801, 61, ("ring", "1-D (variance)")),
+    gan_epsilons=(1.0,), gan_steps=3, gan_repeats=1, epochs=2, chain=5,
+)  # fmt: skip
 """A smoke version of seconds."""
 
 
@@ -153,19 +137,19 @@ def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, 
 
 
 def _summary(table: pd.DataFrame) -> str:
-    names = ["domain", "method", "privacy"]
-    at_one = table[table["epsilon"] == 1.0].groupby(names, sort=False)["nll"].mean()
-    lines = ["negative log-likelihood in nats at eps = 1 (DPGAN: of a kernel estimate)"]
-    lines += [f"{domain:<22} {method:<18} {nll:8.3f}  ({privacy})" for (domain, method, privacy), nll in at_one.items()]
+    at_one = table[table["epsilon"] == 1.0].groupby(["domain", "method", "privacy"], sort=False)["nll"].mean()
     ring = table[(table["domain"] == "ring") & table["method"].isin([*SHOWN, *GANS, SAMPLES])]
-    lines += [f"ring: modes found of {ring['m'].max()}, density between them / at them, coverage, negative log-likelihood"]
-    for (method, epsilon), part in ring.groupby(["method", "epsilon"], sort=False):
-        modes, name = sorted(part["modes_found"]), f"{method}, eps {epsilon:g}"
-        found = f"{modes[0]}" if modes[0] == modes[-1] else f"{modes[0]} to {modes[-1]}"
-        valley_shown = f"{part['valley'].mean():.2f}" if modes[0] else "-"  # between what modes, else
-        figures = f"{found:<6} {valley_shown:>4} {part['coverage'].mean():5.2f} {part['nll'].mean():8.3f}"
-        lines.append(f"  {name:<26} {figures}  ({part['privacy'].iloc[0]})")
-    return "\n".join([*lines, NOT_THE_SAME])
+    columns = ["modes_found", "valley", "coverage", "nll"]
+    found = ring.groupby(["method", "epsilon", "privacy"], sort=False)[columns].mean()
+    return "\n".join(
+        [
+            "negative log-likelihood in nats at eps = 1 (DPGAN: of a kernel estimate)",
+            at_one.round(3).to_string(),
+            f"ring: modes found of {ring['m'].max()}, density between them / at them, coverage, negative log-likelihood",
+            found.round(3).to_string(),
+            NOT_THE_SAME,
+        ]
+    )
 
 
 def published_tilt(x: Tensor, *, epsilon: float, rounds: int = 3, epochs: int = 750, seed: int = 0) -> Tilt:
@@ -229,7 +213,7 @@ class Problem:
         self.points: Points = replace(points, bounds=target.box())
         self.reference = GaussianReference.standard(target.d)
         low, high = target.box().unbind(1)
-        box = torch.stack([low.clamp_max(-_REACH), high.clamp_min(_REACH)], 1)
+        box = torch.stack([low.clamp_max(-9.0), high.clamp_min(9.0)], 1)
         self.rule = Quadrature(box, scale.nodes_1d if target.d == 1 else scale.nodes_2d)
         self.log_p = self.rule.normalised(target.log_prob(self.rule.nodes))
         self.log_q0 = self.rule.normalised(self.reference.log_prob(self.rule.nodes))
@@ -241,7 +225,8 @@ class Problem:
         """Log density (m,) of every method at this budget."""
         nodes = self.rule.nodes
         if self._log_ratios is None:  # one classifier serves every epsilon
-            laws = [self._law("mbde", 1.0, sampler="sir", reference=name, steps=3 * self.scale.steps) for name in _REFERENCES]
+            options = {"sampler": "sir", "steps": 3 * self.scale.steps}
+            laws = [self._law("mbde", 1.0, reference=name, **options) for name in ("gaussian", "uniform")]
             self._log_ratios = evaluated(laws[0].function, nodes), evaluated(laws[1].function, nodes)
         gaussian, uniform = self._log_ratios
         boosted = self._law("mbde", epsilon, sampler="rejection", steps=self.scale.steps)
@@ -249,7 +234,7 @@ class Problem:
         found = {"Q0 alone": self.log_q0, "MBDE": self.rule.normalised(self.log_q0 + tilt)}
         for name, log_ratio, log_q0, alpha in (
             ("SIR", gaussian, self.log_q0, None),
-            ("SIR, alpha .05", gaussian, self.log_q0, _ALPHA),
+            ("SIR, alpha .05", gaussian, self.log_q0, 0.05),
             ("SIR, uniform Q0", uniform, self.log_uniform, None),
         ):
             masses = log_q0.exp() * self.rule.weight
@@ -321,22 +306,18 @@ def _fixed_domains(out: Path, scale: Scale, seed: int, bar: Any) -> list[Row]:
             rows += problem.rows("4", densities, epsilon, m=target.k, repeat=0)
             shown |= {(method, epsilon): densities[method] for method in SHOWN}
             if epsilon == 1.0 and name == "ring":
-                _figure_1(out, problem, densities)
+                panels = {"target": problem.log_p} | {f"{m}\n{PRIVACY[m]}"[:60]: densities[m] for m in SHOWN}
+                densities_figure(panels, problem.rule, out / "figure1_ring.png", title=f"eps 1; {_SHADES}")
             bar.set_postfix_str(f"{name}, eps {epsilon:g}")
             bar.update()
         slug = name.replace(" ", "_").replace("(", "").replace(")", "")
         _strip(out / f"figure3_{slug}.png", problem, shown, scale.epsilons)
         own = [row for row in rows if row["domain"] == name]
-        panels = {title: _lines(own, measure, PRIVACY) for measure, title in MEASURES.items()}
-        lines_figure(panels, out / f"figure4_{slug}.png", xlabel="epsilon")
+        curves = {title: _lines(own, measure, PRIVACY) for measure, title in MEASURES.items()}
+        lines_figure(curves, out / f"figure4_{slug}.png", xlabel="epsilon")
         if name == "ring":
             rows += _generators(out, problem, shown, seed, bar)
     return rows
-
-
-def _figure_1(out: Path, problem: Problem, densities: dict[str, Tensor]) -> None:
-    shown = {"target": problem.log_p} | {f"{m}\n{PRIVACY[m]}"[:60]: densities[m] for m in SHOWN}
-    densities_figure(shown, problem.rule, out / "figure1_ring.png", title=f"eps 1; {_SHADES}")
 
 
 def _generators(out: Path, problem: Problem, shown: dict[tuple[str, float], Tensor], seed: int, bar: Any) -> list[Row]:
@@ -345,9 +326,9 @@ def _generators(out: Path, problem: Problem, shown: dict[tuple[str, float], Tens
     truth = draws(problem.log_p, rule, scale.points, seed=seed)
     rows, panels = [problem.sample_row(SAMPLES, truth, math.inf, 0)], {"target": truth}
     for method in ("MBDE", "SIR", "SIR, uniform Q0", "Bernstein"):
-        for epsilon in _DRAWN if method == "MBDE" else (1.0,):
+        for epsilon in (0.25, 1.0, 5.0) if method == "MBDE" else (1.0,):
             if (log_q := shown.get((method, epsilon))) is not None:
-                panels[_titled(method, epsilon)] = draws(log_q, rule, scale.points, seed=seed)
+                panels[f"{method}, eps {epsilon:g}\n{PRIVACY[method]}"] = draws(log_q, rule, scale.points, seed=seed)
     for method in GANS:
         for epsilon in scale.gan_epsilons:
             for repeat in range(scale.gan_repeats):
@@ -355,7 +336,7 @@ def _generators(out: Path, problem: Problem, shown: dict[tuple[str, float], Tens
                 options = {"steps": scale.gan_steps, "n": scale.points, "seed": seed + repeat}
                 x = gan_samples(problem.points, method, epsilon, **options)
                 rows.append(problem.sample_row(method, x, epsilon, repeat))
-                panels.setdefault(_titled(method, epsilon), x)
+                panels.setdefault(f"{method}, eps {epsilon:g}\n{PRIVACY[method]}", x)
                 bar.update()
     title = f"{scale.points} points each, first run of each generator; integral eps is the price of every single point"
     tilt = published_tilt(problem.points.x, epsilon=1.0, epochs=scale.epochs, seed=seed)
@@ -363,10 +344,6 @@ def _generators(out: Path, problem: Problem, shown: dict[tuple[str, float], Tens
     panels[f"MBDE as published, eps 1\n{PRIVACY['MBDE']}"] = chains
     samples_sheet(panels, rule, out / "figure1_samples.png", per_row=7, title=title)
     return rows
-
-
-def _titled(method: str, epsilon: float) -> str:
-    return f"{method}, eps {epsilon:g}\n{PRIVACY[method]}"
 
 
 def _strip(path: Path, problem: Problem, shown: dict[tuple[str, float], Tensor], epsilons: tuple[float, ...]) -> None:
@@ -453,10 +430,7 @@ def gan_samples(points: Points, method: str, epsilon: float, *, steps: int, n: i
 def modes_found(log_q: Tensor, target: GaussianMixture, rule: Quadrature) -> int:
     """Components of the target with at least half of its mass within two standard deviations of their mean.
 
-    Arguments:
-        log_q: log density (m,) at the nodes; samples come as their histogram.
-        target: whose means and variances are meant.
-        rule: the nodes.
+    Log densities (m,) are at the nodes; samples come as their histogram.
     """
     log_p = rule.normalised(target.log_prob(rule.nodes))
     found = 0
@@ -532,18 +506,8 @@ def samples_sheet(panels: Mapping[str, Tensor], rule: Quadrature, path: Path, *,
     return save_figure(figure, path)
 
 
-def lines_figure(
-    panels: Mapping[str, Mapping[str, tuple[list[float], list[float], list[float]]]], path: Path, *, xlabel: str
-) -> Path:
-    """A panel for each measure with a line for each method: x, mean and standard deviation, which is shown as a band.
-
-    The horizontal axis is logarithmic.
-
-    Raises:
-        ValueError: nothing to show.
-    """
-    if not panels:
-        raise ValueError("panels is empty: there is nothing to show")
+def lines_figure(panels: Mapping[str, Mapping[str, Curve]], path: Path, *, xlabel: str) -> Path:
+    """A panel for each measure with a line for each method: x (logarithmic), mean and standard deviation, a band."""
     from matplotlib.ticker import LogLocator
 
     figure = new_figure(3.6 * len(panels), 3.2)

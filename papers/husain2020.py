@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -14,9 +13,6 @@ from tqdm.auto import tqdm
 
 from dpgen.figures import new_figure, save_figure
 from papers.common import main, write_table
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 COLOURS = {1.0: "tab:red", 0.2: "tab:blue"}
 """The two values of epsilon in the paper, and its colours."""
@@ -27,14 +23,7 @@ def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, 
 
     The densities are our own: the figure of the paper is a sketch. Files: mollifier.png and mollifier.csv.
 
-    Arguments:
-        out: directory of the picture and the table.
-        data_root: not needed.
-        quick: fewer points on the axis.
-        seed: not needed, nothing is random.
-
-    Returns:
-        The least epsilon of each set that was drawn, measured on the curves.
+    `quick` has fewer points on the axis; nothing is random. Returns the least epsilon of each set, measured on the curves.
     """
     x = (torch.arange(101 if quick else 1001, dtype=torch.float64) + 0.5) / (101 if quick else 1001)
     members = {epsilon: members_of(epsilon, x) for epsilon in tqdm(COLOURS, desc="mollifier", leave=False)}
@@ -47,8 +36,22 @@ def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, 
     write_table(pd.DataFrame(rows), out / "mollifier.csv")
     figure = new_figure(9.0, 3.6)
     left, right = figure.subplots(1, 2)
-    _draw_members(left, x, members)
-    _draw_scaling(right, x)
+    smaller, (low, high) = min(members), sufficient(1.0)
+    left.axhspan(*necessary(smaller), color="lightblue", alpha=0.5, label=f"necessary, eps {smaller:g}", linewidth=0)
+    left.axhspan(*sufficient(smaller), color="steelblue", alpha=0.5, label=f"sufficient, eps {smaller:g}", linewidth=0)
+    for epsilon, curves in members.items():
+        for i, curve in enumerate(curves.values()):
+            label = None if i else f"eps {epsilon:g}"
+            left.plot(x.numpy(), curve.numpy(), color=COLOURS[epsilon], linewidth=1.2, label=label)
+    left.axhline(1, color="0.5", linewidth=0.6)
+    right.axhspan(low, high, color="mistyrose", linewidth=0)
+    for i, (name, (f, bounds)) in enumerate(densities().items()):
+        mollified = mollify_density(f, 1.0, bounds=bounds)
+        right.plot(x.numpy(), f(x).numpy(), color=f"C{i}", linewidth=0.9, linestyle="--")
+        right.plot(x.numpy(), mollified(x).numpy(), color=f"C{i}", linewidth=1.6, label=f"{name}: scale {mollified.scale:.3f}")
+    for axes, title in ((left, "members of two mollifiers"), (right, "scale and shift to eps 1")):
+        axes.set(xlabel="x", ylabel="density", ylim=(0, None), title=title)
+        axes.legend(frameon=False, fontsize=7)
     save_figure(figure, out / "mollifier.png")
     found = [f"eps {e:g}: largest log-ratio on the curves {measured(curves):.4f}" for e, curves in members.items()]
     return "\n".join([*found, f"picture and table in {out}"])
@@ -56,17 +59,11 @@ def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, 
 
 def densities() -> dict[str, tuple[Callable[[Tensor], Tensor], tuple[float, float]]]:
     """Densities on [0, 1] with their exact bounds (m, M)."""
-
-    def wave(x: Tensor) -> Tensor:
-        return 1 + 0.6 * torch.cos(4 * math.pi * x)
-
-    def arch(x: Tensor) -> Tensor:
-        return 6 * x * (1 - x)
-
-    def ramp(x: Tensor) -> Tensor:
-        return 2 * x
-
-    return {"wave": (wave, (0.4, 1.6)), "arch": (arch, (0.0, 1.5)), "ramp": (ramp, (0.0, 2.0))}
+    return {
+        "wave": (lambda x: 1 + 0.6 * torch.cos(4 * math.pi * x), (0.4, 1.6)),
+        "arch": (lambda x: 6 * x * (1 - x), (0.0, 1.5)),
+        "ramp": (lambda x: 2 * x, (0.0, 2.0)),
+    }
 
 
 def members_of(epsilon: float, x: Tensor) -> dict[str, Tensor]:
@@ -123,30 +120,6 @@ def mollify_density(density: Callable[[Tensor], Tensor], epsilon: float, *, boun
     down = -math.expm1(-epsilon / 2) / (1 - low) if low < 1 else 1.0
     up = math.expm1(epsilon / 2) / (high - 1) if high > 1 else 1.0
     return MollifiedDensity(density, min(1.0, down, up), epsilon)
-
-
-def _draw_members(axes: "Axes", x: Tensor, members: dict[float, dict[str, Tensor]]) -> None:
-    smaller = min(members)
-    axes.axhspan(*necessary(smaller), color="lightblue", alpha=0.5, label=f"necessary, eps {smaller:g}", linewidth=0)
-    axes.axhspan(*sufficient(smaller), color="steelblue", alpha=0.5, label=f"sufficient, eps {smaller:g}", linewidth=0)
-    for epsilon, curves in members.items():
-        for i, curve in enumerate(curves.values()):
-            label = f"eps {epsilon:g}" if i == 0 else None
-            axes.plot(x.numpy(), curve.numpy(), color=COLOURS[epsilon], linewidth=1.2, label=label)
-    axes.axhline(1, color="0.5", linewidth=0.6)
-    axes.set(xlabel="x", ylabel="density", ylim=(0, None), title="members of two mollifiers")
-    axes.legend(frameon=False, fontsize=7)
-
-
-def _draw_scaling(axes: "Axes", x: Tensor) -> None:
-    low, high = sufficient(1.0)
-    axes.axhspan(low, high, color="mistyrose", linewidth=0)
-    for i, (name, (f, bounds)) in enumerate(densities().items()):
-        mollified = mollify_density(f, 1.0, bounds=bounds)
-        axes.plot(x.numpy(), f(x).numpy(), color=f"C{i}", linewidth=0.9, linestyle="--")
-        axes.plot(x.numpy(), mollified(x).numpy(), color=f"C{i}", linewidth=1.6, label=f"{name}: scale {mollified.scale:.3f}")
-    axes.set(xlabel="x", ylabel="density", ylim=(0, None), title="scale and shift to eps 1")
-    axes.legend(frameon=False, fontsize=7)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -27,9 +26,6 @@ from dpgen.data import Users
 from dpgen.figures import new_figure, save_figure
 from papers.common import main, write_table
 from papers.data import click_users, load_movielens, read_clicks
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
     sampler.kind: sampler
@@ -96,13 +92,7 @@ def sweep(
 ) -> pd.DataFrame:
     """TV and KL of P and Q(P) for one user at each value: mean and standard error over random priors, a row each.
 
-    Arguments:
-        values: of what is swept.
-        user: value, prior (n,) and standard normals (n,) to P (n,).
-        n, epsilon: categories, and nats of a draw.
-        priors: number of random priors.
-        seed: of the priors.
-        title: of the progress bar.
+    `user` makes P (n,) of a value, the prior (n,) and standard normals (n,).
     """
     generator = torch.Generator().manual_seed(seed)
     found: dict[tuple[str, str], list[Tensor]] = {}
@@ -204,17 +194,18 @@ def _tilted(value: float, prior: Tensor, normals: Tensor) -> Tensor:
 def _crossing(table: pd.DataFrame) -> str:
     tv = table[table["divergence"] == "tv"].pivot(index="value", columns="sampler", values="mean")
     better = tv.index[tv["minimax"] < tv["mollifier"]]
-    best = tv.mean().idxmin()
     start = f"minimax beats the mollifier from {better[0]:.3g} on" if len(better) else "the mollifier beats minimax everywhere"
-    means = ", ".join(f"{name} {value:.3g}" for name, value in tv.mean().sort_values().items())
-    return f"{start}; mean TV over the sweep: {means} (best: {best})"
+    return f"{start}; mean TV over the sweep: {_means(tv)}"
 
 
 def _gain(table: pd.DataFrame) -> str:
     wide = table.pivot_table(index=["group", "epsilon"], columns="sampler", values="worst")
     share = float((wide["minimax"] < wide["mollifier"]).mean())
-    means = ", ".join(f"{name} {value:.3g}" for name, value in wide.mean().sort_values().items())
-    return f"worst user: minimax beats the mollifier in {share:.0%} of {len(wide)} cases; mean: {means}"
+    return f"worst user: minimax beats the mollifier in {share:.0%} of {len(wide)} cases; mean: {_means(wide)}"
+
+
+def _means(wide: pd.DataFrame) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in wide.mean().sort_values().items())
 
 
 def sweep_figure(table: pd.DataFrame, label: str, path: Path) -> Path:
@@ -237,19 +228,15 @@ def worst_figure(table: pd.DataFrame, label: str, path: Path) -> Path:
     epsilons, groups = sorted(table["epsilon"].unique()), list(dict.fromkeys(table["group"]))
     figure = new_figure(max(6.0, 0.5 * len(groups) + 2), 2.4 * len(epsilons))
     for axes, epsilon in zip(figure.subplots(len(epsilons), 1, sharex=True, squeeze=False)[:, 0], epsilons):
-        _bars(axes, table[table["epsilon"] == epsilon], groups)
+        rows, width = table[table["epsilon"] == epsilon], 0.8 / len(SAMPLERS)
+        for i, sampler in enumerate(SAMPLERS):
+            heights = rows[rows["sampler"] == sampler].set_index("group").loc[groups, "worst"]
+            axes.bar([j - 0.4 + (i + 0.5) * width for j in range(len(groups))], heights, width=width, label=sampler)
         axes.set(ylabel="largest TV", ylim=(0, 1.02), title=f"eps {epsilon:g}")
     axes.set(xlabel=label)
     axes.set_xticks(range(len(groups)), labels=groups, fontsize=7)
     axes.legend(frameon=False, fontsize=6, ncols=3)
     return save_figure(figure, path)
-
-
-def _bars(axes: "Axes", table: pd.DataFrame, groups: list[str]) -> None:
-    width = 0.8 / len(SAMPLERS)
-    for i, sampler in enumerate(SAMPLERS):
-        heights = table[table["sampler"] == sampler].set_index("group").loc[groups, "worst"]
-        axes.bar([j - 0.4 + (i + 0.5) * width for j in range(len(groups))], heights, width=width, label=sampler)
 
 
 if __name__ == "__main__":

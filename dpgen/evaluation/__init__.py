@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.sql_records import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
+from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation
 from dpgen.facts import Fact
 
@@ -35,10 +36,8 @@ EVALUATORS: dict[type[Any], Evaluator] = {
 def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) -> Evaluator:
     """The evaluator for this kind of data.
 
-    Arguments:
-        data: private data of a run.
-        full: whether to look at all records where classifiers take minutes; otherwise at `QUICK` many.
-        fid_weights: file of the network whose features of images are compared, see `dpgen.metrics.fidelity.inception_network`.
+    Not `full` it looks at `QUICK` many records where classifiers take minutes; images are compared by the network in
+    `fid_weights`, see `dpgen.metrics.fidelity.inception_network`.
 
     Raises:
         ValueError: weights of another network, or for data that are no images.
@@ -52,7 +51,7 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
         found = found._replace(evaluate=partial(found.evaluate, inception=inception_network(fid_weights)))
     if full or not isinstance(data, Records | MappedRecords | StreamedRecords | Images | Table | RawTable):
         return found
-    quick = {"most": tables.QUICK} if isinstance(data, Table | RawTable) else {"effort": records.QUICK}
+    quick = {"most": tables.QUICK} if isinstance(data, Table | RawTable) else {"effort": QUICK}
     return found._replace(evaluate=partial(found.evaluate, **quick))
 
 

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.data.columns import Columns, KnownDistribution
-from dpgen.discretized import DiscretizedColumn
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.systems.ordered.counts import Values, below, in_order, outline
@@ -28,7 +27,6 @@ _ENGINE_POINTS = 10**4  # cells of more records than n over so many are resolved
 
 
 def _empirical_below(values: Values, positions: Integers) -> Reals:
-    """Share of values (n,), sorted or ranked, below each position (m,)."""
     return below(values, positions) / len(values)
 
 
@@ -49,13 +47,8 @@ def kolmogorov_error(released: PiecewiseCDF, values: Values, truth: KnownDistrib
 
 def empirical_error(values: Integers, truth: KnownDistribution, N: int) -> float:
     """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
-    ends = np.concatenate(
-        [
-            truth.below(values, N) - _empirical_below(values, values),
-            truth.below(values + 1, N) - _empirical_below(values, values + 1),
-        ]
-    )
-    return float(np.abs(ends).max())
+    gaps = [truth.below(x, N) - _empirical_below(values, x) for x in (values, values + 1)]
+    return float(np.abs(gaps).max())
 
 
 def total_variation(released: PiecewiseCDF, truth: KnownDistribution, *, cells: int = 2**16) -> float:
@@ -106,15 +99,8 @@ def _column_scores(name: str, cdf: PiecewiseCDF, values: Values, truth: KnownDis
     options: dict[str, Any] = {"better": "lower", "baseline": "uniform"}
     scores = [Score(f"{name}: Kolmogorov error to {goal}", error, real=real, chance=chance, **options)]
     if truth is not None:
-        scores.append(
-            Score(
-                f"{name}: total variation to the truth",
-                total_variation(cdf, truth),
-                chance=total_variation(uniform, truth),
-                private=False,
-                **options,
-            )
-        )
+        own, chance = total_variation(cdf, truth), total_variation(uniform, truth)
+        scores.append(Score(f"{name}: total variation to the truth", own, chance=chance, private=False, **options))
     return scores
 
 
@@ -122,12 +108,6 @@ def _quantiles(release: OrderedDistribution) -> bytes:
     levels = np.arange(1, 100) / 100
     table = pd.DataFrame({"level": levels} | {name: release.quantile(levels, name) for name in release.columns})
     return table.to_csv(index=False).encode()
-
-
-def _on_axis(domain: DiscretizedColumn, p: Integers) -> npt.NDArray[Any]:
-    """Values at grid positions as matplotlib writes them on an axis: dates as dates."""
-    x = domain.as_float(p)
-    return (x * 1e6).astype("datetime64[us]") if domain.kind == "date" else x
 
 
 def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], truth: Any, path: Path | str) -> Path:
@@ -144,7 +124,9 @@ def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], trut
         margin = int(inner[1] - inner[0]) // 20 + 1
         low, high = max(0, int(inner[0]) - margin), min(cdf.size, int(inner[1]) + margin)
         p = np.unique(np.array([low + (high - low) * i // 600 for i in range(601)], np.int64))
-        x = _on_axis(domain, p)
+        x: Any = domain.as_float(p)
+        if domain.kind == "date":
+            x = (x * 1e6).astype("datetime64[us]")
         lines = {"released": cdf.below(p), "empirical (not private)": _empirical_below(values, p)}
         known = (truth or {}).get(name)
         if known is not None:

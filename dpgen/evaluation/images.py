@@ -1,17 +1,19 @@
-"""Evaluation of models of images on images that they were not trained on, with pictures of both."""
+"""Evaluation of models of images: classifiers, features, and pictures; the last two also of records that are images."""
 
 import math
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from dpgen.data import Images
-from dpgen.evaluation.fidelity import Labelled, image_scores
-from dpgen.evaluation.records import FULL, Effort, samples_figure
-from dpgen.evaluation.scores import Evaluation, Score, require_size
+from dpgen.evaluation.scores import FULL, Effort, Evaluation, Score, require_size
+from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.metrics import chance_level, train_on_synthetic_accuracy
+from dpgen.metrics.fidelity import InceptionFeatures, LeNetFeatures, fidelity, frechet_distance
 from dpgen.progress import report
 from dpgen.release import ImageModel, image_rows
 
@@ -27,10 +29,9 @@ def evaluate(
     """Scores of a release against the test images, and the synthetic images that were scored.
 
     Train-on-synthetic accuracy stands beside the same classifier trained on the private images; the classifier that the
-    model is itself, where it is one, needs no training. The reference, like the test images, is not covered by the guarantee.
-    Without test images scores compare with the private ones, say so in their names, and have no value of real data beside
-    them; without any image there are none. Pictures show test images only. In full, distances of features stand beside them
-    (`image_scores`), by `inception` where it is given.
+    model is itself, where it is one, needs no training. Without test images scores compare with the private ones and say so
+    in their names; without any image there are none. Pictures show test images only. In full, distances of features
+    (`image_scores`) stand beside them, by `inception` where it is given.
     """
     require_size(release, "images", ImageModel)
     report(0.0, "sample")
@@ -86,3 +87,125 @@ def evaluate(
 def _flat(x: Tensor) -> Tensor:
     """Images (n, h, w, c) uint8 as rows (n, c * h * w) in [0, 1]."""
     return image_rows(x) / 255
+
+
+# -- features ---------------------------------------------------------------------------------------------------------
+
+_SMALLEST = 8  # sides that a network is asked about
+_LEAST, _MOST, _MOST_ON_CPU, _NEIGHBOURS = 50, 10_000, 2_000, 5_000
+
+
+class Labelled(NamedTuple):
+    """Images (n, channels * height * width) in [0, 1], and their classes (n,) where they have any."""
+
+    x: Tensor
+    labels: Tensor | None
+
+    def some(self, n: int, generator: torch.Generator) -> "Labelled":
+        """A random choice of n."""
+        chosen = torch.randperm(len(self.x), generator=generator)[:n]
+        return Labelled(self.x[chosen].float(), None if self.labels is None else self.labels[chosen])
+
+
+def image_scores(
+    synthetic: Labelled,
+    real: Labelled,
+    held: Labelled,
+    *,
+    image_shape: tuple[int, ...],
+    inception: nn.Module | None = None,
+    seed: int = 0,
+    epochs: int | None = None,
+) -> list[Score]:
+    """Scores of synthetic images against held-out ones, beside those of the private images.
+
+    Features are those of `inception`, or of a small convolutional network trained on the private images and their classes:
+    distances by it are comparable between runs on the same data at most. All of these figures look at private or test images
+    without noise. Equally many images of each kind are compared, since distances depend on their number.
+
+    There are no scores of images whose sides (height, width), in `image_shape` the last two, are below 8.
+    """
+    if min(image_shape[-2:]) < _SMALLEST or min(len(part.x) for part in (synthetic, real, held)) < _LEAST:
+        return []
+    generator = torch.Generator().manual_seed(seed)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    most = _MOST if inception is None or device == "cuda" else _MOST_ON_CPU
+    n = min(most, len(synthetic.x), len(real.x), len(held.x))
+    shown, own, others = (part.some(n, generator) for part in (synthetic, real, held))
+    options: dict[str, Any] = {"image_shape": image_shape, "seed": seed, "epochs": epochs}
+    judge = None if real.labels is None else LeNetFeatures(real.x, real.labels, **options)
+    features: LeNetFeatures | InceptionFeatures | None = judge
+    if inception is not None:
+        features = InceptionFeatures(inception, image_shape=image_shape, device=device)
+    size = f"{n:,} images"
+    scores = []
+    if features is not None:
+        by = "Inception v3" if inception is not None else "a network trained on the private images"
+        scores = _of_features(features(shown.x), features(own.x), features(others.x), by=by, size=size)
+    if judge is not None and shown.labels is not None and others.labels is not None:
+        agree, expected = (_agreement(judge, part) for part in (shown, others))
+        scores.append(Score("class agreement of a network trained on the private images", agree, real=expected, sample=size))
+    return scores
+
+
+def _of_features(shown: Tensor, own: Tensor, others: Tensor, *, by: str, size: str) -> list[Score]:
+    """Distance and neighbourhoods of features (n, k): synthetic and private ones, each against those of the test images."""
+    far, near = (frechet_distance(others, x) for x in (shown, own))
+    scores = [Score(f"Fréchet distance by {by}", far, real=near, better="lower", sample=size)]
+    found, expected = (fidelity(others[:_NEIGHBOURS], x[:_NEIGHBOURS]) for x in (shown, own))
+    size = f"{min(_NEIGHBOURS, len(shown)):,} images"
+    for name in ("precision", "recall"):
+        scores.append(Score(f"{name} by {by}", getattr(found, name), real=getattr(expected, name), sample=size))
+    return scores
+
+
+def _agreement(judge: LeNetFeatures, images: Labelled) -> float:
+    """Share of the images whose class the network sees."""
+    assert images.labels is not None
+    return float((judge.classes(judge(images.x)) == images.labels).double().mean())
+
+
+# -- pictures ----------------------------------------------------------------------------------------------------------
+
+
+def samples_figure(
+    real: Tensor,
+    clusters: Mapping[str, Tensor],
+    image_shape: tuple[int, ...] | None,
+    path: Path | str,
+    *,
+    per_row: int = 8,
+    title: str = "",
+) -> Path:
+    """Real records beside samples of each cluster, one cluster a row (Fig. 3 of Acs et al. 2017).
+
+    Without an image shape the share of ones of each feature is compared instead: real against synthetic.
+    The real records are shown as they are: give records that may be shown.
+
+    Arguments:
+        real: records, values in [0, 1], shape (n, d), n >= 1.
+        clusters: samples (m_c, d) of each cluster, by label; empty ones are left blank.
+        image_shape: (height, width) or (height, width, channels) of d values, or None.
+        path: file to write; its suffix chooses the format (.png, .pdf, .svg).
+        per_row: samples shown of each cluster.
+        title: of the whole picture.
+    """
+    if image_shape is None:
+        figure = new_figure(4.5, 4.5)
+        axes, synthetic = figure.add_subplot(), torch.cat([samples.float() for samples in clusters.values()])
+        axes.plot([0, 1], [0, 1], color="0.7", linewidth=1)
+        axes.scatter(real.float().mean(0).numpy(), synthetic.mean(0).numpy(), s=8, alpha=0.6)
+        axes.set(xlabel="share of ones, real", ylabel="share of ones, synthetic", title=f"{real.shape[1]} features")
+    else:
+        rows, (height, width) = len(clusters), image_shape[:2]
+        figure = new_figure(2 * 0.45 * per_row + 1.6, max(0.45 * rows * height / width, 0.45) + 0.5)
+        left, right = figure.add_subplot(1, 2, 1), figure.add_subplot(1, 2, 2)
+        shown = [real[row * per_row : (row + 1) * per_row] for row in range(rows)]
+        for axes, parts, name in ((left, shown, "real"), (right, list(clusters.values()), "synthetic")):
+            show_images(axes, parts, image_shape, per_row)
+            axes.set(title=name, xticks=[], yticks=[])
+        right.set_yticks([(row + 0.5) * (height + 1) - 0.5 for row in range(rows)], labels=list(clusters), fontsize=7)
+        right.tick_params(length=0)
+    if title:
+        figure.suptitle(title, fontsize=8)
+    return save_figure(figure, path)

@@ -35,13 +35,7 @@ _SAMPLES = 20_000
 
 
 class Queries(NamedTuple):
-    """m queries and the shares of released records that satisfy them.
-
-    Arguments:
-        columns: the two columns of each query (m, 2).
-        low: the least values that satisfy it (m, 2), of the dtype of the values.
-        shares: in [0, 1], (m,).
-    """
+    """m queries: two columns of each (m, 2), the least values that satisfy it (m, 2), and the released shares that do (m,)."""
 
     columns: Tensor
     low: Tensor
@@ -63,13 +57,13 @@ class Queries(NamedTuple):
 
 
 def queries(release: Release, data: Any, *, seed: int) -> tuple[Queries, Tensor]:
-    """Queries on a release, chosen by public randomness and by the release alone, and the private values (n, d).
+    """Queries on a release, chosen by public randomness and the release alone, and the private values (n, d).
 
     Records: every column, every class, and random pairs of them. Points: random pairs of columns at released
     quartiles. Columns of ordered values: quantiles of the released distributions.
 
     Raises:
-        ValueError: private draws, which are all that there is of their release, or another kind of data.
+        ValueError: private draws, or another kind of data.
     """
     if not isinstance(release, PublicModel):
         raise ValueError(f"the release is {type(release).__name__}; only a released model has records to be counted")
@@ -126,10 +120,7 @@ def _of_columns(cdfs: Any, data: Any) -> tuple[Queries, Tensor]:
 
 
 class PaidScore:
-    """The mean error of counts with noise, to be charged once for each run.
-
-    Arguments:
-        noise: standard deviation of the noise in records, > 0.
+    """The mean error of counts with noise of this standard deviation, in records, to be charged once for each run.
 
     Raises:
         ValueError: noise that is no finite number > 0.
@@ -139,7 +130,7 @@ class PaidScore:
         self.noise = require_positive("noise", noise)
 
     def price(self, relation: Relation) -> tuple[Planned, ...]:
-        """The charge of one score; S moves by m and has noise of m times `noise`, whatever m."""
+        """The charge of one score, the same for every m."""
         any_sum = Queries(torch.zeros(1, 2).long(), torch.zeros(1, 2), torch.zeros(1)).errors(torch.zeros(0, 1))
         return (Planned(gaussian_price(any_sum, self.noise, relation), NOTE),)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,9 +16,6 @@ from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, 
 from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
 from dpgen.systems.mbde.densities import StandardReference, UniformReference
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # -- figures -----------------------------------------------------------------------------------------------------------
 
@@ -35,21 +32,10 @@ def densities_figure(
     per_row: int = _PER_ROW,
     title: str = "",
 ) -> Path:
-    """Log densities (m,) at the nodes of a rule, by name: one set of axes in 1-D, a panel each in 2-D.
+    """Log densities (m,) at the nodes of a rule, by name: one set of axes in 1-D, a panel each in 2-D, `per_row` in a row.
 
-    Arguments:
-        densities: in the order to be shown.
-        rule: where they were evaluated.
-        path: file to write.
-        points: (n, d) drawn over them: ticks at the foot in 1-D, dots in the last panel in 2-D.
-        per_row: panels in a row.
-        title: of the whole picture.
-
-    Raises:
-        ValueError: nothing to show.
+    Points (n, d) are drawn over them: ticks at the foot in 1-D, dots in the last panel in 2-D.
     """
-    if not densities:
-        raise ValueError("densities is empty: there is nothing to show")
     if len(rule.bounds) == 1:
         return _curves(densities, rule, path, points, title)
     rows, columns = math.ceil(len(densities) / per_row), min(len(densities), per_row)
@@ -58,7 +44,10 @@ def densities_figure(
         figure.suptitle(title, fontsize=8)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for panel, (name, log_density) in zip(panels, densities.items()):
-        _show_density(panel, log_density, rule)
+        across, up = (axis.numpy() for axis in rule.axes)
+        density = log_density.exp().reshape(rule.per_axis, rule.per_axis)
+        panel.contourf(across, up, density.T.numpy(), levels=_SHADES, cmap="viridis")  # each panel with shades of its own
+        panel.set(xticks=[], yticks=[], aspect="equal")
         panel.set_title(name, fontsize=8)
         panel.set_xlabel("first coordinate", fontsize=7)
         panel.set_ylabel("second coordinate", fontsize=7)
@@ -68,14 +57,6 @@ def densities_figure(
         last = panels[len(densities) - 1]
         last.scatter(points[:, 0].numpy(), points[:, 1].numpy(), s=6, color="tab:red", linewidths=0)
     return save_figure(figure, path)
-
-
-def _show_density(axes: "Axes", log_density: Tensor, rule: Quadrature) -> None:
-    """A density on the plane, each panel with its own scale of shades."""
-    across, up = (axis.numpy() for axis in rule.axes)
-    shape = (rule.per_axis, rule.per_axis)
-    axes.contourf(across, up, log_density.exp().reshape(shape).T.numpy(), levels=_SHADES, cmap="viridis")
-    axes.set(xticks=[], yticks=[], aspect="equal")
 
 
 def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, points: Tensor | None, title: str) -> Path:
@@ -108,13 +89,7 @@ _CHUNK = 2**13
 
 
 def privacy_model(statement: PrivacyStatement) -> str:
-    """Privacy model of a guarantee, in a few words that stand beside every figure.
-
-    Example:
-        >>> from dpgen.privacy.ledger import Budget, Ledger
-        >>> privacy_model(PrivacyStatement.from_ledger(Ledger(Budget(1.0, 0.0), unit="one record")))
-        'central epsilon 0, one record, add-remove'
-    """
+    """Privacy model of a guarantee, in a few words that stand beside every figure."""
     epsilon = rounded_up(statement.epsilon)
     if "whole data set" in statement.unit:
         return f"integral epsilon {epsilon} for {sum(m['count'] for m in statement.mechanisms)} draws"
@@ -128,10 +103,8 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
 
     Integrals are by quadrature up to two dimensions, beyond (or with more cells than nodes are affordable) by 2^16 public
     points of the reference. The reference Q0 alone is the baseline of every score, the target itself is "real"; the best that
-    the release's box allows has a score of its own. Scores that look at private data are marked.
-
-    Files: samples.csv of a released model, and density.png; where that shows
-    the density behind private draws, its title says so, and for real points its name is private_density.png.
+    the release's box allows has a score of its own. Files: samples.csv of a released model, and density.png, whose title says
+    where it shows the density behind private draws; for real points its name is then private_density.png.
 
     Raises:
         ValueError: the release shows no density to evaluate.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from dpgen.containers import article
 from dpgen.files import METRICS, write_atomically
+from dpgen.metrics.classification import CNN_SIDE
 from dpgen.statement import UNPROTECTED
 
 # -- scores ------------------------------------------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Evaluation:
     """Scores and files of a release.
 
     Arguments:
-        scores: figures of merit; some may look at private data, which the evaluator's `NOT_COVERED` says.
+        scores: figures of merit; some may look at private data.
         released: bytes of files that the guarantee covers, by name, made when they are asked for.
         pictures: files that it does not cover, by name.
         notes: what the summary says about them.
@@ -127,11 +128,44 @@ class Evaluation:
 
 
 def require_size(release: object, data: str, family: type[Any]) -> None:
-    """Refuse a release that does not say how many synthetic records are to be compared.
-
-    Raises:
-        TypeError: naming the family of releases of these data, which do.
-    """
+    """Refuse a release that does not say how many synthetic records are to be compared, naming the family that does."""
     if getattr(release, "size", None) is None:
         kind, needed = type(release).__name__, article(family.__name__)
         raise TypeError(f"release is {article(kind)}, which has no size; for an evaluation on {data} it must be {needed}")
+
+
+# -- effort ------------------------------------------------------------------------------------------------------------
+
+MOST_SYNTHETIC = 60_000
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Numbers of records of each sample that figures are computed on, at most; a random choice where there are more.
+
+    Arguments:
+        trained: by the classifier that is trained on synthetic records.
+        held: of the test records that judge that classifier.
+        tested: by the classifier two-sample test.
+        slow: synthetic records that are drawn, and scored, of a model that takes many passes for each.
+        steps: of training a convolutional network; None: as many as it usually has.
+        looks: whether features of images are compared, by a network that takes minutes.
+    """
+
+    trained: int
+    held: int
+    tested: int
+    slow: int = MOST_SYNTHETIC
+    steps: int | None = None
+    looks: bool = False
+
+    def epochs(self, n: int, image_shape: tuple[int, ...] | None) -> int | None:
+        """Passes over n records of training; None: the usual ones."""
+        if self.steps is None or image_shape is None or min(image_shape[:2]) < CNN_SIDE:
+            return None
+        return max(1, self.steps * 256 // n)
+
+
+FULL = Effort(trained=MOST_SYNTHETIC, held=MOST_SYNTHETIC, tested=2_000, looks=True)
+QUICK = Effort(trained=10_000, held=2_000, tested=500, slow=10_000, steps=120)
+"""Up to a minute on a core for 60,000 images of 784 pixels; counting queries look at all records."""

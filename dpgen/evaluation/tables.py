@@ -18,9 +18,9 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import (
     associations,
     copied_share,
-    independent_columns,
+    independent_marginals,
+    marginal_errors,
     range_query_errors,
-    table_distances,
     train_on_synthetic_auc,
 )
 from dpgen.progress import report
@@ -45,15 +45,8 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOS
     """Scores of a release beside what test rows and independent columns reach, and the synthetic rows that were scored.
 
     Distances are to the private rows; "real data" are the test rows in place of the synthetic ones, "independent columns" are
-    drawn from the private rows column by column. Classifiers are judged on test rows. The number of
-    synthetic rows is the release's own noisy size. Without test rows nothing is judged on them; without private rows there
-    are no scores.
-
-    Arguments:
-        release: a model of tables with this schema.
-        table: private and test rows.
-        seed: public.
-        most: rows that classifiers are trained on.
+    drawn from the private rows column by column. Classifiers learn from at most `most` rows and are judged on test rows. The
+    number of synthetic rows is the release's own noisy size. Without private rows there are no scores.
     """
     table: Table = data.coded(release.schema) if isinstance(data, RawTable) else data
     report(0.0, "sample")
@@ -64,7 +57,7 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOS
         return Evaluation([], released={"samples.csv": partial(samples.encoded, ".csv")})
     generator = torch.Generator().manual_seed(seed)
     private = table.some(MOST_ROWS, generator)
-    rivals = {"value": synthetic, "chance": independent_columns(private, len(private), generator=generator)}
+    rivals = {"value": synthetic, "chance": independent_marginals(private, len(private), generator=generator)}
     if len(table.test_codes):
         rivals["real"] = some_rows(table.test_codes, MOST_ROWS, generator)
     report(0.1, "evaluate")
@@ -93,10 +86,8 @@ def _distance_scores(private: Tensor, rivals: Mapping[str, Tensor], domain: Tabl
     scores = []
     for ways, what in _MARGINALS.items():
         if ways <= len(domain.names):
-            most = _MOST_MARGINALS[ways]
-            found = {
-                rival: float(table_distances(private, x, ways, most=most, seed=seed).mean()) for rival, x in rivals.items()
-            }
+            marginals = partial(marginal_errors, private, k=ways, n_sets=_MOST_MARGINALS[ways], seed=seed)
+            found = {rival: float(marginals(x).mean()) for rival, x in rivals.items()}
             scores.append(_beside(f"{what}: mean total variation", found))
     queries = partial(range_query_errors, private, sizes=domain.sizes, ordered=domain.ordered, queries=300, seed=seed)
     missed = {rival: float(queries(x).mean()) for rival, x in rivals.items()}
@@ -165,10 +156,9 @@ def _associations_picture(private: Tensor, synthetic: Tensor, names: tuple[str, 
     shown = min(len(names), _MOST_COLUMNS)
     both = [associations(codes[:, :shown]).numpy() for codes in (private, synthetic)]
     figure = new_figure(12, 4.4)
-    panels = (("private rows", both[0], "viridis", (0, 1)), ("synthetic rows", both[1], "viridis", (0, 1)))
-    for place, (title, values, colours, limits) in enumerate(
-        (*panels, ("difference", both[1] - both[0], "RdBu_r", (-0.5, 0.5)))
-    ):
+    panels = [(title, values, "viridis", (0.0, 1.0)) for title, values in zip(("private rows", "synthetic rows"), both)]
+    panels += [("difference", both[1] - both[0], "RdBu_r", (-0.5, 0.5))]
+    for place, (title, values, colours, limits) in enumerate(panels):
         axes = figure.add_subplot(1, 3, place + 1)
         image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
         axes.set_title(title, fontsize=9)

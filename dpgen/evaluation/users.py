@@ -37,13 +37,7 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
 
     The release's sampler stands beside every other one with the same epsilon and prior, and beside the prior itself, which
     needs no data at all. Files: samplers.csv, groups.csv (with groups), samplers.png, groups.png and USERS.md, which
-    also says what one user's draws cost together. All of them look at private distributions, see `NOT_COVERED`. Of nobody
-    there is nothing to say.
-
-    Arguments:
-        release: draws with the public mechanism as ``origin``.
-        users: the users that were drawn for.
-        seed: of the draws without privacy that the pooled draws are compared with.
+    also says what one user's draws cost together. All of them look at private distributions. Of nobody there are no scores.
 
     Raises:
         ValueError: the release does not know its mechanism, or that is for another number of categories.
@@ -57,7 +51,14 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
         raise ValueError(f"release is for {mechanism.n} categories, the users have {users.n}: they must agree")
     samplers = rivals(mechanism)
     distances = {name: distances_of(sampler, users) for name, sampler in samplers.items()}
-    table, groups = _sampler_table(samplers, distances), _group_table(distances, users)
+    statistics: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "median": _median, "worst": torch.max}
+    rows = [
+        {"sampler": name, "epsilon": samplers[name].epsilon}
+        | {key: float(f(values)) for key, f in statistics.items()}
+        | {"worst_possible": samplers[name].worst_case("tv")}
+        for name, values in distances.items()
+    ]
+    table, groups = pd.DataFrame(rows), _group_table(distances, users)
     files: dict[str, Any] = {
         "samplers.csv": lambda path: write_atomically(path, table.to_csv(index=False)),
         "samplers.png": lambda path: _samplers_figure(distances, mechanism, path),
@@ -88,22 +89,6 @@ def _parts(users: Users) -> Iterator[Tensor]:
     return map(normalised, users.counts.split(max(1, MOST_CELLS // users.n)))
 
 
-def _sampler_table(samplers: dict[str, FiniteSampler], distances: dict[str, Tensor]) -> pd.DataFrame:
-    """One row a sampler: mean, median and worst user's total variation, and the worst that any user could have."""
-    rows = [
-        {
-            "sampler": name,
-            "epsilon": samplers[name].epsilon,
-            "mean": float(values.mean()),
-            "median": float(_median(values)),
-            "worst": float(values.max()),
-            "worst_possible": samplers[name].worst_case("tv"),
-        }
-        for name, values in distances.items()
-    ]
-    return pd.DataFrame(rows)
-
-
 def _better(own: str, distances: dict[str, Tensor]) -> tuple[str, ...]:
     """That another sampler of the same epsilon would have been nearer to these users, if one would."""
     means = {name: float(values.mean()) for name, values in distances.items()}
@@ -117,7 +102,7 @@ def _better(own: str, distances: dict[str, Tensor]) -> tuple[str, ...]:
 
 
 def _group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | None:
-    """One row for each group and sampler, as `_sampler_table`; None without groups."""
+    """Users, mean, median and worst total variation, a row for each group and sampler; None without groups."""
     if users.groups is None:
         return None
     long = pd.concat(
@@ -169,19 +154,15 @@ def _users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: p
     """The report: samplers, groups, and what one user pays for one draw and for several."""
     lines = [
         "# How much of the users' distributions survives",
-        "",
         f"{users.u} users, {users.n} categories, prior: {users.prior_origin}. Total variation of P (what a user holds) and Q "
         "(what the user's draw follows), in [0, 1], lower is better. These figures look at private distributions.",
-        "",
         markdown_table(list(table.columns), table.to_numpy().tolist()),
-        "",
     ]
     if users.skipped:
-        count = _counted(users.skipped, "user")
-        lines += [f"{count} without events, or with too few, left out: this number is private.", ""]
+        lines.append(f"{_counted(users.skipped, 'user')} without events, or with too few, left out: this number is private.")
     if groups is not None:
-        lines += ["## Groups", "", markdown_table(list(groups.columns), groups.to_numpy().tolist()), ""]
-    return "\n".join([*lines, *_composition(release)])
+        lines += ["## Groups", markdown_table(list(groups.columns), groups.to_numpy().tolist())]
+    return "\n\n".join([*lines, *_composition(release)]) + "\n"
 
 
 def _composition(release: Draws) -> list[str]:
@@ -192,28 +173,21 @@ def _composition(release: Draws) -> list[str]:
     parts = [f"{_counted(draws, 'draw')} of eps {rounded_up(epsilon)}{' each' if draws > 1 else ''}"]
     if before > 1e-9 * statement.epsilon:
         parts.append(f"eps {_exact(before, of=statement.epsilon)} for everything else (the prior, earlier runs)")
-    lines = [
-        "## What one user pays",
-        "",
-        f"In total **eps = {_exact(statement.epsilon)}**: {' and '.join(parts)}. The protected unit is {statement.unit}.",
-        "Draws of different users, and so different groups, do not add up: each user's data are in that user's draws only.",
-        "Several draws of one user do, and so do people who must be protected together (a household of m pays m times).",
-        "",
-        "| draws of one user | eps of one user | eps of two users together |",
-        "|---|---|---|",
+    rows = [
+        [k, _exact(before + k * epsilon, of=statement.epsilon), _exact(2 * (before + k * epsilon), of=statement.epsilon)]
+        for k in sorted({draws, *more} - {0})
     ]
-    for k in sorted({draws, *more} - {0}):
-        total = before + k * epsilon
-        lines.append(f"| {k} | {_exact(total, of=statement.epsilon)} | {_exact(2 * total, of=statement.epsilon)} |")
-    return [*lines, ""]
+    return [
+        "## What one user pays",
+        f"In total **eps = {_exact(statement.epsilon)}**: {' and '.join(parts)}. The protected unit is {statement.unit}.\n"
+        "Draws of different users, and so different groups, do not add up: each user's data are in that user's draws only.\n"
+        "Several draws of one user do, and so do people who must be protected together (a household of m pays m times).",
+        markdown_table(["draws of one user", "eps of one user", "eps of two users together"], rows),
+    ]
 
 
 def _exact(epsilon: float, *, of: float = 0.0) -> str:
-    """`rounded_up`, but a sum or difference of doubles that is one of four digits up to their rounding is that one.
-
-    Arguments:
-        of: the largest term.
-    """
+    """`rounded_up`, but a sum of doubles (the largest: `of`) that is four digits up to their rounding is these digits."""
     near = f"{float(f'{epsilon:.4g}'):g}"
     return near if abs(float(near) - epsilon) <= ROUNDING * max(epsilon, of) else rounded_up(epsilon)
 

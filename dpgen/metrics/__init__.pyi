@@ -10,13 +10,11 @@ from .densities import mode_coverage as mode_coverage
 from .densities import negative_log_likelihood as negative_log_likelihood
 from .densities import optimal_mollification as optimal_mollification
 from .fidelity import Fidelity as Fidelity
-from .fidelity import FrechetResult as FrechetResult
-from .fidelity import ImageFeatures as ImageFeatures
 from .fidelity import InceptionFeatures as InceptionFeatures
 from .fidelity import LeNetFeatures as LeNetFeatures
 from .fidelity import fidelity as fidelity
 from .fidelity import frechet_distance as frechet_distance
-from .fidelity import gaussian_frechet_distance as gaussian_frechet_distance
+from .fidelity import inception_network as inception_network
 from .queries import answers as answers
 from .queries import conjunctions as conjunctions
 from .queries import correlation_errors as correlation_errors
@@ -27,41 +25,5 @@ from .queries import random_queries as random_queries
 from .queries import relative_errors as relative_errors
 from .tables import associations as associations
 from .tables import copied_share as copied_share
-from .tables import independent_columns as independent_columns
 from .tables import range_query_errors as range_query_errors
-from .tables import table_distances as table_distances
 from .tables import train_on_synthetic_auc as train_on_synthetic_auc
-
-__all__ = [
-    "Fidelity",
-    "FrechetResult",
-    "ImageFeatures",
-    "InceptionFeatures",
-    "LeNetFeatures",
-    "Quadrature",
-    "TwoSampleTest",
-    "answers",
-    "associations",
-    "chance_level",
-    "classifier_two_sample_test",
-    "clustering_accuracy",
-    "conjunctions",
-    "copied_share",
-    "correlation_errors",
-    "fidelity",
-    "frechet_distance",
-    "gaussian_frechet_distance",
-    "independent_columns",
-    "independent_marginals",
-    "marginal_errors",
-    "mode_coverage",
-    "negative_log_likelihood",
-    "optimal_mollification",
-    "query_errors",
-    "random_queries",
-    "range_query_errors",
-    "relative_errors",
-    "table_distances",
-    "train_on_synthetic_accuracy",
-    "train_on_synthetic_auc",
-]

@@ -15,13 +15,13 @@ from dpgen.metrics.queries import require_samples
 
 # -- train on synthetic, test on real ----------------------------------------------------------------------------------
 
-Kind = Literal["auto", "cnn", "mlp", "logistic", "boosting"]
+Kind = Literal["auto", "cnn", "mlp", "boosting"]
 
 CNN_SIDE = 16
 """Images with both sides at least this long get the convolutional network."""
 
-_BATCH = {"cnn": 256, "mlp": 64, "logistic": 64}
-_PEAK_RATE = {"cnn": 4e-3, "mlp": 5e-3, "logistic": 2e-2}
+_BATCH = {"cnn": 256, "mlp": 64}
+_PEAK_RATE = {"cnn": 4e-3, "mlp": 5e-3}
 _ROUNDS = 100
 
 
@@ -39,7 +39,7 @@ def train_on_synthetic_accuracy(
     """Accuracy on (test_x, test_y) of a classifier trained on (train_x, train_y).
 
     Given synthetic records it is the usual utility measure of a release; given real ones, its reference. The result
-    depends on ``seed`` only, and the global random state is left as it was.
+    depends on `seed` only, and the global random state is left as it was.
 
     Arguments:
         train_x: training records, shape (n, d), finite values.
@@ -47,8 +47,8 @@ def train_on_synthetic_accuracy(
         test_x: test records, shape (n_test, d).
         test_y: their classes, shape (n_test,).
         image_shape: (height, width) or (channels, height, width) of d values, needed by the "cnn".
-        kind: "cnn" (two convolutions), "mlp" (one hidden layer), "logistic" (regression), "boosting" (scikit-learn's
-            gradient boosting of histogram trees), or "auto": "cnn" for images of at least 16 x 16 pixels, "mlp" otherwise.
+        kind: "cnn" (two convolutions), "mlp" (one hidden layer), "boosting" (scikit-learn's gradient boosting of histogram
+            trees), or "auto": "cnn" for images of at least 16 x 16 pixels, "mlp" otherwise.
         seed: of initial weights and batches.
         epochs: passes over the training records; by default 4, or more where that gives fewer than 1,000 steps. Of
             "boosting" the number of rounds, by default 100.
@@ -57,7 +57,7 @@ def train_on_synthetic_accuracy(
         Share of the test records that are classified correctly, in [0, 1].
 
     Raises:
-        ValueError: if shapes do not agree, a part is empty, a value is not finite, or ``kind`` is unknown.
+        ValueError: shapes that do not agree, an empty part, a value that is not finite, an unknown `kind`.
 
     Example:
         >>> x = torch.eye(2).repeat(50, 1)
@@ -81,10 +81,7 @@ def predicted_classes(
     epochs: int | None = None,
     n_classes: int = 1,
 ) -> Tensor:
-    """Classes (n_test,), int64, of test_x by a classifier of at least `n_classes` classes that has seen (train_x, train_y).
-
-    Arguments and errors are those of `train_on_synthetic_accuracy`.
-    """
+    """Classes (n_test,) of test_x by a classifier of at least `n_classes` classes; see `train_on_synthetic_accuracy`."""
     _require_part("train", train_x, train_y)
     require_samples(train_x=train_x, test_x=test_x)
     if epochs is not None and epochs < 1:
@@ -103,11 +100,7 @@ def predicted_classes(
 def trained_cnn(
     x: Tensor, y: Tensor, image_shape: tuple[int, ...], *, seed: int = 0, epochs: int | None = None
 ) -> nn.Sequential:
-    """The "cnn" of `train_on_synthetic_accuracy`, trained on records (n, d) and their classes; the last layer classifies.
-
-    Raises:
-        ValueError: as `train_on_synthetic_accuracy`.
-    """
+    """The "cnn" of `train_on_synthetic_accuracy`, trained on records (n, d) and their classes; the last layer classifies."""
     _require_part("train", x, y)
     _choose("cnn", image_shape, x.shape[1])
     with _own_randomness(seed):
@@ -117,14 +110,13 @@ def trained_cnn(
 
 
 def chance_level(test_y: Tensor) -> float:
-    """Accuracy of always answering the most frequent class of ``test_y`` (n_test,): what knowing no record reaches.
+    """Accuracy of always answering the most frequent class of `test_y` (n_test,): what knowing no record reaches.
 
     Raises:
-        ValueError: if there is no label.
+        ValueError: there is no label.
 
-    Example:
-        >>> chance_level(torch.tensor([0, 1, 1, 2]))
-        0.5
+    >>> chance_level(torch.tensor([0, 1, 1, 2]))
+    0.5
     """
     if test_y.numel() == 0:
         raise ValueError("test_y is empty: at least one label is needed")
@@ -152,8 +144,6 @@ def _choose(kind: Kind, image_shape: tuple[int, ...] | None, d: int) -> Kind:
 
 
 def _network(kind: Kind, d: int, n_classes: int, image_shape: tuple[int, ...] | None) -> nn.Sequential:
-    if kind == "logistic":
-        return nn.Sequential(nn.Linear(d, n_classes))
     if kind == "mlp":
         return nn.Sequential(nn.Linear(d, 256), nn.ReLU(), nn.Dropout(0.3), nn.Linear(256, n_classes))
     assert image_shape is not None
@@ -232,16 +222,8 @@ class TwoSampleTest(NamedTuple):
     n: int
 
 
-def classifier_two_sample_test(
-    real: Tensor,
-    synthetic: Tensor,
-    *,
-    kind: Kind = "boosting",
-    image_shape: tuple[int, int] | None = None,
-    most: int | None = None,
-    seed: int = 0,
-) -> TwoSampleTest:
-    """Train a classifier to tell real from synthetic records and test it on others (C2ST).
+def classifier_two_sample_test(real: Tensor, synthetic: Tensor, *, most: int | None = None, seed: int = 0) -> TwoSampleTest:
+    """Train boosted trees to tell real from synthetic records and test them on others (C2ST).
 
     As many records of each sample, drawn without replacement, one half to train and one half to test. The p-value is
     exact (Fisher's test of the answers against the truth), for records of one distribution can change places. A record
@@ -250,13 +232,11 @@ def classifier_two_sample_test(
     Arguments:
         real: records, (n, d), n >= 4.
         synthetic: records, (m, d), m >= 4.
-        kind: of classifier, see `train_on_synthetic_accuracy`; trees see interactions of features, "logistic" none.
-        image_shape: (height, width), for the "cnn".
         most: at most so many records of each sample are used; None: all that both have.
         seed: of the choice of records and of the classifier.
 
     Raises:
-        ValueError: fewer than four records of a sample, or as `train_on_synthetic_accuracy`.
+        ValueError: fewer than four records of a sample, other columns, or a value that is not finite.
 
     Source: Lopez-Paz and Oquab 2017; their p-value is the normal approximation.
 
@@ -278,8 +258,7 @@ def classifier_two_sample_test(
         test.append(chosen[half:])
     n = size - half
     train_y = torch.arange(2).repeat_interleave(half)
-    options: dict[str, Any] = {"kind": kind, "image_shape": image_shape, "seed": seed}
-    calls = predicted_classes(torch.cat(train), train_y, torch.cat(test), n_classes=2, **options)
+    calls = predicted_classes(torch.cat(train), train_y, torch.cat(test), kind="boosting", seed=seed)
     found, false = int(calls[n:].sum()), int(calls[:n].sum())
     p_value = float(hypergeom.sf(found - 1, 2 * n, n, found + false))
     return TwoSampleTest((found + n - false) / (2 * n), 0.5, min(1.0, p_value), n)
@@ -295,37 +274,23 @@ def clustering_accuracy(labels: Tensor, clusters: Tensor) -> float:
     Hungarian algorithm on the contingency table. With more clusters than classes the surplus clusters count as wrong.
 
     Arguments:
-        labels: classes, int64 >= 0, shape (n,).
-        clusters: assignments, int64 >= 0, shape (n,).
+        labels: classes, integers >= 0, shape (n,).
+        clusters: assignments, integers >= 0, shape (n,).
 
     Raises:
-        ValueError: if the two do not agree in shape, are empty, or hold negative or fractional values.
+        ValueError: the two do not agree in shape, are empty, or hold negative or fractional values.
 
     Example:
         >>> clustering_accuracy(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 1]))
         0.75
     """
-    table = contingency_table(labels, clusters)
-    rows, columns = linear_sum_assignment(table.numpy(), maximize=True)
-    return int(table[rows, columns].sum()) / len(labels)
-
-
-def contingency_table(labels: Tensor, clusters: Tensor) -> Tensor:
-    """Counts (classes, clusters), int64: entry (i, j) is the number of records of class i in cluster j.
-
-    Raises:
-        ValueError: as `clustering_accuracy`.
-    """
     for name, values in (("labels", labels), ("clusters", clusters)):
-        if values.ndim != 1 or len(values) == 0:
-            raise ValueError(f"{name} has shape {tuple(values.shape)}: it must be (n,) with n >= 1")
-        if values.is_floating_point() or values.is_complex():
-            raise ValueError(f"{name} has dtype {values.dtype}: it must be an integer type")
-        if int(values.min()) < 0:
-            raise ValueError(f"{name} has {int(values.min())}: it must be >= 0")
+        if values.ndim != 1 or len(values) == 0 or values.is_floating_point() or int(values.min()) < 0:
+            raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}: it must be integers >= 0 of shape (n,), n >= 1")
     if len(labels) != len(clusters):
         raise ValueError(f"clusters has length {len(clusters)}, labels has length {len(labels)}: they must agree")
     labels, clusters = labels.long().cpu(), clusters.long().cpu()
-    n_classes, k = int(labels.max()) + 1, int(clusters.max()) + 1
-    square = multiclass_confusion_matrix(clusters, labels, num_classes=max(n_classes, k, 2), validate_args=False)
-    return torch.as_tensor(square)[:n_classes, :k]
+    size = max(int(labels.max()), int(clusters.max()), 1) + 1
+    table = torch.as_tensor(multiclass_confusion_matrix(clusters, labels, num_classes=size, validate_args=False))
+    rows, columns = linear_sum_assignment(table.numpy(), maximize=True)
+    return int(table[rows, columns].sum()) / len(labels)

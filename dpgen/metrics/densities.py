@@ -74,10 +74,7 @@ class Quadrature:
 def negative_log_likelihood(log_p: Tensor, log_q: Tensor, rule: Quadrature) -> float:
     r"""$-\int p \log q$ in nats (Husain et al. 2018, section 5); infinite where q is 0 on more than 1e-6 of P.
 
-    Arguments:
-        log_p: log density of the target at the nodes (m,).
-        log_q: log density of the model at the nodes (m,); both are taken as they are: normalise them first.
-        rule: where they were evaluated.
+    Both log densities (m,) are taken at the nodes as they are: normalise them first.
 
     Example:
         >>> rule = Quadrature(torch.tensor([[-9.0, 9.0]]), 500)
@@ -106,20 +103,11 @@ def mode_coverage(log_p: Tensor, log_q: Tensor, rule: Quadrature, *, level: floa
 
 
 def dense_threshold(log_q: Tensor, log_mass: Tensor, *, level: float = 0.95) -> float:
-    r"""log t for the largest t with $Q(q \ge t) \ge$ level.
+    r"""log t for the largest t with $Q(q \ge t) \ge$ level; Q has `log_mass` (m,), up to a constant, at nodes of `log_q` (m,).
 
-    Arguments:
-        log_q: log density at nodes (m,).
-        log_mass: log mass that Q has at each node (m,), up to a constant; for equal cells log_q itself.
-        level: in (0, 1).
-
-    Raises:
-        ValueError: level outside (0, 1).
-
-    Example:
-        >>> q = torch.tensor([0.1, 0.2, 0.7]).log()
-        >>> round(math.exp(dense_threshold(q, q, level=0.85)), 6)
-        0.2
+    >>> q = torch.tensor([0.1, 0.2, 0.7]).log()
+    >>> round(math.exp(dense_threshold(q, q, level=0.85)), 6)
+    0.2
     """
     if not 0 < level < 1:
         raise ValueError(f"level is {level}: it must be in (0, 1)")
@@ -132,20 +120,11 @@ def dense_threshold(log_q: Tensor, log_mass: Tensor, *, level: float = 0.95) -> 
 def optimal_mollification(log_p: Tensor, log_q0: Tensor, rule: Quadrature, *, low: float, high: float) -> Tensor:
     r"""The density nearest to P, in KL(P, Q), among all with $a \le q / q_0 \le b$: $q = q_0\,\mathrm{clip}(C p/q_0, a, b)$.
 
-    Lagrange: where no bound holds, p/q is constant. C is found by bisection, so that q integrates to 1.
-
-    Arguments:
-        log_p: log density of the target at the nodes (m,).
-        log_q0: log density of the public reference at the nodes (m,), normalised.
-        rule: where both were evaluated.
-        low: a, in (0, 1].
-        high: b, at least 1.
-
-    Returns:
-        Log density (m,), normalised.
+    Lagrange: where no bound holds, p/q is constant. C is found by bisection, so that q integrates to 1. Log densities are (m,),
+    at the nodes; that of the reference is normalised, and so is the result.
 
     Raises:
-        ValueError: low or high out of range.
+        ValueError: not 0 < low <= 1 <= high.
     """
     log_p, log_q0 = _pair(log_p, log_q0)
     if not 0 < low <= 1 <= high < math.inf:

@@ -1,6 +1,5 @@
 """Fidelity of synthetic samples: Fréchet distance of features, precision, recall, density and coverage."""
 
-from abc import ABC, abstractmethod
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -13,54 +12,24 @@ from dpgen.metrics.queries import require_samples
 
 # -- features of images ------------------------------------------------------------------------------------------------
 
-INCEPTION_WEIGHTS = "inception_v3_google-0cc3c7bd.pth"
-"""File name of torchvision's weights of Inception v3."""
-
 _SIDE = 299
 _BATCH = 32
 
 
-class ImageFeatures(ABC):
-    """Features of images, with `description`: what made them, for distances by other features are not comparable."""
+class LeNetFeatures:
+    """The last hidden layer (128 units) of the small convolutional classifier, trained on records (n, height * width).
 
-    description: str
-
-    @abstractmethod
-    def __call__(self, x: Tensor) -> Tensor:
-        """Features (n, k) of images (n, pixels)."""
-
-
-class LeNetFeatures(ImageFeatures):
-    """The last hidden layer (128 units) of the small convolutional classifier, trained on public records.
-
-    Arguments:
-        x: public records, such as the test part, (n, height * width).
-        y: their classes (n,).
-        image_shape: (height, width) or (channels, height, width), sides at least 4.
-        seed: of the training.
-        epochs: passes over the records; see `train_on_synthetic_accuracy`.
-        origin: what the records are, for the description.
-
-    Raises:
-        ValueError: as `train_on_synthetic_accuracy`.
+    `y` are their classes (n,), `image_shape` is (height, width) or (channels, height, width), sides at least 4; `seed` and
+    `epochs`, and what is refused, are those of `train_on_synthetic_accuracy`.
     """
 
-    def __init__(
-        self,
-        x: Tensor,
-        y: Tensor,
-        *,
-        image_shape: tuple[int, ...],
-        seed: int = 0,
-        epochs: int | None = None,
-        origin: str = "test records",
-    ) -> None:
+    def __init__(self, x: Tensor, y: Tensor, *, image_shape: tuple[int, ...], seed: int = 0, epochs: int | None = None) -> None:
         self.d = x.shape[1]
         whole = trained_cnn(x, y, image_shape=image_shape, seed=seed, epochs=epochs)
         self.network, self._last = whole[:-1], whole[-1]
-        self.description = f"last hidden layer of a LeNet trained on {len(x)} {origin}"
 
     def __call__(self, x: Tensor) -> Tensor:
+        """Features (n, 128) of images (n, pixels)."""
         _require_images(x, self.d)
         return in_parts(self.network, x.cpu())
 
@@ -82,7 +51,7 @@ def inception_network(weights: Path | str) -> nn.Module:
 
     path = Path(weights)
     if not path.is_file():
-        raise ValueError(f"weights is {path}: no such file; put torchvision's {INCEPTION_WEIGHTS} there or use LeNetFeatures")
+        raise ValueError(f"weights is {path}: no such file; put torchvision's inception_v3_google-0cc3c7bd.pth there")
     network = inception_v3(weights=None, init_weights=False, transform_input=False)
     try:
         safe = path.suffix == ".safetensors"
@@ -94,46 +63,29 @@ def inception_network(weights: Path | str) -> nn.Module:
     return network.eval().requires_grad_(False)
 
 
-class InceptionFeatures(ImageFeatures):
-    """The 2,048 pooled features of torchvision's Inception v3, from weights that are on this machine; nothing is downloaded.
+class InceptionFeatures:
+    """The 2,048 pooled features of torchvision's Inception v3, as `inception_network` reads it.
 
     Published FID figures use another port of the network's weights: they are near these distances, not equal.
 
     Arguments:
-        image_shape: (height, width) or (channels, height, width), 1 or 3 channels.
-        white: value of a white pixel: 1 for bits, 255 for grey values.
-        weights: file, see `inception_network`; by default `INCEPTION_WEIGHTS` in torch's hub folder.
-        network: what `inception_network` has read, in place of a file.
+        network: of `inception_network`.
+        image_shape: (height, width) or (channels, height, width), 1 or 3 channels; white pixels are 1.
         device: where the network runs.
-
-    Raises:
-        ValueError: there is no such file, or white is not positive.
     """
 
-    def __init__(
-        self,
-        *,
-        image_shape: tuple[int, ...],
-        white: float,
-        weights: Path | str | None = None,
-        network: nn.Module | None = None,
-        device: torch.device | str = "cpu",
-    ) -> None:
-        if not white > 0:
-            raise ValueError(f"white is {white}: it must be > 0")
-        path = Path(weights or Path(torch.hub.get_dir()) / "checkpoints" / INCEPTION_WEIGHTS)
-        self.network = (inception_network(path) if network is None else network).to(device)
-        self.image_shape, self.white, self.device = image_shape, white, device
-        self.description = "torchvision Inception v3" + (f" ({path.name})" if network is None else "")
+    def __init__(self, network: nn.Module, *, image_shape: tuple[int, ...], device: torch.device | str = "cpu") -> None:
+        self.network, self.image_shape, self.device = network.to(device), image_shape, device
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
+        """Features (n, 2048) of images (n, pixels)."""
         _require_images(x, prod(self.image_shape))
         return torch.cat([self.network(self._enlarged(part.to(self.device))).cpu() for part in x.split(_BATCH)])
 
     def _enlarged(self, x: Tensor) -> Tensor:
         """Three channels, equal ones of grey images, of 299 x 299 pixels in [-1, 1], as the network was trained."""
-        images = x.float().reshape(len(x), -1, *self.image_shape[-2:]) / self.white * 2 - 1
+        images = x.float().reshape(len(x), -1, *self.image_shape[-2:]) * 2 - 1
         large = nn.functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
         return large.expand(-1, 3, -1, -1)
 
@@ -146,69 +98,33 @@ def _require_images(x: Tensor, d: int) -> None:
 
 # -- Fréchet distance --------------------------------------------------------------------------------------------------
 
-PLAIN = "the records themselves"
-"""Description of a distance without a feature extractor."""
 
-_ROUNDING = 1e-6
-
-
-class FrechetResult(NamedTuple):
-    """A distance, and what its features are: distances by different features are not comparable."""
-
-    distance: float
-    features: str
-
-
-def gaussian_frechet_distance(real: tuple[Tensor, Tensor], synthetic: tuple[Tensor, Tensor]) -> float:
+def frechet_distance(real: Tensor, synthetic: Tensor) -> float:
     r"""Squared Wasserstein-2 distance of Gaussians, $|\mu - \nu|^2 + \mathrm{tr}(S + T - 2 (S^{1/2} T S^{1/2})^{1/2})$.
 
-    Arguments:
-        real: mean (k,) and covariance (k, k), symmetric and positive semidefinite, which may be singular.
-        synthetic: the same of the other.
-
-    Raises:
-        ValueError: wrong shapes, values that are not finite, or a matrix that is no covariance.
-
-    Source: Dowson and Landau 1982.
-
-    Example:
-        >>> one = torch.zeros(1), torch.eye(1)
-        >>> round(gaussian_frechet_distance(one, (torch.ones(1), 4 * torch.eye(1))), 9)
-        2.0
-    """
-    (mean, covariance), (other_mean, other) = _gaussian(*real, "real"), _gaussian(*synthetic, "synthetic")
-    if mean.shape != other_mean.shape:
-        raise ValueError(f"synthetic has {len(other_mean)} features, real has {len(mean)}: they must agree")
-    # Singular values of S^(1/2) T^(1/2): roots of eigenvalues near 0 would lose half of the digits.
-    cross = torch.linalg.svdvals(_root(covariance).T @ _root(other)).sum()
-    apart = (mean - other_mean).square().sum() + covariance.trace() + other.trace() - 2 * cross
-    return max(0.0, float(apart))
-
-
-def frechet_distance(real: Tensor, synthetic: Tensor, features: ImageFeatures | None = None) -> FrechetResult:
-    r"""`gaussian_frechet_distance` of the features' means and (unbiased) covariances, which is FID with Inception features.
-
-    It shrinks with more samples: compare distances from equal numbers only.
+    Their moments are the means and unbiased covariances of the samples; of Inception features it is FID. It shrinks with more
+    samples: compare distances from equal numbers, and by the same features, only.
 
     Arguments:
-        real: samples (n, d), n >= 2.
-        synthetic: samples (m, d), m >= 2.
-        features: such as `LeNetFeatures`, `InceptionFeatures`; None: the samples themselves.
+        real: samples or features (n, k), n >= 2.
+        synthetic: the same (m, k), m >= 2.
 
     Raises:
         ValueError: fewer than two samples, wrong shapes, or values that are not finite.
 
-    Source: Heusel et al. 2017, equation 6.
+    Source: Dowson and Landau 1982; Heusel et al. 2017, equation 6.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0]])
         >>> frechet_distance(x, x + 3)
-        FrechetResult(distance=9.0, features='the records themselves')
+        9.0
     """
-    description = PLAIN if features is None else features.description
-    own, other = (x if features is None else features(x) for x in (real, synthetic))
-    distance = gaussian_frechet_distance(_moments(own, "real"), _moments(other, "synthetic"))
-    return FrechetResult(distance, description)
+    require_samples(2, real=real, synthetic=synthetic)
+    (mean, covariance), (other_mean, other) = _moments(real), _moments(synthetic)
+    # Singular values of S^(1/2) T^(1/2): roots of eigenvalues near 0 would lose half of the digits.
+    cross = torch.linalg.svdvals(_root(covariance).T @ _root(other)).sum()
+    apart = (mean - other_mean).square().sum() + covariance.trace() + other.trace() - 2 * cross
+    return max(0.0, float(apart))
 
 
 def _root(covariance: Tensor) -> Tensor:
@@ -217,28 +133,11 @@ def _root(covariance: Tensor) -> Tensor:
     return vectors * values.clamp_min(0).sqrt()
 
 
-def _moments(x: Tensor, name: str) -> tuple[Tensor, Tensor]:
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean (k,) and unbiased covariance (k, k) of samples (n, k)."""
-    require_samples(2, **{name: x})
     mean = x.double().mean(0)
     centred = x.double() - mean
     return mean, centred.T @ centred / (len(x) - 1)
-
-
-def _gaussian(mean: Tensor, covariance: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    if mean.ndim != 1 or len(mean) == 0 or covariance.shape != (len(mean), len(mean)):
-        shapes = f"{tuple(mean.shape)} and {tuple(covariance.shape)}"
-        raise ValueError(f"{name} has a mean and covariance of shapes {shapes}: they must be (k,) and (k, k)")
-    mean, covariance = mean.double(), covariance.double()
-    if not bool(torch.isfinite(mean).all() and torch.isfinite(covariance).all()):
-        raise ValueError(f"{name} has a value that is not finite: moments must be numbers")
-    scale = float(covariance.abs().max())
-    if float((covariance - covariance.T).abs().max()) > _ROUNDING * scale:
-        raise ValueError(f"{name} has a covariance that is not symmetric")
-    lowest = float(torch.linalg.eigvalsh(covariance).min())
-    if lowest < -_ROUNDING * scale:
-        raise ValueError(f"{name} has a covariance with the eigenvalue {lowest:.3g}: it must be positive semidefinite")
-    return mean, covariance
 
 
 # -- neighbourhoods ----------------------------------------------------------------------------------------------------

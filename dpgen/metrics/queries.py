@@ -1,6 +1,5 @@
 """Errors of counting queries on binary records, of k-way marginals and of pairwise correlations."""
 
-import math
 from collections.abc import Sequence
 from itertools import combinations
 from math import comb
@@ -9,8 +8,6 @@ from typing import Literal, get_args
 import numpy as np
 import torch
 from torch import Tensor
-
-# -- counting queries --------------------------------------------------------------------------------------------------
 
 Predicate = Literal["any", "all"]
 
@@ -24,15 +21,39 @@ def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
     Raises:
         ValueError: naming the first sample that is wrong.
     """
-    for name, x in samples.items():
-        if x.ndim != 2 or x.shape[1] == 0 or len(x) < rows:
-            raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (n >= {rows}, d >= 1)")
-        if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-            raise ValueError(f"{name} has a value that is not finite: every value must be a number")
     (first, x), *others = samples.items()
+    for name, sample in samples.items():
+        if sample.ndim != 2 or sample.shape[1] == 0 or len(sample) < rows:
+            raise ValueError(f"{name} has shape {tuple(sample.shape)}: it must be (n >= {rows}, d >= 1)")
+        if sample.is_floating_point() and not bool(torch.isfinite(sample).all()):
+            raise ValueError(f"{name} has a value that is not finite: every value must be a number")
     for name, other in others:
         if other.shape[1] != x.shape[1]:
             raise ValueError(f"{name} has {other.shape[1]} columns, {first} has {x.shape[1]}: they must agree")
+
+
+def require_codes(**samples: Tensor) -> None:
+    """`require_samples`, and whole numbers >= 0.
+
+    Raises:
+        ValueError: naming the first sample that is wrong.
+    """
+    require_samples(**samples)
+    for name, x in samples.items():
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
+            raise ValueError(f"{name} has dtype {x.dtype}: categories must be integers")
+        if int(x.min()) < 0:
+            raise ValueError(f"{name} has {int(x.min())}: categories must be >= 0")
+
+
+def _require_records(x: Tensor, name: str) -> None:
+    require_samples(**{name: x})
+    if x.dtype != torch.uint8 or int(x.max()) > 1:
+        wrong = f"dtype {x.dtype}" if x.dtype != torch.uint8 else f"the value {int(x.max())}"
+        raise ValueError(f"{name} has {wrong}: it must be torch.uint8 in {{0, 1}}")
+
+
+# -- counting queries --------------------------------------------------------------------------------------------------
 
 
 def random_queries(
@@ -47,14 +68,14 @@ def random_queries(
         d: number of items.
         max_length: largest number of items of a record, max |x|_1, in [1, d].
         generator: public randomness.
-        n_queries: number of queries over all classes.
+        n_queries: number of queries over all classes, a multiple of `classes`.
         classes: number of length classes.
 
     Returns:
         For each class n_queries / classes tensors of item indices, int64.
 
     Raises:
-        ValueError: if an argument is out of range.
+        ValueError: an argument is out of range.
 
     Example:
         >>> queries = random_queries(64, 40, generator=torch.Generator().manual_seed(0))
@@ -76,20 +97,16 @@ def random_queries(
 def conjunctions(
     x: Tensor, k: int, *, generator: torch.Generator, n_queries: int = 1000, min_marginal: float = 0.05
 ) -> list[Tensor]:
-    """Distinct sets of k items among the items that more than ``min_marginal`` of the records ``x`` (n, d) hold.
-
-    All sets when there are at most ``n_queries``, otherwise a random choice of that many.
+    """At most `n_queries` distinct sets of k items among those that more than `min_marginal` of the records (n, d) hold.
 
     Raises:
-        ValueError: if fewer than k items are frequent enough, or an argument is out of range.
+        ValueError: fewer than k items are frequent enough, or an argument is out of range.
 
     Example:
         >>> conjunctions(torch.tensor([[1, 1, 0]], dtype=torch.uint8), 2, generator=torch.Generator())
         [tensor([0, 1])]
     """
     _require_records(x, "x")
-    if n_queries < 1:
-        raise ValueError(f"n_queries is {n_queries}: it must be >= 1")
     frequent = (_marginals(x) > min_marginal).nonzero().flatten()
     if not 1 <= k <= len(frequent):
         raise ValueError(f"k is {k}: it must be in [1, {len(frequent)}], the items with marginal > {min_marginal:g}")
@@ -97,12 +114,9 @@ def conjunctions(
 
 
 def _item_sets(d: int, k: int, *, n_sets: int, generator: torch.Generator) -> list[tuple[int, ...]]:
-    """Distinct sets of k of d items, in order: all when there are at most `n_sets`, otherwise a random choice of that many.
-
-    Example:
-        >>> _item_sets(3, 2, n_sets=10, generator=torch.Generator())
-        [(0, 1), (0, 2), (1, 2)]
-    """
+    """Distinct sets of k of d items, in order: all when there are at most `n_sets`, otherwise a random choice."""
+    if n_sets < 1:
+        raise ValueError(f"the number of sets of items is {n_sets}: it must be >= 1")
     if comb(d, k) <= n_sets:
         return list(combinations(range(d), k))
     chosen: set[tuple[int, ...]] = set()
@@ -114,22 +128,19 @@ def _item_sets(d: int, k: int, *, n_sets: int, generator: torch.Generator) -> li
 def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any") -> Tensor:
     """Share of the records that satisfy each query: Q(x) / n with Q(x) = sum_i p(x_i).
 
-    ``predicate="any"``: the record holds at least one of the items; ``"all"``: it holds every one. Acs et al. count
-    "the users who visited these cells", which reads both ways. The default is "any": for "all" nearly every random
-    query of more than a few items is answered 0 by any data, so that the errors say nothing (`conjunctions` are where
-    "all" is informative).
+    Acs et al. count "the users who visited these cells", which reads both ways. The default is "any": with "all" nearly
+    every random query of more than a few items is answered 0 by any data.
 
     Arguments:
         x: records, uint8 in {0, 1}, shape (n, d).
         queries: item indices of each query, int64 in [0, d).
-        predicate: "any" or "all".
+        predicate: "any": the record holds at least one of the items; "all": it holds every one.
 
     Returns:
         float64 tensor (queries,) in [0, 1].
 
     Raises:
-        ValueError: if the records are not binary, a query is empty or names an item out of range, or the predicate is
-            unknown.
+        ValueError: records that are not binary, a query without items or with one out of range, an unknown predicate.
 
     Example:
         >>> x = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.uint8)
@@ -151,27 +162,12 @@ def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any
 
 
 def relative_errors(
-    real: Tensor,
-    synthetic: Tensor,
-    queries: Sequence[Tensor],
-    *,
-    predicate: Predicate = "any",
-    sanity: float = SANITY,
+    real: Tensor, synthetic: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any", sanity: float = SANITY
 ) -> Tensor:
-    """Relative error of each query, |Q(synthetic) - Q(real)| / max(Q(real), sanity), all as shares of their records.
-
-    Arguments:
-        real: reference records, shape (n, d).
-        synthetic: released records, shape (m, d); m may differ from n.
-        queries: item indices of each query.
-        predicate: see `answers`.
-        sanity: lower bound of the denominator, a share > 0.
-
-    Returns:
-        float64 tensor (queries,).
+    """|Q(synthetic) - Q(real)| / max(Q(real), sanity) of each query (queries,), all as shares of records (n, d) and (m, d).
 
     Raises:
-        ValueError: as `answers`; if d differs, or ``sanity`` is not positive.
+        ValueError: as `answers`; other numbers of columns, or a `sanity` that is not positive.
     """
     if not sanity > 0:
         raise ValueError(f"sanity is {sanity}: it must be > 0")
@@ -183,7 +179,7 @@ def relative_errors(
 def query_errors(
     real: Tensor, synthetic: Tensor, *, seed: int = 0, n_queries: int = 1000, sanity: float = SANITY
 ) -> dict[str, float]:
-    """Average relative error of each kind of query, the same queries for the same ``real`` and ``seed``.
+    """Average relative error of each kind of query, the same queries for the same `real` and `seed`.
 
     ``any_20%`` ... ``any_100%``: the five length classes of `random_queries`; ``all_1`` ... ``all_3``: `conjunctions`
     of 1, 2 and 3 items with marginal > 5 % (left out where too few items are that frequent).
@@ -202,9 +198,8 @@ def query_errors(
     subsets = random_queries(real.shape[1], longest, generator=generator, n_queries=n_queries)
     kinds = {f"any_{100 * i // len(subsets)}%": queries for i, queries in enumerate(subsets, start=1)}
     frequent = int((_marginals(real) > 0.05).sum())
-    kinds |= {
-        f"all_{k}": conjunctions(real, k, generator=generator, n_queries=n_queries) for k in range(1, min(frequent, 3) + 1)
-    }
+    for k in range(1, min(frequent, 3) + 1):
+        kinds[f"all_{k}"] = conjunctions(real, k, generator=generator, n_queries=n_queries)
     errors: dict[str, float] = {}
     for predicate in get_args(Predicate):
         chosen = [kind for kind in kinds if kind.startswith(predicate)]
@@ -215,32 +210,23 @@ def query_errors(
     return errors
 
 
-def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
-    """n records (n, d), uint8, whose items are independent with the exact marginals of ``x``: a NON-private baseline.
-
-    Raises:
-        ValueError: if ``x`` is not binary or ``n`` < 1.
-    """
-    _require_records(x, "x")
-    if n < 1:
-        raise ValueError(f"n is {n}: it must be >= 1")
-    return (torch.rand(n, x.shape[1], generator=generator) < _marginals(x)).to(torch.uint8)
-
-
 def _marginals(x: Tensor) -> Tensor:
     return x.cpu().sum(0, dtype=torch.int64).double() / len(x)
 
 
-def _require_records(x: Tensor, name: str) -> None:
-    require_samples(**{name: x})
-    if x.dtype != torch.uint8 or int(x.max()) > 1:
-        wrong = f"dtype {x.dtype}" if x.dtype != torch.uint8 else f"the value {int(x.max())}"
-        raise ValueError(f"{name} has {wrong}: it must be torch.uint8 in {{0, 1}}")
-
-
 # -- marginals and correlations ----------------------------------------------------------------------------------------
 
-_MOST_CELLS = 2**22
+
+def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
+    """n rows whose columns are drawn each for itself from the rows (m, d): a NON-private baseline with exact marginals.
+
+    Raises:
+        ValueError: no rows, or n < 1.
+    """
+    require_samples(x=x)
+    if n < 1:
+        raise ValueError(f"n is {n}: it must be >= 1")
+    return torch.stack([column[torch.randint(len(x), (n,), generator=generator)] for column in x.T], 1)
 
 
 def marginal_errors(real: Tensor, synthetic: Tensor, k: int = 2, *, n_sets: int = 1000, seed: int = 0) -> Tensor:
@@ -259,50 +245,39 @@ def marginal_errors(real: Tensor, synthetic: Tensor, k: int = 2, *, n_sets: int 
         float64 tensor (sets,), each in [0, 1].
 
     Raises:
-        ValueError: wrong shapes, values that are no integers >= 0, k or n_sets out of range, or marginals of more than
-            2^22 cells.
+        ValueError: wrong shapes, values that are no integers >= 0, k or n_sets out of range.
 
     Example:
         >>> x = torch.tensor([[0, 0], [1, 1]])
         >>> marginal_errors(x, torch.tensor([[0, 1], [1, 0]])).item(), marginal_errors(x, x.flip(0), 1).tolist()
         (1.0, [0.0, 0.0])
     """
-    require_samples(real=real, synthetic=synthetic)
-    for name, x in (("real", real), ("synthetic", synthetic)):
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-            raise ValueError(f"{name} has dtype {x.dtype}: categories must be integers")
-        if int(x.min()) < 0:
-            raise ValueError(f"{name} has {int(x.min())}: categories must be >= 0")
-    d = real.shape[1]
+    require_codes(real=real, synthetic=synthetic)
+    n, m, d = len(real), len(synthetic), real.shape[1]
     if not 1 <= k <= d:
         raise ValueError(f"k is {k}: it must be in [1, {d}]")
-    if n_sets < 1:
-        raise ValueError(f"n_sets is {n_sets}: it must be >= 1")
-    sizes = torch.maximum(real.amax(0), synthetic.amax(0)).long().cpu() + 1
-    sets = _item_sets(d, k, n_sets=n_sets, generator=torch.Generator().manual_seed(seed))
-    samples = [x.long().cpu().T.contiguous() for x in (real, synthetic)]
-    return torch.stack([_marginal_error(samples, sizes, chosen) for chosen in sets])
+    both = compressed(torch.cat([real.long(), synthetic.long()]))
+    errors = []
+    for chosen in _item_sets(d, k, n_sets=n_sets, generator=torch.Generator().manual_seed(seed)):
+        key = both[:, chosen[0]]
+        for column in chosen[1:]:
+            key = key * (int(both[:, column].max()) + 1) + both[:, column]
+        _, cell = np.unique(key, return_inverse=True)
+        own, other = (np.bincount(part, minlength=int(cell.max()) + 1) for part in (cell[:n], cell[n:]))
+        errors.append(0.5 * float(np.abs(own / n - other / m).sum()))
+    return torch.tensor(errors, dtype=torch.float64)
 
 
-def _marginal_error(samples: list[Tensor], sizes: Tensor, chosen: tuple[int, ...]) -> Tensor:
-    """Total variation of the marginals of some columns in both samples, which are given as (d, n)."""
-    cells = math.prod(sizes[list(chosen)].tolist())
-    if cells > _MOST_CELLS:
-        raise ValueError(f"columns {chosen} have a marginal of {cells} cells: at most {_MOST_CELLS} are counted")
-    shares = []
-    for columns in samples:
-        cell = columns[chosen[0]]
-        for j in chosen[1:]:
-            cell = cell * sizes[j] + columns[j]
-        shares.append(torch.bincount(cell, minlength=cells).double() / len(cell))
-    return (shares[0] - shares[1]).abs().sum() / 2
+def compressed(codes: Tensor) -> np.ndarray:
+    """The codes (n, d) that occur in each column, by number: int64 (n, d)."""
+    return np.stack([np.unique(column, return_inverse=True)[1] for column in codes.cpu().numpy().T], axis=1)
 
 
 def correlation_errors(real: Tensor, synthetic: Tensor) -> Tensor:
     r"""$|\rho_{ij} - \hat\rho_{ij}|$ of Pearson's correlations of all pairs of columns i < j; of binary columns, phi.
 
-    A column that is constant in the real data correlates with nothing, and its pairs are left out. A column that is
-    constant in the synthetic data alone has correlation 0 there.
+    Pairs of a column that is constant in the real data are left out. A column that is constant in the synthetic data alone
+    has correlation 0 there.
 
     Arguments:
         real: numbers or bits, (n, d).

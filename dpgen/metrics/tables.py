@@ -1,59 +1,24 @@
-"""Metrics of mixed tables: marginals, associations, range queries, copies, and classifiers trained on synthetic rows.
+"""Metrics of mixed tables: associations, range queries, copies, and classifiers trained on synthetic rows.
 
-Rows are codes (n, d), integers; `sizes` are the numbers of codes of the columns.
+Rows are codes (n, d), integers; `sizes` are the numbers of codes of the columns, `ordered` says which are in order. Marginals
+are those of `dpgen.metrics.queries`.
 """
 
 from collections.abc import Sequence
 from itertools import combinations
-from math import comb
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dpgen.metrics.queries import compressed, require_codes
+
 Codes = npt.NDArray[np.int64]
 Judge = Literal["boosting", "logistic"]
 
 _MOST_BINS = 255  # categories that boosted trees take as such
-
-
-def table_distances(real: Tensor, synthetic: Tensor, ways: int, *, most: int = 500, seed: int = 0) -> Tensor:
-    r"""Total variation of the marginals of `ways` columns each, half their L1 distance: all of them, or `most` random ones.
-
-    .. math:: \tfrac12 \sum_a |\Pr[x_S = a] - \Pr[y_S = a]|
-
-    Arguments:
-        real: codes (n, d).
-        synthetic: codes (m, d).
-        ways: columns of a marginal, in [1, d].
-        most: marginals that are looked at.
-        seed: of their choice.
-
-    Raises:
-        ValueError: no rows, other columns, or more ways than columns.
-
-    Example:
-        >>> x = torch.tensor([[0, 0], [1, 1]])
-        >>> table_distances(x, torch.tensor([[0, 1], [1, 0]]), 1).tolist(), table_distances(x, x.flip(1)[:1], 2).tolist()
-        ([0.0, 0.0], [0.5])
-    """
-    d = _require_rows(real, synthetic)
-    if not 1 <= ways <= d:
-        raise ValueError(f"ways is {ways}; it must be in [1, {d}], the columns")
-    both = _compressed(torch.cat([real, synthetic]))
-    n, m = len(real), len(synthetic)
-    distances = []
-    for chosen in _subsets(d, ways, most, seed):
-        key = both[:, chosen[0]]
-        for column in chosen[1:]:
-            key = key * (int(both[:, column].max()) + 1) + both[:, column]
-        _, cell = np.unique(key, return_inverse=True)
-        cells = int(cell.max()) + 1
-        shares = np.bincount(cell[:n], minlength=cells) / n - np.bincount(cell[n:], minlength=cells) / m
-        distances.append(0.5 * float(np.abs(shares).sum()))
-    return torch.tensor(distances, dtype=torch.float64)
 
 
 def associations(codes: Tensor) -> Tensor:
@@ -68,7 +33,7 @@ def associations(codes: Tensor) -> Tensor:
         >>> associations(torch.tensor([[0, 0], [1, 1]] * 50)).round(decimals=2).tolist()
         [[1.0, 1.0], [1.0, 1.0]]
     """
-    columns, n = _compressed(codes), len(codes)
+    columns, n = compressed(codes), len(codes)
     d = columns.shape[1]
     found = torch.eye(d, dtype=torch.float64)
     for i, j in combinations(range(d), 2):
@@ -100,25 +65,16 @@ def range_query_errors(
 
     A query asks `ways` random columns for a random interval of an ordered column, or for a random half of the categories.
 
-    Arguments:
-        real: codes (n, d).
-        synthetic: codes (m, d).
-        sizes: codes of each column.
-        ordered: whether a column's codes are in order.
-        ways: columns of a query; all of them where there are fewer.
-        queries: number of queries.
-        seed: of the queries.
-
     Raises:
         ValueError: no rows, or other columns.
     """
-    d = _require_rows(real, synthetic)
+    require_codes(real=real, synthetic=synthetic)
     rng = np.random.default_rng(seed)
     tables = [codes.numpy() for codes in (real, synthetic)]
     errors = np.empty(queries)
     for q in range(queries):
         inside = [np.ones(len(table), bool) for table in tables]
-        for column in rng.choice(d, size=min(ways, d), replace=False):
+        for column in rng.choice(len(sizes), size=min(ways, len(sizes)), replace=False):
             size = sizes[column]
             if ordered[column]:
                 low, high = np.sort(rng.integers(0, size, 2))
@@ -136,7 +92,7 @@ def copied_share(rows: Tensor, originals: Tensor) -> float:
     >>> copied_share(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[3, 4], [5, 6]]))
     0.5
     """
-    _require_rows(originals, rows)
+    require_codes(originals=originals, rows=rows)
     known = {row.tobytes() for row in np.ascontiguousarray(originals.numpy())}
     return sum(row.tobytes() in known for row in np.ascontiguousarray(rows.numpy())) / len(rows)
 
@@ -170,45 +126,34 @@ def train_on_synthetic_auc(
         >>> train_on_synthetic_auc(x, x, 1, sizes=(2, 2), ordered=(False, False), judge="logistic")
         1.0
     """
-    d = _require_rows(train, test)
-    if judge not in get_args(Judge):
-        raise ValueError(f"judge is {judge!r}; it must be one of {', '.join(get_args(Judge))}")
-    truth = test[:, target].numpy()
-    if len(np.unique(truth)) < 2:
-        raise ValueError(f"test has {len(np.unique(truth))} classes in column {target}; two are needed")
-    others = [c for c in range(d) if c != target and sizes[c] > 1]
-    known = train[:, target].numpy()
-    scores = np.zeros((len(truth), sizes[target]))
-    classes = np.unique(known)
-    if len(classes) > 1 and others:
-        fit = _boosted if judge == "boosting" else _regressed
-        columns = [train[:, others].numpy(), test[:, others].numpy()]
-        scores[:, classes] = fit(columns[0], known, columns[1], [sizes[c] for c in others], [ordered[c] for c in others], seed)
-    return _mean_auc(truth, scores)
-
-
-def _mean_auc(truth: Codes, scores: npt.NDArray[np.float64]) -> float:
     from sklearn.metrics import roc_auc_score
 
-    classes = np.unique(truth)
-    kept = classes[-1:] if len(classes) == 2 else classes
+    require_codes(train=train, test=test)
+    if judge not in get_args(Judge):
+        raise ValueError(f"judge is {judge!r}; it must be one of {', '.join(get_args(Judge))}")
+    truth, known = (rows[:, target].numpy() for rows in (test, train))
+    asked, classes = np.unique(truth), np.unique(known)
+    if len(asked) < 2:
+        raise ValueError(f"test has {len(asked)} classes in column {target}; two are needed")
+    others = [c for c in range(len(sizes)) if c != target and sizes[c] > 1]
+    scores = np.zeros((len(truth), sizes[target]))
+    if len(classes) > 1 and others:
+        fit = _boosted if judge == "boosting" else _regressed
+        columns = [rows[:, others].numpy() for rows in (train, test)]
+        scores[:, classes] = fit(columns[0], known, columns[1], [sizes[c] for c in others], [ordered[c] for c in others], seed)
+    kept = asked[-1:] if len(asked) == 2 else asked
     return float(np.mean([roc_auc_score(truth == c, scores[:, c]) for c in kept]))
 
 
-def _boosted(
-    train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int
-) -> npt.NDArray[np.float64]:
+def _boosted(train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     categorical = [not inside and size <= _MOST_BINS for size, inside in zip(sizes, ordered)]
     trees = HistGradientBoostingClassifier(random_state=seed, early_stopping=False, categorical_features=categorical)
-    found: npt.NDArray[np.float64] = trees.fit(train, y).predict_proba(test)
-    return found
+    return trees.fit(train, y).predict_proba(test)
 
 
-def _regressed(
-    train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int
-) -> npt.NDArray[np.float64]:
+def _regressed(train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int) -> Any:
     from scipy.sparse import csr_matrix, hstack
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import OneHotEncoder
@@ -217,36 +162,4 @@ def _regressed(
     scale = np.array([max(1, sizes[c] - 1) for c in numbers])
     encoder = OneHotEncoder(handle_unknown="ignore").fit(train)
     views = [hstack([encoder.transform(x), csr_matrix(x[:, numbers] / scale)]).tocsr() for x in (train, test)]
-    found: npt.NDArray[np.float64] = LogisticRegression(max_iter=1000).fit(views[0], y).predict_proba(views[1])
-    return found
-
-
-def _require_rows(real: Tensor, synthetic: Tensor) -> int:
-    """The number of columns of both."""
-    for name, codes in (("real", real), ("synthetic", synthetic)):
-        if codes.ndim != 2 or codes.shape[0] == 0 or codes.shape[1] == 0 or codes.is_floating_point():
-            raise ValueError(f"{name} are {codes.dtype} {tuple(codes.shape)}; they must be codes (n, d), n and d at least 1")
-    if real.shape[1] != synthetic.shape[1]:
-        raise ValueError(f"synthetic have {synthetic.shape[1]} columns; they must have {real.shape[1]} as the real ones")
-    return real.shape[1]
-
-
-def _compressed(codes: Tensor) -> Codes:
-    """The codes that occur, by number: (n, d)."""
-    return np.stack([np.unique(column, return_inverse=True)[1] for column in codes.numpy().T], axis=1)
-
-
-def _subsets(d: int, ways: int, most: int, seed: int) -> list[tuple[int, ...]]:
-    if comb(d, ways) <= most:
-        return list(combinations(range(d), ways))
-    rng = np.random.default_rng(seed)
-    chosen: dict[tuple[int, ...], None] = {}
-    while len(chosen) < most:
-        chosen[tuple(sorted(rng.choice(d, size=ways, replace=False).tolist()))] = None
-    return list(chosen)
-
-
-def independent_columns(codes: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
-    """n rows whose columns are drawn each for itself from the rows (m, d): the baseline that knows single columns exactly."""
-    picks = torch.randint(len(codes), (n, codes.shape[1]), generator=generator)
-    return codes.gather(0, picks)
+    return LogisticRegression(max_iter=1000).fit(views[0], y).predict_proba(views[1])

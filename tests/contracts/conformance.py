@@ -24,9 +24,7 @@ A row of sums and its broken twin, which is what the tests of this file feed to 
 >>> bits = pairs_of(lambda rng, n: rng.integers(0, 2, (n, 3)))
 >>> def counted(x):
 ...     return BoundedSum(torch.from_numpy(x).sum(0), math.sqrt(3.0), replaced=math.sqrt(3.0))
->>> def tight(relation):
-...     one, zero = np.ones((1, 3), int), np.zeros((1, 3), int)
-...     return (np.concatenate([zero, one]), zero if relation == "add_remove" else np.concatenate([zero, zero]))
+>>> tight = swapped(np.array([[0, 0, 0], [1, 1, 1]]), np.array([[0, 0, 0]]))
 >>> row = SumRow("toy", ("counts of bits",), bits, tight, sums=counted)
 >>> check_pairs(row, "add_remove", pairs=50), check_tight(row, "replace_one")
 (None, None)
@@ -282,6 +280,13 @@ def pairs_of(rows: Callable[[np.random.Generator, int], Any], *, least: int = 1,
         return (first, second) if rng.random() < 0.5 else (second, first)
 
     return pair
+
+
+def swapped(first: Any, instead: Any) -> Callable[[Relation], Pair]:
+    """The pair of `first` and the same without its last record, or with the record `instead` in its place."""
+    rest, join = first[:-1], torch.cat if isinstance(first, Tensor) else np.concatenate
+    other = join([rest, instead])  # type: ignore[operator]
+    return lambda relation: (first, rest if relation == "add_remove" else other)
 
 
 def _taken(rows: Any, index: npt.NDArray[Any]) -> Any:

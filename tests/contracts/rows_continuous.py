@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of
+from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of, swapped
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
@@ -35,12 +35,7 @@ def coefficients(degree: int, group_size: int = 1) -> Any:
 
 def apart(d: int) -> Any:
     """Records on points of the lattice that are ten bandwidths apart."""
-
-    def tight(relation: Relation) -> Pair:
-        near, far, other = (np.full((1, d), y) for y in (0.25, 0.75, 0.4))
-        return np.concatenate([other, near]), other if relation == "add_remove" else np.concatenate([other, far])
-
-    return tight
+    return swapped(np.full((2, d), [[0.4], [0.25]]), np.full((1, d), 0.75))
 
 
 BERNSTEIN = [
@@ -126,15 +121,8 @@ def ends(relation: Relation) -> Pair:
     return np.zeros((3, 1)), np.ones((5, 1))
 
 
-CELLS = [
-    LawRow(
-        "grid_response",
-        ("randomised response on a public grid",),
-        any_points,
-        ends,
-        law=cells_law,
-        relations=WHOLE,
-    ),
+ROWS = [
+    *BERNSTEIN,
+    *MBDE,
+    LawRow("grid_response", ("randomised response on a public grid",), any_points, ends, law=cells_law, relations=WHOLE),
 ]
-
-ROWS = [*BERNSTEIN, *MBDE, *CELLS]

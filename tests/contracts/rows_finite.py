@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Law, LawRow, Pair, SumRow, pairs_of
+from conformance import Law, LawRow, Pair, SumRow, pairs_of, swapped
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
@@ -47,10 +47,8 @@ def drawn(mechanism: FiniteSampler) -> Any:
 MECHANISMS: dict[str, FiniteSampler] = {name: make(EPSILON, PRIOR) for name, make in SAMPLERS.items()}
 
 
-def one_hot(relation: Relation) -> Pair:
-    """A user of one category comes, or turns to another."""
-    first = np.eye(N)[[1, 0]]
-    return first, first[:1] if relation == "add_remove" else np.eye(N)[[1, 2]]
+ONE_HOT = swapped(np.eye(N)[[1, 0]], np.eye(N)[[2]])
+"""A user of one category comes, or turns to another."""
 
 
 def summed(p: np.ndarray) -> BoundedSum:
@@ -62,5 +60,5 @@ ROWS = [
         LawRow(name, (f"{name} sampler*",), any_users, rarest, law=drawn(mechanism), relations=("replace_one",))
         for name, mechanism in MECHANISMS.items()
     ),
-    *(SumRow(name, (PRIOR_NOTE,), pairs_of(users), one_hot, sums=summed) for name in SAMPLERS),
+    *(SumRow(name, (PRIOR_NOTE,), pairs_of(users), ONE_HOT, sums=summed) for name in SAMPLERS),
 ]

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Neighbours, Pair, SumRow, pairs_of
+from conformance import Neighbours, SumRow, pairs_of, swapped
 from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
 from dpgen.systems.gaussian.components import Centres, centre_sums
 from dpgen.systems.gaussian.frequencies import Frequencies
@@ -57,13 +56,7 @@ def bits(d: int) -> Any:
 
 def tight(common: list[float], added: list[float], instead: list[float]) -> Any:
     """A record is added beside another, or replaced; the label is the last entry."""
-
-    def pair(relation: Relation) -> Pair:
-        first = torch.tensor([common, added], dtype=torch.float64)
-        second = [common] if relation == "add_remove" else [instead, common]
-        return first, torch.tensor(second, dtype=torch.float64)
-
-    return pair
+    return swapped(torch.tensor([common, added], dtype=torch.float64), torch.tensor([instead], dtype=torch.float64))
 
 
 def row(name: str, neighbours: Neighbours, pair: Any, sums: Any) -> SumRow:
@@ -134,18 +127,16 @@ def image_row(map: Frequencies, even: float, odd: float) -> SumRow:
     return SumRow("gaussian", (NOTES["images"],), pixels(map.shape), faint_pair(map, even, odd), sums=sums)
 
 
+SIDES = tight([0.2, 0.3, 0], [1.0, 0.5, 0], [0.5, 1.0, 0])
+TURNED = tight([0.2, 0.3, 0], [1.0, 0.0, 0], [-1.0, 0.0, 0])
+TURNED_BITS = tight([0, 1, 1, 0, 0], [1, 1, 0, 1, 0], [0, 0, 1, 0, 0])
 ROWS = [
     image_row(COLOUR, EVEN, ODD),
     image_row(GREY, 0.995, 0.0),
     row("mean", records(uniform(3)), tight([0.2] * 3 + [0], [1.0] * 3 + [0], [0.0] * 4), lambda b: location_sums(b, 3)),
     row("mean", records(uniform(1)), tight([0.2, 0], [1.0, 0], [0.0, 0]), lambda b: location_sums(b, 1)),
     *(
-        row(
-            "subspace",
-            records(uniform(2)),
-            tight([0.2, 0.3, 0], [1.0, 0.5, 0], [0.5, 1.0, 0]),
-            lambda b, clip=clip: centred_moments(b, MIDDLE, clip),
-        )
+        row("subspace", records(uniform(2)), SIDES, lambda b, clip=clip: centred_moments(b, MIDDLE, clip))
         for clip in (0.1, 0.5)
     ),
     *(
@@ -154,23 +145,10 @@ ROWS = [
     ),
     row("components", records(directions(2)), tight([0.2, 0.3, 0], [1.0, 0.0, 0], [-(BORDER**2), OPPOSITE, 0]), moments(1)),
     *(
-        row(
-            "clusters",
-            records(directions(2), k),
-            tight([0.2, 0.3, 0], [1.0, 0.0, 0], [-1.0, 0.0, 0]),
-            lambda b, k=k: centre_sums(b, as_they_are, CENTRE_SETS[k]),
-        )
+        row("clusters", records(directions(2), k), TURNED, lambda b, k=k: centre_sums(b, as_they_are, CENTRE_SETS[k]))
         for k in (1, 2)
     ),
-    *(
-        row(
-            "marginals",
-            records(bits(4), k),
-            tight([0, 1, 1, 0, 0], [1, 1, 0, 1, 0], [0, 0, 1, 0, 0]),
-            lambda b, k=k: marginal_sums(b, 4, k=k),
-        )
-        for k in (1, 2)
-    ),
+    *(row("marginals", records(bits(4), k), TURNED_BITS, lambda b, k=k: marginal_sums(b, 4, k=k)) for k in (1, 2)),
     row("pairs", records(bits(8)), tight([0.0] * 9, [1.0] * 8 + [0], [1.0] * 3 + [0.0] * 6), lambda b: pair_sums(b, 8)),
     row("sizes", records(bits(9)), tight([0.0] * 10, [1.0] * 9 + [0], [0.0] * 10), lambda b: size_histogram(b, size_bins(9))),
     *map(item_row, (1, 2, 3)),

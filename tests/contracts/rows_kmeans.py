@@ -2,11 +2,10 @@
 
 import numpy as np
 import torch
-from conformance import Pair, SumRow, pairs_of
+from conformance import SumRow, pairs_of, swapped
 from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum, size_sums
-from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.dp_sgd.partition import SIZES, LabelPartition
 from dpgen.systems.kmeans.features import RandomFourierFeatures
 from dpgen.systems.kmeans.fit import Centres, FeatureSpace, round_sums
@@ -31,14 +30,9 @@ def of_round(space: FeatureSpace, noise_count: float) -> SumRow:
     def sums(x: Tensor) -> BoundedSum:
         return round_sums(space.chunks(x), centres, weight)
 
-    def tight(relation: Relation) -> Pair:
-        """A long record beside another; replaced by its opposite in its cluster, or by one in another cluster."""
-        long, opposite, far = 2.0 * torch.eye(M)[2], -2.0 * torch.eye(M)[2], 40.0 * torch.eye(M)[1]
-        other = torch.ones(M) / 8
-        replaced = far if weight > 1 or space is FOURIER else opposite
-        second = other[None] if relation == "add_remove" else torch.stack([other, replaced])
-        return torch.stack([long, other]), second
-
+    # A long record beside another; replaced by its opposite in its cluster, or by one in another cluster.
+    long, far, other = 2.0 * torch.eye(M)[2], 40.0 * torch.eye(M)[1], torch.ones(M) / 8
+    tight = swapped(torch.stack([other, long]), (far if weight > 1 or space is FOURIER else -long)[None])
     # records are long in a feature space where opposite features cannot be reached: a bound under replace_one
     loose = {"reaches": 0.6, "why": "no two records have opposite features of the RBF kernel"} if space is FOURIER else {}
     return SumRow("dpgm", (ROUND,), pairs_of(records), tight, sums=sums, **loose)  # type: ignore[arg-type]
@@ -49,10 +43,9 @@ def final_counts(x: Tensor) -> BoundedSum:
     return size_sums((centres.nearest(z) for z in LINEAR.chunks(x)), len(SPOTS))
 
 
-def apart(relation: Relation) -> Pair:
-    """Two records of two clusters, one of them removed or replaced by the other."""
-    short, long = torch.zeros(1, M) + 0.1, 3.0 * torch.eye(M)[1:2]
-    return torch.cat([short, long]), short if relation == "add_remove" else torch.cat([short, short])
+SHORT_AND_LONG = torch.stack([torch.full((M,), 0.1), 3.0 * torch.eye(M)[1]])
+APART = swapped(SHORT_AND_LONG, SHORT_AND_LONG[:1])
+"""Two records of two clusters, one of them removed or replaced by the other."""
 
 
 def labels(rng: np.random.Generator, n: int) -> Tensor:
@@ -63,14 +56,10 @@ def sizes(label: Tensor) -> BoundedSum:
     return size_sums([LabelPartition(3, noise_count=1.0).assign(label[:, None], label)], 3)
 
 
-def two_labels(relation: Relation) -> Pair:
-    return torch.tensor([0, 2]), torch.tensor([0] if relation == "add_remove" else [0, 1])
-
-
 ROWS = [
     of_round(LINEAR, noise_count=5.0),
     of_round(LINEAR, noise_count=0.3),
     of_round(FOURIER, noise_count=5.0),
-    SumRow("dpgm", (COUNTS,), pairs_of(records), apart, sums=final_counts),
-    SumRow("dpgm", (SIZES,), pairs_of(labels), two_labels, sums=sizes),
+    SumRow("dpgm", (COUNTS,), pairs_of(records), APART, sums=final_counts),
+    SumRow("dpgm", (SIZES,), pairs_of(labels), swapped(torch.tensor([0, 2]), torch.tensor([1])), sums=sizes),
 ]

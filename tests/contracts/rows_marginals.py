@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Law, LawRow, Pair, SumRow, pairs_of
+from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
@@ -37,9 +37,9 @@ def one_more(row: int, *ones: int) -> np.ndarray:
     return x
 
 
-def pair(first: np.ndarray, swapped: np.ndarray) -> Any:
-    """`first`, and the same without its last record or with that of `swapped`."""
-    return lambda relation: (first, first[:1]) if relation == "add_remove" else (first, swapped)
+def pair(first: np.ndarray, other: np.ndarray) -> Any:
+    """`first`, and the same without its last record or with that of `other`."""
+    return swapped(first, other[1:])
 
 
 # -- noisy marginals -----------------------------------------------------------------------------------------------------
@@ -121,25 +121,14 @@ def measured_cell(x: np.ndarray) -> BoundedSum:
     return answers(CELLS, 3, x).measured(0)
 
 
-def counted(relation: Relation) -> Pair:
-    return one_more(0), one_more(0)[:1]
-
-
 WIDE = pair(one_more(1, *ALL), one_more(1))
+_EQUAL = "from equal weights no other query dominates the one whose score a record moves"
 ROWS = [
     *MARGINALS,
-    SumRow("mwem", (COUNT,), BITS, counted, sums=count, relations=("add_remove",)),
+    SumRow("mwem", (COUNT,), BITS, pair(one_more(0), one_more(0)), sums=count, relations=("add_remove",)),
     SumRow("mwem", (TOTAL,), BITS, WIDE, sums=mass),
     SumRow("mwem", (MEASUREMENT,), BITS, WIDE, sums=measured),
     SumRow("mwem", (MEASUREMENT,), BITS, pair(one_more(0), one_more(0, 0)), sums=measured_cell),
     LawRow("mwem", (SELECTION,), BITS, WIDE, law=selected),
-    LawRow(
-        "mwem",
-        (SELECTION,),
-        BITS,
-        pair(one_more(0), one_more(1, 0, 1, 2)),
-        law=selected_cells,
-        reaches=0.35,
-        why="from equal weights no other query dominates the one whose score a record moves",
-    ),
+    LawRow("mwem", (SELECTION,), BITS, pair(one_more(0), one_more(1, 0, 1, 2)), law=selected_cells, reaches=0.35, why=_EQUAL),
 ]

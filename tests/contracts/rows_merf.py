@@ -1,11 +1,12 @@
 """DP-MERF: sums of random Fourier features of classes, with their counts."""
 
+from typing import Any
+
 import numpy as np
 import torch
-from conformance import Pair, SumRow, pairs_of
+from conformance import SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.dp_sgd.model import Inputs
 from dpgen.systems.kmeans.features import RandomFourierFeatures
 from dpgen.systems.merf.fit import NOTE, embeddings
@@ -21,27 +22,21 @@ def of(x: np.ndarray, features: RandomFourierFeatures = FEATURES) -> BoundedSum:
     return embeddings(Inputs(torch.from_numpy(x[:, 1:]), torch.from_numpy(x[:, 0] % K)), K, features)
 
 
-def removed(relation: Relation) -> Pair:
-    """A record beside another, removed or replaced by one of the other class."""
-    both = np.array([[0, 0, 0, 0], [1, 1, 0, 1]], np.uint8)
-    return both, both[:1] if relation == "add_remove" else np.array([[0, 0, 0, 0], [0, 0, 1, 0]], np.uint8)
-
-
-def opposite(relation: Relation) -> Pair:
+def opposite() -> Any:
     """Two shades of a class whose features of one frequency are opposite: half a turn apart."""
     phases = ONE_PAIR.whole(GREYS)
     one, other = divmod(int(torch.cdist(phases, phases).argmax()), 256)
-    first = np.array([[0, 7], [0, one]], np.uint8)
-    return first, first[:1] if relation == "add_remove" else np.array([[0, 7], [0, other]], np.uint8)
+    return swapped(np.array([[0, 7], [0, one]], np.uint8), np.array([[0, other]], np.uint8))
 
 
+REMOVED = swapped(np.array([[0, 0, 0, 0], [1, 1, 0, 1]], np.uint8), np.array([[0, 0, 1, 0]], np.uint8))
 ROWS = [
     SumRow(
-        "merf", (NOTE,), pairs_of(lambda rng, n: rng.integers(0, 2, (n, 1 + D)).astype(np.uint8)), removed, sums=of,
+        "merf", (NOTE,), pairs_of(lambda rng, n: rng.integers(0, 2, (n, 1 + D)).astype(np.uint8)), REMOVED, sums=of,
         reaches=0.6, why="no two records have opposite features at a frequency each of their own",
     ),
     SumRow(
-        "merf", (NOTE,), pairs_of(lambda rng, n: rng.integers(0, 256, (n, 2)).astype(np.uint8)), opposite,
+        "merf", (NOTE,), pairs_of(lambda rng, n: rng.integers(0, 256, (n, 2)).astype(np.uint8)), opposite(),
         sums=lambda x: of(x, ONE_PAIR),
     ),
 ]  # fmt: skip

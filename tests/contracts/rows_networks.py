@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Law, LawRow, Pair, SumRow, pairs_of
+from conformance import Law, LawRow, Pair, SumRow, pairs_of, swapped
 from scipy.special import ndtr
 from torch import Tensor
 
@@ -41,13 +41,6 @@ def at(*norms: float) -> Tensor:
     return torch.tensor(norms)[:, None] * torch.eye(D)[0]
 
 
-def pair(first: Tensor, added: Tensor, instead: Tensor) -> Any:
-    def tight(relation: Relation) -> Pair:
-        return torch.cat([first, added]), first if relation == "add_remove" else torch.cat([first, instead])
-
-    return tight
-
-
 def factors(rows: Tensor) -> Any:
     """Rows that are gradients of one cluster, as the engine sees them."""
     factor = SimpleNamespace(outputs=rows, inputs=None, weight=None, bias=slice(0, D))
@@ -77,19 +70,15 @@ def members(rng: np.random.Generator, n: int) -> Tensor:
     return torch.from_numpy(rng.integers(0, 2, (n, D + 1)))
 
 
-def means_of_clusters(rows: Tensor) -> BoundedSum:
-    """What networks begin at."""
-    return sign_sums(rows[:, :D], rows[:, D], 2)
-
-
 def pixels(rng: np.random.Generator, n: int) -> Tensor:
     """Images (n, D) of any pixels with the class of each behind them."""
     return torch.from_numpy(np.column_stack([rng.integers(0, 256, (n, D)), rng.integers(0, 2, n)]))
 
 
-def means_of_images(rows: Tensor) -> BoundedSum:
-    """What networks of images begin at."""
-    return sign_sums(rows[:, :D], rows[:, D], 2, white=255)
+def means(white: int | None = None) -> Any:
+    """What networks, of images where white pixels have a value, begin at."""
+    options = {} if white is None else {"white": white}
+    return lambda rows: sign_sums(rows[:, :D], rows[:, D], 2, **options)
 
 
 def of_people(made: Any) -> Any:
@@ -179,10 +168,10 @@ ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.i
 WHITE = torch.tensor([[*[255] * D, 0]])
 """A record that the trained model knows and its start does not, and one that is the other way round."""
 ROWS = [
-    SumRow("dpgm", (MEANS,), pairs_of(members), pair(ZEROS, ONES, ZEROS), sums=means_of_clusters),
-    SumRow("dpgm", (MEANS,), pairs_of(pixels), pair(ZEROS, WHITE, ZEROS), sums=means_of_images),
+    SumRow("dpgm", (MEANS,), pairs_of(members), swapped(torch.cat([ZEROS, ONES]), ZEROS), sums=means()),
+    SumRow("dpgm", (MEANS,), pairs_of(pixels), swapped(torch.cat([ZEROS, WHITE]), ZEROS), sums=means(255)),
     *(
-        SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(0.1), at(1e4), at(-1e4)), sums=clipped(coefficients))
+        SumRow("dpgm", (STEPS,), pairs_of(gradients), swapped(at(0.1, 1e4), at(-1e4)), sums=clipped(coefficients))
         for coefficients in (
             lambda norms: flat_coefficients(norms, torch.full_like(norms, BOUND)),
             lambda norms: automatic_coefficients(norms, 0.01),
@@ -191,10 +180,7 @@ ROWS = [
     SumRow("dpgm", (STEPS,), of_people(gradients), person(at(1e4, 1e4, 1e4), at(-1e4, -1e4)), sums=averaged),
     SumRow("dpgm", (SIZES,), of_people(members), person(ONES.float(), ONES.repeat(3, 1) * 0.0 + CLUSTER), sums=sizes_of_people),
     SumRow("dpgm", (MEANS,), of_people(members), person(ONES.float(), ZEROS.float()), sums=means_of_people),
-    *(
-        SumRow("dpgm", (STEPS,), pairs_of(gradients), pair(at(1.0), at(low), at(high)), sums=norm_histogram(policy))
-        for policy, low, high in ((ADAPTIVE, CENTRES[0], CENTRES[2]),)
-    ),
+    SumRow("dpgm", (STEPS,), pairs_of(gradients), swapped(at(1.0, CENTRES[0]), at(CENTRES[2])), sums=norm_histogram(ADAPTIVE)),
     *(
         LawRow("dpgm", (STEPS,), any_counted, counted, law=draws(*parts), at=(0.2, 1.0), pairs=10, reaches=0.98, why="a grid")
         for parts in ((0.1, 1.5), (0.5, 3.0, 2.0), (0.02, 0.8))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, pairs_of
+from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
@@ -24,10 +24,10 @@ DELTA = 1e-6
 RANDOM = pairs_of(lambda rng, n: rng.integers(0, N, n))
 
 
-def first_and_last(relation: Relation) -> Pair:
-    """A record of the first value comes, or was one of the last."""
-    few = np.array([2, 5])
-    return np.sort(np.append(few, 0)), few if relation == "add_remove" else np.append(few, N - 1)
+FIRST_AND_LAST = swapped(np.array([2, 5, 0]), np.array([N - 1]))
+"""A record of the first value comes, or was one of the last."""
+TWO_CELLS = swapped(np.array([5, 0]), np.array([2]))
+"""A record leaves one of the cells that are asked for another."""
 
 
 def of_sorted(sums: Callable[[np.ndarray], BoundedSum]) -> Callable[[np.ndarray], BoundedSum]:
@@ -36,12 +36,12 @@ def of_sorted(sums: Callable[[np.ndarray], BoundedSum]) -> Callable[[np.ndarray]
 
 
 def counted(note: str, sums: Callable[[np.ndarray], BoundedSum], *relations: Relation) -> SumRow:
-    return SumRow("merr", (note,), RANDOM, first_and_last, sums=of_sorted(sums), relations=relations or RELATIONS)
+    return SumRow("merr", (note,), RANDOM, FIRST_AND_LAST, sums=of_sorted(sums), relations=relations or RELATIONS)
 
 
 def with_gap(relation: Relation) -> Pair:
     """A complete record is replaced by one with a gap, which is left out."""
-    return first_and_last("add_remove")
+    return FIRST_AND_LAST("add_remove")
 
 
 def of_gaps(rng: np.random.Generator, relation: Relation) -> Pair:
@@ -83,6 +83,10 @@ BALANCED = MonotoneCounts(np.array([0, 1, 2, N]), np.array([0.0, 0.0, 4.0, 4.0])
 
 def normalised(weights: list[float]) -> np.ndarray:
     return np.array(weights) - np.logaddexp.reduce(weights)
+
+
+def chosen(law: Any, **how: Any) -> LawRow:
+    return LawRow("merr", ("MERR, points selection",), RANDOM, FIRST_AND_LAST, law=law, **how)
 
 
 def point_law(delta: float, model: MonotoneCounts) -> Callable[[np.ndarray, Relation], Law]:
@@ -140,9 +144,8 @@ _NORMS: tuple[Any, ...] = ("l1", "l2")
 _CURVE = "zCDP bounds all orders at once, which the curve of a choice between two kinds of candidate does not reach"
 
 
-def two_cells(relation: Relation) -> Pair:
-    """A record leaves one of the cells that are asked for another."""
-    return np.array([0, 5]), np.array([5]) if relation == "add_remove" else np.array([2, 5])
+def leaves(known: bool) -> Callable[[np.ndarray], BoundedSum]:
+    return of_sorted(lambda x: leaf_counts(x, np.array([1, 4, N]), known=known))
 
 
 ROWS: list[Row] = [
@@ -150,30 +153,14 @@ ROWS: list[Row] = [
     counted("number of clamped values", lambda x: counts.clamped_count(int((x < 1).sum()))),
     counted("counts of * public cells", lambda x: counts.cell_counts(x, np.arange(N + 1), norm="l1")),
     where_rows_vanish(counts.RECORDS_NOTE, counts.record_count),
-    where_rows_vanish("partition: prefix counts", lambda x: leaf_counts(x, np.array([1, 4, N]), known=False), tight=two_cells),
+    where_rows_vanish("partition: prefix counts", leaves(False), tight=TWO_CELLS),
     *(counted("MERR, noisy counts", lambda x, norm=norm: counts.prefix_count(x, 1, norm=norm)) for norm in _NORMS),  # type: ignore[misc]
-    LawRow("merr", ("MERR, points selection",), RANDOM, first_and_last, law=point_law(0.0, POINTS)),
-    LawRow(
-        "merr",
-        ("MERR, points selection",),
-        RANDOM,
-        first_and_last,
-        law=point_law(DELTA, BALANCED),
-        at=(0.05, 0.1),
-        reaches=0.3,
-        why=_CURVE,
-    ),
+    chosen(point_law(0.0, POINTS)),
+    chosen(point_law(DELTA, BALANCED), at=(0.05, 0.1), reaches=0.3, why=_CURVE),
     LawRow("merr", ("partition: tree",), TREES, one_path, law=tree_law, pairs=100),
     *(
-        SumRow(
-            "merr",
-            ("partition: prefix counts",),
-            RANDOM,
-            two_cells,
-            sums=of_sorted(lambda x, r=relation: leaf_counts(x, np.array([1, 4, N]), known=r == "replace_one")),  # type: ignore[misc]
-            relations=(relation,),
-        )
-        for relation in RELATIONS
+        SumRow("merr", ("partition: prefix counts",), RANDOM, TWO_CELLS, sums=leaves(r == "replace_one"), relations=(r,))
+        for r in RELATIONS
     ),
     SumRow("merr", ("partition: prefix counts",), RANDOM, farthest, sums=of_sorted(factored)),
 ]

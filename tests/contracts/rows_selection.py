@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from conformance import Law, LawRow, Pair, Row, SumRow, pairs_of
+from conformance import Law, LawRow, Row, SumRow, pairs_of, swapped
 
 from dpgen.evaluation.paid import NOTE as SCORE
 from dpgen.evaluation.paid import Queries
@@ -22,10 +22,10 @@ ASKED = Queries(
 HALVES = ASKED._replace(shares=torch.tensor([0.5, 0.25, 0.999, 0.3]))
 
 
-def all_or_nothing(relation: Relation) -> Pair:
-    """Twenty records, the last one with all bits: gone, or replaced by one without any."""
-    x = np.array([[0] * D] * 19 + [[1] * D], np.uint8)
-    return x, (x[:-1] if relation == "add_remove" else np.zeros((20, D), np.uint8))
+ALL_OR_NOTHING = swapped(np.array([[0] * D] * 19 + [[1] * D], np.uint8), np.zeros((1, D), np.uint8))
+"""Twenty records, the last one with all bits: gone, or replaced by one without any."""
+TWO_OR_LESS = swapped(np.ones((2, D), np.uint8), np.zeros((1, D), np.uint8))
+"""Two records with the first bit, and one of them without it, or gone."""
 
 
 def errors(asked: Queries) -> Any:
@@ -50,27 +50,10 @@ def selected(mean: float) -> Any:
     return law
 
 
-def two_or_less(relation: Relation) -> Pair:
-    """Two records with the first bit, and one of them without it, or gone."""
-    x = np.ones((2, D), np.uint8)
-    return x, (x[:1] if relation == "add_remove" else np.stack([x[0], 0 * x[0]]))
-
-
 _SLACK = "the bound counts the number of runs and the best run apart; two answers do not reach both"
+_INSIDE = "released shares are inside (0, 1)"
 ROWS: list[Row] = [
-    SumRow("selection", (SCORE,), BITS, all_or_nothing, sums=errors(ASKED)),
-    SumRow(
-        "selection", (SCORE,), BITS, all_or_nothing, sums=errors(HALVES), reaches=0.45, why="released shares are inside (0, 1)"
-    ),
-    LawRow(
-        "selection",
-        (NOTE,),
-        BITS,
-        two_or_less,
-        law=selected(3),
-        at=(0.1, 0.5),
-        reaches=0.1,
-        why=_SLACK,
-        pairs=20,
-    ),
+    SumRow("selection", (SCORE,), BITS, ALL_OR_NOTHING, sums=errors(ASKED)),
+    SumRow("selection", (SCORE,), BITS, ALL_OR_NOTHING, sums=errors(HALVES), reaches=0.45, why=_INSIDE),
+    LawRow("selection", (NOTE,), BITS, TWO_OR_LESS, law=selected(3), at=(0.1, 0.5), reaches=0.1, why=_SLACK, pairs=20),
 ]

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from conformance import Law, LawRow, SumRow, pairs_of
+from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.gaussian_budget import GaussianSelection
@@ -18,10 +18,8 @@ ROWS_OF = pairs_of(lambda rng, n: np.stack([rng.integers(0, size, n) for size in
 LEVELS = [Coarsening.full(SIZES), Coarsening((np.array([0, 0, 1]), np.arange(2), np.array([0, 1, 1, 1, 2])), (2, 2, 3))]
 
 
-def pair(*first: int) -> Any:
-    """A record at 0 and one more, which is left out or moved to 0."""
-    both, zero = np.array([[0, 0, 0], first]), np.zeros((1, 3), np.int64)
-    return lambda relation: (both, zero if relation == "add_remove" else np.concatenate([zero, zero]))
+MOVED = swapped(np.array([[0, 0, 0], [2, 1, 4]]), np.zeros((1, 3), np.int64))
+"""A record beside one at 0 is left out, or moved to 0."""
 
 
 def counted(marginal: Marginal) -> Any:
@@ -51,16 +49,9 @@ def selected(x: np.ndarray, relation: Relation) -> Law:
 
 
 ROWS = [
-    SumRow("tables", (COUNT,), ROWS_OF, pair(2, 1, 4), sums=counted_rows, relations=("add_remove",)),
-    SumRow("tables", (NOTE,), ROWS_OF, pair(2, 1, 4), sums=counted(Marginal((2,), 0))),
-    SumRow("tables", (NOTE, MEASUREMENT), ROWS_OF, pair(2, 1, 4), sums=counted(Marginal((0, 1), 0))),
-    SumRow("tables", (MEASUREMENT,), ROWS_OF, pair(2, 1, 4), sums=counted(Marginal((0, 1, 2), 1))),
-    LawRow(
-        "tables",
-        (SELECTION,),
-        ROWS_OF,
-        pair(2, 1, 4),
-        law=selected,
-        at=(1e-6, 0.2, 0.5),
-    ),
+    SumRow("tables", (COUNT,), ROWS_OF, MOVED, sums=counted_rows, relations=("add_remove",)),
+    SumRow("tables", (NOTE,), ROWS_OF, MOVED, sums=counted(Marginal((2,), 0))),
+    SumRow("tables", (NOTE, MEASUREMENT), ROWS_OF, MOVED, sums=counted(Marginal((0, 1), 0))),
+    SumRow("tables", (MEASUREMENT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 1))),
+    LawRow("tables", (SELECTION,), ROWS_OF, MOVED, law=selected, at=(1e-6, 0.2, 0.5)),
 ]

@@ -12,9 +12,9 @@ from dpgen.data.points import Points, split_points
 from dpgen.data.split import Split
 from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
-from dpgen.evaluation.points import evaluate, kernel_density, privacy_model
+from dpgen.evaluation.points import evaluate, kernel_density
 from dpgen.evaluation.scores import Score
-from dpgen.privacy.events import pure_event
+from dpgen.metrics.densities import Quadrature
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
@@ -46,6 +46,13 @@ def draws(points: Points, law: Any, *, epsilon: float = 1.0) -> Draws:
     table = pd.DataFrame(points.test_x[:3].numpy(), columns=list(points.columns or ()))
     statement = PrivacyStatement.from_ledger(DrawPlan(epsilon=epsilon).open_ledger())
     return Draws(table, statement=statement, origin=law)
+
+
+def bernstein(points: Points) -> BernsteinModel:
+    """A uniform density on the box of the points."""
+    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
+    assert points.bounds is not None
+    return BernsteinModel(torch.full((4,), 0.25).double(), bounds=points.bounds, columns=("x0",), statement=statement)
 
 
 def scores(release: Any, points: Points) -> dict[str, Score]:
@@ -109,10 +116,9 @@ def test_an_unnormalised_ratio_is_normalised_in_every_dimension() -> None:
 
 def test_a_released_density_is_compared_with_the_uniform_one(tmp_path: Path) -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
-    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
-    assert points.bounds is not None
-    model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=points.bounds, columns=("x0",), statement=statement)
+    model = bernstein(points)
     evaluation = evaluate(model, points, seed=0)
+    assert points.bounds is not None
     width = float(points.bounds[0, 1] - points.bounds[0, 0])
     assert evaluation.scores[0].value == pytest.approx(math.log(width), abs=1e-6)
     assert evaluation.scores[0].chance == pytest.approx(math.log(width), abs=1e-6)
@@ -143,7 +149,7 @@ class Sampled(PublicModel):
 def test_a_model_without_a_density_is_judged_by_its_samples() -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
     assert scores(Sampled(1), points)["negative log-likelihood, nats"].value == pytest.approx(1.0923, abs=0.05)
-    with pytest.raises(ValueError, match="its samples must have points x of 1 columns"):
+    with pytest.raises(ValueError, match="samples"):
         evaluate(Sampled(2), points, seed=0)
 
 
@@ -155,26 +161,12 @@ def test_the_kernel_density_is_a_mean_of_gaussians() -> None:
     assert torch.allclose(kernel_density(y, x, width).exp(), torch.stack(slow).mean(0))
 
 
-def test_privacy_models_are_told_apart() -> None:
-    ledger = DrawPlan(epsilon=2.0, draws=4).open_ledger()
-    ledger.charge(pure_event(0.5), 4, note="draws")
-    integral = PrivacyStatement.from_ledger(ledger)
-    central = PrivacyStatement.from_ledger(BernsteinPlan(group_size=5, relation="replace_one").open_ledger())
-    assert privacy_model(integral) == "integral epsilon 2 for 4 draws"
-    assert privacy_model(central) == "central epsilon 0, one group of up to 5 records, replace-one"
-
-
-def test_draws_without_an_origin_are_refused() -> None:
+def test_what_shows_no_density_is_refused() -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
-    with pytest.raises(ValueError, match="release is a Draws without a density"):
+    with pytest.raises(ValueError, match="release"):
         evaluate(draws(points, None), points, seed=0)
-
-
-def test_a_released_density_needs_a_box() -> None:
-    points = load_mixture_1d(n_points=50, n_test=50)
-    free = Points("free", points.x, points.test_x)
-    with pytest.raises(ValueError, match="bounds is None"):
-        evaluate(Sampled(1), free, seed=0)
+    with pytest.raises(ValueError, match="bounds"):
+        evaluate(Sampled(1), Points("free", points.x, points.test_x), seed=0)
 
 
 def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,9 +174,7 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "densities_figure", lambda densities, *_, **options: shown.append((list(densities), options)))
     synthetic = load_mixture_1d(n_points=50, n_test=50)
     real = Points("real", synthetic.x, synthetic.test_x, bounds=synthetic.bounds)
-    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
-    assert synthetic.bounds is not None
-    model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
+    model = bernstein(synthetic)
     for release, points, name, title in (
         (draws(real, Law(zero, 1)), real, "private_density.png", UNPROTECTED),
         (draws(synthetic, Law(zero, 1)), synthetic, "density.png", UNPROTECTED),
@@ -221,9 +211,7 @@ def test_more_cells_than_nodes_are_judged_by_test_points(load: Any) -> None:
 
 def test_without_test_points_scores_are_of_the_private_ones() -> None:
     synthetic = load_mixture_1d(n_points=50, n_test=50)
-    statement = PrivacyStatement.from_ledger(BernsteinPlan().open_ledger())
-    assert synthetic.bounds is not None
-    model = BernsteinModel(torch.full((4,), 0.25).double(), bounds=synthetic.bounds, columns=("x0",), statement=statement)
+    model = bernstein(synthetic)
     alone = Points("real", synthetic.x, synthetic.test_x[:0], bounds=synthetic.bounds)
     same = Points("real", synthetic.test_x, synthetic.x, bounds=synthetic.bounds)
     for score, other in zip(evaluate(model, alone, seed=0).scores, evaluate(model, same, seed=0).scores):
@@ -232,3 +220,17 @@ def test_without_test_points_scores_are_of_the_private_ones() -> None:
         assert score.value == other.value
     nobody = Points("real", synthetic.x[:0], synthetic.test_x[:0], bounds=synthetic.bounds)
     assert evaluate(model, nobody, seed=0).scores == []
+
+
+@pytest.mark.parametrize("d", [1, 2])
+def test_densities_are_drawn_under_a_title(d: int, tmp_path: Path) -> None:
+    rule = Quadrature(torch.tensor([[-3.0, 3.0]] * d), 40)
+    log_density = -0.5 * rule.nodes.square().sum(1)
+    points = torch.randn(5, d, generator=torch.Generator().manual_seed(0))
+    shown = {"target": log_density, "nothing at all": torch.full_like(log_density, -9.0), "wide": log_density / 2}
+    for name, options in {"plain": {}, "dots": {"points": points}, "titled": {"title": "not for release"}}.items():
+        module.densities_figure(shown, rule, tmp_path / f"{name}.png", per_row=2, **options)
+    pictures = {path.stem: path.read_bytes() for path in tmp_path.iterdir()}
+    assert len(set(pictures.values())) == 3
+    if d == 2:
+        assert int.from_bytes(pictures["plain"][20:24], "big") > 550, "three panels in two rows"

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from dpgen.data import Records, load_digits
-from dpgen.evaluation.records import QUICK, Effort, evaluate
-from dpgen.evaluation.scores import Score
+from dpgen.evaluation.records import evaluate
+from dpgen.evaluation.scores import QUICK, Effort, Score
 from dpgen.release import GreySamples, RecordSamples
 
 GENERATOR = torch.Generator().manual_seed(0)

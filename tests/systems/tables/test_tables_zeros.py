@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_tables_fit import SMALL, released
 
-from dpgen.metrics import table_distances
+from dpgen.metrics import marginal_errors
 from dpgen.schema import Schema
 from dpgen.systems.tables import fit as fitting
 from dpgen.systems.tables.columns import Columns
@@ -84,7 +84,7 @@ def test_gradients_of_the_mass_are_differences() -> None:
 
 def gap(model: TablesModel, data: SimpleNamespace) -> float:
     """Mean total variation of single columns of sampled rows from the private ones."""
-    return float(table_distances(data.codes, SCHEMA.encode(model.samples(20_000, random_state=0).values), 1).mean())
+    return float(marginal_errors(data.codes, SCHEMA.encode(model.samples(20_000, random_state=0).values), 1).mean())
 
 
 def test_a_fit_leaves_hardly_anything_to_reject(monkeypatch: pytest.MonkeyPatch) -> None:
