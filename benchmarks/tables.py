@@ -124,7 +124,7 @@ def as_it_is(root: Path, epsilon: float, seed: int) -> dict[str, float]:
     """Scores of a release of Adult's rows of which nothing is said but the target, in the bins above and by values."""
     train, _ = (rows.mask(rows == "?") for rows in adult_rows(root))
     start = time.process_time()
-    release = dpgen.fit("tables", train, epsilon=epsilon, target="income", seed=seed)
+    release = dpgen.fit(train, "tables", epsilon=epsilon, target="income", seed=seed)
     drawn = release.samples(release.size, random_state=seed, rows="matched").in_form(release.form)
     seconds = time.process_time() - start
     found = scores(adult(root), adult(root, drawn.fillna("?")).codes)
@@ -273,7 +273,7 @@ def coverage(tables: int, n: int, replicates: int) -> dict[str, dict[str, float]
     truth, found, start = asked(visits(2_000_000, np.random.default_rng(0)))["value"], list[pd.DataFrame](), time.process_time()
     for i in range(tables):
         frame = visits(n, np.random.default_rng(1000 + i))
-        release = dpgen.fit("tables", frame, epsilon=1.0, delta=1e-5, schema=VISITS, seed=i)
+        release = dpgen.fit(frame, "tables", epsilon=1.0, delta=1e-5, schema=VISITS, seed=i)
         own = dpgen.intervals(release, lambda rows: asked(rows)["value"], replicates=replicates, random_state=i)
         one = asked(release.sample(n, random_state=i))
         covered = {"covered": own["lower"].le(truth) & own["upper"].ge(truth), "half width": (own["upper"] - own["lower"]) / 2}

@@ -43,7 +43,7 @@ def frame() -> pd.DataFrame:
 
 
 def test_the_first_five_lines(frame: pd.DataFrame, tmp_path: Path) -> None:
-    release = dpgen.fit("gaussian", frame, epsilon=1.0)
+    release = dpgen.fit(frame, "gaussian", epsilon=1.0)
     rows = release.sample(500)
     assert rows.columns.tolist() == frame.columns.tolist()
     assert rows.dtypes.tolist() == frame.dtypes.tolist()
@@ -68,7 +68,7 @@ def test_the_estimator_of_scikit_learn(frame: pd.DataFrame) -> None:
 
 
 def test_random_states_are_those_of_scikit_learn(frame: pd.DataFrame) -> None:
-    release = dpgen.fit("gaussian", frame, epsilon=1.0)
+    release = dpgen.fit(frame, "gaussian", epsilon=1.0)
     for make in (lambda: 5, lambda: np.random.default_rng(5), lambda: np.random.RandomState(5)):
         assert release.sample(9, make()).equals(release.sample(9, make()))
     generator = np.random.default_rng(5)
@@ -113,7 +113,7 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
 @pytest.mark.parametrize(("model", "data", "options", "match"), REFUSED)
 def test_what_is_wrong_is_said_in_one_line(model: str, data: Any, options: dict[str, Any], match: str) -> None:
     with pytest.raises((ValueError, TypeError), match=match) as raised:
-        dpgen.fit(model, data, **({"epsilon": 1.0} | options))
+        dpgen.fit(data, model, **({"epsilon": 1.0} | options))
     assert "\n" not in str(raised.value)
 
 
@@ -158,7 +158,7 @@ def test_any_table_is_released_or_refused_in_one_line(frame: pd.DataFrame, model
     ledger = SYSTEMS[model].plan(epsilon=1.0).open_ledger()
     refused = ""
     try:
-        release = dpgen.fit(model, frame, epsilon=1.0, missing=missing, ledger=ledger, **FUZZED[model])
+        release = dpgen.fit(frame, model, epsilon=1.0, missing=missing, ledger=ledger, **FUZZED[model])
     except (ValueError, TypeError) as error:
         refused = str(error)
     assert bool(ledger.entries()) != bool(refused), "nothing is spent where the data are refused"
@@ -177,13 +177,13 @@ def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
     holes = TABLE.astype(float)
     holes.iloc[3, 1] = np.nan
     with pytest.raises(ValueError, match=r"DataFrame column 'b' has no value in row 4: .* missing=drop$"):
-        dpgen.fit("marginals", holes, epsilon=1.0)
+        dpgen.fit(holes, "marginals", epsilon=1.0)
     with pytest.raises(ValueError, match="column 'b' has no value in row 4 and holds no categories: choose missing=drop"):
-        dpgen.fit("marginals", holes, epsilon=1.0, missing="category")
+        dpgen.fit(holes, "marginals", epsilon=1.0, missing="category")
     for relation in ("add_remove", "replace_one"):
-        dropping = dpgen.fit("marginals", holes, epsilon=1.0, missing="drop", relation=relation)
+        dropping = dpgen.fit(holes, "marginals", epsilon=1.0, missing="drop", relation=relation)
         assert dropping.statement.says(Fact.MISSING_DROPPED)
-    assert not dpgen.fit("marginals", TABLE, epsilon=1.0).statement.says(Fact.MISSING_DROPPED)
+    assert not dpgen.fit(TABLE, "marginals", epsilon=1.0).statement.says(Fact.MISSING_DROPPED)
 
 
 @pytest.mark.parametrize("model", ["marginals", "merr"])
@@ -203,7 +203,7 @@ def test_dropping_gives_what_the_complete_rows_give(model: str) -> None:
 
 def test_missing_values_may_be_a_category() -> None:
     answers = pd.DataFrame({"a": ["yes", None, "no", "yes"] * 20})
-    drawn = dpgen.fit("merr", answers, epsilon=5.0, categories=["yes", "no"], missing="category").sample(200, 0)
+    drawn = dpgen.fit(answers, "merr", epsilon=5.0, categories=["yes", "no"], missing="category").sample(200, 0)
     assert set(drawn["a"]) == {"yes", "no", "missing"}
     labelled = TABLE.assign(y=pd.Series([1, None] * 30, dtype="Int64"))
     records = _job("marginals", labelled, {"epsilon": 1.0, "label_column": "y", "missing": "category"}).load(Path())
@@ -230,10 +230,10 @@ def test_all_rows_are_private_unless_a_part_is_asked_for(tmp_path: Path) -> None
 def test_a_ledger_is_charged_and_has_to_fit() -> None:
     plan = SYSTEMS["marginals"].plan(epsilon=1.0)
     ledger = plan.open_ledger()
-    release = dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=ledger)
+    release = dpgen.fit(TABLE, "marginals", epsilon=1.0, ledger=ledger)
     assert release.epsilon == ledger.epsilon()
     with pytest.raises(BudgetExceeded, match="budget epsilon 1"):
-        dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=ledger)
+        dpgen.fit(TABLE, "marginals", epsilon=1.0, ledger=ledger)
     other: tuple[tuple[str, dict[str, Any]], ...] = (
         ("relation", {"relation": "replace_one"}),
         ("delta", {"delta": 1e-6}),
@@ -241,27 +241,27 @@ def test_a_ledger_is_charged_and_has_to_fit() -> None:
     )
     for name, options in other:
         with pytest.raises(ValueError, match=name):
-            dpgen.fit("marginals", TABLE, epsilon=1.0, ledger=plan.open_ledger(), **options)
+            dpgen.fit(TABLE, "marginals", epsilon=1.0, ledger=plan.open_ledger(), **options)
     with pytest.raises(ValueError, match="ledger has unit"):
-        dpgen.fit("grid_response", TABLE, epsilon=1.0, bounds="0,1", ledger=Ledger(Budget(1.0, 0.0), relation="replace_one"))
+        dpgen.fit(TABLE, "grid_response", epsilon=1.0, bounds="0,1", ledger=Ledger(Budget(1.0, 0.0), relation="replace_one"))
     replacing = SYSTEMS["marginals"].plan(epsilon=1.0, relation="replace_one")
     dropping: dict[str, Any] = {"epsilon": 1.0, "relation": "replace_one", "missing": "drop"}
     with pytest.raises(ValueError, match="ledger has always_used True"):
-        dpgen.fit("marginals", TABLE, **dropping, ledger=replacing.open_ledger())
-    assert dpgen.fit("marginals", TABLE, **dropping, ledger=replacing.open_ledger(gaps=True)).epsilon <= 1.0
-    assert dpgen.fit("marginals", TABLE, epsilon=1.0, missing="drop", ledger=plan.open_ledger()).epsilon <= 1.0
+        dpgen.fit(TABLE, "marginals", **dropping, ledger=replacing.open_ledger())
+    assert dpgen.fit(TABLE, "marginals", **dropping, ledger=replacing.open_ledger(gaps=True)).epsilon <= 1.0
+    assert dpgen.fit(TABLE, "marginals", epsilon=1.0, missing="drop", ledger=plan.open_ledger()).epsilon <= 1.0
 
 
 def test_refused_data_leave_no_budget_behind(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="only 0 and 1 are supported"):
-        dpgen.fit("marginals", TABLE * 3, epsilon=1.0, ledger=tmp_path / "shared", ledger_epsilon=2.0)
+        dpgen.fit(TABLE * 3, "marginals", epsilon=1.0, ledger=tmp_path / "shared", ledger_epsilon=2.0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_draws_are_never_charged_silently() -> None:
     points = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 0.125]})
     ledger = SYSTEMS["grid_response"].plan(epsilon=1.0, draws=3).open_ledger()
-    release = dpgen.fit("grid_response", points, epsilon=1.0, bounds="0,4", draws=3, ledger=ledger)
+    release = dpgen.fit(points, "grid_response", epsilon=1.0, bounds="0,4", draws=3, ledger=ledger)
     before = ledger.position()
     assert release.sample().dtypes.tolist() == points.dtypes.tolist()
     assert [len(release.sample(n)) for n in (0, 2, 3)] == [0, 2, 3]
@@ -272,7 +272,7 @@ def test_draws_are_never_charged_silently() -> None:
 
 def test_draws_of_users_come_back_under_the_names_of_the_table() -> None:
     clicks = pd.DataFrame({"site": list("xyzx"), "uid": [3, 3, 9, 11], "w": 1.0})
-    drawn = dpgen.fit("minimax", clicks, epsilon=1.0, user="uid", category="site", weight="w", draws=2).sample(6)
+    drawn = dpgen.fit(clicks, "minimax", epsilon=1.0, user="uid", category="site", weight="w", draws=2).sample(6)
     assert drawn.columns.tolist() == ["site", "uid"]
     assert drawn["uid"].tolist() == [3, 3, 9, 9, 11, 11]
     assert drawn.dtypes.tolist() == clicks.dtypes.tolist()[:2]
@@ -289,7 +289,7 @@ def test_draws_of_users_come_back_under_the_names_of_the_table() -> None:
 def test_a_delta_that_allows_one_record_to_be_published_is_warned_of(model: str, options: dict[str, Any]) -> None:
     table = TABLE if model == "marginals" else pd.DataFrame({"x": RNG.random(N)})
     with pytest.warns(UserWarning, match=r"delta is 0.05 and about \d+ records"):
-        dpgen.fit(model, table, epsilon=8.0, delta=0.05, **options)
+        dpgen.fit(table, model, epsilon=8.0, delta=0.05, **options)
 
 
 def test_files_and_names_are_data_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,19 +297,19 @@ def test_files_and_names_are_data_too(tmp_path: Path, monkeypatch: pytest.Monkey
     TABLE.to_csv("t.csv", index=False)
     TABLE.to_parquet("t.parquet")
     for path in (Path("t.csv"), "t.parquet"):
-        assert dpgen.fit("marginals", path, epsilon=1.0).sample(3).dtypes.tolist() == TABLE.dtypes.tolist()
+        assert dpgen.fit(path, "marginals", epsilon=1.0).sample(3).dtypes.tolist() == TABLE.dtypes.tolist()
     for names in (("no", "yes"), ("3", "5")):
         TABLE.assign(y=[names[i] for i in TABLE["a"]]).to_csv("y.csv", index=False)
-        labelled = dpgen.fit("marginals", "y.csv", epsilon=1.0, label_column="y").sample(30)
+        labelled = dpgen.fit("y.csv", "marginals", epsilon=1.0, label_column="y").sample(30)
         assert set(labelled["y"].astype(str)) <= set(names)
         assert (labelled["y"].dtype == "int64") == (names == ("3", "5"))
-    drawn = dpgen.fit("marginals", "digits", epsilon=1.0).sample(4)
+    drawn = dpgen.fit("digits", "marginals", epsilon=1.0).sample(4)
     assert (drawn.x.shape, drawn.labels.shape) == ((4, 64), (4,))
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == [], "nothing is left behind"
 
 
 def test_a_run_directory_holds_what_the_command_leaves(tmp_path: Path) -> None:
-    release = dpgen.fit("marginals", TABLE, epsilon=1.0, run_dir=tmp_path / "run")
+    release = dpgen.fit(TABLE, "marginals", epsilon=1.0, run_dir=tmp_path / "run")
     assert {"model", "privacy.json", "ledger.jsonl", "config.yaml"} <= {path.name for path in (tmp_path / "run").iterdir()}
     assert dpgen.load(tmp_path / "run").sample(5, 1).equals(release.sample(5, 1))
 
@@ -321,7 +321,7 @@ GREY = RNG.integers(0, 256, (60, 6, 4), dtype=np.uint8)
 @pytest.mark.parametrize("model", ["gaussian", "marginals"])
 def test_grey_images_come_back_as_they_came(kind: str, model: str, tmp_path: Path) -> None:
     white = 255 if kind == "uint8" else 1
-    release = dpgen.fit(model, GREY if white == 255 else (GREY / 255).astype(kind), epsilon=5.0)
+    release = dpgen.fit(GREY if white == 255 else (GREY / 255).astype(kind), model, epsilon=5.0)
     assert isinstance(release, PublicModel)
     release.save(tmp_path / "model")
     images = dpgen.load(tmp_path / "model").sample(50, random_state=0)
@@ -333,7 +333,7 @@ def test_grey_images_come_back_as_they_came(kind: str, model: str, tmp_path: Pat
 
 def test_a_dataset_of_grey_images_with_labels_is_read_as_such() -> None:
     pixels, labels = torch.from_numpy(GREY)[:, None] / 255, torch.arange(60) % 2 + 300
-    images, classes = dpgen.fit("gaussian", TensorDataset(pixels, labels), epsilon=5.0).sample(40, random_state=0).tensors
+    images, classes = dpgen.fit(TensorDataset(pixels, labels), "gaussian", epsilon=5.0).sample(40, random_state=0).tensors
     assert (images.shape, images.dtype, classes.dtype) == ((40, 1, 6, 4), torch.float32, torch.int64)
     assert set(classes.tolist()) == {300, 301}
     assert len(images.unique()) > 20
@@ -350,7 +350,7 @@ def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, 
         monkeypatch.setattr("dpgen.statement.PrivacyStatement.extended", fail)
     with suppress(ZeroDivisionError):
         dpgen.fit(
-            "marginals", np.random.default_rng(0).integers(0, 2, (50, 3)), epsilon=1.0, delta=1e-6,
+            np.random.default_rng(0).integers(0, 2, (50, 3)), "marginals", epsilon=1.0, delta=1e-6,
             ledger=tmp_path / "b", ledger_epsilon=2.0, ledger_delta=1e-5,
         )  # fmt: skip
     shared = SharedBudget(tmp_path / "b")

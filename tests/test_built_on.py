@@ -300,10 +300,10 @@ ROWS = pd.DataFrame({"ward": ["a", "b"] * 50})
 
 
 def test_bought_domains_are_a_part_of_the_price() -> None:
-    release = dpgen.fit("tables", ROWS, epsilon=1.5, schema={"fields": FIELDS, "dpgen:privacy": PRICE})
+    release = dpgen.fit(ROWS, "tables", epsilon=1.5, schema={"fields": FIELDS, "dpgen:privacy": PRICE})
     assert release.statement.mechanisms[0]["event"] == str(approximate_event(0.5, 1e-6))
     assert 1.2 < release.epsilon <= 1.5
-    told = dpgen.fit("tables", ROWS, epsilon=1.0, schema={"fields": FIELDS, "dpgen:privacy": PRICE}, release_origin="public")
+    told = dpgen.fit(ROWS, "tables", epsilon=1.0, schema={"fields": FIELDS, "dpgen:privacy": PRICE}, release_origin="public")
     assert not any(m["note"].startswith(NOTE) for m in told.statement.mechanisms)
     assert any("declared to be of other people's records" in text for text in told.statement.not_covered)
 
@@ -322,7 +322,7 @@ def test_bought_domains_are_a_part_of_the_price() -> None:
 def test_bought_domains_of_another_guarantee_are_refused(price: Any, options: dict[str, str], match: str) -> None:
     schema = {"fields": FIELDS} | ({} if price is None else {"dpgen:privacy": price})
     with pytest.raises(ValueError, match=match):
-        dpgen.fit("tables", ROWS, epsilon=1.0, schema=schema, **options)
+        dpgen.fit(ROWS, "tables", epsilon=1.0, schema=schema, **options)
 
 
 def test_a_shared_budget_pays_for_domains_once(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_shared_budget_pays_for_domains_once(tmp_path: Path) -> None:
 def test_a_system_reads_no_release_that_its_curator_was_not_told_of(releases: dict[str, Path], tmp_path: Path) -> None:
     ring = load_ring(n_points=40, n_test=9)
     system, directory = SYSTEMS["mbde"], tmp_path / "m"
-    dpgen.fit("bernstein", ring, epsilon=1.0, degree=3).save(directory)
+    dpgen.fit(ring, "bernstein", epsilon=1.0, degree=3).save(directory)
     plan, config = system.plan(epsilon=1.0), system.config(reference_path=str(directory), steps=1)
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     ledger = plan.open_ledger()

@@ -37,7 +37,7 @@ class Pairs(Dataset[Any]):
 
 
 def fitted(data: Any, **options: Any) -> Any:
-    return dpgen.fit("marginals", data, epsilon=2.0, **options).sample(40, random_state=0)
+    return dpgen.fit(data, "marginals", epsilon=2.0, **options).sample(40, random_state=0)
 
 
 TYPES: dict[str, Any] = {"b": bool, "c": "category", "d": "float32", "e": "boolean", "f": object}
@@ -128,7 +128,7 @@ def test_items_may_be_named_from_outside() -> None:
     assert Fact.READ_ITEMS in tiny.told(load_sets(path=in_memory([{"b"}])))
     with pytest.raises(ValueError, match=r"top_items is 2 and items is \['a'\]: give one of them"):
         load_sets(path=in_memory([{"b"}]), items=["a"], top_items=2)
-    back = dpgen.fit("marginals", [{1, 2}, {2}] * 30, epsilon=1.0, items=[1, 2, 3]).sample(50)
+    back = dpgen.fit([{1, 2}, {2}] * 30, "marginals", epsilon=1.0, items=[1, 2, 3]).sample(50)
     assert set().union(*back) <= {1, 2, 3}
 
 
@@ -179,7 +179,7 @@ def test_values_stay_in_the_range_of_their_type() -> None:
 
 def test_categories_that_no_schema_names_are_those_that_were_drawn() -> None:
     ages = pd.DataFrame({"age": pd.Categorical([30, 40, 50] * 20)})
-    back = dpgen.fit("merr", ages, epsilon=5.0, low=0, high=60).sample(50, 0)
+    back = dpgen.fit(ages, "merr", epsilon=5.0, low=0, high=60).sample(50, 0)
     assert back["age"].notna().all()
     assert set(back["age"].cat.categories) == set(back["age"])
 

@@ -36,7 +36,7 @@ def words(figure: Figure) -> str:
 @pytest.mark.parametrize("name", RUNS)
 def test_figures_of_a_run_and_of_its_report_say_what_they_show(name: str, saved: list[Figure], tmp_path: Path) -> None:
     model, data, options = RUNS[name]
-    release = dpgen.fit(model, data, epsilon=2.0, run_dir=tmp_path / "run", **options)
+    release = dpgen.fit(data, model, epsilon=2.0, run_dir=tmp_path / "run", **options)
     assert saved, "the evaluation left pictures"
     assert [unlabelled(figure) for figure in saved] == [[]] * len(saved)
     assert all("eps" in words(figure) and "2" in words(figure) for figure in saved), "the noise level"
@@ -47,7 +47,7 @@ def test_figures_of_a_run_and_of_its_report_say_what_they_show(name: str, saved:
 
 def test_tables_and_plans_as_well(saved: list[Figure], tmp_path: Path) -> None:
     table = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25})
-    shown = pictures(dpgen.fit("gaussian", table, epsilon=1.0))
+    shown = pictures(dpgen.fit(table, "gaussian", epsilon=1.0))
     assert len(shown) > 1
     assert [unlabelled(picture.figure, titled=True) for picture in shown] == [[]] * len(shown)
     epsilon_figure([1, 2], {"tight": [0.1, 0.2]}, tmp_path / "plan.png", delta=1e-5)

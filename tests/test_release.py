@@ -198,7 +198,7 @@ def test_draws_release_the_table_and_nothing_of_their_origin() -> None:
     ("data", "options"), [("records", {}), ("records", {"subclusters": 2}), ("images", {"frequencies": 8})], ids=str
 )
 def test_models_of_earlier_versions_are_read_without_their_noise_multiplier(data: str, options: dict[str, Any]) -> None:
-    model: Any = dpgen.fit("gaussian", DATA[data](), epsilon=2.0, **options)
+    model: Any = dpgen.fit(DATA[data](), "gaussian", epsilon=2.0, **options)
     again = type(model).rebuild(model.description() | {"noise_multiplier": 2.0}, model.tensors(), model.statement)
     assert torch.equal(again.samples(20, random_state=0).x, model.samples(20, random_state=0).x)
     assert "noise_multiplier" not in again.description()

@@ -242,7 +242,7 @@ def mixed() -> Release:
         {"name": "age", "type": "integer", "constraints": {"required": True, "minimum": 0, "maximum": 99}},
     ]
     schema = {"fields": fields}
-    return dpgen.fit("tables", frame, schema=schema, epsilon=4.0, test_fraction=0.0)
+    return dpgen.fit(frame, "tables", schema=schema, epsilon=4.0, test_fraction=0.0)
 
 
 def points(d: int) -> PointGANModel:

@@ -26,7 +26,7 @@ from dpgen.data.table_files import read_table
 from dpgen.evaluation.scores import Score, markdown_table, metrics_markdown, number
 from dpgen.figures import new_figure
 from dpgen.files import write_atomically
-from dpgen.metrics import associations, table_distances, train_on_synthetic_auc
+from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
 from dpgen.schema import read_descriptor
 from dpgen.values import as_numbers, times
 
@@ -263,7 +263,9 @@ def _joint_scores(
     yield Score("largest KS or total variation of a column", worst["made"], real=worst["held"], better="lower")
     for ways, what in ((1, "single columns"), (2, "pairs of columns"), (3, "triples of columns")):
         if ways <= len(sizes):
-            made, held = (float(table_distances(rows["own"], rows[p], ways, seed=seed).mean()) for p in ("made", "held"))
+            made, held = (
+                float(marginal_errors(rows["own"], rows[p], ways, n_sets=500, seed=seed).mean()) for p in ("made", "held")
+            )
             yield Score(f"{what} by quantiles: mean total variation", made, real=held, better="lower")
     if len(sizes) > 1:
         own, made_v, held_v = (associations(rows[part]) for part in ("own", "made", "held"))

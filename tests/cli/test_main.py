@@ -56,7 +56,7 @@ def test_a_removed_option_says_so_and_makes_nothing(
     assert "CHANGELOG.md" in errors
     assert (errors.count("\n"), list(tmp_path.iterdir())) == (1, [])
     with pytest.raises(ValueError, match=name):
-        dpgen.fit(model, "digits", epsilon=1.0, **{name: "x"})
+        dpgen.fit("digits", model, epsilon=1.0, **{name: "x"})
 
 
 @pytest.mark.parametrize(

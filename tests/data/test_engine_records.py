@@ -160,7 +160,7 @@ def test_sets_of_rows_are_those_of_lines(tmp_path: Path) -> None:
     whole = load_sets(path=in_memory(sets), items=ITEMS, test_fraction=0.0)
     assert (engine.n, engine.d) == (300, 6)
     require_equal(released("marginals", engine), released("marginals", whole))
-    release = dpgen.fit("mwem", engine, epsilon=2.0, domain="cells")
+    release = dpgen.fit(engine, "mwem", epsilon=2.0, domain="cells")
     assert set().union(*release.sample(50)) <= set(ITEMS)
 
 
@@ -248,19 +248,19 @@ def test_sets_without_public_items_or_a_name_are_refused(tmp_path: Path) -> None
 
 def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     frame = bits().drop(columns="who")
-    release = dpgen.fit("gaussian", duckdb.from_df(frame), epsilon=3.0, label_column="kind")
+    release = dpgen.fit(duckdb.from_df(frame), "gaussian", epsilon=3.0, label_column="kind")
     drawn = release.sample(30)
     assert list(drawn.columns) == list(frame.columns)
     assert set(drawn["kind"]) <= {"a", "b", "c"}
     assert release.statement.says(Fact.NO_TEST_PART)
     with pytest.raises(TypeError, match="data is a DuckDB relation; model 'dpgm' works on records"):
-        dpgen.fit("dpgm", duckdb.from_df(frame), epsilon=3.0, label_column="kind")
+        dpgen.fit(duckdb.from_df(frame), "dpgm", epsilon=3.0, label_column="kind")
 
 
 def test_scores_compare_with_a_choice_of_the_records(folder: Path) -> None:
     data = stream(folder)
     some = data.some(100, 0)
     assert 30 < some.n < 200
-    release = dpgen.fit("marginals", data, epsilon=3.0)
+    release = dpgen.fit(data, "marginals", epsilon=3.0)
     scores = {score.name: score for score in evaluate(release, data, full=False).scores}
     assert 0 < scores["2-way marginals: mean total variation, on the private records"].value < 0.3

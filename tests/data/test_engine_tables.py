@@ -189,7 +189,7 @@ def test_a_row_without_a_person_and_shards_of_two_types_are_refused(tmp_path: Pa
 def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     frame = visits()
     relation = duckdb.from_df(frame.drop(columns="hospital"))
-    release = dpgen.fit("tables", relation, epsilon=2.0, schema=SCHEMA, method="independent")
+    release = dpgen.fit(relation, "tables", epsilon=2.0, schema=SCHEMA, method="independent")
     drawn = release.samples(20, random_state=0).values
     assert list(drawn.columns) == [name for name in frame.columns if name != "hospital"]
     assert drawn.dtypes["age"] == "int64"

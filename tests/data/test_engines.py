@@ -196,9 +196,9 @@ def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     connection = duckdb.connect(str(folder / "w.duckdb"), read_only=True)
     options: dict[str, Any] = {"epsilon": 1.0, "columns": "whole", "low": -50, "high": 10**6}
     for data in (connection.table("visits"), duckdb.read_parquet(str(folder / "all.parquet")), f"{folder}/parts/*.parquet"):
-        release = dpgen.fit("merr", data, **options)
+        release = dpgen.fit(data, "merr", **options)
         assert release.sample(3).dtypes.to_dict() == {"whole": np.dtype("int64")}
-    assert dpgen.fit("merr", str(folder / "w.duckdb"), table="visits", **options).epsilon <= 1
+    assert dpgen.fit(str(folder / "w.duckdb"), "merr", table="visits", **options).epsilon <= 1
     connection.close()
 
 

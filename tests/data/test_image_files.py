@@ -243,7 +243,7 @@ class Table:
 
 @pytest.mark.parametrize("data", [Coloured(), Coloured(tensors=True), Table()], ids=["pictures", "tensors", "table"])
 def test_data_sets_of_pictures(data: Any) -> None:
-    release = dpgen.fit("gaussian", data, epsilon=1.0, delta=1e-3, frequencies=8)
+    release = dpgen.fit(data, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8)
     assert release.class_names == ("left", "right")
     x, labels = release.sample(5).tensors
     assert (x.shape, x.dtype, labels.shape) == ((5, 8, 8, 3), torch.uint8, (5,))
@@ -251,34 +251,34 @@ def test_data_sets_of_pictures(data: Any) -> None:
 
 def test_values_of_tensors_are_checked() -> None:
     with pytest.raises(ValueError, match=r"data set has an image whose values are not in \[0, 1\]"):
-        dpgen.fit("gaussian", Coloured(tensors=True, most=2.0), epsilon=1.0)
+        dpgen.fit(Coloured(tensors=True, most=2.0), "gaussian", epsilon=1.0)
 
 
 def test_arrays_in_colour_come_back_as_arrays() -> None:
     x = np.stack([pixels(shift=i) for i in range(12)])
     for data in (x, torch.from_numpy(x)):
-        sample = dpgen.fit("gaussian", data, epsilon=1.0, delta=1e-3, frequencies=8).sample(3)
+        sample = dpgen.fit(data, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8).sample(3)
         assert type(sample) is type(data)
         assert tuple(sample.shape) == (3, 8, 8, 3)
     with pytest.raises(TypeError, match="model 'merr' works on columns, which it does not hold"):
-        dpgen.fit("merr", x, epsilon=1.0)
+        dpgen.fit(x, "merr", epsilon=1.0)
 
 
 @pytest.mark.parametrize("ending", ["", ".zip"])
 def test_a_path_of_images_is_fitted(tmp_path: Path, ending: str) -> None:
     root = folder(tmp_path / "pets", n=9)
     path = archived(root, ending) if ending else root
-    sample = dpgen.fit("gaussian", path, epsilon=1.0, delta=1e-3, frequencies=8).sample(4)
+    sample = dpgen.fit(path, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8).sample(4)
     assert (sample.x.shape, sample.x.dtype, sample.labels.shape) == ((4, 8, 8, 3), torch.uint8, (4,))
     assert sample.class_names == ("cat", "dog")
     with pytest.raises(ValueError, match="images for dpgm or dpgan or gaussian or merf; model 'merr' works on columns"):
-        dpgen.fit("merr", path, epsilon=1.0)
+        dpgen.fit(path, "merr", epsilon=1.0)
 
 
 def test_loaded_images_are_fitted() -> None:
     x, labels = torch.from_numpy(np.stack([pixels()] * 4)), torch.tensor([0, 0, 1, 1])
     images = Images("mine", x, labels, x[:0], labels[:0], class_names=("a", "b"))
-    release = dpgen.fit("gaussian", images, epsilon=1.0, delta=1e-3, frequencies=8)
+    release = dpgen.fit(images, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8)
     assert release.sample(2).x.shape == (2, 8, 8, 3)
 
 

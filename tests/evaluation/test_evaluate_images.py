@@ -29,7 +29,7 @@ def images(n: int = 240, *, channels: int = 3, test: int = 40) -> Images:
 
 
 def released(data: Images) -> Any:
-    return dpgen.fit("gaussian", data, epsilon=20.0, delta=1e-3, frequencies=12)
+    return dpgen.fit(data, "gaussian", epsilon=20.0, delta=1e-3, frequencies=12)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -157,7 +157,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Labelled, ...]]:
 @pytest.mark.parametrize("kind", ["images", "records"])
 def test_full_evaluations_have_them(kind: str, seen: list[tuple[Labelled, ...]]) -> None:
     data: Any = tiny.records() if kind == "records" else images(160, test=60)
-    model = dpgen.fit("gaussian", data, epsilon=20.0, delta=1e-3, **({"frequencies": 12} if kind == "images" else {}))
+    model = dpgen.fit(data, "gaussian", epsilon=20.0, delta=1e-3, **({"frequencies": 12} if kind == "images" else {}))
     assert "looks" in {score.name for score in evaluate(model, data).scores}
     assert "looks" not in {score.name for score in evaluate(model, data, full=False).scores}
     ((_, real, held),) = seen

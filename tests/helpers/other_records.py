@@ -87,4 +87,4 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 def release(kind: str, data: Any) -> Any:
     """A release of one of the data sets, for both."""
     model, options = MODELS[kind]
-    return dpgen.fit(model, data, epsilon=5.0, **options)
+    return dpgen.fit(data, model, epsilon=5.0, **options)

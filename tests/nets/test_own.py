@@ -50,7 +50,7 @@ def saved(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("quiet")
 def test_a_network_is_trained_released_and_loaded(tmp_path: Path) -> None:
     release = dpgen.fit(
-        "dpgm", tiny.records(), epsilon=2.0, network=Good, network_options={"hidden": 3}, clusters="labels", **SMALL
+        tiny.records(), "dpgm", epsilon=2.0, network=Good, network_options={"hidden": 3}, clusters="labels", **SMALL
     )
     assert isinstance(release, PublicModel)
     assert "own_networks:Good takes a record's loss from that record" in " ".join(release.statement.assumptions)
@@ -97,7 +97,7 @@ def test_it_is_refused_in_one_line_before_anything_is_spent(network: Any, match:
         network = getattr(own_networks, network)
     ledger = Ledger(Budget(2.0, 1e-5))
     with pytest.raises(ValueError, match=match) as refusal:
-        dpgen.fit("dpgm", tiny.records(), epsilon=2.0, ledger=ledger, network=network, clusters="none", **SMALL)
+        dpgen.fit(tiny.records(), "dpgm", epsilon=2.0, ledger=ledger, network=network, clusters="none", **SMALL)
     assert "\n" not in str(refusal.value)
     assert (ledger.entries(), ledger.promised()) == ([], [])
 

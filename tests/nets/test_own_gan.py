@@ -26,7 +26,7 @@ D = 6
 
 
 def fitted(network: Any, data: Any = None, **options: Any) -> Any:
-    return dpgen.fit("dpgan", tiny.records() if data is None else data, epsilon=2.0, network=network, **SMALL | options)
+    return dpgen.fit(tiny.records() if data is None else data, "dpgan", epsilon=2.0, network=network, **SMALL | options)
 
 
 def values(release: Any) -> list[Any]:

@@ -95,7 +95,7 @@ def test_a_purchase_for_people_knows_unit_and_rows(stays: Path, capsys: pytest.C
     assert schema["fields"][1]["constraints"]["enum"] == ["a"]
     paid = {"epsilon": 4.0, "delta": 1e-6, "relation": "add_remove", "unit": "who", "rows_per_unit": 40}
     assert schema["dpgen:privacy"] == paid
-    release = dpgen.fit("tables", str(stays), epsilon=5.0, schema=schema, unit="who", rows_per_unit=40)
+    release = dpgen.fit(str(stays), "tables", epsilon=5.0, schema=schema, unit="who", rows_per_unit=40)
     [note] = [text for text in release.statement.conventions if "private release of their own" in text]
     assert "relation add_remove, unit who, rows_per_unit 40" in note
 
@@ -128,19 +128,19 @@ def test_domains_that_were_bought_for_others_are_refused(stays: Path, source: st
         Path(schema).write_text(json.dumps(written | {"fields": fields}))
         for other, (_, options) in UNITS.items():
             if other == name:
-                assert dpgen.fit("tables", data, epsilon=5.0, schema=schema, **options).epsilon <= 5.0
+                assert dpgen.fit(data, "tables", epsilon=5.0, schema=schema, **options).epsilon <= 5.0
                 continue
             with pytest.raises(ValueError, match=r"schema is a release whose (unit|relation) is"):
-                dpgen.fit("tables", data, epsilon=5.0, schema=schema, **options, run_dir=tmp_path / "run")
+                dpgen.fit(data, "tables", epsilon=5.0, schema=schema, **options, run_dir=tmp_path / "run")
             assert not (tmp_path / "run").exists()
 
 
 def test_schemas_that_do_not_say_for_whom_were_bought_for_records(stays: Path) -> None:
     schema = json.loads(bought(stays, *PEOPLE).read_text())
     schema["dpgen:privacy"] = {"epsilon": 4.0, "delta": 1e-6, "relation": "add_remove"}  # as 0.4 wrote it
-    assert dpgen.fit("tables", str(stays), epsilon=5.0, schema=schema).epsilon <= 5.0
+    assert dpgen.fit(str(stays), "tables", epsilon=5.0, schema=schema).epsilon <= 5.0
     with pytest.raises(ValueError, match="schema is a release whose unit is 'one record'"):
-        dpgen.fit("tables", str(stays), epsilon=5.0, schema=schema, unit="who")
+        dpgen.fit(str(stays), "tables", epsilon=5.0, schema=schema, unit="who")
 
 
 def test_a_second_purchase_comes_on_top_of_the_first(stays: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,9 +61,9 @@ def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) ->
 
 
 def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
-    release = dpgen.fit("marginals", pd.read_csv(bits), epsilon=1.0, unit="who", rows_per_unit=M)
+    release = dpgen.fit(pd.read_csv(bits), "marginals", epsilon=1.0, unit="who", rows_per_unit=M)
     assert release.sample(3).columns.tolist() == list("abcd")
-    column = dpgen.fit("merr", pd.read_csv(bits)[["a", "who"]], epsilon=1.0, low=0, high=1, unit="who", rows_per_unit=M)
+    column = dpgen.fit(pd.read_csv(bits)[["a", "who"]], "merr", epsilon=1.0, low=0, high=1, unit="who", rows_per_unit=M)
     assert (column.sample(3).columns.tolist(), column.statement.unit) == (["a"], UNIT)
 
 
@@ -98,14 +98,14 @@ def test_units_that_the_data_or_the_system_do_not_have(given: list[str], said: s
 
 def test_data_that_are_loaded_have_no_column_of_people() -> None:
     with pytest.raises(ValueError, match="the data are loaded already"):
-        dpgen.fit("gaussian", dpgen.data.load_digits(), epsilon=1.0, unit="who")
+        dpgen.fit(dpgen.data.load_digits(), "gaussian", epsilon=1.0, unit="who")
 
 
 def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -> None:
     shared = str(tmp_path / "all.budget")
-    dpgen.fit("marginals", pd.read_csv(bits).drop(columns="who"), epsilon=0.5, ledger=shared, ledger_epsilon=3.0)
+    dpgen.fit(pd.read_csv(bits).drop(columns="who"), "marginals", epsilon=0.5, ledger=shared, ledger_epsilon=3.0)
     with pytest.raises(ValueError, match="unit"):
-        dpgen.fit("marginals", pd.read_csv(bits), epsilon=0.5, ledger=shared, unit="who", rows_per_unit=M)
+        dpgen.fit(pd.read_csv(bits), "marginals", epsilon=0.5, ledger=shared, unit="who", rows_per_unit=M)
 
 
 # -- how many rows there are -------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ PAIRS: dict[str, dict[str, Any]] = {
 def sizes(name: str, frame: Any, **more: Any) -> set[int | None]:
     """Numbers of records that some releases state."""
     options = {"relation": "replace_one", "epsilon": 0.3} | PAIRS[name] | more
-    return {dpgen.fit(name.split()[0], frame, **options).size for _ in range(6)}
+    return {dpgen.fit(frame, name.split()[0], **options).size for _ in range(6)}
 
 
 @pytest.mark.parametrize("people", [{"unit": "who"}, {"unit": "who", "rows_per_unit": 2}, {}], ids=str)

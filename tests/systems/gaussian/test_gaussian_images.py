@@ -213,10 +213,10 @@ def test_without_noise_moments_are_those_of_the_images() -> None:
 )
 def test_options_that_images_do_not_have_are_refused(options: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        dpgen.fit("gaussian", stripes(60), epsilon=1.0, **options)
+        dpgen.fit(stripes(60), "gaussian", epsilon=1.0, **options)
 
 
 @pytest.mark.parametrize("options", [{"frequencies": 50}, {"mirror": False}])
 def test_options_of_images_are_refused_for_records(options: dict[str, object]) -> None:
     with pytest.raises(ValueError, match="must be left out, for the data are records"):
-        dpgen.fit("gaussian", "digits", epsilon=1.0, **options)
+        dpgen.fit("digits", "gaussian", epsilon=1.0, **options)

@@ -76,10 +76,10 @@ def test_a_mixed_table_and_numbers_on_a_grid() -> None:
         {"name": "drink", "type": "string", "constraints": {"enum": list(CATEGORIES)}},
         {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}},
     ]
-    table = dpgen.fit("tables", frame, schema={"fields": columns}, epsilon=8.0, test_fraction=0.0)
+    table = dpgen.fit(frame, "tables", schema={"fields": columns}, epsilon=8.0, test_fraction=0.0)
     exact = table.marginal(["drink"])[:3]
     assert released_prior(table, CATEGORIES).tolist() == pytest.approx((exact / exact.sum()).tolist(), abs=0.004)
-    ratings = dpgen.fit("merr", pd.DataFrame({"stars": [1, 2, 2, 3] * 50}), low=1, high=3, epsilon=8.0)
+    ratings = dpgen.fit(pd.DataFrame({"stars": [1, 2, 2, 3] * 50}), "merr", low=1, high=3, epsilon=8.0)
     grid = [float(ratings.histogram([v, v + 1])[0]) if v < 3 else 1 - float(ratings.cdf(2)[0]) for v in (1, 2, 3)]
     assert released_prior(ratings, ("1", "2", "3")).tolist() == pytest.approx(grid, abs=0.004)
 
@@ -112,14 +112,14 @@ def test_another_domain_is_refused_in_one_line(model: PublicModel, options: dict
 @pytest.mark.parametrize("model", ["minimax", "mollifier", "projected_kernel", "q_invariant", "park"])
 def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str, tmp_path: Path) -> None:
     items().save(tmp_path)
-    drawn = dpgen.fit(model, users(), epsilon=1.0, reference_path=tmp_path, release_origin="public")
+    drawn = dpgen.fit(users(), model, epsilon=1.0, reference_path=tmp_path, release_origin="public")
     assert torch.allclose(drawn.origin.prior, released_prior(items(), CATEGORIES)) or model == "park"
     text = " ".join(drawn.statement.not_covered)
     assert f"sha256 {dpgen.load(tmp_path).sha256}" in text
     assert tiny.statement().in_words() in text
     assert tiny.told(drawn.statement)[Fact.NAMED_PRIOR] == {"origin": "that of a released model"}
     assert drawn.epsilon == pytest.approx(1.0)
-    plain = dpgen.fit(model, users(), epsilon=1.0)
+    plain = dpgen.fit(users(), model, epsilon=1.0)
     assert Fact.READ_RELEASE not in tiny.told(plain.statement)
 
 
@@ -141,7 +141,7 @@ def test_refusals_cost_nothing(options: dict[str, Any], data: dict[str, Any], ma
     given |= options
     made = Users("tiny", COUNTS, ("ann", "bob"), **{"categories": CATEGORIES} | data)
     with pytest.raises(ValueError, match=match):
-        dpgen.fit("minimax", made, epsilon=1.0, ledger=ledger, **given)
+        dpgen.fit(made, "minimax", epsilon=1.0, ledger=ledger, **given)
     assert (ledger.entries(), ledger.promised()) == ([], [])
 
 

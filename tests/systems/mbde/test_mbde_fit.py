@@ -189,15 +189,15 @@ def test_a_gpu_trains_and_evaluates_the_classifier(sampler: Any) -> None:
 
 def test_a_released_model_may_be_the_reference(tmp_path: Path) -> None:
     points = replace(ring(), bounds=BOX)
-    dpgen.fit("bernstein", points, epsilon=1.0, degree=6).save(tmp_path / "public")
+    dpgen.fit(points, "bernstein", epsilon=1.0, degree=6).save(tmp_path / "public")
     options = {"epsilon": 1.0, "draws": 2, "reference_path": str(tmp_path / "public"), "codebook": 8, **SMALL}
     with pytest.raises(ValueError, match="unit"):
-        dpgen.fit("mbde", points, **options)
+        dpgen.fit(points, "mbde", **options)
     options["release_origin"] = "public"
-    drawn = dpgen.fit("mbde", points, **options)
+    drawn = dpgen.fit(points, "mbde", **options)
     assert drawn.to_pandas().shape == (2, 2)
     with pytest.raises(ValueError, match="reference_path is 'absent': absent holds no model"):
-        dpgen.fit("mbde", points, **(options | {"reference_path": "absent"}))
-    dpgen.fit("marginals", "digits", epsilon=1.0).save(tmp_path / "bits")
+        dpgen.fit(points, "mbde", **(options | {"reference_path": "absent"}))
+    dpgen.fit("digits", "marginals", epsilon=1.0).save(tmp_path / "bits")
     with pytest.raises(ValueError, match=r"x has shape \(200, 2\); it must be \(n, 64\)"):
-        dpgen.fit("mbde", points, **(options | {"reference_path": str(tmp_path / "bits")}))
+        dpgen.fit(points, "mbde", **(options | {"reference_path": str(tmp_path / "bits")}))

@@ -22,7 +22,7 @@ FAST = {"n_features": 200, "hidden": 32, "depth": 1, "latent": 4, "steps": 60, "
 
 def test_synthetic_records_have_the_means_of_their_class(tmp_path: Path) -> None:
     records = tiny.records()
-    release = dpgen.fit("merf", records, epsilon=1e4, delta=1e-5, **FAST | {"steps": 300, "lr": 0.02})
+    release = dpgen.fit(records, "merf", epsilon=1e4, delta=1e-5, **FAST | {"steps": 300, "lr": 0.02})
     assert isinstance(release, RecordModel)
     drawn = release.samples(4000, random_state=0)
     for label in range(2):
@@ -37,7 +37,7 @@ def test_synthetic_records_have_the_means_of_their_class(tmp_path: Path) -> None
 def test_images_in_colour_become_images() -> None:
     x = torch.randint(0, 256, (60, 4, 4, 3), generator=torch.Generator().manual_seed(0)).byte()
     images = Images("tiny", x, torch.arange(60) % 2, x[:4], torch.arange(4) % 2, class_names=("a", "b"))
-    release = dpgen.fit("merf", images, epsilon=1.0, **FAST)
+    release = dpgen.fit(images, "merf", epsilon=1.0, **FAST)
     assert isinstance(release, ImageModel)
     assert release.samples(5, random_state=0).x.shape == (5, 4, 4, 3)
 
@@ -45,7 +45,7 @@ def test_images_in_colour_become_images() -> None:
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_the_statement_is_the_budget_whatever_the_records(relation: str) -> None:
     for labelled in (True, False):
-        release = dpgen.fit("merf", tiny.records(labelled=labelled), epsilon=0.7, delta=1e-6, relation=relation, **FAST)
+        release = dpgen.fit(tiny.records(labelled=labelled), "merf", epsilon=0.7, delta=1e-6, relation=relation, **FAST)
         assert 0.69 <= release.statement.epsilon <= 0.7
 
 
