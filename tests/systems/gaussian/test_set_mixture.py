@@ -11,7 +11,6 @@ from dpgen.metrics import independent_marginals, query_errors
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.frequent_classes import held_shares
 from dpgen.systems.gaussian.sets import (
     SHARES,
     FrequentItems,
@@ -19,6 +18,7 @@ from dpgen.systems.gaussian.sets import (
     _binned_sizes,
     cleaned_histogram,
     fit_levels,
+    held_shares,
     item_sums,
     release_sets,
     shrunken_counts,
@@ -47,13 +47,6 @@ def test_one_record_weighs_at_most_its_bound() -> None:
         assert sum(value**2 for value in sums.values.tolist()) <= clip * round(1 / sums.step) ** 2
         assert float(sums.values.double().norm()) * sums.step == pytest.approx(min(size, clip) ** 0.5, rel=1e-6)
         assert size_histogram(RecordStream(x, None), size_bins(d)).values.sum() == 1
-
-
-def test_bins_cover_every_size_once() -> None:
-    bins = size_bins(1000)
-    assert bins[0] == 0
-    assert bool((bins.diff() > 0).all())
-    assert int(bins[-1]) <= 1000
 
 
 def test_tilts_reach_the_sizes() -> None:
