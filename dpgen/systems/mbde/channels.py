@@ -28,20 +28,13 @@ WORD = 2**52
 
 
 class Lattice:
-    """Equal cells, `per_axis` on each axis of a public box (d, 2).
-
-    Raises:
-        ValueError: no whole number of cells in [2, 2^24] on an axis.
-    """
+    """Equal cells, `per_axis` in [2, 2^24] on each axis of a public box (d, 2)."""
 
     def __init__(self, bounds: Tensor, per_axis: int) -> None:
         require_whole("cells", per_axis, *GRID_CELLS)
         self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
-
-    @property
-    def d(self) -> int:
-        """Number of axes."""
-        return len(self.bounds)
+        self.d = len(bounds)
+        self._powers = per_axis ** torch.arange(self.d - 1, -1, -1)
 
     def index(self, x: Tensor) -> Tensor:
         """Cell (n, d), int64, of points (n, d); points outside belong to the nearest cell."""
@@ -50,13 +43,11 @@ class Lattice:
 
     def flat(self, index: Tensor) -> Tensor:
         """Number (n,) of cells (n, d) in row-major order."""
-        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
-        return (index * powers).sum(1)
+        return (index * self._powers).sum(1)
 
     def unflat(self, number: Tensor) -> Tensor:
         """Cells (n, d) of their numbers (n,)."""
-        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
-        return number[:, None] // powers % self.per_axis
+        return number[:, None] // self._powers % self.per_axis
 
     def scatter(self, index: Tensor, secrets: Secrets) -> Tensor:
         """A uniform point (n, d) of each cell: independent of everything private but the cell."""
@@ -163,7 +154,6 @@ def fit_grid_response(
 
     Raises:
         ValueError: points outside the public bounds, or numbers that the grid cannot serve; nothing was declared.
-        BudgetExceeded: the ledger does not allow the draws.
     """
     runtime.require_one_process()
     note = "randomised response on a public grid"

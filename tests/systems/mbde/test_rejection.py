@@ -162,10 +162,8 @@ def test_bad_tries(tries: int) -> None:
 
 
 def test_too_large_an_epsilon_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
+    with pytest.raises(ValueError, match="tries would be"):
         RejectionSampler(law(epsilon=40.0), curator=curator())
-    with pytest.raises(ValueError, match=r"fallback is 1.0"):
-        tries_for(0.25, 1.0)
 
 
 def test_where_nobody_is_accepted_anybody_may_be_the_last() -> None:
