@@ -127,11 +127,7 @@ class Inputs:
 
     @property
     def calibration(self) -> str:
-        """The calibration that "auto" stands for.
-
-        Raises:
-            ValueError: pairs of too many features.
-        """
+        """The calibration that "auto" stands for."""
         chosen = self.config.calibration
         if chosen == "auto":
             return "thresholds" if self.image_shape is not None or self.d > PAIR_FEATURES else "pairs"
@@ -168,11 +164,7 @@ class Inputs:
         return ruled
 
     def require_sound(self) -> None:
-        """Refuse options that contradict each other or the width of the records, before anything is paid for.
-
-        Raises:
-            ValueError: naming the option, its value and what is allowed.
-        """
+        """Refuse options that contradict each other or the width of the records, before anything is paid for."""
         if self.form != "latent":
             if self.public_n is not None:
                 raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
@@ -229,12 +221,7 @@ def fit(
 
 
 def fit_inputs(inputs: Inputs, *, budget: Budget, curator: Curator) -> RecordModel:
-    """Spend the budget, under the ledger's relation, and release a model.
-
-    Raises:
-        ValueError: options that contradict the data, or records out of range.
-        BudgetExceeded: the ledger does not allow what the budget promised.
-    """
+    """Spend the budget, under the ledger's relation, and release a model."""
     inputs.require_sound()
     if inputs.form != "latent":
         return _fit_sizes(inputs, Spending(curator, budget, SHARES))

@@ -73,9 +73,6 @@ def image_sums(x: Tensor, labels: Tensor, map: Frequencies, *, k: int, device: s
         x: images (n, h, w, c) uint8.
         labels: classes (n,) in [0, k).
         map: of the images' shape, with p even coordinates and q odd ones.
-
-    Raises:
-        ValueError: more images than int64 holds sums of.
     """
     if len(x) > MOST_RECORDS:
         raise ValueError(f"x has {len(x)} images; it must have at most {MOST_RECORDS}, whose sums fit int64")
@@ -232,12 +229,7 @@ def _shrunken(values: Tensor, variances: Tensor, band: Tensor, *, caution: float
 
 
 def fit_images(data: PrivateImages, config: GaussianConfig, *, budget: Budget, curator: Curator, device: str) -> GaussianImages:
-    """Spend the budget on one release of the sums of all classes, and clean it up.
-
-    Raises:
-        ValueError: options that contradict the images.
-        BudgetExceeded: the ledger does not allow what the budget promised.
-    """
+    """Spend the budget on one release of the sums of all classes, and clean it up."""
     map = Frequencies(tuple(data.x.shape[1:]), config.frequencies, config.mirror)  # type: ignore[arg-type]
     spending = Spending(curator, budget, {"images": 1.0})
     k = data.n_classes

@@ -100,11 +100,7 @@ class ClusterOptions:
             raise ValueError(f"k must be at least 1, got {self.k}")
 
     def resolved(self, *, n_classes: int) -> Self:
-        """The configuration with `k` and `clusters` decided for records of `n_classes` labels.
-
-        Raises:
-            ValueError: labels are asked for and there are none, or k contradicts the clusters.
-        """
+        """The configuration with `k` and `clusters` decided for records of `n_classes` labels."""
         clusters = self.clusters if self.clusters != "auto" else "labels" if n_classes else "kmeans"
         if clusters == "labels" and not n_classes:
             raise ValueError("clusters='labels' needs labelled records; use 'kmeans' or 'none'")
@@ -165,11 +161,7 @@ class GaussianConfig(ClusterOptions):
             raise ValueError(f"frequencies is {self.frequencies}; it must lie in [4, 1000]")
 
     def require_for(self, data: Literal["images", "records"]) -> None:
-        """Refuse options that data of this kind would ignore.
-
-        Raises:
-            ValueError: naming the first of them.
-        """
+        """Refuse options that data of this kind would ignore."""
         for field in fields(self):
             value, of_images = getattr(self, field.name), field.name in ("frequencies", "mirror")
             if of_images != (data == "images") and value != field.default:

@@ -91,11 +91,7 @@ class RecordStream:
 
 
 def checked(batches: Batches, d: int, n_classes: int) -> Batches:
-    """The batches, checked each time they are read: (b, d), finite, in [0, 1], with labels in [0, n_classes) if there are any.
-
-    Raises:
-        ValueError: naming what is wrong.
-    """
+    """The batches, checked each time they are read: (b, d) in [0, 1], with labels in [0, n_classes) if there are any."""
     return Each(batches, partial(_checked, d=d, n_classes=n_classes))
 
 
@@ -193,9 +189,6 @@ def vector_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: flo
     A record adds a vector of norm at most :math:`\sqrt{1 + a^2 + b^2}` to one cluster. A replaced one moves the sums of
     two clusters by :math:`\sqrt 2` of that; of one by :math:`(p + q)^2 (1 + b^2 (p - q)^2)` squared at most, p and q the
     norms of both, which for :math:`b \le 1` grows in both: by at most 2, where p = q = 1.
-
-    Raises:
-        ValueError: `square` is not in [0, 1].
     """
     if not 0 <= square <= 1:
         raise ValueError(f"square is {square!r}; it must lie in [0, 1]")

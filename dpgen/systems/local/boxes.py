@@ -181,11 +181,7 @@ class ParkSampler(BoxSampler, kind="park"):
 
 
 def require_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds 0 <= c1 < 1 < c2 < infinity on a density P / mu.
-
-    Raises:
-        ValueError: they are not.
-    """
+    """Bounds 0 <= c1 < 1 < c2 < infinity on a density P / mu."""
     if len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1] < math.inf:
         raise ValueError(f"density_bounds are {bounds!r}; they must be 0 <= c1 < 1 < c2, finite")
     return float(bounds[0]), float(bounds[1])

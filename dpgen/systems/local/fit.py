@@ -192,11 +192,7 @@ def noise_scale(epsilon: float, *, relation: str) -> float:
 
 
 def histogram(distributions: Tensor) -> BoundedSum:
-    """Column sums (n,) of the users' distributions (u, n), in whole units: a user adds at most `UNIT`.
-
-    Raises:
-        ValueError: rows that are no distributions.
-    """
+    """Column sums (n,) of the users' distributions (u, n), in whole units: a user adds at most `UNIT`."""
     values = distributions.detach().to("cpu", torch.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"distributions have shape {tuple(values.shape)}: it must be (users, categories)")

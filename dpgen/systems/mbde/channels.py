@@ -66,17 +66,8 @@ class CellSampler(PrivateSampler):
         return self._density.lattice.scatter(self._density.send(self._density.pick(count, secrets), secrets), secrets)
 
 
-def words(count: int, secrets: Secrets) -> Tensor:
-    """Uniform whole numbers (count,), int64, in [0, WORD)."""
-    return (secrets.uniform(count) * WORD).to(torch.int64)
-
-
 def require_box(data: PrivatePoints) -> Tensor:
-    """The public bounds (d, 2) of data whose points lie inside.
-
-    Raises:
-        ValueError: there are none, or a point lies outside.
-    """
+    """The public bounds (d, 2) of data whose points lie inside."""
     if data.bounds is None:
         raise ValueError("bounds is None; this mechanism works in a public box: give bounds, such as [[0, 1], [-5, 5]]")
     low, high = data.bounds.unbind(1)
@@ -133,7 +124,7 @@ class GridResponse(PrivateDensity):
 
     def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
         """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
-        return self.lattice.unflat(self.answer(self.lattice.flat(cells), words(len(cells), secrets)))
+        return self.lattice.unflat(self.answer(self.lattice.flat(cells), (secrets.uniform(len(cells)) * WORD).to(torch.int64)))
 
     def answer(self, number: Tensor, word: Tensor) -> Tensor:
         """Answers (k,) for cells (k,) and words (k,): own cell below `own`, then `other` words for each other cell."""
@@ -150,11 +141,7 @@ class GridResponse(PrivateDensity):
 def fit_grid_response(
     data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime
 ) -> Draws:
-    """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation.
-
-    Raises:
-        ValueError: points outside the public bounds, or numbers that the grid cannot serve; nothing was declared.
-    """
+    """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation."""
     runtime.require_one_process()
     note = "randomised response on a public grid"
     density = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)

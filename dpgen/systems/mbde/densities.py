@@ -60,11 +60,7 @@ class Reference(ABC):
         return self.sample(n, generator=torch.Generator().manual_seed(0))
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density (n,) in nats at points (n, d).
-
-        Raises:
-            ValueError: this reference has samples only.
-        """
+        """Log density (n,) in nats at points (n, d)."""
         raise ValueError(f"the reference {type(self).__name__} has no density, which likelihoods need")
 
     def standardised(self, x: Tensor) -> Tensor:
@@ -205,11 +201,7 @@ class ModelReference(Reference):
 
 
 def require_bounds(bounds: Tensor, d: int) -> Tensor:
-    """A public box (d, 2) in float64.
-
-    Raises:
-        ValueError: not numbers, a wrong shape, not finite or empty; a fitted scaler is refused by name.
-    """
+    """A public box (d, 2) in float64."""
     if hasattr(bounds, "fit") or hasattr(bounds, "transform"):
         raise ValueError(
             f"bounds is a {type(bounds).__name__}: a scaler fitted to private records is not public; give the numbers of a box "

@@ -76,11 +76,7 @@ def _shared(plan: DrawPlan, config: MBDEConfig) -> tuple[float, int]:
 
 
 def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
-    """The public reference of the configuration, in the user's units.
-
-    Raises:
-        ValueError: no bounds for a uniform reference.
-    """
+    """The public reference of the configuration, in the user's units."""
     if config.reference == "uniform":
         if data.bounds is None:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")

@@ -136,11 +136,7 @@ class MBDEConfig:
 
 
 def require_alpha(alpha: float) -> float:
-    """The share of the reference that an asymmetric box expects data on, in (0, 1).
-
-    Raises:
-        ValueError: it is not.
-    """
+    """The share of the reference that an asymmetric box expects data on, in (0, 1)."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha!r}; it must lie in (0, 1), or be None for the symmetric box")
     return alpha

@@ -132,9 +132,6 @@ def whole_weights(log_ratio: Tensor, box: Box) -> Tensor:
 
     Arguments:
         log_ratio: log density ratio at the m points of each codebook (k, m), finite.
-
-    Raises:
-        ValueError: m outside [2, 2^16].
     """
     m = log_ratio.shape[1]
     require_whole("codebook", m, *CODEBOOKS)

@@ -119,9 +119,6 @@ def released_size(values: Values, size: int | None, *, epsilon: float, curator: 
     """The number of records to work with: the public one, or a noisy one that is at least 1.
 
     Noise of `epsilon` is charged only where n is private, as the curator decides, and no size was given.
-
-    Raises:
-        ValueError: n is public, and the size is not n.
     """
     if curator.keeps_size:
         if size is not None and size != len(values):

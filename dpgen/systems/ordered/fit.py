@@ -58,11 +58,7 @@ def ordered_estimator(
 def _columns(
     data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, *, factor: float = 1.0
 ) -> list[_Column]:
-    """Estimator and budget of each column, `factor` times its share of epsilon; only public facts decide.
-
-    Raises:
-        ValueError: an estimator cannot serve its column's domain or budget.
-    """
+    """Estimator and budget of each column, `factor` times its share of epsilon; only public facts decide."""
     size, found = None if ledger.keeps_size else plan.public_n, []
     share_of_clamped = 0.0 if data.clamped is None else CLAMP_SHARE
     for name, (share, delta) in zip(data.values, plan.shares(len(data.values))):

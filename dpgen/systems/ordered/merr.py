@@ -115,11 +115,7 @@ class Step:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, steps: int, epsilon: float, delta: float, *, rows: int, relation: Relation, size: float = 0.0) -> Step:
-        """The strongest step of which `steps` cost (epsilon, delta) under `relation`, beside a pure epsilon of `size`.
-
-        Raises:
-            ValueError: no noise is found for this budget.
-        """
+        """The strongest step of which `steps` cost (epsilon, delta) under `relation`, beside a pure epsilon of `size`."""
         if not delta:
             # the sum of the parts must not round up
             return cls((epsilon - size) * (1 - 1e-12) / (2 * steps), zcdp=False, rows=rows)

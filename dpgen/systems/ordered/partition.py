@@ -150,11 +150,7 @@ class TreeNoise:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, epsilon: float, relation: Relation) -> TreeNoise:
-        """The least noise whose worst path costs epsilon under `relation`.
-
-        Raises:
-            ValueError: epsilon outside [1e-5, 400].
-        """
+        """The least noise whose worst path costs epsilon under `relation`."""
         low, high = _EPSILONS
         if not low <= require_positive("epsilon", epsilon) <= high:
             raise ValueError(f"epsilon is {epsilon!r}; that of a tree must be in [{low:g}, {high:g}]")

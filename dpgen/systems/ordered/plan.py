@@ -72,11 +72,7 @@ class OrderedPlan(RowPlan):
         return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
 
     def shares(self, columns: int) -> list[tuple[float, float]]:
-        """(epsilon, delta) of each column; they add up to the whole budget.
-
-        Raises:
-            ValueError: another number of `column_shares` than columns.
-        """
+        """(epsilon, delta) of each column; they add up to the whole budget."""
         weights = self.column_shares or [1.0] * columns
         if len(weights) != columns:
             raise ValueError(f"column_shares has {len(weights)} entries; the data have {columns} columns")

@@ -16,15 +16,14 @@ from dpgen.data.records import Records, split_records
 from dpgen.data.split import Split
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.gaussian.fit import Inputs, _coordinates, fit, fit_inputs
+from dpgen.systems.gaussian.fit import Inputs, fit, fit_inputs
 from dpgen.systems.gaussian.model import GaussianMixtureModel
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
-from dpgen.systems.gaussian.sums import RecordStream, gram_sums
+from dpgen.systems.gaussian.sums import gram_sums
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
 
@@ -127,20 +126,6 @@ def test_streams_do_not_have_to_be_in_memory() -> None:
     assert fit_inputs(inputs, budget=budget, curator=Curator(Ledger(budget))).samples(10).x.shape == (10, records.d)
 
 
-def test_kept_coordinates_are_those_of_every_pass() -> None:
-    x = torch.rand(100, 5, generator=torch.Generator().manual_seed(0))
-    stream = RecordStream(x, torch.arange(100) % 3, batch_size=30)
-
-    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        assert labels is not None
-        return x.double() * 0.9, labels
-
-    kept = _coordinates(stream, encode)
-    for (u, classes), (x, labels) in zip(kept, stream, strict=True):
-        assert torch.equal(u.double(), clipped(encode(x, labels)[0]))
-        assert torch.equal(classes, labels)  # type: ignore[arg-type]
-
-
 # -- noise and draws -------------------------------------------------------------------------------------------------
 
 
@@ -224,10 +209,6 @@ def test_how_many_records_there_are_refuses_nothing(options: dict[str, Any], n: 
     """With hardly any noise small counts are seen as they are, 0 among them."""
     samples = fitted(first(n, two_classes(100)), epsilon=epsilon, **options).samples(50, random_state=0)
     assert samples.x.shape == (50, 12)
-
-
-def test_images_of_nobody_are_fitted() -> None:
-    assert len(fitted(first(0, load_digits()), epsilon=1.0).samples(5, random_state=0).x) == 5
 
 
 def test_constant_features_stay_constant() -> None:

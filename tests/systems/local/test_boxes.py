@@ -112,15 +112,6 @@ def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:
     assert sum(gains) / 1000 < 0.8
 
 
-def test_the_box_of_the_projected_kernel_holds_all_that_the_kernel_releases() -> None:
-    q = dirichlet(8, seed=4, sharpness=3.0)
-    lower, upper = ProjectedKernel(1.5, q).box()
-    kernel = MinimaxSampler(1.5, q).kernel()
-    assert bool(((kernel >= lower) & (kernel <= upper * (1 + 1e-15))).all())
-    assert torch.equal(lower, kernel.amin(0))
-    assert ProjectedKernel(1.5, q).worst_case() == pytest.approx(MinimaxSampler(1.5, q).worst_case(), rel=1e-12)
-
-
 def best_kept(q: Tensor, epsilon: float) -> float:
     """Largest min_i min(e^eps l_i, 1 - sum_{j != i} l_j) over e^-eps q <= l <= q: the linear programme behind the proof."""
     n, gain = len(q), math.exp(epsilon)

@@ -70,20 +70,6 @@ def test_missing_values_are_no_category() -> None:
     assert found.tolist() == pytest.approx([0.5, 0.0, 0.5], abs=1e-5)
 
 
-def test_a_mixed_table_and_numbers_on_a_grid() -> None:
-    frame = pd.DataFrame({"drink": ["tea", "milk", "rum", "tea"] * 50, "age": [20, 30, 40, 50] * 50})
-    columns: list[dict[str, Any]] = [
-        {"name": "drink", "type": "string", "constraints": {"enum": list(CATEGORIES)}},
-        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}},
-    ]
-    table = dpgen.fit("tables", frame, schema={"fields": columns}, epsilon=8.0, test_fraction=0.0)
-    exact = table.marginal(["drink"])[:3]
-    assert released_prior(table, CATEGORIES).tolist() == pytest.approx((exact / exact.sum()).tolist(), abs=0.004)
-    ratings = dpgen.fit("merr", pd.DataFrame({"stars": [1, 2, 2, 3] * 50}), low=1, high=3, epsilon=8.0)
-    grid = [float(ratings.histogram([v, v + 1])[0]) if v < 3 else 1 - float(ratings.cdf(2)[0]) for v in (1, 2, 3)]
-    assert released_prior(ratings, ("1", "2", "3")).tolist() == pytest.approx(grid, abs=0.004)
-
-
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Table(x=["tea", "gin"]), {}, "reference_path"),
     (Table(x=["tea", "gin"]), {"column": "x"}, "reference_column is 'x'"),

@@ -107,24 +107,6 @@ def test_the_worst_path_of_any_length_and_counts_costs_epsilon_and_wastes_nothin
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_one_pair_of_data_sets_reaches_it(relation: Relation) -> None:
-    """Equal records fill one path, their counts do not fall; under replace-one the other half of the domain holds some, too."""
-    tree, depth = rule(0.9, 6, relation), 12
-    decay = tree.noise.decay
-    inside = tree.threshold + (depth - 2) * decay  # the deepest cell that counts is at the bias floor
-    outside = tree.threshold + decay + 1
-    loss = 0.0
-    for level in range(depth):
-        count = inside + (outside if level == 0 else 0)
-        if level == 0 and relation == "replace_one":
-            continue  # the root holds everybody, before and after
-        loss += math.log(split_chance(tree, count + 1, level)) - math.log(split_chance(tree, count, level))
-    if relation == "replace_one":
-        loss += math.log1p(-split_chance(tree, outside - 1, 1)) - math.log1p(-split_chance(tree, outside, 1))
-    assert 0.99 * 0.9 <= loss <= 0.9 * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
 def test_half_the_noise_is_rejected(relation: Relation) -> None:
     pair = neighbours(8, 4, relation)
     losses, stated = [], []
