@@ -263,14 +263,13 @@ def _joint_scores(
     yield Score("largest KS or total variation of a column", worst["made"], real=worst["held"], better="lower")
     for ways, what in ((1, "single columns"), (2, "pairs of columns"), (3, "triples of columns")):
         if ways <= len(sizes):
-            made, held = (
-                float(marginal_errors(rows["own"], rows[p], ways, n_sets=500, seed=seed).mean()) for p in ("made", "held")
-            )
+            errors = {part: marginal_errors(rows["own"], rows[part], ways, n_sets=500, seed=seed) for part in ("made", "held")}
+            made, held = float(errors["made"].mean()), float(errors["held"].mean())
             yield Score(f"{what} by quantiles: mean total variation", made, real=held, better="lower")
     if len(sizes) > 1:
         own, made_v, held_v = (associations(rows[part]) for part in ("own", "made", "held"))
-        errors = [float((x - own).abs().mean()) for x in (made_v, held_v)]
-        yield Score("associations (Cramér's V): mean absolute error", errors[0], real=errors[1], better="lower")
+        made, held = (float((x - own).abs().mean()) for x in (made_v, held_v))
+        yield Score("associations (Cramér's V): mean absolute error", made, real=held, better="lower")
     if target is None:
         return
     place = list(columns).index(target)

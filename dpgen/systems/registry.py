@@ -94,7 +94,7 @@ SYSTEMS: dict[str, System] = {
         fit_path="dpgen.systems.gaussian.fit:fit",
         model_paths=(
             "dpgen.systems.gaussian.model:GaussianMixtureModel",
-            "dpgen.systems.gaussian.image_model:GaussianImages",
+            "dpgen.systems.gaussian.images:GaussianImages",
             "dpgen.systems.marginals.model:ProductMixture",
         ),
     ),

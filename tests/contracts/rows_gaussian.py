@@ -11,8 +11,8 @@ from torch import Tensor
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
 from dpgen.systems.gaussian.components import Centres, centre_sums
-from dpgen.systems.gaussian.frequencies import Frequencies
 from dpgen.systems.gaussian.image_fit import EVEN, ODD, image_sums
+from dpgen.systems.gaussian.images import Frequencies
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
 from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums

@@ -14,9 +14,8 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.prefix_sums import prefix_sensitivity, square_root_factor
 from dpgen.systems.ordered import counts
 from dpgen.systems.ordered.counts import MonotoneCounts
-from dpgen.systems.ordered.merr import Step
+from dpgen.systems.ordered.merr import PointSelection, Step
 from dpgen.systems.ordered.partition import PartitionCDF, leaf_counts
-from dpgen.systems.ordered.selection import PointSelection
 
 N = 8
 EPSILON = 1.0

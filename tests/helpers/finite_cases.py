@@ -93,18 +93,6 @@ def best_kernel_tv(q: Tensor, epsilon: float) -> float:
     return float(linprog(goal, A_ub=np.array(rows), b_ub=bounds, A_eq=np.array(equal), b_eq=right, method="highs").fun)
 
 
-def nearest_tv(p: Tensor, lower: Tensor, upper: Tensor) -> float:
-    """Least total variation from p to the box, by a linear programme in (Q, |P - Q|)."""
-    n = len(p)
-    eye = np.eye(n)
-    above = np.block([[eye, -eye], [-eye, -eye]])
-    ends = [*zip(lower.tolist(), upper.tolist()), *[(0, None)] * n]
-    sums = [[1.0] * n + [0.0] * n]
-    right = np.concatenate([p, -p])
-    found = linprog([0.0] * n + [0.5] * n, A_ub=above, b_ub=right, A_eq=sums, b_eq=[1.0], bounds=ends, method="highs")
-    return float(found.fun)
-
-
 def rational_projection(p: Tensor, lower: Tensor, upper: Tensor) -> list[Fraction]:
     """clip(c P, l, u) with sum 1 in exact arithmetic: all breakpoints, then one linear equation."""
     ps, low, high = ([Fraction(float(x)) for x in values] for values in (p, lower, upper))

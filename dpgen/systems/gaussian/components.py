@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -45,25 +44,29 @@ class Centres:
         return result
 
 
-def centre_sums(batches: Batches, encode: Encode, centres: Centres) -> BoundedSum:
-    """(count, sum) of the records nearest to every centre of their own class, (k s, m + 1)."""
-    k, s, m = centres.centres.shape
+def nearest(encode: Encode, centres: Centres) -> Encode:
+    """Clipped coordinates, and the component of the nearest centre of the own class."""
 
-    def nearest(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    def assigned(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         u, classes = encode(x, labels)
         u = clipped(u)
         return u, centres.assign(u, classes)
 
-    return vector_sums(batches, nearest, k=k * s, m=m, border=BORDER)
+    return assigned
+
+
+def centre_sums(batches: Batches, encode: Encode, centres: Centres) -> BoundedSum:
+    """(count, sum) of the records nearest to every centre of their own class, (k s, m + 1)."""
+    k, s, m = centres.centres.shape
+    return vector_sums(batches, nearest(encode, centres), k=k * s, m=m, border=BORDER)
 
 
 def release_centres(batches: Batches, encode: Encode, initial: Tensor, *, spending: Spending, rounds: int = ROUNDS) -> Centres:
     """Lloyd's rounds with noisy (counts, sums) of every class at once; one record is in one class, so one Gaussian a round.
 
     Arguments:
-        batches: private records.
         encode: records to (coordinates, class).
-        initial: centres (k, s, m) from released values, as draws of the released Gaussian of each class.
+        initial: centres (k, s, m) from released values.
         spending: pays for "clusters", for all rounds together.
         rounds: T.
     """
@@ -104,9 +107,10 @@ class Moments:
         """Whether a component has more records than noise would show, (k,)."""
         return self.counts > _DETECTED * self.noise_std / BORDER**2
 
-    def edge(self, j: int) -> float:
-        """Largest eigenvalue that noise alone shows in covariance j."""
-        return spectral_noise(self.means.shape[1], noise_std=self.noise_std) / float(self.counts[j].clamp_min(1.0))
+    @property
+    def edges(self) -> Tensor:
+        """Largest eigenvalue (k,) that noise alone shows in each covariance."""
+        return spectral_noise(self.means.shape[1], noise_std=self.noise_std) / self.counts.clamp_min(1.0)
 
 
 def release_moments(batches: Batches, encode: Encode, *, k: int, m: int, name: str, spending: Spending) -> Moments:
@@ -131,21 +135,11 @@ def pooled(moments: Moments) -> Moments:
     return Moments(total[None], mean[None], (second - torch.outer(mean, mean))[None], noise_std)
 
 
-class _Part(NamedTuple):
-    """One component before clean-up."""
-
-    mean: Tensor
-    covariance: Tensor
-    edge: float
-    size: Tensor
-    owner: int
-
-
 def shrunken(covariance: Tensor, target: Tensor, noise_std: float) -> Cleaned:
     """A noisy covariance (m, m) moved towards a steadier one, as far as noise explains their distance; for densities.
 
-    A likelihood divides by eigenvalues: cutting them, as draws do, would make every record infinitely unlikely. Eigenvalues
-    are kept above a tenth of the target's mean.
+    A likelihood divides by eigenvalues: cutting them would make every record infinitely unlikely. They are kept above a tenth
+    of the target's mean.
 
     Source: the shrinkage of Ledoit, Wolf 2004 with a known noise, noise_std on the diagonal and / sqrt 2 elsewhere.
     """
@@ -155,18 +149,6 @@ def shrunken(covariance: Tensor, target: Tensor, noise_std: float) -> Cleaned:
     values, vectors = torch.linalg.eigh((1.0 - weight) * covariance + weight * target)
     least = max(0.1 * float(target.trace()) / m, 1e-9)
     return Cleaned(values.clamp_min(least).flip(0), vectors.flip(1).contiguous(), least)
-
-
-def _assembled(parts: list[_Part], cut: float, undetected: list[int]) -> Components:
-    sizes = torch.stack([part.size for part in parts])
-    weights, means = sizes / sizes.sum(), torch.stack([part.mean for part in parts])
-    # The spread inside components, not between them, is what a component is likely to have.
-    target = torch.einsum("k,kij->ij", weights, torch.stack([part.covariance for part in parts]))
-    scale = math.sqrt(2.0 * len(target))
-    cleaned = [clean_covariance(part.covariance, cut * part.edge) for part in parts]
-    dense = [shrunken(part.covariance, target, part.edge / scale) for part in parts]
-    mixture, density = (_mixture(weights, means, kind) for kind in (cleaned, dense))
-    return Components(mixture, density, torch.tensor([part.owner for part in parts]), sizes, tuple(undetected))
 
 
 def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> LatentMixture:
@@ -179,40 +161,37 @@ def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> Late
     )
 
 
-def _pooled_parts(moments: Moments, owners: Tensor, undetected: list[int]) -> list[_Part]:
-    """The pooled Gaussian for each class in `undetected`, with the class's own noisy size."""
-    whole = pooled(moments)
-    sizes = {c: moments.counts[owners == c].sum().clamp_min(1.0) for c in undetected}
-    return [_Part(whole.means[0], whole.covariances[0], whole.edge(0), sizes[c], c) for c in undetected]
-
-
 def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:
     """Clean components; a class that is not detected takes the pooled Gaussian, a sub-cluster that is not detected is left out.
 
     Arguments:
-        moments: of every component.
         owners: class (k,) of every component.
         cut: noise edges below which eigenvalues are cut.
     """
-    detected = moments.detected
+    detected, whole = moments.detected, pooled(moments)
     undetected = [c for c in range(int(owners.max()) + 1) if not bool(detected[owners == c].any())]
-    parts = [
-        _Part(moments.means[j], moments.covariances[j], moments.edge(j), moments.counts[j], int(owners[j]))
-        for j in detected.nonzero().flatten().tolist()
-    ]
-    return _assembled(parts + _pooled_parts(moments, owners, undetected), cut, undetected)
+    own = [float(moments.counts[owners == c].sum().clamp_min(1.0)) for c in undetected]
+    few = len(undetected)
+    sizes = torch.cat([moments.counts[detected], torch.tensor(own, dtype=torch.float64)])
+    classes = torch.cat([owners[detected], torch.tensor(undetected, dtype=torch.int64)])
+    means = torch.cat([moments.means[detected], whole.means.expand(few, -1)])
+    covariances = torch.cat([moments.covariances[detected], whole.covariances.expand(few, -1, -1)])
+    edges = torch.cat([moments.edges[detected], whole.edges.expand(few)]).tolist()
+    weights = sizes / sizes.sum()
+    # The spread inside components, not between them, is what a component is likely to have.
+    target = torch.einsum("k,kij->ij", weights, covariances)
+    cleaned = [clean_covariance(one, cut * edge) for one, edge in zip(covariances, edges)]
+    dense = [shrunken(one, target, edge / math.sqrt(2.0 * len(target))) for one, edge in zip(covariances, edges)]
+    mixture, density = (_mixture(weights, means, kind) for kind in (cleaned, dense))
+    return Components(mixture, density, classes, sizes, tuple(undetected))
 
 
 def _initial_centres(classes: Components, s: int, generator: torch.Generator) -> Tensor:
     """s centres (k, s, m) of each class, drawn from its released Gaussian with public randomness."""
-    k = len(classes.classes)
-    order = classes.classes.argsort()
-    m = classes.mixture.means.shape[1]
-    result = torch.empty(k, s, m, dtype=torch.float64)
-    for c, j in enumerate(order.tolist()):
-        centre = classes.mixture.means[j]
-        result[c] = centre + _SPREAD * (classes.mixture.draw(j, s, generator).double() - centre)
-    return result
+    mixture, result = classes.mixture, []
+    for j in classes.classes.argsort().tolist():
+        result.append(mixture.means[j] + _SPREAD * (mixture.draw(j, s, generator).double() - mixture.means[j]))
+    return torch.stack(result)
 
 
 def release_components(
@@ -229,12 +208,8 @@ def release_components(
     """Gaussians of k classes with `subclusters` each, from one to six passes over the records.
 
     Arguments:
-        batches: private records.
         encode: records to (coordinates (b, m), class (b,)).
-        k: classes.
-        m: axes.
-        subclusters: Gaussians of a class.
-        cut: see `GaussianOptions`.
+        cut: see `GaussianConfig`.
         spending: pays for "components", or for "classes", "clusters" and "components".
         generator: public randomness of initial centres.
     """
@@ -244,11 +219,5 @@ def release_components(
     classes = release_moments(batches, encode, k=k, m=m, name="classes", spending=spending)
     start = _initial_centres(mixture_of(classes, torch.arange(k), cut), subclusters, generator)
     centres = release_centres(batches, encode, start, spending=spending)
-
-    def assigned(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        u, own = encode(x, labels)
-        u = clipped(u)
-        return u, centres.assign(u, own)
-
-    moments = release_moments(batches, assigned, k=k * subclusters, m=m, name="components", spending=spending)
+    moments = release_moments(batches, nearest(encode, centres), k=k * subclusters, m=m, name="components", spending=spending)
     return mixture_of(moments, torch.arange(k).repeat_interleave(subclusters), cut)

@@ -36,10 +36,9 @@ from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import GRAM_GRID, MOST_RECORDS, BoundedSum, clipped, whole
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.frequencies import Frequencies
-from dpgen.systems.gaussian.image_model import GaussianImages
-from dpgen.systems.gaussian.plan import ImageOptions
-from dpgen.systems.gaussian.sums import Noisy, Spending, gram, members
+from dpgen.systems.gaussian.images import Frequencies, GaussianImages
+from dpgen.systems.gaussian.plan import GaussianConfig
+from dpgen.systems.gaussian.sums import Noisy, Spending, gram, members, symmetric
 from dpgen.systems.plan import PrivateImages
 
 if TYPE_CHECKING:
@@ -49,13 +48,7 @@ BORDER = math.sqrt(0.1)
 EVEN, ODD = 0.6, 0.3
 """Largest squares A and B of the clipped directions; without mirror images the even ones are all, and A is 1."""
 
-FACTS = (
-    Fact.ONE_IMAGE,
-    Fact.CHOSEN_BLIND,
-    Fact.SECURE_NOISE,
-    Fact.EXACT_SUMS(record="image"),
-    Fact.EXACT_INTEGERS,
-)
+FACTS = (Fact.ONE_IMAGE, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_SUMS(record="image"), Fact.EXACT_INTEGERS)
 """Facts of the statement of a fit to images."""
 
 _AT_ONCE = 8192
@@ -80,11 +73,6 @@ def image_sums(x: Tensor, labels: Tensor, map: Frequencies, *, k: int, device: s
         x: images (n, h, w, c) uint8.
         labels: classes (n,) in [0, k).
         map: of the images' shape, with p even coordinates and q odd ones.
-        k: classes.
-        device: where sums are computed.
-
-    Raises:
-        ValueError: more images than int64 holds sums of.
     """
     if len(x) > MOST_RECORDS:
         raise ValueError(f"x has {len(x)} images; it must have at most {MOST_RECORDS}, whose sums fit int64")
@@ -132,7 +120,7 @@ class Moments(NamedTuple):
         """Those of noisy `image_sums`."""
         p = 1 + map.even_size
         even, odd = noisy.values[: k * p * p].reshape(k, p, p), noisy.values[k * p * p :].reshape(k, map.odd_size, map.odd_size)
-        even, odd = (even + even.transpose(1, 2)) / 2.0, (odd + odd.transpose(1, 2)) / 2.0
+        even, odd = symmetric(even), symmetric(odd)
         counts = even[:, 0, 0] / BORDER**2
         safe = counts.clamp_min(1.0)[:, None]
         means = even[:, 0, 1:] / (BORDER * safe)
@@ -240,14 +228,9 @@ def _shrunken(values: Tensor, variances: Tensor, band: Tensor, *, caution: float
 # -- fit ---------------------------------------------------------------------------------------------------------------
 
 
-def fit_images(data: PrivateImages, options: ImageOptions, *, budget: Budget, curator: Curator, device: str) -> GaussianImages:
-    """Spend the budget on one release of the sums of all classes, and clean it up.
-
-    Raises:
-        ValueError: options that contradict the images.
-        BudgetExceeded: the ledger does not allow what the budget promised.
-    """
-    map = Frequencies(tuple(data.x.shape[1:]), options.frequencies, options.mirror)  # type: ignore[arg-type]
+def fit_images(data: PrivateImages, config: GaussianConfig, *, budget: Budget, curator: Curator, device: str) -> GaussianImages:
+    """Spend the budget on one release of the sums of all classes, and clean it up."""
+    map = Frequencies(tuple(data.x.shape[1:]), config.frequencies, config.mirror)  # type: ignore[arg-type]
     spending = Spending(curator, budget, {"images": 1.0})
     k = data.n_classes
     sums = image_sums(data.x, data.labels, map, k=k, device=device)

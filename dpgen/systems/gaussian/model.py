@@ -6,48 +6,14 @@ from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from dpgen.files import under
 from dpgen.release import GreySamples, RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.calibration import tilted_choice
+from dpgen.systems.gaussian.calibration import Warp, calibrated_thresholds, tilted_choice
 from dpgen.systems.gaussian.subspace import Subspace
-from dpgen.systems.gaussian.warps import Warp, calibrated_thresholds
-
-# -- bivariate ---------------------------------------------------------------------------------------------------------
-
-_NODES, _WEIGHTS = (torch.from_numpy(a) for a in np.polynomial.legendre.leggauss(64))
-
-
-def upper_tail(h: Tensor) -> Tensor:
-    """P(Z > h) of a standard normal."""
-    return torch.special.ndtr(-h.double())
-
-
-def orthant(h: Tensor, k: Tensor, correlation: Tensor) -> Tensor:
-    r"""P(X > h, Y > k) of standard normals with a correlation, all (m,), to about 1e-9.
-
-    .. math:: \Phi(-h)\Phi(-k) + \frac{1}{2\pi} \int_0^{\arcsin \rho}
-        \exp\Big(-\frac{h^2 + k^2 - 2 h k \sin\theta}{2 \cos^2\theta}\Big) d\theta
-
-    Source: Plackett 1954; Drezner, Wesolowsky 1990. 64 Gauss-Legendre nodes; correlations are kept within 1 - 1e-9.
-
-    >>> orthant(torch.zeros(1), torch.zeros(1), torch.tensor([0.5])).item()
-    0.33333...
-    """
-    h, k = h.double(), k.double()
-    angle = torch.arcsin(correlation.double().clamp(-1 + 1e-9, 1 - 1e-9))
-    theta = angle[:, None] * (_NODES + 1.0) / 2.0
-    square = (h.square() + k.square())[:, None] - 2.0 * (h * k)[:, None] * theta.sin()
-    exponent = -square / (2.0 * theta.cos().square())
-    integral = (exponent.exp() @ _WEIGHTS) * angle / 2.0
-    return (upper_tail(h) * upper_tail(k) + integral / (2.0 * math.pi)).clamp(0.0, 1.0)
-
-
-# -- latent mixture ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -113,9 +79,6 @@ def clean_covariance(covariance: Tensor, edge: float) -> Cleaned:
     """Keep the eigenvalues of a noisy covariance (m, m) above `edge`, the largest that noise alone would show.
 
     The mean of the others is nearly free of noise; it is at least a thousandth of `edge` or 1e-9.
-
-    >>> clean_covariance(torch.diag(torch.tensor([4.0, 0.5, 0.1], dtype=torch.float64)), 1.0).eigenvalues.tolist()
-    [4.0, 0.0, 0.0]
     """
     values, vectors = torch.linalg.eigh(covariance)
     values, vectors = values.flip(0), vectors.flip(1)
@@ -133,7 +96,7 @@ _CANDIDATES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PostProcessing:
-    """Steps of a draw after the Gaussian, all of them public or released; declared in the model's description.
+    """Public steps of a draw after the Gaussian; declared in the model's description.
 
     Arguments:
         warp: random affine warp of images; None: none.
@@ -148,13 +111,13 @@ class PostProcessing:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Released adjustments of the bits; see `warps.calibrated_thresholds` and `marginal_calibration.fit_tilt`.
+    """Released adjustments of the bits; None: without.
 
     Arguments:
-        marginals: (d,) released frequencies of ones, or None.
-        thresholds: (d,) per feature that give these frequencies, or None.
-        jitter: (d,) std of independent noise before the threshold: the variance that the axes leave out; or None.
-        tilt: (d, d) of pairs of bits, or None.
+        marginals: (d,) released frequencies of ones.
+        thresholds: (d,) per feature that give these frequencies.
+        jitter: (d,) std of independent noise before the threshold: the variance that the axes leave out.
+        tilt: (d, d) of pairs of bits.
     """
 
     marginals: Tensor | None = None
@@ -164,19 +127,16 @@ class Calibration:
 
 
 class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
-    r"""x = place(u), u ~ sum_j w_j N(m_j, S_j), post-processed as declared.
+    """x = place(u), u ~ sum_j w_j N(m_j, S_j), post-processed as declared.
 
     Arguments:
-        subspace: released map between records (or their codes) and coordinates.
+        subspace: released map between records and coordinates.
         mixture: released Gaussians in the coordinates, for draws.
         density: the same with covariances that densities can divide by; None: `mixture`.
         classes: class of each component (k,), int64; all 0 without labels.
         counts: noisy component sizes (k,).
-        statement: what the model cost.
         n_classes: labels, 0 without.
         residual: variance per direction outside of the axes, above 0; for the density.
-        post: post-processing of draws.
-        calibration: of bits.
         image_shape: (height, width), if records are images.
         columns: names of the features.
         declared: what was done, in sentences.
@@ -193,19 +153,17 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         n_classes: int = 0,
         residual: float = 1e-3,
         density: LatentMixture | None = None,
-        **details: Any,
+        post: PostProcessing | None = None,
+        calibration: Calibration | None = None,
+        image_shape: tuple[int, int] | None = None,
+        columns: Sequence[str] | None = None,
+        declared: Sequence[str] = (),
     ) -> None:
         self.subspace, self.mixture, self.classes, self.counts = subspace, mixture, classes, counts.double()
         self.statement, self.n_classes, self.residual = statement, n_classes, residual
-        self.density = density if density is not None else mixture
-        known = dict(_DETAILS) | details
-        if set(known) != set(_DETAILS):
-            raise ValueError(f"details are {sorted(details)}; choose from {sorted(_DETAILS)}")
-        self.post: PostProcessing = known["post"]
-        self.calibration: Calibration = known["calibration"]
-        self.image_shape = known["image_shape"]
-        self.columns = tuple(known["columns"]) if known["columns"] is not None else None
-        self.declared = tuple(known["declared"])
+        self.density, self.image_shape, self.declared = density or mixture, image_shape, tuple(declared)
+        self.post, self.calibration = post or PostProcessing(), calibration or Calibration()
+        self.columns = None if columns is None else tuple(columns)
 
     # -- draws -------------------------------------------------------------------------------------------------------
 
@@ -230,22 +188,18 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         """
         generator = sampling_generator(n, random_state)
         component = draw_components(self.mixture.weights, n, self._allowed(clusters, components), generator)
-        parts = [self._part(c, generator) for c in component.split(_AT_ONCE)] if n else []
-        d = len(self._empty())
-        bits = torch.cat([bits for bits, _, _ in parts]) if parts else torch.zeros(0, d, dtype=torch.uint8)
-        if self.calibration.tilt is not None and parts:
-            component = torch.cat([c for _, _, c in parts])
+        bits, grey = torch.zeros(2, 0, len(self.subspace.mean), dtype=torch.uint8)
+        if n:
+            bits, grey, component = map(torch.cat, zip(*(self._part(c, generator) for c in component.split(_AT_ONCE))))
         classes = self.classes[component]
-        cluster = classes if self.n_classes else component
-        labels = classes.clone() if self.n_classes else None
-        k = self.n_classes or self.mixture.k
-        if not self.post.grey:
-            return RecordSamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, k=k)
-        grey = torch.cat([g for _, g, _ in parts]) if parts else bits
-        return GreySamples(x=bits, cluster=cluster, labels=labels, columns=self.columns, k=k, grey=grey)
-
-    def _empty(self) -> Tensor:
-        return self.subspace.mean.float()
+        shared: dict[str, Any] = {
+            "x": bits,
+            "cluster": classes if self.n_classes else component,
+            "labels": classes.clone() if self.n_classes else None,
+            "columns": self.columns,
+            "k": self.n_classes or self.mixture.k,
+        }
+        return GreySamples(**shared, grey=grey) if self.post.grey else RecordSamples(**shared)
 
     def _allowed(self, clusters: Sequence[int] | None, components: Sequence[int] | None) -> list[int] | None:
         if clusters is not None and components is not None:
@@ -258,15 +212,15 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         return torch.isin(self.classes, torch.tensor(list(clusters))).nonzero().flatten().tolist()
 
     def _part(self, component: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Bits, grey values and components of one part of the records."""
-        tilt = self.calibration.tilt
-        if tilt is None:
-            values = self.values(component, generator)
-            return self._bits(values), self._grey(values), component
-        pool = component.repeat(_CANDIDATES)
-        bits = self._bits(self.values(pool, generator))
-        chosen = tilted_choice(bits, tilt, len(component), generator)
-        return bits[chosen], bits[chosen], pool[chosen]
+        """Bits, grey values (or bits again) and components of one part of the records."""
+        own, tilt = self.calibration.thresholds, self.calibration.tilt
+        pool = component if tilt is None else component.repeat(_CANDIDATES)
+        values = self.values(pool, generator)
+        bits = (values > (self.post.threshold if own is None else own.float())).to(torch.uint8)
+        if tilt is not None:
+            chosen = tilted_choice(bits, tilt, len(component), generator)
+            return bits[chosen], bits[chosen], pool[chosen]
+        return bits, values.clamp(0.0, 1.0).mul(255.0).round_().to(torch.uint8) if self.post.grey else bits, component
 
     def values(self, component: Tensor, generator: torch.Generator) -> Tensor:
         """Real values (n, d) of one draw of each component (n,), warped and jittered, before clamping and thresholds."""
@@ -297,20 +251,12 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         """
         if self.image_shape is None:
             raise ValueError("with_warp needs a model of images, and image_shape is None")
-        model = copy(self)
+        model, marginals = copy(self), self.calibration.marginals
         model.post = replace(self.post, warp=warp)
-        if self.calibration.marginals is not None:
-            values = model.pilot(torch.Generator().manual_seed(seed))
-            thresholds = calibrated_thresholds(values, self.calibration.marginals)
+        if marginals is not None:
+            thresholds = calibrated_thresholds(model.pilot(torch.Generator().manual_seed(seed)), marginals)
             model.calibration = replace(self.calibration, thresholds=thresholds)
         return model
-
-    def _bits(self, values: Tensor) -> Tensor:
-        threshold = self.calibration.thresholds
-        return (values > (self.post.threshold if threshold is None else threshold.float())).to(torch.uint8)
-
-    def _grey(self, values: Tensor) -> Tensor:
-        return values.clamp(0.0, 1.0).mul(255.0).round_().to(torch.uint8) if self.post.grey else values[:, :0]
 
     # -- density -----------------------------------------------------------------------------------------------------
 
@@ -328,9 +274,8 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         return joint, normal
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log-density (n,) in nats of records (n, d) in [0, 1]: Gaussians on the axes, one variance elsewhere.
-
-        Of the mixture before post-processing.
+        """Log-density (n,) in nats of records (n, d) in [0, 1], before post-processing: Gaussians on the axes, one variance
+        elsewhere.
         """
         joint, outside = self._joint(x)
         return torch.logsumexp(joint, 1) + outside
@@ -353,31 +298,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     def assign(self, x: Tensor) -> Tensor | None:
         """Likeliest component (n,) of records (n, d); None when clusters are labels."""
         return None if self.n_classes else self._joint(x)[0].argmax(1)
-
-    def conjunction(self, items: Sequence[int]) -> float:
-        """P(all features in `items` are 1) in closed form, for one or two of them: normal and bivariate normal orthants.
-
-        Raises:
-            ValueError: more than two items, or a warp or a tilt, which have no closed form: draw and count.
-        """
-        if self.post.warp is not None or self.calibration.tilt is not None:
-            raise ValueError("conjunction has no closed form for a model with a warp or a tilt: use sample() and count")
-        if len(items) not in (1, 2):
-            raise ValueError(f"items has {len(items)} features; closed forms are known for 1 and 2: use sample() and count")
-        index = torch.tensor(list(items))
-        axes = self.subspace.axes[index] * self.subspace.scales
-        mixture = self.mixture.filled()
-        means = mixture.means @ axes.T + self.subspace.mean[index]
-        covariances = axes @ mixture.covariances() @ axes.T
-        if self.calibration.jitter is not None:
-            covariances = covariances + torch.diag(self.calibration.jitter[index].double().square())
-        own = self.calibration.thresholds
-        threshold = own[index].double() if own is not None else torch.full((len(items),), self.post.threshold).double()
-        std = covariances.diagonal(dim1=1, dim2=2).clamp_min(1e-18).sqrt()
-        h = (threshold - means) / std
-        if len(items) == 1:
-            return float(mixture.weights @ upper_tail(h[:, 0]))
-        return float(mixture.weights @ orthant(h[:, 0], h[:, 1], covariances[:, 0, 1] / std.prod(1)))
 
     # -- files -------------------------------------------------------------------------------------------------------
 
@@ -424,12 +344,3 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             image_shape=tuple(shape) if shape else None,
             **options,
         )
-
-
-_DETAILS: dict[str, Any] = {
-    "post": PostProcessing(),
-    "calibration": Calibration(),
-    "image_shape": None,
-    "columns": None,
-    "declared": (),
-}

@@ -100,11 +100,7 @@ class ClusterOptions:
             raise ValueError(f"k must be at least 1, got {self.k}")
 
     def resolved(self, *, n_classes: int) -> Self:
-        """The configuration with `k` and `clusters` decided for records of `n_classes` labels.
-
-        Raises:
-            ValueError: labels are asked for and there are none, or k contradicts the clusters.
-        """
+        """The configuration with `k` and `clusters` decided for records of `n_classes` labels."""
         clusters = self.clusters if self.clusters != "auto" else "labels" if n_classes else "kmeans"
         if clusters == "labels" and not n_classes:
             raise ValueError("clusters='labels' needs labelled records; use 'kmeans' or 'none'")
@@ -115,8 +111,10 @@ class ClusterOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianOptions:
-    """Form, sizes and post-processing of a Gaussian fit; None means the public rule. Nothing here is learnt from records.
+class GaussianConfig(ClusterOptions):
+    """Clusters, form, sizes and post-processing of a Gaussian fit; None means the public rule.
+
+    `frequencies` and `mirror` are for images that are given as images; all others are for records of 0 and 1.
 
     Arguments:
         form: "latent" (Gaussians on principal axes), "sizes" (of sets: classes of sizes and of the most frequent items), or
@@ -129,6 +127,8 @@ class GaussianOptions:
         calibration: make bits agree with released marginals: "none", "thresholds" (one-way), "pairs" (two-way, at most 256
             features), or "auto": thresholds for images, pairs for tables of at most 128 features.
         grey: use grey values of images where the data have them.
+        frequencies: of an image's brightness that are modelled, the lowest ones; of each of its two colours .4 of that.
+        mirror: whether an image's mirror image is as likely, which costs nothing; not for digits and text.
 
     Raises:
         ValueError: a number out of its range.
@@ -142,8 +142,11 @@ class GaussianOptions:
     warp: float | None = None
     calibration: Literal["auto", "none", "thresholds", "pairs"] = "auto"
     grey: bool = True
+    frequencies: int = 100
+    mirror: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("axes", "subclusters"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -154,43 +157,12 @@ class GaussianOptions:
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"{name} must be at least 0 and finite, got {value}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageOptions:
-    """Gaussians of images that are given as images, grey or in colour; the other options are for records of 0 and 1.
-
-    Arguments:
-        frequencies: of an image's brightness that are modelled, the lowest ones; of each of its two colours .4 of that.
-        mirror: whether an image's mirror image is as likely, which costs nothing; not for digits and text.
-    """
-
-    frequencies: int = 100
-    mirror: bool = True
-
-    def __post_init__(self) -> None:
         if not 4 <= self.frequencies <= 1000:
             raise ValueError(f"frequencies is {self.frequencies}; it must lie in [4, 1000]")
 
-
-@dataclass(frozen=True, kw_only=True)
-class GaussianConfig(ImageOptions, GaussianOptions, ClusterOptions):
-    """Clusters and form of a Gaussian mixture; public choices, none of them private."""
-
-    def __post_init__(self) -> None:
-        ClusterOptions.__post_init__(self)
-        GaussianOptions.__post_init__(self)
-        ImageOptions.__post_init__(self)
-
     def require_for(self, data: Literal["images", "records"]) -> None:
-        """Refuse options that data of this kind would ignore.
-
-        Raises:
-            ValueError: naming the first of them.
-        """
-        ignored = ImageOptions if data == "records" else GaussianConfig
-        used = () if data == "records" else [field.name for field in fields(ImageOptions)]
-        for field in fields(ignored):
-            value = getattr(self, field.name)
-            if field.name not in used and value != field.default:
+        """Refuse options that data of this kind would ignore."""
+        for field in fields(self):
+            value, of_images = getattr(self, field.name), field.name in ("frequencies", "mirror")
+            if of_images != (data == "images") and value != field.default:
                 raise ValueError(f"{field.name} is {value!r}; it must be left out, for the data are {data}")

@@ -13,6 +13,7 @@ from dpgen.systems.gaussian.sums import (
     Batches,
     Spending,
     gram_sums,
+    one_class,
     spectral_noise,
     symmetric,
     vector_sums,
@@ -25,12 +26,8 @@ _LEAST_EIGENVALUE = 0.3  # in units of the noise edge: an axis below cannot be t
 
 @dataclass(frozen=True)
 class Location:
-    """Released first moments.
-
-    Arguments:
-        count: noisy number of records, at least 1.
-        mean: noisy mean (d,) float64, clamped to [0, 1].
-        spread: noisy mean of |x - mean|^2, above 0.
+    """Released first moments: noisy number of records, at least 1; mean (d,) clamped to [0, 1]; mean of |x - mean|^2, above
+    0.
     """
 
     count: float
@@ -82,22 +79,18 @@ class Subspace:
         """Records (b, d) of coordinates (b, m)."""
         return (u * self.scales.to(u)) @ self.axes.T.to(u) + self.mean.to(u)
 
-    def first(self, m: int) -> "Subspace":
-        """The first m axes only."""
-        return Subspace(self.mean, self.axes[:, :m], self.scales[:m], self.edge, self.eigenvalues[:m])
-
 
 def location_sums(batches: Batches, d: int) -> BoundedSum:
     r"""Count, sum and sum of squares of records in [0, 1]^d around the middle of the cube, whose corners are at norm R.
 
     .. math:: \sum_r (a, (x_r - 1/2) / R, b |x_r - 1/2|^2 / R^2), \quad R = \sqrt d / 2.
 
-    The centre and R are public, so no record is clipped and nothing private sets the scale.
+    The centre and R are public, so no record is clipped.
     """
     radius = math.sqrt(d) / 2.0
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (x - 0.5).div_(radius), torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return (x - 0.5).div_(radius), one_class(x)
 
     return vector_sums(batches, encode, k=1, m=d, border=MEAN_BORDER, square=MEAN_SQUARE)
 
@@ -120,7 +113,7 @@ def centred_moments(batches: Batches, location: Location, clip: float) -> Bounde
     """Second moment (1, d, d) of clip(x - mean), in units of clip^2."""
 
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        return (x - location.mean.to(x)).div_(clip), torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        return (x - location.mean.to(x)).div_(clip), one_class(x)
 
     return gram_sums(batches, encode, k=1, m=len(location.mean), border=0.0)
 
@@ -137,17 +130,14 @@ def release_subspace(
 ) -> Subspace:
     r"""Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
 
-    With `within`, orthonormal rows B, they are those of :math:`B M B^\top`, whose noise is that of a matrix of r rows: its
-    largest eigenvalue falls with the root of r / d, and only what B leaves out of the signal is lost.
+    With `within`, orthonormal public rows B (r, d), they are those of :math:`B M B^\top`, whose noise is that of a matrix of r
+    rows: its largest eigenvalue falls with the root of r / d, and only what B leaves out of the signal is lost.
 
     Arguments:
-        batches: private records.
-        location: released first moments.
         axes: number of axes m, in [1, d].
         radius: r of the projected records' clip radius.
         clip: clip norm of x - mean, public or released, above 0.
         spending: pays for the release "subspace".
-        within: public rows (r, d) that axes are combinations of, r >= m; None: any axes.
 
     Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1.
     """

@@ -3,8 +3,7 @@ r"""Private records as a stream, their exact sums in one pass, and the one Gauss
 A record with clipped vector u, |u| <= 1, adds :math:`v v^\top` with :math:`v = (a, u)` to the matrix of its cluster: the
 count (times :math:`a^2`), the sum (times a) and the second moment at once. All :math:`(m + 1)^2` entries are one vector of
 L2 norm :math:`|v v^\top|_F = |v|^2`, get independent noise, and are averaged with their mirror images afterwards: an
-off-diagonal entry ends with half the variance of a diagonal one, as if a triangle with :math:`\sqrt 2` on its off-diagonal
-entries had been released, but whole numbers stay whole.
+off-diagonal entry ends with half the variance of a diagonal one.
 
 | release | add/remove | replace-one |
 |---|---|---|
@@ -17,9 +16,6 @@ mistakes; the audit of the tests rejects them.
 
 The sums are exact (`privacy.exact_sums`): a record's vector depends on that record alone and is cut towards zero to a grid,
 products of grid values are exact in float64, and batches are added in int64. Borders are rounded to the same grid.
-
-**Payment.** A fit is one Gaussian, which the plan declares before private data are touched, and every release has a share of
-it: `dpgen.privacy.gaussian_budget`.
 """
 
 import math
@@ -58,11 +54,7 @@ Batches = Iterable[tuple[Tensor, Tensor | None]]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RecordStream:
-    """Records (n, d) in slices of at most `batch_size`, as float32 between 0 and 1.
-
-    Every private sum of this package is one pass over such a stream; with sub-clusters, clipped coordinates are kept
-    beside records that are in memory anyway. Any other re-readable iterable of (x, labels) serves as well; of that a fit
-    holds one slice and its sums only.
+    """Records (n, d) in slices, as float32 between 0 and 1; any other re-readable iterable of (x, labels) serves as well.
 
     Arguments:
         x: records (n, d), uint8 or floating point in [0, top].
@@ -99,13 +91,7 @@ class RecordStream:
 
 
 def checked(batches: Batches, d: int, n_classes: int) -> Batches:
-    """The batches, each refused unless it is (b, d), finite, in [0, 1], with labels in [0, n_classes) if there are any.
-
-    They are checked each time they are read.
-
-    Raises:
-        ValueError: naming what is wrong.
-    """
+    """The batches, checked each time they are read: (b, d) in [0, 1], with labels in [0, n_classes) if there are any."""
     return Each(batches, partial(_checked, d=d, n_classes=n_classes))
 
 
@@ -114,26 +100,26 @@ def _checked(x: Tensor, labels: Tensor | None, *, d: int, n_classes: int) -> tup
         raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
     if x.numel():
         low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
-        if not math.isfinite(low) or not math.isfinite(high):
-            raise ValueError("x must be finite, got NaN or infinite entries")
         if not 0.0 <= low <= high <= 1.0:
             raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
-    if n_classes:
-        _require_labels(labels, len(x), n_classes)
-    return x, labels if n_classes else None
-
-
-def _require_labels(labels: Tensor | None, b: int, n_classes: int) -> None:
-    if labels is None or labels.shape != (b,):
-        raise ValueError(f"labels must have shape ({b},), got {None if labels is None else tuple(labels.shape)}")
-    if b and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
+    if not n_classes:
+        return x, None
+    if labels is None or labels.shape != (len(x),):
+        raise ValueError(f"labels must have shape ({len(x)},), got {None if labels is None else tuple(labels.shape)}")
+    if len(x) and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
         raise ValueError(f"labels must be in [0, {n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
+    return x, labels
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------
 
 Encode = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 """(x (b, d), labels) to (u (b, m), cluster (b,)): record by record, from released and public values only."""
+
+
+def one_class(x: Tensor) -> Tensor:
+    """The cluster (b,) of records that have none of their own."""
+    return torch.zeros(len(x), dtype=torch.int64, device=x.device)
 
 
 def _clipped_rows(batches: Batches, encode: Encode, grid: float) -> Iterator[tuple[Tensor, Tensor]]:
@@ -203,9 +189,6 @@ def vector_sums(batches: Batches, encode: Encode, *, k: int, m: int, border: flo
     A record adds a vector of norm at most :math:`\sqrt{1 + a^2 + b^2}` to one cluster. A replaced one moves the sums of
     two clusters by :math:`\sqrt 2` of that; of one by :math:`(p + q)^2 (1 + b^2 (p - q)^2)` squared at most, p and q the
     norms of both, which for :math:`b \le 1` grows in both: by at most 2, where p = q = 1.
-
-    Raises:
-        ValueError: `square` is not in [0, 1].
     """
     if not 0 <= square <= 1:
         raise ValueError(f"square is {square!r}; it must lie in [0, 1]")
@@ -239,9 +222,8 @@ def symmetric(noisy: Tensor) -> Tensor:
 
 
 def spectral_noise(m: int, *, noise_std: float) -> float:
-    """About the largest eigenvalue of the noise on a second moment (m, m): std sqrt(2 m), the edge of its semicircle.
-
-    `noise_std` is that of a diagonal entry; the others have 1 / sqrt 2 of it.
+    """About the largest eigenvalue of the noise on a second moment (m, m): std sqrt(2 m), for `noise_std` of a diagonal
+    entry.
     """
     return noise_std * math.sqrt(2.0 * m)
 
@@ -279,12 +261,7 @@ class Noisy(NamedTuple):
 
 
 class Spending:
-    """The Gaussian of a fit, see `GaussianBudget`, and who shares it.
-
-    Arguments:
-        curator: charges and adds noise.
-        budget: of the whole Gaussian, which is declared here, or its multiplier.
-        shares: weight of each release to come.
+    """The Gaussian of a fit, see `GaussianBudget`, and the weight of each release to come.
 
     Raises:
         ValueError: a budget that no noise in range reaches.
@@ -297,7 +274,7 @@ class Spending:
     """
 
     def __init__(self, curator: Curator, budget: Budget | float, shares: Mapping[str, float]) -> None:
-        self._budget = GaussianBudget(curator, budget, WHOLE)
+        self.curator, self._budget = curator, GaussianBudget(curator, budget, WHOLE)
         self.mu = self._budget.mu
         """Sensitivity of a row / noise std of a moment matrix that had all of the budget."""
         self.share(shares)

@@ -1,7 +1,5 @@
 r"""Samplers that project P into a public box: the relative mollifier, and better boxes for the minimax problem.
 
-The nearest distribution in a box, for all f-divergences at once.
-
 For a box $\{l \le Q \le u\}$ with $\sum l \le 1 \le \sum u$ the distribution
 
 $$ Q_j = \min(\max(P_j / C, l_j), u_j), \qquad C \text{ such that } \sum_j Q_j = 1 $$
@@ -9,14 +7,15 @@ $$ Q_j = \min(\max(P_j / C, l_j), u_j), \qquad C \text{ such that } \sum_j Q_j =
 minimises $D_f(P \| Q)$ over the box for *every* convex f (Husain et al. 2020, eq. 8, has f = t log t and a relative
 mollifier). Proof: $Q_j f(P_j / Q_j)$ is convex in $Q_j$, with slope $f(t) - t f'(t)$ at $t = P_j / Q_j$, which does not
 increase with t; free coordinates have t = C, those at l have $t \le C$ and so slopes at least as high, those at u
-have $t \ge C$: moving mass between any two coordinates cannot gain. No f enters, so total variation is minimised too and needs
-no linear programme (Zamanlooy et al. 2025, appendix A.8). Atoms with P = 0 cost $Q_j f(0)$, linear in their mass: when
-the positive atoms at u leave mass over, no finite 1/C exists and every way to fill the empty atoms is optimal.
+have $t \ge C$: moving mass between any two coordinates cannot gain. Total variation needs no linear programme (Zamanlooy et
+al. 2025, appendix A.8). Atoms with P = 0 cost $Q_j f(0)$, linear in their mass: when the positive atoms at u leave mass over,
+no finite 1/C exists and every way to fill the empty atoms is optimal.
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import torch
@@ -30,19 +29,24 @@ _STEPS = 300
 _LEAST = 1e-300  # probabilities below it are treated as 0: u / P stays finite
 _CLOSE = 4e-16
 _PATIENCE = 12
-_WIDE = 4096
 _EXACT = 1e-13  # error that a row's sum may have
 
 
 class BoxSampler(FiniteSampler):
-    r"""Q = the nearest distribution to P in a public box $l \le Q \le u$, $u \le e^\epsilon l$.
+    r"""Q = the nearest distribution to P in a public box $l \le Q \le e^\epsilon l$.
 
-    All distributions of such a box form an $\epsilon$-mollifier (Husain et al. 2020, definition 1), so a draw is
-    $\epsilon$-private however Q was found in it (their lemma 2).
+    Such a box is an $\epsilon$-mollifier (Husain et al. 2020, definition 1): a draw is $\epsilon$-private however Q was found
+    in it (lemma 2).
     """
 
-    lower: Tensor
-    upper: Tensor
+    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
+        super().__init__(epsilon, prior, floor=floor)
+        self.lower = self._least()
+        self.upper = math.exp(self.epsilon) * self.lower
+
+    @abstractmethod
+    def _least(self) -> Tensor:
+        """The bound l (n,)."""
 
     def box(self) -> tuple[Tensor, Tensor]:
         """The bounds (l, u), each (n,)."""
@@ -63,32 +67,26 @@ class BoxSampler(FiniteSampler):
 class RelativeMollifier(BoxSampler, kind="mollifier"):
     r"""Nearest distribution with $e^{-\epsilon/2} \le Q / q \le e^{\epsilon/2}$ (Husain et al. 2020, eqs. 5 and 8).
 
-    The paper takes KL; the projection is the nearest one in every f-divergence (see the module).
-
     >>> RelativeMollifier(1.0, torch.tensor([0.01, 0.99])).apply(torch.tensor([0.05, 0.95])).tolist()
     [0.01648..., 0.98351...]
     """
 
-    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        super().__init__(epsilon, prior, floor=floor)
-        self.lower = math.exp(-self.epsilon / 2) * self.prior
-        self.upper = math.exp(self.epsilon / 2) * self.prior
+    def _least(self) -> Tensor:
+        return math.exp(-self.epsilon / 2) * self.prior
 
 
 class ProjectedKernel(BoxSampler, kind="projected_kernel"):
     r"""Projection into the smallest box of ratio $e^\epsilon$ around all that the minimax kernel K releases.
 
-    With $l_j = \min_i K_{ij}$ the box is $l \le Q \le e^\epsilon l$. Proof that it is never worse than K: K is
-    epsilon-LDP, so $l_j \le K_{ij} \le e^\epsilon l_j$ for every row, and every PK, being a mixture of rows, lies in the
-    box - so does q = qK. The box is an epsilon-mollifier, so projecting is as private; the projection is the nearest
-    point in every f-divergence, so no further from P than PK, for any P and any f. It needs P itself, not one draw of it.
+    With $l_j = \min_i K_{ij}$ the box is $l \le Q \le e^\epsilon l$. It is never worse than K: K is epsilon-LDP, so
+    $l_j \le K_{ij} \le e^\epsilon l_j$ for every row, and every PK, a mixture of rows, lies in the box; the projection is the
+    nearest point of it in every f-divergence. It needs P itself, not one draw of it.
     """
 
-    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        super().__init__(epsilon, prior, floor=floor)
+    def _least(self) -> Tensor:
         kernel = MinimaxSampler(self.epsilon, self.prior)
-        self.lower, self._kept = kernel.lower(), kernel.keeps()
-        self.upper = math.exp(self.epsilon) * self.lower
+        self._kept = kernel.keeps()
+        return kernel.lower()
 
     def keeps(self) -> Tensor:
         """Never less than the kernel keeps, which is known without cancellation."""
@@ -112,24 +110,21 @@ class QInvariantMinimax(BoxSampler, kind="q_invariant"):
     For the uniform prior it is `ParkSampler`.
     """
 
-    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        super().__init__(epsilon, prior, floor=floor)
+    def _least(self) -> Tensor:
         q, gap = self.prior, math.expm1(self.epsilon)
         least = math.exp(-self.epsilon) * q
         # E tau + sum clip(tau, e^-eps q, q) = 1 is a projection of (1, ..., 1, E), its last coordinate free.
         ones = torch.nn.functional.pad(torch.ones_like(q), (0, 1), value=gap)
         ends = torch.nn.functional.pad(least, (0, 1)), torch.nn.functional.pad(q, (0, 1), value=torch.inf)
         tau = project_to_box(ones[None], *ends)[0, -1] / gap
-        self.lower = torch.clamp(tau, least, q)
-        self.upper = math.exp(self.epsilon) * self.lower
+        return torch.clamp(tau, least, q)
 
 
 class ParkSampler(BoxSampler, kind="park"):
     r"""The minimax sampler without a prior (Park et al. 2024): $Q = \max(P / r, 1 / (e^\epsilon + n - 1))$.
 
     With `density_bounds` $(c_1, c_2)$ it is their sampler for $c_1 \mu \le P \le c_2 \mu$, with the prior as $\mu$:
-    $Q = \mathrm{clip}(P / r, b \mu, e^\epsilon b \mu)$, $a = (1 - c_1) / (c_2 - c_1)$, $b = 1 / (a e^\epsilon + 1 - a)$ -
-    the form for continuous domains, here on cells of any size. Without it only the number n of categories counts.
+    $Q = \mathrm{clip}(P / r, b \mu, e^\epsilon b \mu)$, $a = (1 - c_1) / (c_2 - c_1)$, $b = 1 / (a e^\epsilon + 1 - a)$.
 
     Arguments:
         density_bounds: public $0 \le c_1 < 1 < c_2$ that users' P / mu keep; a P that breaks them loses utility, not privacy.
@@ -146,18 +141,22 @@ class ParkSampler(BoxSampler, kind="park"):
         density_bounds: tuple[float, float] | None = None,
         floor: float = PRIOR_FLOOR,
     ) -> None:
+        self.density_bounds = None if density_bounds is None else require_density_bounds(density_bounds)
         size = prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel())
         super().__init__(epsilon, size if density_bounds is None else prior, floor=floor)
+
+    def _least(self) -> Tensor:
         gain = math.exp(self.epsilon)
-        self.density_bounds: tuple[float, float] | None = None
-        if density_bounds is None:
-            self.lower = torch.full_like(self.prior, 1 / (gain + self.n - 1))
-        else:
-            low, high = require_density_bounds(density_bounds)
-            self.density_bounds = low, high
-            share = (1 - low) / (high - low)
-            self.lower = self.prior / (share * gain + 1 - share)
-        self.upper = gain * self.lower
+        if self.density_bounds is None:
+            return torch.full_like(self.prior, 1 / (gain + self.n - 1))
+        share = self._share()
+        return self.prior / (share * gain + 1 - share)
+
+    def _share(self) -> float:
+        """a, of the cells on which the worst density is high."""
+        assert self.density_bounds is not None
+        low, high = self.density_bounds
+        return (1 - low) / (high - low)
 
     def get_params(self) -> dict[str, Any]:
         return super().get_params() | {"density_bounds": self.density_bounds}
@@ -165,13 +164,13 @@ class ParkSampler(BoxSampler, kind="park"):
     def worst_case(self, divergence: Divergence = "tv") -> float:
         r"""As for every sampler; with `density_bounds` over $c_1 \mu \le P \le c_2 \mu$ only, 0 if $c_2 \le e^\epsilon c_1$.
 
-        There the worst P is $c_2 \mu$ on a set of mass a and $c_1 \mu$ elsewhere; if no categories have that mass
-        together it is an upper bound, for P is then one of the densities that are constant on cells.
+        There the worst P is $c_2 \mu$ on a set of mass a and $c_1 \mu$ elsewhere; an upper bound if no categories have that
+        mass.
         """
         if self.density_bounds is None:
             return super().worst_case(divergence)
         low, high = self.density_bounds
-        gain, share = math.exp(self.epsilon), (1 - low) / (high - low)
+        gain, share = math.exp(self.epsilon), self._share()
         if high <= gain * low:
             return 0.0
         f, base = perspective(divergence), 1 / (share * gain + 1 - share)
@@ -182,11 +181,7 @@ class ParkSampler(BoxSampler, kind="park"):
 
 
 def require_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds (c1, c2) on a density P / mu that some P other than mu has.
-
-    Raises:
-        ValueError: not 0 <= c1 < 1 < c2 < infinity.
-    """
+    """Bounds 0 <= c1 < 1 < c2 < infinity on a density P / mu."""
     if len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1] < math.inf:
         raise ValueError(f"density_bounds are {bounds!r}; they must be 0 <= c1 < 1 < c2, finite")
     return float(bounds[0]), float(bounds[1])
@@ -195,10 +190,9 @@ def require_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
 def project_to_box(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """Nearest rows (u, n) to `p` (u, n) in the box lower <= Q <= upper, both (n,), Q summing to 1 to rounding error.
 
-    Draws follow Q / sum(Q), so privacy asks for both, entries in the box and the sum. Neither hangs on the accuracy of C:
-    entries are clipped last, and a row whose sum misses 1 by more than 1e-13 is moved within the box until it does not.
-    The solver keeps a bracket of 1/C and takes Newton steps on the piecewise linear sum, geometric bisection where they
-    leave the bracket or are slow; sums are of positive terms only, so 60 decades of P cost no accuracy.
+    Draws follow Q / sum(Q), so privacy asks for both, entries in the box and the sum. Neither depends on the accuracy of C:
+    entries are clipped last, and a row whose sum misses 1 by more than 1e-13 is moved within the box until it does not. The
+    solver keeps a bracket of 1/C and takes Newton steps on the piecewise linear sum, geometric bisection where they are slow.
 
     Arguments:
         p: float64 >= 0, each row with a positive entry; a positive factor on a row changes nothing.
@@ -241,8 +235,6 @@ def _inverse_scale(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """1/C (u,) of rows for which it exists."""
     low = torch.where(p > 0, lower / p, torch.inf).amin(1).clamp_min(_LEAST)
     high = torch.where(p > 0, upper.clamp_max(1.0) / p, 0.0).amax(1).clamp_min(low)
-    if p.shape[1] > _WIDE:
-        return torch.stack([_wide_row(*row, lower, upper) for row in zip(p, low, high)])
     scale = (1 / p.sum(1)).clamp(low, high)
     result = scale.clone()
     rows = torch.arange(p.shape[0], device=p.device)
@@ -257,28 +249,6 @@ def _inverse_scale(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
             if not bool(keep.any()):
                 break
             p, low, high, scale, rows = (x[keep] for x in (p, low, high, scale, rows))
-    return result
-
-
-def _wide_row(p: Tensor, low: Tensor, high: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
-    """1/C of one long row: atoms whose state the bracket settles are summed once and left out."""
-    scale = (1 / p.sum()).clamp(low, high)
-    fixed, slope_of_free = torch.zeros_like(scale), torch.zeros_like(scale)
-    for step in range(_STEPS):
-        free = p * scale
-        clipped = torch.clamp(free, lower, upper)
-        slope = torch.where(clipped == free, p, 0.0).sum() + slope_of_free
-        result, excess = scale, clipped.sum() + fixed + scale * slope_of_free - 1
-        low, high, scale, done = _narrowed(low, high, scale, excess, slope, step=step)
-        if bool(done):
-            break
-        if step % 3 == 2:
-            least, most = p * low, p * high
-            down, up, moving = most <= lower, least >= upper, (least >= lower) & (most <= upper)
-            fixed = fixed + torch.where(down, lower, torch.where(up, upper, 0.0)).sum()
-            slope_of_free = slope_of_free + torch.where(moving & ~down & ~up, p, 0.0).sum()
-            keep = ~(down | up | moving)
-            p, lower, upper = p[keep], lower[keep], upper[keep]
     return result
 
 

@@ -1,9 +1,9 @@
-"""Fit of all finite samplers: private draws of every user, and the prior that may be measured on the users."""
+"""Fit of all finite samplers: private draws of every user, and a prior that is measured on the users or read from a release."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +17,12 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.release import Draws
+from dpgen.release import Draws, PublicModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier, require_density_bounds
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, zero_atoms
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
-from dpgen.systems.local.reference import released_prior
 from dpgen.systems.plan import PrivateUsers
 from dpgen.systems.registry import released
 
@@ -61,28 +60,36 @@ def fit(
         Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
 
     Raises:
-        ValueError: counts that are negative, not finite or of the wrong shape; more draws times users than `MOST_DRAWS`; a
-            `prior_epsilon` that does not fit the data's prior or is too small; a prior that is no distribution over the
-            categories; impossible `density_bounds`; a `reference_path` without such a model. Nothing was charged then.
+        ValueError: counts, a prior or options that draws cannot be made with, or a `reference_path` without such a model.
+            Nothing was charged then.
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
     _require_possible(data, plan, config)
-    reference = _reference(data, config, curator)
-    note = f"{name} sampler: a draw of every user"
-    prior_event = () if plan.prior_epsilon is None else (Planned(pure_event(plan.prior_epsilon), PRIOR_NOTE),)
-    curator.declare(*prior_event, Planned(pure_event(plan.per_draw), note, plan.draws))
+    prior: Tensor | int = len(data.categories) if data.prior is None else data.prior
+    if isinstance(config, LocalConfig) and config.reference_path is not None:
+        model = released("reference_path", config.reference_path, curator)
+        prior = released_prior(model, data.categories, column=config.reference_column)
+    note, part = f"{name} sampler: a draw of every user", plan.prior_epsilon
+    paid = () if part is None else (Planned(pure_event(part), PRIOR_NOTE),)
+    curator.declare(*paid, Planned(pure_event(plan.per_draw), note, plan.draws))
     counts = data.counts.detach().to(torch.float64)
     scaled = counts / counts.amax(1, keepdim=True).clamp_min(_LEAST)
     p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
-    prior, measured = (reference, ()) if reference is not None else _prior(data, p, plan, curator)
+    if part is not None:
+        prior = private_prior(p, epsilon=part, curator=curator)
     mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
     # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
     p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
     draws = mechanism.bind(p, curator, note=note).sample(plan.draws)
-    statement = PrivacyStatement.from_ledger(
-        curator.ledger,
-        facts=(*FACTS, *_about_prior(data, mechanism, config), _composition(plan), *measured, Fact.ABSENT_USERS),
-    )
+    price = "" if part is None else f" + {part:g} for the prior"
+    facts = [
+        *FACTS,
+        *_about_prior(data, mechanism, config),
+        Fact.COST_OF_A_USER(draws=plan.draws, per_draw=plan.per_draw, prior=price, epsilon=plan.epsilon),
+        *(() if part is None else (Fact.MEASURED_PRIOR,)),
+        Fact.ABSENT_USERS,
+    ]
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     return Draws(_table(data, draws), statement=statement, origin=mechanism)
 
 
@@ -96,8 +103,11 @@ fit_park = partial(fit, "park")
 
 def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedResponseConfig) -> None:
     """Data and options that draws can be made with; called before anything is charged."""
-    _require_counts(data)
     users, n = len(data.user_names), len(data.categories)
+    if tuple(data.counts.shape) != (users, n):
+        raise ValueError(f"counts have shape {tuple(data.counts.shape)}; they must be {users, n}, users by categories")
+    if not bool(((data.counts >= 0) & data.counts.isfinite()).all()):
+        raise ValueError("counts must be finite and >= 0")
     if plan.draws * users > MOST_DRAWS:
         raise ValueError(
             f"draws is {plan.draws} for {users} users; draws x users must be <= {MOST_DRAWS}, so draws <= {MOST_DRAWS // users}"
@@ -115,48 +125,20 @@ def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedRes
             raise ValueError(f"prior has shape {tuple(data.prior.shape)}; it must be ({n},), one probability per category")
     if isinstance(config, ParkConfig) and config.density_bounds is not None:
         require_density_bounds(config.density_bounds)
+    if _reads(config) and (data.prior is not None or data.prior_origin == PRIVATE_ORIGIN):
+        raise ValueError(f"reference_path is given and the prior of the data is {data.prior_origin!r}; give one of them")
 
 
-def _reference(data: PrivateUsers, config: RandomizedResponseConfig, curator: Curator) -> Tensor | None:
-    """The prior of a released model, if there is one, read before anything is charged."""
-    if not isinstance(config, LocalConfig) or config.reference_path is None:
-        return None
-    if data.prior is not None or data.prior_origin == PRIVATE_ORIGIN:
-        raise ValueError(
-            f"reference_path is {config.reference_path!r} and the prior of the data is {data.prior_origin!r}; give one of them"
-        )
-    model = released("reference_path", config.reference_path, curator)
-    return released_prior(model, data.categories, column=config.reference_column)
-
-
-def _require_counts(data: PrivateUsers) -> None:
-    counts = data.counts.detach().to(torch.float64)
-    shape = len(data.user_names), len(data.categories)
-    if tuple(counts.shape) != shape:
-        raise ValueError(f"counts have shape {tuple(counts.shape)}; they must be {shape}, users by categories")
-    if counts.numel() and not bool(((counts >= 0) & counts.isfinite()).all()):
-        raise ValueError(
-            f"counts have entries from {float(counts.min())} to {float(counts.max())}; they must be finite and >= 0"
-        )
-
-
-def _prior(data: PrivateUsers, p: Tensor, plan: LocalPlan, curator: Curator) -> tuple[Tensor | int, tuple[Fact, ...]]:
-    if plan.prior_epsilon is not None:
-        return private_prior(p, epsilon=plan.prior_epsilon, curator=curator), (Fact.MEASURED_PRIOR,)
-    return (len(data.categories) if data.prior is None else data.prior), ()
+def _reads(config: RandomizedResponseConfig) -> bool:
+    """Whether the prior is that of a released model."""
+    return isinstance(config, LocalConfig) and config.reference_path is not None
 
 
 def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[Said, ...]:
-    read = isinstance(config, LocalConfig) and config.reference_path is not None
-    origin = Fact.NAMED_PRIOR(origin="that of a released model" if read else data.prior_origin)
+    origin = Fact.NAMED_PRIOR(origin="that of a released model" if _reads(config) else data.prior_origin)
     if not isinstance(config, LocalConfig) or not mechanism.raised:
         return (origin,)
     return origin, Fact.RAISED_PRIOR(count=mechanism.raised, n=mechanism.n, floor=config.prior_floor)
-
-
-def _composition(plan: LocalPlan) -> Said:
-    prior = f" + {plan.prior_epsilon:g} for the prior" if plan.prior_epsilon is not None else ""
-    return Fact.COST_OF_A_USER(draws=plan.draws, per_draw=plan.per_draw, prior=prior, epsilon=plan.epsilon)
 
 
 def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
@@ -175,10 +157,9 @@ def private_prior(distributions: Tensor, *, epsilon: float, curator: Curator) ->
     .. math:: h_j = \sum_u \lfloor 2^{24} P_{uj} \rfloor + Z_j, \quad P(Z_j = z) \propto e^{-|z| \epsilon / \Delta},
               \quad q_j \propto \max(h_j, \Delta / \epsilon)
 
-    A user adds at most :math:`2^{24}` units, so the L1 sensitivity is :math:`\Delta = 2^{24}` under add/remove-one and
-    :math:`2 \cdot 2^{24}` under replace-one (Dwork et al. 2006; noise on integers: Ghosh et al. 2009). The floor is the
-    noise scale, which is public: a smaller count cannot be told from noise, and a prior atom of zero would forbid a
-    category. Floor and normalisation are post-processing. Costs add up: a user pays this epsilon and that of the draws.
+    A user adds at most :math:`2^{24}` units, so the L1 sensitivity is :math:`\Delta = 2^{24}` under add/remove and twice that
+    under replace-one (noise on integers: Ghosh et al. 2009). The floor is the noise scale, which is public: a prior atom of
+    zero would forbid a category. Costs add up: a user pays this epsilon and that of the draws.
 
     Arguments:
         distributions: P, rows >= 0 that sum to 1, or to 0 for a user who has nothing to say, shape (u, n).
@@ -207,18 +188,11 @@ def noise_scale(epsilon: float, *, relation: str) -> float:
     least = 2 * UNIT / 1e12
     if not least <= epsilon < math.inf:
         raise ValueError(f"prior_epsilon is {epsilon!r}: it must be a finite number >= {least:.2g}")
-    sensitivity = {"add_remove": UNIT, "replace_one": 2 * UNIT}[relation]
-    return sensitivity / epsilon
+    return {"add_remove": UNIT, "replace_one": 2 * UNIT}[relation] / epsilon
 
 
 def histogram(distributions: Tensor) -> BoundedSum:
-    """Column sums (n,) of the users' distributions (u, n), in whole units.
-
-    A user adds at most `UNIT` units, whatever the row; two users who share no category are `2 UNIT` apart.
-
-    Raises:
-        ValueError: rows that are no distributions.
-    """
+    """Column sums (n,) of the users' distributions (u, n), in whole units: a user adds at most `UNIT`."""
     values = distributions.detach().to("cpu", torch.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"distributions have shape {tuple(values.shape)}: it must be (users, categories)")
@@ -229,3 +203,75 @@ def histogram(distributions: Tensor) -> BoundedSum:
     # Shrunk by more than a row's sum may exceed 1: what one user adds is at most UNIT, exactly, after rounding down.
     units = (values * (UNIT * (1 - 2 * SUM_TOLERANCE))).floor().to(torch.int64)
     return BoundedSum(units.sum(0), float(UNIT), "units of probability", norm="l1")
+
+
+# -- the prior of a release ----------------------------------------------------------------------------------------------
+
+_SAMPLES = 2**18
+_SHOWN = 5
+
+
+def released_prior(model: PublicModel, categories: Sequence[str], *, column: str | None = None) -> Tensor:
+    r"""Distribution (n,) of a released model over the categories of users, float64, all of it above 0.
+
+    .. math:: q_j = \frac{c_j + 1/2}{\sum_i c_i + n/2}
+
+    with :math:`c_j` how many of 2^18 samples (by a public seed) have category j in a column; or, where the categories are
+    columns of 0 and 1 (sites, items), how many samples have a 1 there. Values are compared as texts.
+
+    Arguments:
+        column: which one; None: the columns named like categories, or the only column that holds nothing else.
+
+    Raises:
+        ValueError: no such column, several of them, or values that are no categories.
+
+    Source: half a count for each, Krichevsky and Trofimov 1981.
+    """
+    table = model.samples(_SAMPLES, random_state=0).to_pandas()
+    if column is None and set(categories) <= {str(name) for name in table}:
+        counts = np.array([_ones(table, name) for name in categories], dtype=np.float64)
+    else:
+        values = _texts(table[_column(table, model.kind, categories, column)])
+        counts = values.value_counts().reindex(list(categories), fill_value=0).to_numpy(np.float64)
+    q = torch.from_numpy(counts) + 0.5
+    return q / q.sum()
+
+
+def _column(table: pd.DataFrame, kind: str, categories: Sequence[str], column: str | None) -> str:
+    """The column of these categories."""
+    names, held = [str(name) for name in table], f"the {len(categories)} categories ({_list(categories)})"
+    if column is not None:
+        if column not in names:
+            raise ValueError(f"reference_column is {column!r}; it must be one of {', '.join(names)}")
+        strange = sorted(set(_texts(table[column])) - set(categories))
+        if strange:
+            raise ValueError(f"reference_column is {column!r}, whose value {strange[0]!r} is none of {held}")
+        return column
+    found = [name for name in names if set(_texts(table[name])) <= set(categories)]
+    if len(found) > 1:
+        raise ValueError(f"reference_column is None; choose one of {', '.join(found)}, which all hold categories of the users")
+    if not found:
+        raise ValueError(
+            f"reference_path is a {kind} model with the columns {_list(names)}; one of them must hold {held}, or columns of 0 "
+            "and 1 must be named like them"
+        )
+    return found[0]
+
+
+def _ones(table: pd.DataFrame, name: str) -> float:
+    """How many samples have a 1 in a column of 0 and 1."""
+    values = table[name]
+    if not pd.api.types.is_numeric_dtype(values) or not values.isin([0, 1]).all():
+        raise ValueError(f"reference_path has a column {name!r}, named like a category; it must hold 0 and 1 alone")
+    return float(values.sum())
+
+
+def _texts(values: pd.Series) -> pd.Series:
+    """The values that are there, as texts: 3.0 is written 3, as in files of events."""
+    known = values.dropna()
+    whole = pd.api.types.is_float_dtype(known) and (known % 1 == 0).all() and (known.abs() < 2**53).all()
+    return (known.astype(np.int64) if whole else known).astype(str).str.strip()
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -26,15 +26,14 @@ _BLOCK = 1023  # sums are taken in blocks of 1024, so that errors grow like 1024
 class MinimaxSampler(FiniteSampler, kind="minimax"):
     r"""The kernel that is minimax optimal, for every f-divergence, among those that leave the public prior q as it is.
 
-    With q sorted increasingly, $E = e^\epsilon - 1$ and $S_k = \sum_{j \ge k} q_j$, the recursion of Zamanlooy et al.
-    2025, Algorithm 1, unrolls to $K_{ij} = a_{\min(i,j)} q_j$ off the diagonal and $K_{ii} = e^\epsilon a_i q_i$ on it:
+    With q sorted increasingly, $E = e^\epsilon - 1$ and $S_k = \sum_{j \ge k} q_j$, the recursion of Zamanlooy et al. 2025,
+    Algorithm 1, unrolls to $K_{ij} = a_{\min(i,j)} q_j$ off the diagonal and $K_{ii} = e^\epsilon a_i q_i$ on it:
 
     $$ a_1 = \frac{1}{E q_1 + 1}, \qquad \frac{a_{k+1}}{a_k} = \frac{E q_k + S_{k+1}}{E q_{k+1} + S_{k+1}} . $$
 
-    K is row-stochastic (rows k and k + 1 have equal sums exactly if the ratio holds), qK = q, and the worst user holds
-    the rarest category: total variation $(1 - q_1) / (E q_1 + 1)$ (theorem 1). As $K_{ii} \ge q_i$, all
-    $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: n numbers, O(n) for `apply`, O(log n) a draw. The
-    columns of K vary by at most $e^\epsilon$, so one item that is drawn from P is enough for a draw (`sample_items`).
+    K is row-stochastic, qK = q, and the worst user holds the rarest category: total variation $(1 - q_1) / (E q_1 + 1)$
+    (theorem 1). As $K_{ii} \ge q_i$, all $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: O(n) for `apply`,
+    O(log n) a draw. One item that is drawn from P is enough for a draw (`sample_items`).
 
     >>> MinimaxSampler(1.0, torch.tensor([0.01, 0.99])).kernel()[1].tolist()
     [0.00983..., 0.99016...]
@@ -59,17 +58,9 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         return rank
 
     def _apply(self, p: Tensor) -> Tensor:
-        if p.device.type != "cpu":
-            return self._apply_anywhere(p)
-
-        rows = p.contiguous().numpy()
-        return torch.from_numpy(mix_rows(rows, self._order.numpy(), self._q.numpy(), self._a.numpy(), self._gain))
-
-    def _apply_anywhere(self, p: Tensor) -> Tensor:
-        order, q, a = (x.to(p.device) for x in (self._order, self._q, self._a))
-        ranked = p[:, order]
-        mixed = _before(a * ranked) + a * (_after(ranked) + self._gain * ranked)
-        return torch.empty_like(p).scatter_(1, order.expand_as(p), q * mixed)
+        rows = p.cpu().contiguous().numpy()
+        mixed = mix_rows(rows, self._order.numpy(), self._q.numpy(), self._a.numpy(), self._gain)
+        return torch.from_numpy(mixed).to(p.device)
 
     def misses(self) -> Tensor:
         missed = _before(self._a * self._q) + self._a * self._tail
@@ -99,13 +90,9 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         return k[rank][:, rank]
 
     def sample_items(self, items: Tensor, *, secrets: Secrets, margin: float | None = None) -> Tensor:
-        """One draw from row `items[...]` of K for each item, int64 of the same shape.
+        """One draw from row `items[...]` of K for each item, int64 of the same shape; nothing is charged here.
 
         Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
-
-        Arguments:
-            items: private categories, any shape.
-            secrets: secret randomness, as a curator hands it to a mechanism; nothing is charged here.
 
         Raises:
             TypeError: `secrets` are no `SecureSource`, or items are not integers.
@@ -196,10 +183,10 @@ def _after(values: Tensor) -> Tensor:
 
 
 def _scales(q: Tensor, tail: Tensor, gap: float) -> Tensor:
-    r"""a (n,) of increasing q, the sums `tail` after each entry and E.
+    """a (n,) of increasing q, the sums `tail` after each entry and E.
 
-    $a_k = R_k / (E q_k + S_k)$ with $R_{k+1} / R_k = 1 - q_k / (E q_k + S_k)$ is the recursion in terms of what rows 1
-    to k - 1 leave over: each loss is at most 1/2 and $R_k \ge S_k$, so the logarithms of R lose no digits at any epsilon.
+    $a_k = R_k / (E q_k + S_k)$ with $R_{k+1} / R_k = 1 - q_k / (E q_k + S_k)$, what rows 1 to k - 1 leave over: each loss is at
+    most 1/2, so the logarithms of R lose no digits at any epsilon.
     """
     whole = gap * q + (q + tail)
     return _before(torch.log1p(-q / whole)).exp() / whole
@@ -207,10 +194,8 @@ def _scales(q: Tensor, tail: Tensor, gap: float) -> Tensor:
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def mix_rows(p: Reals, order: Ranks, q: Reals, a: Reals, gain: float) -> Reals:
-    r"""Rows $q_j (\sum_{i<j} a_i P_i + a_j \sum_{i>j} P_i + a_j e^\epsilon P_j)$ of P (u, n), j by rank, in place of j = order.
-
-    Arguments:
-        order: category of each rank; q, a: prior and scales by rank; gain: e^epsilon.
+    r"""Rows $q_j (\sum_{i<j} a_i P_i + a_j \sum_{i>j} P_i + a_j e^\epsilon P_j)$ of P (u, n), j by rank, in place of j =
+    order.
     """
     u, n = p.shape
     result = np.empty_like(p)

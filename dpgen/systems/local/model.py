@@ -70,9 +70,7 @@ class FiniteSampler(ABC):
         return {"epsilon": self.epsilon, "prior": self.prior}
 
     def apply(self, p: Tensor) -> Tensor:
-        """Distribution Q of the draw for each P, same shape (n,) or (u, n), float64, on the device of P.
-
-        Q is as private as P: only a draw from it may leave.
+        """Distribution Q of the draw for each P, same shape (n,) or (u, n), float64; as private as P.
 
         Raises:
             ValueError: P is not made of distributions over the n public categories.
@@ -95,12 +93,8 @@ class FiniteSampler(ABC):
     def worst_case(self, divergence: Divergence = "tv") -> float:
         r"""$\sup_P D_f(P \| Q(P))$ in closed form, for any f.
 
-        $D_f$ is jointly convex, and so is its least value over a convex set: the supremum is at a P that holds one
-        category i, where it is $h f(1/h) + (1-h) f(0)$ with $h = Q_i$ the chance to keep it, decreasing in h
-        (Zamanlooy et al. 2025, lemmas 1 and 2).
-
-        Raises:
-            ValueError: unknown divergence.
+        $D_f$ is jointly convex, and so is its least value over a convex set: the supremum is at a P that holds one category i,
+        where it is $h f(1/h) + (1-h) f(0)$ with $h = Q_i$, decreasing in h (Zamanlooy et al. 2025, lemmas 1 and 2).
         """
         keeps = self.keeps()
         worst = keeps.argmin()
@@ -111,13 +105,7 @@ class FiniteSampler(ABC):
     def sample(self, p: Tensor, *, secrets: Secrets, k: int = 1) -> Tensor:
         """k private draws for each P: int64 (k,) for P (n,), (k, u) for P (u, n). Each draw costs its user epsilon.
 
-        Nothing is charged here: it is what the curator runs for `bind(p, curator).sample(k)`, which is the way to draw, on
-        this machine or on the user's own.
-
-        Arguments:
-            p: private distributions (n,) or (u, n).
-            secrets: secret randomness, as a curator hands it to a mechanism.
-            k: draws of each.
+        Nothing is charged here: `bind(p, curator).sample(k)` is the way to draw.
 
         Raises:
             TypeError: `secrets` are no `SecureSource`.
@@ -147,16 +135,9 @@ class FiniteSampler(ABC):
 
 
 class _BoundSampler(PrivateSampler):
-    r"""Draws of a public mechanism for users with distributions P; k draws of each user cost k epsilon.
+    """Draws of a public mechanism for users with distributions P (n,) or (u, n); k draws of each user cost k epsilon.
 
-    The unit of the ledger must be one user's whole distribution, under replace_one: one user is one record of it, and users
-    are disjoint, so a draw of all of them together costs epsilon once.
-
-    Arguments:
-        mechanism: public sampler on n categories.
-        p: private distributions (n,) or (u, n).
-        curator: charges epsilon before each draw.
-        note: name of the draws in the ledger.
+    One user's whole distribution is one record of the ledger, and users are disjoint: a draw of all of them costs epsilon once.
 
     Raises:
         ValueError: P is not made of distributions, or the curator's relation is not replace_one.
@@ -209,10 +190,10 @@ def distributions(p: Tensor, n: int, *, name: str = "P") -> Tensor:
 
 
 def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
-    r"""The public prior q (n,) that the samplers use; an int n stands for the uniform one.
+    """The public prior q (n,) that the samplers use; an int n stands for the uniform one.
 
-    An atom that is 0 (or below 1e-100) would forbid every user a category, so it is raised to floor / n and the rest is
-    scaled down by the same mass, with a warning.
+    An atom that is 0 (or below 1e-100) would forbid every user a category, so it is raised to floor / n with a warning, and the
+    rest is scaled down by the same mass.
 
     Raises:
         ValueError: n < 2, a floor outside (0, 1), or what `distributions` refuses.
@@ -237,14 +218,7 @@ def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
 
 
 def zero_atoms(prior: Tensor | int) -> int:
-    """Number of atoms of a prior that `public_prior` raises to its floor.
-
-    Raises:
-        ValueError: what `public_prior` refuses.
-
-    >>> zero_atoms(torch.tensor([0.0, 1.0]))
-    1
-    """
+    """Number of atoms of a prior that `public_prior` raises to its floor."""
     given = _given(prior)
     return int((distributions(given, given.numel(), name="prior") < _LEAST_ATOM).sum())
 

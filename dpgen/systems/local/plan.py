@@ -13,16 +13,16 @@ _MOST = 700.0
 
 @dataclass(frozen=True, kw_only=True)
 class LocalPlan(DrawPlan):
-    r"""Draws per user under local privacy: any distribution may replace a user's (Husain et al. 2020, eq. 1).
+    """Draws per user under local privacy: any distribution may replace a user's (Husain et al. 2020, eq. 1).
 
-    Draws of different users touch different records, so the number of users costs nothing; the draws of one user share
-    its epsilon, and a user who takes part several times - in several groups, files or runs - pays for each time.
+    The number of users costs nothing; the draws of one user share its epsilon, and a user who takes part several times pays for
+    each time.
 
     Arguments:
-        epsilon: of everything together that one user pays for, in nats; a draw gets at most 700 of them.
+        epsilon: of everything that one user pays for, in nats; a draw gets at most 700 of them.
         draws: draws per user.
-        prior_epsilon: part of epsilon for measuring the prior on the users themselves (a trusted curator's Laplace
-            histogram); None if the prior is public.
+        prior_epsilon: part of epsilon for measuring the prior on the users (a trusted curator's Laplace histogram); None if
+            the prior is public.
 
     Raises:
         ValueError: an argument is out of its range.

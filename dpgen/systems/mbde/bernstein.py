@@ -15,7 +15,6 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation
 from dpgen.release import DensityModel, PointSamples, RandomState, sampling_seed
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.channels import require_box
@@ -49,11 +48,10 @@ def kernel_mass(degree: int, bandwidth: float) -> float:
 
 
 def kernel_values(u: Tensor) -> Tensor:
-    r"""exp(-u) of u >= 0, to 1e-9, by + - x / alone: :math:`(e^{-u/1024})^{1024}`, ten squarings of a short series.
+    """exp(-u) of u >= 0, to 1e-9, by + - x / alone: :math:`(e^{-u/1024})^{1024}`, ten squarings of a short series.
 
-    IEEE 754 rounds each of these operations for every entry by itself, so an entry's value is a function of that entry, bit
-    for bit; a library's exp may differ between the body and the tail of an array, and between machines. It is 0 from
-    u = 64 on: whole weights are far below 1 there.
+    IEEE 754 rounds each of these operations by itself, so an entry's value is a function of that entry, bit for bit; a
+    library's exp may differ between the body and the tail of an array. It is 0 from u = 64 on.
     """
     v = u.clamp_max(64.0) / 1024
     series = torch.ones_like(v)
@@ -67,8 +65,8 @@ def kernel_values(u: Tensor) -> Tensor:
 def record_weights(y: Tensor, *, degree: int, bandwidth: float, units: int) -> Tensor:
     """Kernel values of records y (n,) in [0, 1] on the lattice, as whole numbers (n, k + 1) whose rows sum to at most units.
 
-    A row depends on its own record alone: elementwise arithmetic, cut to whole numbers, whose sum is exact in any order. The
-    certificate `kernel_mass` sets the scale; rows are scaled down if rounding should ever pass it.
+    A row depends on its own record alone. The certificate `kernel_mass` sets the scale; rows are scaled down if rounding should
+    ever pass it.
     """
     lattice = torch.arange(degree + 1, dtype=torch.float64) / degree
     apart = (lattice - y[:, None].to(torch.float64)) / bandwidth
@@ -85,8 +83,7 @@ def lattice_sums(y: Tensor, *, config: BernsteinConfig, group_size: int = 1) -> 
     r"""Sums over records y (n, d) in [0, 1]^d of their product weights, ((k + 1)^d), whole numbers.
 
     A record's weights are >= 0 and their products sum to the product of d sums, each at most :math:`2^{\lfloor 24/d \rfloor}`:
-    that bounds what it adds in L1 norm. Two records can be so far apart that no weights of theirs meet: replacing one by
-    the other moves twice as much. A group of g records moves g times as much.
+    that bounds what it adds in L1 norm. Replacing it by one that is far away moves twice as much, a group of g records g times.
     """
     d = y.shape[1]
     units = 2 ** (_BITS // d)
@@ -97,18 +94,6 @@ def lattice_sums(y: Tensor, *, config: BernsteinConfig, group_size: int = 1) -> 
         axes = [record_weights(part[:, i], degree=config.degree, bandwidth=config.bandwidth, units=units) for i in range(d)]
         total += torch.einsum(pattern, *axes).to(torch.int64)  # below 2^36: exact, however the product is taken
     return BoundedSum(total, float(lattice_units(d) * group_size), "kernel weights", norm="l1")
-
-
-def _require_noise(epsilon: float, *, d: int, relation: Relation, group_size: int) -> None:
-    """An epsilon whose integer noise has an exact sampler; a matter of public numbers.
-
-    Raises:
-        ValueError: there is none.
-    """
-    sensitivity = lattice_units(d) * group_size * (2 if relation == "replace_one" else 1)
-    low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]
-    if not low <= epsilon <= high:
-        raise ValueError(f"epsilon is {epsilon!r}; for groups of {group_size} records it must be in [{low:.3g}, {high:.3g}]")
 
 
 def basis(u: Tensor, degree: int) -> Tensor:
@@ -148,13 +133,12 @@ def _iterated(degree: int, iterations: int) -> Tensor:
 
 
 class BernsteinModel(DensityModel, kind="bernstein"):
-    r"""A density on a box: $q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)$, a mixture of products of Betas.
+    r"""A density on a box: :math:`q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)`, a mixture of products of Betas.
 
     Arguments:
         weights: released, ((k + 1)^d), >= 0 with sum 1.
         bounds: public box (d, 2).
         columns: d names.
-        statement: what it cost.
     """
 
     def __init__(self, weights: Tensor, *, bounds: Tensor, columns: Sequence[str], statement: PrivacyStatement) -> None:
@@ -199,18 +183,6 @@ class BernsteinModel(DensityModel, kind="bernstein"):
         return cls(tensors["weights"], bounds=tensors["bounds"], columns=description["columns"], statement=statement)
 
 
-def _require_size(d: int, degree: int) -> None:
-    """Few enough columns and coefficients.
-
-    Raises:
-        ValueError: too many.
-    """
-    if d > _MOST_DIMENSIONS:
-        raise ValueError(f"the points have {d} columns; the Bernstein mechanism takes at most {_MOST_DIMENSIONS}: choose some")
-    if (degree + 1) ** d > _MOST_COEFFICIENTS:
-        raise ValueError(f"degree is {degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
-
-
 def fit(
     data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
 ) -> BernsteinModel:
@@ -222,19 +194,23 @@ def fit(
     """
     runtime.require_one_process()
     bounds = require_box(data)
-    d = len(bounds)
-    _require_size(d, config.degree)
-    _require_noise(plan.epsilon, d=d, relation=curator.relation, group_size=plan.group_size * curator.rows)
-    note = f"Bernstein mechanism: {config.degree + 1}^{d} coefficients"
+    d, cells = len(bounds), config.degree + 1
+    if d > _MOST_DIMENSIONS:
+        raise ValueError(f"the points have {d} columns; the Bernstein mechanism takes at most {_MOST_DIMENSIONS}: choose some")
+    if cells**d > _MOST_COEFFICIENTS:
+        raise ValueError(f"degree is {config.degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
+    records = plan.group_size * curator.rows
+    sensitivity = lattice_units(d) * records * (2 if curator.relation == "replace_one" else 1)
+    low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]  # whose integer noise has an exact sampler
+    if not low <= plan.epsilon <= high:
+        raise ValueError(f"epsilon is {plan.epsilon!r}; for groups of {records} records it must be in [{low:.3g}, {high:.3g}]")
+    note = f"Bernstein mechanism: {cells}^{d} coefficients"
     curator.declare(Planned(pure_event(plan.epsilon), note))
-    low, high = bounds.unbind(1)
-    unit = (data.x.to(torch.float64) - low) / (high - low)
+    least, most = bounds.unbind(1)
+    unit = (data.x.to(torch.float64) - least) / (most - least)
     noisy = curator.laplace(note, lattice_sums(unit, config=config, group_size=plan.group_size), plan.epsilon)
     person = Fact.ONE_RECORD if plan.group_size == 1 else Fact.SEVERAL_RECORDS(rows=plan.group_size)
     facts = (person, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
-    return BernsteinModel(
-        to_weights(noisy.to(torch.float64), config),
-        bounds=bounds,
-        columns=data.columns,
-        statement=PrivacyStatement.from_ledger(curator.ledger, facts=facts),
-    )
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
+    weights = to_weights(noisy.to(torch.float64), config)
+    return BernsteinModel(weights, bounds=bounds, columns=data.columns, statement=statement)

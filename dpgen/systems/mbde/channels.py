@@ -28,20 +28,13 @@ WORD = 2**52
 
 
 class Lattice:
-    """Equal cells, `per_axis` on each axis of a public box (d, 2).
-
-    Raises:
-        ValueError: no whole number of cells in [2, 2^24] on an axis.
-    """
+    """Equal cells, `per_axis` in [2, 2^24] on each axis of a public box (d, 2)."""
 
     def __init__(self, bounds: Tensor, per_axis: int) -> None:
         require_whole("cells", per_axis, *GRID_CELLS)
         self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
-
-    @property
-    def d(self) -> int:
-        """Number of axes."""
-        return len(self.bounds)
+        self.d = len(bounds)
+        self._powers = per_axis ** torch.arange(self.d - 1, -1, -1)
 
     def index(self, x: Tensor) -> Tensor:
         """Cell (n, d), int64, of points (n, d); points outside belong to the nearest cell."""
@@ -50,13 +43,11 @@ class Lattice:
 
     def flat(self, index: Tensor) -> Tensor:
         """Number (n,) of cells (n, d) in row-major order."""
-        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
-        return (index * powers).sum(1)
+        return (index * self._powers).sum(1)
 
     def unflat(self, number: Tensor) -> Tensor:
         """Cells (n, d) of their numbers (n,)."""
-        powers = self.per_axis ** torch.arange(self.d - 1, -1, -1)
-        return number[:, None] // powers % self.per_axis
+        return number[:, None] // self._powers % self.per_axis
 
     def scatter(self, index: Tensor, secrets: Secrets) -> Tensor:
         """A uniform point (n, d) of each cell: independent of everything private but the cell."""
@@ -75,17 +66,8 @@ class CellSampler(PrivateSampler):
         return self._density.lattice.scatter(self._density.send(self._density.pick(count, secrets), secrets), secrets)
 
 
-def words(count: int, secrets: Secrets) -> Tensor:
-    """Uniform whole numbers (count,), int64, in [0, WORD)."""
-    return (secrets.uniform(count) * WORD).to(torch.int64)
-
-
 def require_box(data: PrivatePoints) -> Tensor:
-    """The public bounds (d, 2) of data whose points lie inside.
-
-    Raises:
-        ValueError: there are none, or a point lies outside.
-    """
+    """The public bounds (d, 2) of data whose points lie inside."""
     if data.bounds is None:
         raise ValueError("bounds is None; this mechanism works in a public box: give bounds, such as [[0, 1], [-5, 5]]")
     low, high = data.bounds.unbind(1)
@@ -142,7 +124,7 @@ class GridResponse(PrivateDensity):
 
     def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
         """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
-        return self.lattice.unflat(self.answer(self.lattice.flat(cells), words(len(cells), secrets)))
+        return self.lattice.unflat(self.answer(self.lattice.flat(cells), (secrets.uniform(len(cells)) * WORD).to(torch.int64)))
 
     def answer(self, number: Tensor, word: Tensor) -> Tensor:
         """Answers (k,) for cells (k,) and words (k,): own cell below `own`, then `other` words for each other cell."""
@@ -159,12 +141,7 @@ class GridResponse(PrivateDensity):
 def fit_grid_response(
     data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime
 ) -> Draws:
-    """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation.
-
-    Raises:
-        ValueError: points outside the public bounds, or numbers that the grid cannot serve; nothing was declared.
-        BudgetExceeded: the ledger does not allow the draws.
-    """
+    """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation."""
     runtime.require_one_process()
     note = "randomised response on a public grid"
     density = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)

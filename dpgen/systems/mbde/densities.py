@@ -32,11 +32,11 @@ class Reference(ABC):
     """
 
     def __init__(self, location: Tensor, scale: Tensor) -> None:
-        self.location, self.scale = _vector("location", location), _vector("scale", scale)
-        if self.location.shape != self.scale.shape or not bool((self.scale > 0).all()):
-            raise ValueError(
-                f"scale is {self.scale.tolist()}; it must have {len(self.location)} entries > 0, one for each of location"
-            )
+        self.location, self.scale = (torch.as_tensor(values, dtype=torch.float64) for values in (location, scale))
+        if self.location.ndim != 1 or not len(self.location) or not bool(torch.isfinite(self.location).all()):
+            raise ValueError(f"location is {self.location.tolist()}; it must be a vector (d,) of finite numbers, d at least 1")
+        if self.location.shape != self.scale.shape or not bool(((self.scale > 0) & torch.isfinite(self.scale)).all()):
+            raise ValueError(f"scale is {self.scale.tolist()}; it must have finite entries > 0, one for each of location")
 
     @property
     def d(self) -> int:
@@ -48,10 +48,9 @@ class Reference(ABC):
         """n points (n, d) in float64 from public randomness."""
 
     def draw(self, n: int, secrets: Secrets) -> Tensor:
-        """n fresh points (n, d) for a private draw.
+        """n fresh points (n, d) for a private draw, from a generator that is seeded anew.
 
-        A generator of PyTorch is seeded anew. That is enough: the guarantees of SIR and of rejection hold for every set
-        of proposals, known or not; only which of them is released is secret.
+        That is enough: the guarantees of SIR and of rejection hold for every set of proposals, known or not.
         """
         seed = int.from_bytes(secrets.random_bytes(8), "big") >> 1
         return self.sample(n, generator=torch.Generator().manual_seed(seed))
@@ -61,11 +60,7 @@ class Reference(ABC):
         return self.sample(n, generator=torch.Generator().manual_seed(0))
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density (n,) in nats at points (n, d).
-
-        Raises:
-            ValueError: this reference has samples only.
-        """
+        """Log density (n,) in nats at points (n, d)."""
         raise ValueError(f"the reference {type(self).__name__} has no density, which likelihoods need")
 
     def standardised(self, x: Tensor) -> Tensor:
@@ -80,8 +75,6 @@ class StandardReference(Reference):
     """A reference with independent coordinates and an explicit quantile function, so that it can be drawn securely.
 
     Arguments:
-        location: centre (d,).
-        scale: scale (d,).
         bounds: public box (d, 2) in the user's units that the support is cut to; None: no box.
 
     Raises:
@@ -180,41 +173,35 @@ class UniformReference(StandardReference):
 
 
 class ModelReference(Reference):
-    """A generative model of public data: a released model, or any callable (n, generator) -> points (n, d).
+    """A generative model of public data: a released model, or any callable (n, generator) -> points (n, d)."""
 
-    Arguments:
-        model: the model; its samples are all that is used.
-        log_density: (n, d) -> (n,), where the model has one.
-    """
-
-    def __init__(self, model: PublicModel | PublicSampler, *, log_density: Callable[[Tensor], Tensor] | None = None) -> None:
-        self.model, self.log_density = model, log_density
+    def __init__(self, model: PublicModel | PublicSampler) -> None:
+        self.model = model
         public = self._sample(4096, torch.Generator().manual_seed(0))
         super().__init__(public.mean(0), public.std(0).clamp_min(1e-6))
 
-    def _sample(self, n: int, generator: torch.Generator) -> Tensor:
-        if not isinstance(self.model, PublicModel):
-            return _points(self.model(n, generator), n)
-        drawn: Any = self.model.samples(n, random_state=int(torch.randint(2**62, (), generator=generator)))
-        if not isinstance(getattr(drawn, "x", None), Tensor):
+    def _sample(self, n: int, generator: torch.Generator, d: int | None = None) -> Tensor:
+        if isinstance(self.model, PublicModel):
+            drawn: Any = self.model.samples(n, random_state=int(torch.randint(2**62, (), generator=generator)))
+            x = getattr(drawn, "x", None)
+            if not isinstance(x, Tensor):
+                raise ValueError(
+                    f"the model {type(self.model).__name__} draws no records x (n, d); wrap it in a callable that does"
+                )
+        else:
+            x = self.model(n, generator)
+        if x.ndim != 2 or len(x) != n or d not in (None, x.shape[1]) or not bool(torch.isfinite(x).all()):
             raise ValueError(
-                f"the model {type(self.model).__name__} draws no records x (n, d); wrap it in a callable that does"
+                f"the reference drew an array of shape {tuple(x.shape)}; it must be finite points ({n}, {d or 'd'})"
             )
-        return _points(drawn.x, n)
+        return x.to(torch.float64)
 
     def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
-        return _points(self._sample(n, generator), n, self.d)
-
-    def log_prob(self, x: Tensor) -> Tensor:
-        return super().log_prob(x) if self.log_density is None else self.log_density(x).to(torch.float64)
+        return self._sample(n, generator, self.d)
 
 
 def require_bounds(bounds: Tensor, d: int) -> Tensor:
-    """A public box (d, 2) in float64.
-
-    Raises:
-        ValueError: not numbers, a wrong shape, not finite or empty; a fitted scaler is refused by name.
-    """
+    """A public box (d, 2) in float64."""
     if hasattr(bounds, "fit") or hasattr(bounds, "transform"):
         raise ValueError(
             f"bounds is a {type(bounds).__name__}: a scaler fitted to private records is not public; give the numbers of a box "
@@ -228,19 +215,6 @@ def require_bounds(bounds: Tensor, d: int) -> Tensor:
     return bounds
 
 
-def _vector(name: str, values: Tensor) -> Tensor:
-    values = torch.as_tensor(values, dtype=torch.float64)
-    if values.ndim != 1 or len(values) < 1 or not bool(torch.isfinite(values).all()):
-        raise ValueError(f"{name} is {values.tolist()}; it must be a vector (d,) of finite numbers, d at least 1")
-    return values
-
-
-def _points(x: Tensor, n: int, d: int | None = None) -> Tensor:
-    if x.ndim != 2 or len(x) != n or (d is not None and x.shape[1] != d) or not bool(torch.isfinite(x).all()):
-        raise ValueError(f"the reference drew an array of shape {tuple(x.shape)}; it must be finite points ({n}, {d or 'd'})")
-    return x.to(torch.float64)
-
-
 _SHRINK = 1e-9
 _BISECTIONS, _NEWTON_STEPS = 32, 6
 _RANGE = 600.0  # nats; no box is wider, and exponentials stay finite
@@ -248,14 +222,7 @@ _RANGE = 600.0  # nats; no box is wider, and exponentials stay finite
 
 @dataclass(frozen=True)
 class Box:
-    r"""All densities with :math:`a \le Q / Q_0 \le b`: an epsilon-mollifier if :math:`b / a \le e^\epsilon`.
-
-    Arguments:
-        low: a in (0, 1].
-        high: b >= 1, finite.
-
-    Raises:
-        ValueError: bounds out of range.
+    r"""All densities with :math:`a \le Q / Q_0 \le b`, 0 < a <= 1 <= b: an epsilon-mollifier if :math:`b / a \le e^\epsilon`.
 
     Source: Husain et al. 2020, section 2.
     """
@@ -271,12 +238,11 @@ class Box:
     def of(cls, epsilon: float, alpha: float | None = None) -> Box:
         r"""The box of a budget: symmetric, or asymmetric with :math:`a = 1 / (1 + \alpha (e^\epsilon - 1))`, b = a e^epsilon.
 
-        The most that KL(P, Q0) can fall by is log b: epsilon / 2 in the symmetric box, up to epsilon for small alpha.
-        A density inside gives the value b to at most a fraction alpha of Q0, so alpha should be what P is thought to
-        cover of Q0. It is public. alpha = 1 / (1 + e^(epsilon / 2)) is the symmetric box; with Q0 as the ceiling of P up
-        to a factor 1 / alpha, it is the minimax sampler of Park et al. 2024.
-
-        The budget is shrunk by 1e-9 of itself, so that rounding cannot leave it.
+        The most that KL(P, Q0) can fall by is log b: epsilon / 2 in the symmetric box, up to epsilon for small alpha. A
+        density inside gives the value b to at most a fraction alpha of Q0, so alpha, which is public, should be what P is
+        thought to cover of Q0. alpha = 1 / (1 + e^(epsilon / 2)) is the symmetric box; with Q0 as the ceiling of P up to a
+        factor 1 / alpha, it is the minimax sampler of Park et al. 2024. The budget is shrunk by 1e-9 of itself, so that
+        rounding cannot leave it.
 
         Raises:
             ValueError: epsilon or alpha out of range.
@@ -296,22 +262,15 @@ class Box:
         """Largest log-ratio of two densities inside, in nats."""
         return math.log(self.high / self.low)
 
-    @property
-    def ceiling(self) -> float:
-        """The most that KL(P, Q) can be below KL(P, Q0) inside the box: log b."""
-        return math.log(self.high)
-
 
 def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tensor:
     r"""The density ratio :math:`\mathrm{clip}(r / C, a, b)` whose mean is 1, row by row.
 
-    It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of bisections and
-    guarded Newton steps; what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds
-    for any input.
+    It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of bisections and guarded Newton
+    steps; what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds for any input.
 
     Arguments:
         log_ratio: (..., m), finite.
-        box: the public box.
         masses: probabilities (m,) of the m points; None: equal.
 
     Source: Husain et al. 2020, equation 8.
@@ -361,11 +320,7 @@ _PUBLIC_POINTS = 2**17
 
 
 def bounded(values: Tensor, n: int, limit: float = LARGEST_LOGIT) -> Tensor:
-    """Values of a network as float64 (n,) in [-limit, limit]; what is not finite becomes 0.
-
-    Raises:
-        ValueError: not one value for each point.
-    """
+    """Values of a network as float64 (n,) in [-limit, limit], one for each point; what is not finite becomes 0."""
     if values.numel() != n:
         raise ValueError(f"the classifier gave values of shape {tuple(values.shape)}; it must give one for each of {n} points")
     values = values.detach().reshape(n).to("cpu", torch.float64)
@@ -379,15 +334,13 @@ def evaluated(function: PrivateFunction, x: Tensor, limit: float = LARGEST_LOGIT
 
 
 class Density(PrivateDensity):
-    r"""Density of one draw relative to the reference, as far as it is known: private, for evaluation on this machine.
+    """Density of one draw relative to the reference, normalised up to the error of a mean over 2^17 public points: private.
 
     Arguments:
         function: private function of points.
         reference: Q0.
         box: what the density ratio stays in.
         epsilon: of one draw.
-
-    The ratio is normalised up to the error of a mean over 2^17 public points.
 
     Source: Husain et al. 2018, Lemma 4: densities of an epsilon-mollifier may be sampled, not shown.
     """
@@ -408,9 +361,7 @@ class TiltedDensity(Density):
 
     Arguments:
         function: the tilt f; clamped to [-bound, bound] here as well.
-        reference: Q0.
         bound: B in nats, > 0 and at most epsilon / 4.
-        epsilon: of one draw.
 
     Raises:
         ValueError: bound out of range.
@@ -424,21 +375,16 @@ class TiltedDensity(Density):
         super().__init__(function, reference, box=Box(math.exp(-2 * bound), math.exp(2 * bound)), epsilon=epsilon)
         self.bound = bound
 
-    def log_normaliser(self) -> float:
-        """log of the mean of e^f under Q0, from 2^17 public points."""
-        if self._constant is None:
+    def log_ratio(self, x: Tensor) -> Tensor:
+        if self._constant is None:  # log of the mean of e^f under Q0, from public points
             values = self._public_values().clamp(-self.bound, self.bound)
             self._constant = float(torch.logsumexp(values, 0)) - math.log(len(values))
-        return self._constant
-
-    def log_ratio(self, x: Tensor) -> Tensor:
-        return evaluated(self.function, x, self.bound) - self.log_normaliser()
+        return evaluated(self.function, x, self.bound) - self._constant
 
 
 class ClippedDensity(Density):
-    """The plug-in mollification clip(r / C, a, b) Q0 that SIR draws follow as the codebook grows.
-
-    `function` is the log density ratio of P to Q0, learned or known; it serves every epsilon.
+    """The density clip(r / C, a, b) Q0 that SIR draws follow as the codebook grows, for a log density ratio `function` of P to
+    Q0.
 
     Source: Husain et al. 2020, equation 8.
     """

@@ -19,14 +19,13 @@ from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.densities import (
     Box,
     ClippedDensity,
-    Density,
     GaussianReference,
     ModelReference,
     Reference,
     TiltedDensity,
     UniformReference,
 )
-from dpgen.systems.mbde.model import MBDE, Minibatches, write_density
+from dpgen.systems.mbde.model import MBDE, Minibatches
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 from dpgen.systems.mbde.samplers import RejectionSampler, SIRSampler, tries_for
 from dpgen.systems.plan import PrivatePoints
@@ -50,24 +49,34 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     """
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
     reference = reference_for(data, config) if read is None else ModelReference(read)
-    _require_tries(plan, config)
+    if config.sampler == "rejection" and config.tries is None:  # refuse what it cannot serve before hours of training
+        epsilon, sharing = _shared(plan, config)
+        tries_for(LOG2 * math.fsum(step_sizes(epsilon, config.total_rounds, full=config.steps_full, draws=sharing)))
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
     if runtime.private_logs:
-        log_density(density, data, runtime)
-    draws = sampler_for(density, config, curator).sample(plan.draws)
+        logger = runtime.run_logger()
+        logger.log_metrics({"private/nll": -float((reference.log_prob(data.test_x) + density.log_ratio(data.test_x)).mean())})
+        logger.finalize("success")
+    sampler: PrivateSampler = (
+        RejectionSampler(density, curator=curator, tries=config.tries)
+        if isinstance(density, TiltedDensity)
+        else SIRSampler(density, curator=curator, codebook=config.codebook)
+    )
+    draws = sampler.sample(plan.draws)
     logged = (Fact.PRIVATE_LOGS,) if runtime.private_logs else ()
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *logged))
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
-def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
-    """The public reference of the configuration, in the user's units.
+def _shared(plan: DrawPlan, config: MBDEConfig) -> tuple[float, int]:
+    """The epsilon that classifiers are trained for, and the draws that share it."""
+    return (plan.epsilon, plan.draws) if config.draws_by == "scaled" else (plan.per_draw, 1)
 
-    Raises:
-        ValueError: no bounds for a uniform reference.
-    """
+
+def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
+    """The public reference of the configuration, in the user's units."""
     if config.reference == "uniform":
         if data.bounds is None:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")
@@ -95,29 +104,17 @@ def require_points(x: Tensor, reference: Reference) -> Tensor:
     return x if len(x) else reference.evaluation_points(_STAND_INS)
 
 
-def _require_tries(plan: DrawPlan, config: MBDEConfig) -> None:
-    """Refuse an epsilon that rejection cannot serve before hours of training, not after.
-
-    Raises:
-        ValueError: too many proposals a draw.
-    """
-    if config.sampler == "rejection" and config.tries is None:
-        scaled = config.draws_by == "scaled"
-        epsilon, draws = (plan.epsilon, plan.draws) if scaled else (plan.per_draw, 1)
-        tries_for(LOG2 * math.fsum(step_sizes(epsilon, config.total_rounds, full=config.steps_full, draws=draws)))
-
-
 def train(
     x: Tensor, reference: Reference, *, plan: DrawPlan, config: MBDEConfig, runtime: Runtime | None = None
 ) -> ClippedDensity | TiltedDensity:
     """Learn the density of one draw from private points (n, d) inside the support of the reference; it stays here."""
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
-    scaled = config.draws_by == "scaled"
+    epsilon, draws = _shared(plan, config)
     module = MBDE(
         reference,
-        epsilon=plan.epsilon if scaled else plan.per_draw,
+        epsilon=epsilon,
         config=config,
-        draws=plan.draws if scaled else 1,
+        draws=draws,
         seed=runtime.seed,
         private_logs=runtime.private_logs,
     )
@@ -128,18 +125,3 @@ def train(
     if config.sampler == "sir":
         return ClippedDensity(module.logits, reference, box=Box.of(plan.per_draw, config.alpha), epsilon=plan.per_draw)
     return TiltedDensity(module.tilt, reference, bound=module.bound, epsilon=plan.per_draw)
-
-
-def sampler_for(density: ClippedDensity | TiltedDensity, config: MBDEConfig, curator: Curator) -> PrivateSampler:
-    """The sampler of the configuration, bound to the density and the curator."""
-    if config.sampler == "sir":
-        return SIRSampler(density, curator=curator, codebook=config.codebook)
-    assert isinstance(density, TiltedDensity)
-    return RejectionSampler(density, curator=curator, tries=config.tries)
-
-
-def log_density(density: Density, data: PrivatePoints, runtime: Runtime) -> None:
-    """Density picture and likelihood to TensorBoard: only where private logs were asked for."""
-    logger = runtime.run_logger()
-    write_density(logger, density, data.test_x)
-    logger.finalize("success")

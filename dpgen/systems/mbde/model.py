@@ -10,28 +10,20 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dpgen.privacy.mechanisms import require_within
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.systems.mbde.densities import Density, Reference, bounded
+from dpgen.systems.mbde.densities import Reference, bounded
 from dpgen.systems.mbde.plan import EPSILONS, LOG2, MBDEConfig, step_sizes
 
 
 class Classifier(nn.Module):
     r"""Logit of "x comes from P rather than Q", tanh layers and one linear output.
 
-    Trained with the cross-entropy on equally weighted classes, the logit estimates :math:`\log P(x) / Q(x)`.
-
-    Arguments:
-        d: features.
-        hidden: widths of the tanh layers; (25, 25, 25) is the network of the paper.
-        generator: public randomness of the initial weights.
-
-    Raises:
-        ValueError: d or a width below 1.
+    Trained with the cross-entropy on equally weighted classes, the logit estimates :math:`\log P(x) / Q(x)`. The widths
+    (25, 25, 25) are those of the paper; initial weights come from the public `generator`.
 
     Source: Husain et al. 2018, equation 14.
 
@@ -59,39 +51,6 @@ class Classifier(nn.Module):
         return logits.squeeze(-1)
 
 
-_PIXELS = 128
-_MARGIN = 4.5  # scales of the reference around its location
-
-
-def density_picture(density: Density) -> Tensor | None:
-    """A density on a window around the reference, (1, 128, 128) in [0, 1], dark is dense; None above 2 dimensions.
-
-    In one dimension the picture is the graph's area.
-    """
-    reference = density.reference
-    if reference.d > 2:
-        return None
-    ticks = torch.linspace(-_MARGIN, _MARGIN, _PIXELS, dtype=torch.float64)
-    grid = torch.cartesian_prod(*[ticks] * reference.d).reshape(-1, reference.d)
-    x = reference.location + reference.scale * grid
-    heights = (reference.log_prob(x) + density.log_ratio(x)).exp()
-    heights = heights / heights.max()
-    if reference.d == 1:
-        picture = (heights[None] < ticks.flip(0)[:, None] / (2 * _MARGIN) + 0.5).to(torch.float64)
-    else:
-        picture = 1 - heights.reshape(_PIXELS, _PIXELS).T.flip(0)
-    return picture[None]
-
-
-def write_density(logger: Logger, density: Density, test_x: Tensor, *, step: int = 0) -> None:
-    """Picture and mean negative log-likelihood (nats) at points of evaluation (n, d)."""
-    picture = density_picture(density)
-    if picture is not None and isinstance(logger, TensorBoardLogger):
-        logger.experiment.add_image("private/density", picture, step)
-    nll = -(density.reference.log_prob(test_x) + density.log_ratio(test_x)).mean()
-    logger.log_metrics({"private/nll": float(nll)}, step)
-
-
 _WARM_UP = 0.2
 _NORMALISER_POINTS = 2**14
 
@@ -99,10 +58,9 @@ _NORMALISER_POINTS = 2**14
 class MBDE(L.LightningModule):
     r"""Mollified boosted density estimation, :math:`Q_T \propto Q_0 \exp(\sum_t \theta_t c_t)`.
 
-    Round t trains a classifier of P against :math:`Q_{t-1}`; :math:`c_t \in [-\log 2, \log 2]` is its logit, clipped:
-    logits estimate log density ratios, so nothing is lost inside the range. :math:`Q_{t-1}` is never sampled: points of
-    :math:`Q_0` carry weights :math:`\exp f_{t-1}` in the cross-entropy. (The papers' listing trains against :math:`Q_t`,
-    which does not exist yet; their text says :math:`Q_{t-1}`.)
+    Round t trains a classifier of P against :math:`Q_{t-1}`; :math:`c_t \in [-\log 2, \log 2]` is its logit, clipped.
+    :math:`Q_{t-1}` is never sampled: points of :math:`Q_0` carry weights :math:`\exp f_{t-1}` in the cross-entropy. (The
+    papers' listing trains against :math:`Q_t`, which does not exist yet; their text says :math:`Q_{t-1}`.)
 
     With a plain `lightning.Trainer`: any loader of private points, float tensors (b, d) alone or first in a tuple, in the
     user's units; training ends after `total_steps` steps. Nothing here is private: weights, losses and the density are
@@ -111,7 +69,6 @@ class MBDE(L.LightningModule):
     Arguments:
         reference: the public Q0.
         epsilon: of all planned draws together.
-        config: public choices.
         draws: planned draws that share epsilon, with config.draws_by "scaled".
         classifier: makes the weak learner of a round: a module (b, d) -> (b,) or (b, 1); None: the paper's network.
         seed: of public randomness.
@@ -195,7 +152,11 @@ class MBDE(L.LightningModule):
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """Cross-entropy of private points against weighted points of the reference."""
-        x = require_batch(batch, self.reference.d)
+        x, d = batch[0] if isinstance(batch, list | tuple) else batch, self.reference.d
+        if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != d:
+            raise ValueError(
+                f"a batch holds {getattr(x, 'shape', type(x))}; it must be points (b, {d}), alone or first in a tuple"
+            )
         t = self.trained - 1
         y, log_weights = self._opponents(len(x), t)
         points = torch.cat([x.to("cpu", torch.float64), y])
@@ -235,14 +196,7 @@ class MBDE(L.LightningModule):
 
 
 class Minibatches:
-    """Private points (n, d) in a public order that starts anew when all have come; no worker processes.
-
-    Arguments:
-        x: private points.
-        batch: points in each; at least n: all.
-        length: batches of an epoch.
-        seed: public.
-    """
+    """Private points (n, d) in a public order that starts anew when all have come, `length` batches; no worker processes."""
 
     def __init__(self, x: Tensor, *, batch: int, length: int, seed: int = 0) -> None:
         self.x, self.batch, self.length = x, min(batch, len(x)), length
@@ -261,19 +215,6 @@ class Minibatches:
                 order = torch.randperm(len(self.x), generator=self._generator)
             yield self.x[order[: self.batch]]
             order = order[self.batch :]
-
-
-def require_batch(batch: Any, d: int) -> Tensor:
-    """Points (b, d) of a batch.
-
-    Raises:
-        ValueError: something else.
-    """
-    x = batch[0] if isinstance(batch, list | tuple) else batch
-    if not isinstance(x, Tensor) or x.ndim != 2 or x.shape[1] != d:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
-        raise ValueError(f"a batch holds {shape}; it must be points (b, {d}), alone or first in a tuple")
-    return x
 
 
 def _one_cycle(done: float) -> float:

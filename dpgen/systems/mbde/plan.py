@@ -111,21 +111,16 @@ class MBDEConfig:
     hidden: tuple[int, ...] = (25, 25, 25)
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("sampler", ("sir", "rejection")),
-            ("draws_by", ("split", "scaled")),
-            ("reference", ("gaussian", "uniform")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
-        for name in ("rounds", "steps", "batch"):
+        choices = {"sampler": ("sir", "rejection"), "draws_by": ("split", "scaled"), "reference": ("gaussian", "uniform")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        for name, low, high in (("rounds", 1, None), ("steps", 1, None), ("batch", 1, None), ("tries", 1, MOST_TRIES)):
             if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name))
+                require_whole(name, getattr(self, name), low, high)
         for width in self.hidden:
             require_whole("a width in hidden", width)
         require_whole("codebook", self.codebook, *CODEBOOKS)
-        if self.tries is not None:
-            require_whole("tries", self.tries, 1, MOST_TRIES)
         require_positive("lr", self.lr)
         if self.sampler == "sir" and (self.rounds not in (None, 1) or self.draws_by == "scaled" or self.steps_full):
             raise ValueError("sampler='sir' learns one classifier: rounds must be 1 or None, draws_by 'split', steps_full off")
@@ -141,11 +136,7 @@ class MBDEConfig:
 
 
 def require_alpha(alpha: float) -> float:
-    """The share of the reference that an asymmetric box expects data on, in (0, 1).
-
-    Raises:
-        ValueError: it is not.
-    """
+    """The share of the reference that an asymmetric box expects data on, in (0, 1)."""
     if not 0 < alpha < 1:
         raise ValueError(f"alpha is {alpha!r}; it must lie in (0, 1), or be None for the symmetric box")
     return alpha
@@ -155,13 +146,7 @@ def step_sizes(epsilon: float, rounds: int, *, full: bool = False, draws: int = 
     r""":math:`\theta_t = (\epsilon / (\epsilon + 4 \log 2))^t`; `full` divides by their shortfall, `draws` by their number.
 
     The pair supremum of the density is :math:`4 \log 2 \sum_t \theta_t = \epsilon (1 - \theta_T)` over `draws`; with `full`
-    it is exactly epsilon / draws.
-
-    Arguments:
-        epsilon: of all draws together.
-        rounds: T.
-        full: use the whole budget.
-        draws: how many draws share it.
+    it is exactly epsilon / draws (epsilon: of all draws together).
 
     Source: Husain et al. 2020, Algorithm 1.
 

@@ -36,34 +36,31 @@ from dpgen.release import PrivateSampler
 from dpgen.systems.mbde.densities import LARGEST_LOGIT, Box, Density, TiltedDensity, evaluated, mollified
 from dpgen.systems.mbde.plan import CODEBOOKS, MOST_TRIES
 
-REJECTION_DRAWS = "rejection draws"
+REJECTION_DRAWS, SIR_DRAWS = "rejection draws", "SIR draws"
 WORD_BITS = 62
-FALLBACK = 1e-9
+_FALLBACK = 1e-9
 _SHRINK = 1e-9
 _VALUES_AT_ONCE = 2**17
 
 
-def tries_for(bound: float, fallback: float = FALLBACK) -> int:
-    """Proposals R after which the fallback has probability of about `fallback` at most, (1 - e^(-2B))^R.
+def tries_for(bound: float) -> int:
+    """Proposals R after which the fallback has probability of about 1e-9 at most, (1 - e^(-2B))^R.
 
     Raises:
-        ValueError: more than 2^20 proposals, or `fallback` not in (0, 1).
+        ValueError: more than 2^20 proposals.
 
     >>> tries_for(0.25)
     23
     """
-    if not 0 < fallback < 1:
-        raise ValueError(f"fallback is {fallback!r}; it must lie in (0, 1)")
-    tries = max(1, math.ceil(math.log(fallback) / math.log1p(-math.exp(-2 * bound)) - 1e-9))
+    tries = max(1, math.ceil(math.log(_FALLBACK) / math.log1p(-math.exp(-2 * bound)) - 1e-9))
     if tries > MOST_TRIES:
         raise ValueError(f"tries would be {tries} at bound {bound:g}; at most {MOST_TRIES} are made: use sampler='sir'")
     return tries
 
 
 def acceptance_words(tilt: Tensor, bound: float) -> Tensor:
-    """Of 2^62 equally likely words, how many accept a proposal of tilt f: e^(f - B) in whole numbers, int64 like `tilt`.
-
-    Never below ceil(e^(-2B) 2^62) nor above 2^62, whatever the tilt.
+    """Of 2^62 equally likely words, how many accept a proposal of tilt f: e^(f - B), never below ceil(e^(-2B) 2^62), int64
+    like `tilt`.
     """
     bound = bound * (1 - _SHRINK)
     least = math.ceil(math.exp(-2 * bound) * 2**WORD_BITS)
@@ -72,11 +69,8 @@ def acceptance_words(tilt: Tensor, bound: float) -> Tensor:
 
 
 def first_accepted(words: Tensor, secrets: Secrets) -> Tensor:
-    """Index (k,) of the first accepted of r proposals in a secret order; the last in the order is always accepted.
-
-    Arguments:
-        words: `acceptance_words` (k, r).
-        secrets: gives the coins and the order.
+    """Index (k,) of the first accepted of `words` (k, r) proposals in a secret order; the last in the order is always
+    accepted.
     """
     coins, order = (torch.from_numpy(secrets.words(*words.shape, bits=WORD_BITS).astype(np.int64)) for _ in range(2))
     accepted = (coins < words).scatter(1, order.argmax(1, keepdim=True), True)
@@ -84,14 +78,7 @@ def first_accepted(words: Tensor, secrets: Secrets) -> Tensor:
 
 
 class _DensitySampler(PrivateSampler):
-    """Draws of a density, so many at once that memory stays bounded.
-
-    Arguments:
-        density: function, reference and what bounds them.
-        curator: charges epsilon for each draw.
-        note: what the draws are called in the ledger.
-        at_once: draws made together.
-    """
+    """Draws of a density, so many at once that memory stays bounded."""
 
     def __init__(self, density: Density, *, curator: Curator, note: str, at_once: int) -> None:
         super().__init__(epsilon=density.epsilon, curator=curator, note=note)
@@ -123,9 +110,6 @@ class RejectionSampler(_DensitySampler):
         curator: charges epsilon for each draw.
         tries: R; None: so many that the fallback has probability of at most 1e-9.
 
-    Raises:
-        ValueError: tries out of range.
-
     Source: Husain et al. 2020, Theorem 4; the constant work is an addition.
     """
 
@@ -141,30 +125,20 @@ class RejectionSampler(_DensitySampler):
         return self._one_of(self._proposals, k, secrets, choose, self._bound)
 
 
-SIR_DRAWS = "SIR draws"
-TOTAL_BITS = 62
-
-
 def whole_weights(log_ratio: Tensor, box: Box) -> Tensor:
-    r"""Weights (k, m) in whole numbers that sum to exactly 2^62, each within [a, b] 2^62 / m: the density of a SIR draw.
+    """Weights (k, m) in whole numbers that sum to exactly 2^62, each within [a, b] 2^62 / m: the density of a SIR draw.
 
-    Formal guarantees, for any finite input:
-        - rows sum to 2^62, so a draw needs no normaliser and no rounding;
-        - every weight lies between ceil(a 2^62 / m) and floor(b 2^62 / m): two inputs differ by a factor of at most b / a.
+    So a draw needs no normaliser and no rounding, and two inputs differ by a factor of at most b / a, for any finite input.
 
     Arguments:
         log_ratio: log density ratio at the m points of each codebook (k, m), finite.
-        box: the public box.
-
-    Raises:
-        ValueError: m outside [2, 2^16].
     """
     m = log_ratio.shape[1]
     require_whole("codebook", m, *CODEBOOKS)
-    unit = 2**TOTAL_BITS / m
+    unit = 2**WORD_BITS / m
     least, most = math.ceil(box.low * unit), math.floor(min(box.high, m) * unit)
     weights = (mollified(log_ratio, box) * unit).to(torch.int64).clamp(least, most)
-    missing = 2**TOTAL_BITS - weights.sum(1, keepdim=True)
+    missing = 2**WORD_BITS - weights.sum(1, keepdim=True)
     weights += _filled(missing.clamp_min(0), most - weights) - _filled((-missing).clamp_min(0), weights - least)
     return weights
 
@@ -178,7 +152,7 @@ def _filled(amount: Tensor, room: Tensor) -> Tensor:
 
 def chosen(weights: Tensor, secrets: Secrets) -> Tensor:
     """An index (k,) for each row of `whole_weights`, with exactly their probabilities."""
-    target = torch.from_numpy(secrets.words(len(weights), bits=TOTAL_BITS).astype(np.int64))
+    target = torch.from_numpy(secrets.words(len(weights), bits=WORD_BITS).astype(np.int64))
     return torch.searchsorted(weights.cumsum(1), target[:, None], right=True).squeeze(1)
 
 

@@ -38,15 +38,11 @@ Norm = Literal["l1", "l2"]
 NO_RECORDS: Integers = np.empty(0, np.int64)
 RECORDS_NOTE = "number of records, discrete Laplace"
 SCORE = 1.0
-"""Sensitivity of a score |count - model| of a prefix under either relation: the count moves by at most 1, the model, which
-is public, not at all."""
+"""Sensitivity of a score |count - model| of a prefix under either relation: the model is public."""
 
 
 def records_moved(relation: Relation) -> int:
     """Number of insertions and deletions that make a neighbour: 1 under add/remove, 2 under replace-one.
-
-    Raises:
-        ValueError: unknown relation.
 
     >>> records_moved("add_remove"), records_moved("replace_one")
     (1, 2)
@@ -57,21 +53,15 @@ def records_moved(relation: Relation) -> int:
 
 
 def below(values: Values, positions: npt.ArrayLike) -> Integers:
-    """Records below each position (m,).
-
-    >>> below(np.array([0, 4, 4]), [0, 4, 5]).tolist()
-    [0, 1, 3]
-    """
+    """Records below each position (m,)."""
     if isinstance(values, np.ndarray):
         return np.searchsorted(values, positions).astype(np.int64, copy=False)
     return values.below(positions)
 
 
 def outline(values: Values, threshold: int, decay: int) -> tuple[Integers, Integers]:
-    """Positions (m,) and ranks (m + 1,) with the counts of all heavy cells, see `Ranks.outline`; in memory those of all cells.
-
-    >>> [part.tolist() for part in outline(np.array([0, 4, 4]), 1, 1)]
-    [[0, 4], [0, 1, 3]]
+    """Positions (m,) and ranks (m + 1,) with the counts of all heavy cells, see `Ranks.outline`; in memory those of all
+    cells.
     """
     if not isinstance(values, np.ndarray):
         return values.outline(threshold, decay)
@@ -94,19 +84,12 @@ def cell_counts(values: Values, ends: Integers, *, norm: Norm) -> BoundedSum:
     """Records (m,) in each of the disjoint cells [ends[i], ends[i + 1]) of ends (m + 1,).
 
     A record is in one cell at most: 1 count moves by 1. A replaced one leaves a cell for another: 2 counts.
-
-    >>> cell_counts(np.array([0, 4, 4]), np.array([0, 1, 5]), norm="l1").values.tolist()
-    [1, 2]
     """
     return _bounded(np.diff(below(values, ends)), 1, 2, norm)
 
 
 def prefix_count(values: Values, knot: int, *, norm: Norm) -> BoundedSum:
-    """Records (1,) below a knot: any neighbour moves the count by 1 at most, also where a record is replaced.
-
-    >>> prefix_count(np.array([0, 4, 4]), 4, norm="l1").values.tolist()
-    [1]
-    """
+    """Records (1,) below a knot: any neighbour moves the count by 1 at most, also where a record is replaced."""
     return _bounded(below(values, np.array([knot], np.int64)), 1, 1, norm)
 
 
@@ -135,10 +118,7 @@ def planned_size(epsilon: float, *, free: bool) -> list[Planned]:
 def released_size(values: Values, size: int | None, *, epsilon: float, curator: "Curator") -> float:
     """The number of records to work with: the public one, or a noisy one that is at least 1.
 
-    Noise of `epsilon` is charged only where n is private, as the curator's relation and unit decide, and no size was given.
-
-    Raises:
-        ValueError: n is public, and the size is not n.
+    Noise of `epsilon` is charged only where n is private, as the curator decides, and no size was given.
     """
     if curator.keeps_size:
         if size is not None and size != len(values):
@@ -150,9 +130,8 @@ def released_size(values: Values, size: int | None, *, epsilon: float, curator: 
 
 
 def relation_gaussian(noise_multiplier: float, relation: Relation) -> "DpEvent":
-    """The event of a Gaussian whose multiplier is std / L2 sensitivity under `relation` itself.
-
-    Events state the add/remove sensitivity, which the ledger doubles under replace-one.
+    """The event of a Gaussian of multiplier std / L2 sensitivity under `relation`; the ledger doubles sensitivities under
+    replace-one.
     """
     return gaussian_event(noise_multiplier * records_moved(relation))
 
@@ -189,20 +168,12 @@ class MonotoneCounts:
         share = (x - left).astype(np.float64) / (right - left).astype(np.float64)
         return self.counts[piece] + np.clip(share, 0.0, 1.0) * (self.counts[piece + 1] - self.counts[piece])
 
-    def one(self, x: int) -> float:
-        """The same for a single x, without the cost of arrays."""
-        piece = min(max(int(self.positions.searchsorted(x, side="right")) - 1, 0), self.positions.size - 2)
-        left, right = int(self.positions[piece]), int(self.positions[piece + 1])
-        low, high = float(self.counts[piece]), float(self.counts[piece + 1])
-        return low + min(max(float(x - left) / float(right - left), 0.0), 1.0) * (high - low)
-
 
 def monotone_counts(knots: Integers, counts: Reals, variances: Reals, *, N: int, size: float) -> MonotoneCounts:
     """The monotone prefix count that fits noisy answers best.
 
-    Answers at the same knot are averaged by inverse variance, isotonic regression with the same weights follows, then
-    clipping to [0, size]; 0 records lie below 0 and `size` below N. None of it increases the largest error at the knots
-    beyond that of the averages.
+    Answers at the same knot are averaged by inverse variance, isotonic regression follows, then clipping to [0, size]. None of
+    it increases the largest error at the knots beyond that of the averages.
 
     Arguments:
         knots: (m,) int64 in [0, N], any order, repetitions allowed; answers at 0 and N are dropped.

@@ -1,4 +1,4 @@
-"""Skeleton of an estimator of one column: a plan of its charges, noisy monotone prefix counts, a released distribution."""
+"""Estimators of one column: what they share, and the noisy histogram of a small domain."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -8,22 +8,18 @@ import numpy as np
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole, require_within
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, size_fact
+from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, cell_counts, size_fact
 from dpgen.systems.ordered.model import OrderedDistribution
-from dpgen.systems.ordered.plan import EPSILON, PER_COLUMN
+from dpgen.systems.ordered.plan import CELLS, EPSILON, PER_COLUMN
+from dpgen.systems.simplex_projection import project_to_simplex
 
 MOST_VALUES = 2**62
 
-FACTS = (
-    Fact.ONE_ROW,
-    Fact.CHOSEN_BLIND,
-    Fact.SECURE_NOISE,
-    Fact.ROUNDED_FLOATS,
-    Fact.EXACT_BUT_CORRELATED,
-)
+FACTS = (Fact.ONE_ROW, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.ROUNDED_FLOATS, Fact.EXACT_BUT_CORRELATED)
 """Of the statement of a release of ordered columns."""
 
 
@@ -77,7 +73,7 @@ class OrderedEstimator(ABC):
         """Noisy monotone prefix counts of private values (n,), in any order; declares its plan, then releases.
 
         Raises:
-            ValueError: see `sorted_values`: sensitivities hold for values inside of the domain only.
+            ValueError: see `sorted_values`.
             BudgetExceeded: the plan does not fit into the ledger's budget.
         """
         values = ranked(values, N=N)
@@ -98,9 +94,7 @@ def ranked(values: Any, *, N: int) -> Values:
 
 
 def sorted_values(values: Any, *, N: int) -> Integers:
-    """A sorted int64 copy of private values (n,), checked to lie in [0, N), as the public schema says.
-
-    The number of values is never a reason to refuse: under add/remove it is private.
+    """A sorted int64 copy of private values (n,), checked to lie in [0, N); how many there are is no reason to refuse.
 
     Raises:
         ValueError: N outside [2, 2^62], no column of whole numbers, or a value outside [0, N).
@@ -114,3 +108,33 @@ def sorted_values(values: Any, *, N: int) -> Integers:
     if len(ordered) and not (ordered[0] >= 0 and int(ordered[-1]) < N):
         raise ValueError(f"values reach from {ordered[0]} to {ordered[-1]}; they must lie in [0, {N})")
     return ordered.astype(np.int64, copy=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaplaceHistogram(OrderedEstimator):
+    """The count of every value plus integer Laplace noise, projected to the simplex; epsilon-private, delta 0.
+
+    The scale is the L1 sensitivity over epsilon, 1/epsilon (add/remove) or 2/epsilon (replace-one). Diakonikolas, Hardt and
+    Schmidt 2015, Theorem 3, add half of what replacing a record needs. Where n is private counts are normalised by their own
+    noisy sum, or by the public size. For small domains and categories: the error grows with N / (epsilon n).
+    """
+
+    def planned(self, N: int, relation: Relation) -> list[Planned]:
+        """One release of all counts."""
+        if CELLS < N:
+            raise ValueError(f"N is {N}; a histogram of all values needs N <= {CELLS}: use method 'partition'")
+        return [Planned(pure_event(self.epsilon), _note(N))]
+
+    def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
+        """Noisy monotone prefix counts of values (n,) in [0, N)."""
+        edges, known = np.arange(N + 1, dtype=np.int64), curator.keeps_size
+        noisy = curator.laplace(_note(N), cell_counts(values, edges, norm="l1"), self.epsilon).double().numpy()
+        total = float(len(values)) if known else float(self.size or max(noisy.sum(), 1.0))
+        shares = project_to_simplex(noisy, total) if total else np.zeros(len(noisy))
+        prefix = np.concatenate([[0.0], np.cumsum(shares)]).clip(0.0, total)
+        prefix[-1] = total
+        return MonotoneCounts(edges, prefix)
+
+
+def _note(N: int) -> str:
+    return f"counts of {N} public cells"

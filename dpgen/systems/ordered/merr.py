@@ -8,24 +8,29 @@ The paper selects dyadic intervals by the choosing mechanism and prints noise th
 `papers/diakonikolas2015.py` has that algorithm.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+import numba
 import numpy as np
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import Relation, require_whole
-from dpgen.privacy.selection import exponential_event
+from dpgen.privacy.mechanisms import Relation, Secrets, require_whole
+from dpgen.privacy.selection import exponential_event, exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,
     SCORE,
     Integers,
     MonotoneCounts,
+    Reals,
     Values,
     in_order,
     monotone_counts,
@@ -35,7 +40,6 @@ from dpgen.systems.ordered.counts import (
 )
 from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.plan import STEPS
-from dpgen.systems.ordered.selection import PointSelection
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -47,10 +51,7 @@ _NOISE = (1e-3, 1e8)  # records; where the noise of a step is searched
 
 @dataclass(frozen=True, kw_only=True)
 class MERR(OrderedEstimator):
-    r"""Piecewise linear model of the prefix counts, refined where a private selection finds the largest error.
-
-    Each of T steps selects a point with a large error |count - model| among all of [0, N) and adds a noisy prefix count there.
-    After every step the answers are averaged, made monotone and clipped.
+    """Piecewise linear model of the prefix counts, refined where a private selection finds the largest error.
 
     Formal guarantees:
         - `fit` is (epsilon, delta)-DP under the relation of the ledger that is charged; with delta 0 it is pure.
@@ -58,13 +59,7 @@ class MERR(OrderedEstimator):
         - T selections and T answers are declared before the data are looked at.
 
     Arguments:
-        epsilon: in nats.
-        delta: 0 for a pure guarantee.
-        steps: T.
-        size: number of records, if it is public under add/remove.
-
-    Raises:
-        ValueError: a value out of range.
+        steps: T; the others are those of `OrderedEstimator`.
 
     Source: Diakonikolas, Hardt, Schmidt 2015, Figure 2, with corrected noise and points instead of intervals.
 
@@ -87,7 +82,7 @@ class MERR(OrderedEstimator):
         selection, answer = self.step(relation).events(relation)
         return [*size, Planned(selection, _SELECTION, self.steps), Planned(answer, _ANSWERS, self.steps)]
 
-    def step(self, relation: Relation) -> "Step":
+    def step(self, relation: Relation) -> Step:
         """The strength of each step."""
         size = 0.0 if self.size_is_free(relation) else _SIZE_SHARE * self.epsilon
         return Step.of(self.steps, self.epsilon, self.delta, rows=self.rows, relation=relation, size=size)
@@ -109,12 +104,8 @@ class MERR(OrderedEstimator):
 
 @dataclass(frozen=True)
 class Step:
-    """One selection and one answer of strength s each.
-
-    Arguments:
-        strength: s, the epsilon of each half, or sqrt(2 rho) with `zcdp`.
-        zcdp: whether halves are zCDP rather than pure.
-        rows: the most rows of a person.
+    """One selection and one answer of strength s each: the epsilon of each half, or sqrt(2 rho) with `zcdp`; `rows` of a
+    person.
     """
 
     strength: float
@@ -123,17 +114,13 @@ class Step:
 
     @classmethod
     @lru_cache(maxsize=64)
-    def of(cls, steps: int, epsilon: float, delta: float, *, rows: int, relation: Relation, size: float = 0.0) -> "Step":
-        """The strongest step of which `steps` cost (epsilon, delta) under `relation`, beside a pure epsilon of `size`.
-
-        Raises:
-            ValueError: no noise is found for this budget.
-        """
+    def of(cls, steps: int, epsilon: float, delta: float, *, rows: int, relation: Relation, size: float = 0.0) -> Step:
+        """The strongest step of which `steps` cost (epsilon, delta) under `relation`, beside a pure epsilon of `size`."""
         if not delta:
             # the sum of the parts must not round up
             return cls((epsilon - size) * (1 - 1e-12) / (2 * steps), zcdp=False, rows=rows)
 
-        def whole(noise: float) -> "DpEvent":
+        def whole(noise: float) -> DpEvent:
             from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
             parts = cls(1 / noise, zcdp=True, rows=rows).events(relation)
@@ -147,7 +134,7 @@ class Step:
         """Lambda of the exponential mechanism."""
         return row_epsilon(self.strength, self.rows) / (SCORE if self.zcdp else 2 * SCORE)
 
-    def events(self, relation: Relation) -> tuple["DpEvent", "DpEvent"]:
+    def events(self, relation: Relation) -> tuple[DpEvent, DpEvent]:
         """Prices of the selection and of the answer."""
         selection = for_rows(exponential_event(self.rate, SCORE, zcdp=self.zcdp), self.rows)
         if not self.zcdp:
@@ -168,3 +155,143 @@ class Step:
         if self.zcdp:
             return float(curator.gaussian(_ANSWERS, prefix_count(values, knot, norm="l2"), 1 / self.strength))
         return float(curator.laplace(_ANSWERS, prefix_count(values, knot, norm="l1"), self.strength))
+
+
+# -- the exponential mechanism over points -------------------------------------------------------------------------------
+
+_SPAN = 2.0  # of the finest blocks of points, in units of 1/rate
+_FACTORS = (64, 8, 1)  # coarser blocks, in finest ones
+_NEGLIGIBLE = 3.0  # nats: all blocks that stay coarse weigh less than e^-3 of the heaviest
+
+_compile = numba.njit(nogil=True, cache=True)
+
+
+class PointSelection:
+    """Draws knots x in 1 ... N - 1 with probability proportional to exp(rate |c(x) - A(x)|), exactly.
+
+    c(x) are the records below x, A(x) the public model of them. Scores are rational numbers, a count and the model's float64
+    values, and weights are worked out from these, at N = 10^18 as well. Float64 only finds candidates: between two
+    neighbouring marks c moves by at most `span` records, and blocks are cut so that A does too, so one ceiling holds for a
+    block. Coarse blocks that can matter are cut into finer ones.
+
+    >>> from dpgen.privacy.ledger import Ledger
+    >>> curator, model = Curator(Ledger(None, delta=1e-6)), MonotoneCounts(np.array([0, 8]), np.array([0.0, 100.0]))
+    >>> curator.release("point", PointSelection(np.full(100, 2), N=8, rate=10.0).given(model))
+    [3]
+    """
+
+    def __init__(self, values: Integers, *, N: int, rate: float, zcdp: bool = False) -> None:
+        self.values, self.N, self.rate, self.zcdp = values, N, rate, zcdp
+        self._span = max(1, math.floor(_SPAN / rate))
+        self._marks = np.ascontiguousarray(values[:: self._span])
+
+    @property
+    def event(self) -> DpEvent:
+        """Price of one draw."""
+        return exponential_event(self.rate, SCORE, zcdp=self.zcdp)
+
+    def given(self, model: MonotoneCounts) -> _PointDraw:
+        """The draw for one public model."""
+        return _PointDraw(self, model)
+
+    def score(self, x: int, model: MonotoneCounts) -> Fraction:
+        """|c(x) - A(x)|, without rounding; A(x) is the public number that the model computes."""
+        below = int(np.searchsorted(self.values, x, side="left"))
+        return abs(below - Fraction(float(model.at(np.array([x]))[0])))
+
+    def blocks(self, model: MonotoneCounts) -> tuple[Integers, Reals]:
+        """Blocks (m, 2) and bounds (m, 2) of their scores; together they hold each candidate once."""
+        edges = model.positions.copy()
+        edges[0] = 1  # nothing lies below 0, so it is no candidate
+        cells = np.stack([edges[:-1], np.diff(edges)], axis=1)
+        cells = cells[cells[:, 1] > 0]
+        scores = np.tile([0.0, max(float(self.values.size), float(model.counts[-1]))], (cells.shape[0], 1))
+        for factor in _FACTORS:
+            span, marks = self._span * factor, np.ascontiguousarray(self._marks[::factor])
+            cells, scores = _finer(cells, scores, self.rate, marks, span, self.values.size, (model.positions, model.counts))
+        return cells, scores
+
+
+class _PointDraw:
+    """One draw of `PointSelection` for one public model, a mechanism for `Curator.release`."""
+
+    def __init__(self, selection: PointSelection, model: MonotoneCounts) -> None:
+        self.selection, self.model, self.event = selection, model, selection.event
+
+    def draw(self, secrets: Secrets, count: int = 1) -> list[int]:
+        selection = self.selection
+        cells, scores = selection.blocks(self.model)
+        starts, sizes = cells[:, 0], np.ascontiguousarray(cells[:, 1]).view(np.uint64)
+        rate, ceilings = Fraction(selection.rate), selection.rate * scores[:, 1]
+
+        def log_weight(block: int, number: int) -> Fraction:
+            return rate * selection.score(int(starts[block]) + number, self.model)
+
+        drawn = (exponential_mechanism(secrets, sizes, ceilings, log_weight) for _ in range(count))
+        return [int(starts[block]) + number for block, number in drawn]
+
+
+@_compile
+def _cut(
+    marks: Integers,
+    span: int,
+    n: int,
+    ends: tuple[int, int],
+    model: tuple[Integers, Reals],
+    out: tuple[Integers, Reals],
+    used: int,
+) -> int:
+    """Append blocks of the points in [ends), inside one piece of the model; returns how many there are then.
+
+    out = (cells (m, 2): first point and number of points, scores (m, 2): least and largest possible). `marks[j]` is record
+    number j * span, so c(x) lies in [j span + 1, (j + 1) span] for marks[j] < x <= marks[j + 1].
+    """
+    (x, right), (positions, counts), (cells, scores) = ends, model, out
+    i = np.searchsorted(positions, x, side="right") - 1
+    origin, low, slope = positions[i], counts[i], counts[i + 1] - counts[i]
+    length = np.float64(positions[i + 1] - origin)
+    j = np.searchsorted(marks, x)  # marks[j - 1] < x <= marks[j]
+    while x < right:
+        end = right if j == marks.size else min(right, marks[j] + 1)
+        fewest, most = (0 if j == 0 else (j - 1) * span + 1), (n if j == marks.size else j * span)
+        change = slope * (np.float64(end - x) / length)
+        parts = max(1, min(end - x, np.int64(math.ceil(change / span))))
+        width = (end - x + parts - 1) // parts
+        while x < end:
+            stop = min(end, x + width)
+            first = low + np.float64(x - origin) / length * slope
+            last = low + np.float64(stop - 1 - origin) / length * slope
+            cells[used, 0], cells[used, 1] = x, stop - x
+            scores[used, 0] = max(0.0, fewest - last, first - most)
+            scores[used, 1] = max(most - first, last - fewest)
+            used += 1
+            x = int(stop)
+        j += 1
+        while j < marks.size and marks[j] < x:  # equal records
+            j += 1
+    return used
+
+
+@_compile
+def _finer(
+    cells: Integers, scores: Reals, rate: float, marks: Integers, span: int, n: int, model: tuple[Integers, Reals]
+) -> tuple[Integers, Reals]:
+    """The blocks, those whose candidates can matter cut at these marks."""
+    weight = np.log(cells[:, 1].astype(np.float64))
+    bar = (weight + rate * scores[:, 0]).max() - math.log(weight.size) - _NEGLIGIBLE
+    room = 0
+    for b in range(weight.size):
+        room += 1
+        if weight[b] + rate * scores[b, 1] >= bar:
+            spread = scores[b, 1] - scores[b, 0] if scores[b, 0] > 0 else 2 * scores[b, 1]
+            ranks = np.searchsorted(marks, cells[b, 0] + cells[b, 1]) - np.searchsorted(marks, cells[b, 0])
+            room += 2 * ranks + int(spread / span) + 8
+    out = np.empty((room, 2), np.int64), np.empty((room, 2))
+    used = 0
+    for b in range(weight.size):
+        if weight[b] + rate * scores[b, 1] >= bar:
+            used = _cut(marks, span, n, (cells[b, 0], cells[b, 0] + cells[b, 1]), model, out, used)
+        else:
+            out[0][used], out[1][used] = cells[b], scores[b]
+            used += 1
+    return out[0][:used], out[1][:used]

@@ -17,12 +17,10 @@ from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Reals
 
-# of `piecewise_polynomial`
 _COARSE = 6  # merging in pairs stops at this many times the pieces wanted; one by one after that
 _AUTOMATIC = 48  # pieces at which automatic choice starts to merge one by one
 _PENALTY = 5.0  # chi-square per parameter that a further piece must explain
 _MEDIAN = 0.4549  # of chi-square with one degree of freedom
-
 
 RECORDS = "records"
 """Note on the number of records, which is noisy or public."""
@@ -37,8 +35,7 @@ class PiecewiseCDF:
 
     .. math:: F(k_i + t w_i) = F_i + m_i [t + a_i (t^2 - t) + b_i (2t^3 - 3t^2 + t)].
 
-    The mass of the integer x is F(x + 1) - F(x). Positions are int64 and t comes from integer differences, so that
-    nothing is lost at N = 10^18.
+    The mass of the integer x is F(x + 1) - F(x); t comes from integer differences, so that nothing is lost at N = 10^18.
 
     Arguments:
         knots: positions (m + 1,) int64, increasing, from 0 to N.
@@ -156,14 +153,13 @@ class PiecewiseCDF:
 
 
 class OrderedDistribution(PublicModel, kind="ordered"):
-    """The released distributions of one or several columns; columns are independent in what is sampled.
+    """The released distributions of one or several columns, independent in what is sampled.
 
     Every method takes values in the user's units, and `column` where there is more than one.
 
     Arguments:
         cdfs: released CDF of each column on its grid.
         domains: the grid of each column; sizes must agree.
-        statement: what the release cost.
         notes: released facts worth keeping, for example noisy counts.
     """
 
@@ -292,8 +288,8 @@ def _fit(cells: _Cells, first: int, last: int, degree: int) -> tuple[Reals, floa
 def _variances(counts: MonotoneCounts) -> Reals:
     """Variance (m,) of the share of each cell: Poisson, plus noise as large as neighbouring cells show.
 
-    The squared difference of neighbouring densities, over what Poisson counts would give, has the median .455 (chi-square,
-    one degree of freedom) if there is no noise; what it has more is put down to noise of equal variance in every cell.
+    The squared difference of neighbouring densities, over what Poisson counts would give, has the median .455 without noise;
+    what it has more is put down to noise of equal variance in every cell.
     """
     width, n = np.diff(counts.positions).astype(np.float64), np.diff(counts.counts)
     near = [np.convolve(np.pad(v, 2, mode="edge"), np.ones(5), "valid") for v in (n, width)]
@@ -310,14 +306,14 @@ def _variances(counts: MonotoneCounts) -> Reals:
 
 
 def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2, pieces: int | None = None) -> PiecewiseCDF:
-    r"""A density of few polynomial pieces that fits private cell counts: post-processing, free of privacy cost.
+    """A density of few polynomial pieces that fits private cell counts: post-processing, free of privacy cost.
 
     Neighbouring pieces are merged in pairs, all but those whose best common polynomial misses most (as many as pieces are
-    wanted), and one by one at the end. What a polynomial misses is the chi-square of the cells' masses.
-    Automatic: pieces are merged while that raises chi-square by less than 3 for every parameter saved.
+    wanted), and one by one at the end. What a polynomial misses is the chi-square of the cells' masses. Automatic: pieces are
+    merged while that raises chi-square by less than 5 for every parameter saved.
 
     Source: Diakonikolas, Hardt, Schmidt 2015, Theorem 5, step 2; merging: Acharya, Diakonikolas, Li, Schmidt 2017, with
-    weighted least squares in place of the A_k distance, which is close to maximum likelihood.
+    weighted least squares in place of the A_k distance.
 
     Arguments:
         counts: private prefix counts of many cells, such as those of `PartitionCDF`.
@@ -376,17 +372,12 @@ def _assemble(cells: _Cells, edges: list[int], degree: int) -> PiecewiseCDF:
         mass = np.add.reduceat(cells.mass, edges[:-1])
     safe = np.where(mass > 0, mass, 1.0)
     shapes = [np.where(mass > 0, fits[:, j] / safe, 0.0) for j in range(1, degree + 1)]
-    shrink = _shrinkage(*(shapes + [np.zeros(len(mass))] * (2 - degree)))
+    depth = -_least_shape(*(shapes + [np.zeros(len(mass))] * (2 - degree)))
+    shrink = 1 / np.maximum(depth, 1.0)  # which keeps densities above 0
     values = np.concatenate([[0.0], np.cumsum(mass / mass.sum())]).clip(0.0, 1.0)
     values[-1] = 1.0
     named = dict(zip(("slopes", "curves"), (shape * shrink for shape in shapes)))
     return PiecewiseCDF(cells.knots[edges], values, **named)
-
-
-def _shrinkage(a: Reals, b: Reals) -> Reals:
-    """Largest factor <= 1 on both shapes that keeps 1 + a (2t - 1) + b (6t^2 - 6t + 1) >= 0 on [0, 1]."""
-    depth = -_least_shape(a, b)
-    return np.where(depth > 1, 1 / np.maximum(depth, 1.0), 1.0)
 
 
 def _least_shape(a: Reals, b: Reals) -> Reals:

@@ -86,14 +86,8 @@ class PartitionCDF(OrderedEstimator):
     2. Prefix counts at the ends of its leaves with correlated Gaussian noise (`Curator.prefix_sums`), at what is left.
     3. Isotonic regression and clipping to [0, n], which is free; inside a leaf records count as spread evenly.
 
-    Under add/remove n is private: without `size` a noisy n is bought with `SIZE_SHARE` of epsilon (it only sets the
-    threshold), and the CDF is divided by the last noisy prefix count. So it is under replace-one where a neighbour may have
-    more or fewer rows that are used (`keeps_size`); else n is public there.
-
-    Arguments:
-        epsilon: this column's budget in nats.
-        delta: this column's delta, in (0, 1).
-        size: public number of records; None: see above.
+    Where n is private (`keeps_size`), without `size` a noisy n is bought with `SIZE_SHARE` of epsilon, which only sets the
+    threshold, and the CDF is divided by the last noisy prefix count.
     """
 
     def __post_init__(self) -> None:
@@ -156,11 +150,7 @@ class TreeNoise:
     @classmethod
     @lru_cache(maxsize=64)
     def of(cls, epsilon: float, relation: Relation) -> TreeNoise:
-        """The least noise whose worst path costs epsilon under `relation`.
-
-        Raises:
-            ValueError: epsilon outside [1e-5, 400].
-        """
+        """The least noise whose worst path costs epsilon under `relation`."""
         low, high = _EPSILONS
         if not low <= require_positive("epsilon", epsilon) <= high:
             raise ValueError(f"epsilon is {epsilon!r}; that of a tree must be in [{low:g}, {high:g}]")
@@ -174,7 +164,7 @@ class TreeNoise:
 
     @classmethod
     def _at(cls, epsilon: float, decay: int, relation: Relation) -> TreeNoise:
-        """The least noise with this decay: the loss falls as the scale grows."""
+        """The least noise with this decay."""
         low, high = 1 / epsilon, (_LEVELS + 2) / epsilon
         for _ in range(50):
             middle = (low + high) / 2
@@ -198,13 +188,7 @@ class TreeNoise:
 
 @dataclass(frozen=True, kw_only=True)
 class TreeRule:
-    """When a cell is split: all of it public.
-
-    Arguments:
-        threshold: count theta in [1, 2^40] above which a cell is split.
-        noise: of the comparison, and its bias.
-        relation: neighbouring relation that the price is for.
-    """
+    """When a cell is split, all of it public: above a count theta in [1, 2^40], with this noise, priced under this relation."""
 
     threshold: int
     noise: TreeNoise
@@ -223,13 +207,6 @@ class TreeRule:
         """128-bit chances of a split for k = theta + 1 - score, and the least k: see `reach_thresholds`."""
         return reach_thresholds(self.noise.scale, self.noise.decay + 1)
 
-    def split_chance(self, count: int, depth: int) -> float:
-        """Chance that a cell of `count` records at `depth` is split; the audit's view of the mechanism."""
-        rows, least = self.chances()
-        decay = self.noise.decay
-        k = self.threshold + 1 - max(count - depth * decay, self.threshold - decay)
-        return 1.0 if k < least else float(rows[k - least] @ np.array([2.0**-64, 2.0**-128]))
-
 
 class PrivateTree:
     """The leaves of a private tree, a mechanism for `Curator.release`.
@@ -240,7 +217,6 @@ class PrivateTree:
     Arguments:
         values: records (n,) in [0, N); only the counts of cells that can be above the threshold's clamp are asked for.
         N: domain size in [2, 2^62]; cells beyond it hold nothing and are left out.
-        rule: when a cell is split.
     """
 
     def __init__(self, values: Values, *, N: int, rule: TreeRule) -> None:

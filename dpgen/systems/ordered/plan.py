@@ -29,10 +29,10 @@ CLAMP_SHARE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedPlan(RowPlan):
-    r"""Budget of all columns together; columns share epsilon and delta by `column_shares`.
+    """Budget of all columns together; columns share epsilon and delta by `column_shares`.
 
     Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
-    :math:`n = 10^8` whatever the data are. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
+    :math:`n = 10^8`. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
 
     Arguments:
         epsilon: budget in nats, in [0.001, 1000], as the share of each column must be.
@@ -40,7 +40,6 @@ class OrderedPlan(RowPlan):
         relation: "replace_one" as in Diakonikolas et al. 2015, or "add_remove". The number n of records is public under
             replace_one of single records, unless those with gaps are left out; it is private of people and under add_remove.
         public_n: number of records, if it is declared public where it is private; without it a noisy number is bought.
-            Where it is public anyway another number than that of the data is refused.
         column_shares: positive weights of the columns in the budget; None: equal.
 
     Raises:
@@ -73,11 +72,7 @@ class OrderedPlan(RowPlan):
         return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
 
     def shares(self, columns: int) -> list[tuple[float, float]]:
-        """(epsilon, delta) of each column; they add up to the whole budget.
-
-        Raises:
-            ValueError: another number of `column_shares` than columns.
-        """
+        """(epsilon, delta) of each column; they add up to the whole budget."""
         weights = self.column_shares or [1.0] * columns
         if len(weights) != columns:
             raise ValueError(f"column_shares has {len(weights)} entries; the data have {columns} columns")
@@ -87,7 +82,7 @@ class OrderedPlan(RowPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedConfig:
-    """Estimator of the distribution of a column; public choices, none of them private.
+    """Estimator of the distribution of a column; public choices.
 
     Arguments:
         method: "partition" (recommended), "points" (the maximum error rule of Diakonikolas et al. 2015, Figure 2, with knots

@@ -75,7 +75,7 @@ def intervals(
         >>> import dpgen
         >>> frame = pd.DataFrame({"tea": [True] * 300 + [False] * 200})
         >>> schema = {"fields": [{"name": "tea", "type": "boolean"}]}
-        >>> release = dpgen.fit("tables", frame, epsilon=1.0, schema=schema)
+        >>> release = dpgen.fit(frame, "tables", epsilon=1.0, schema=schema)
         >>> found = intervals(release, lambda rows: rows["tea"].mean(), replicates=10)
         >>> bool(0.4 < found["lower"].item() < found["estimate"].item() < found["upper"].item() < 0.8)
         True

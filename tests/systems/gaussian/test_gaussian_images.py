@@ -15,9 +15,8 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import GRAM_GRID
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.systems.gaussian.frequencies import Frequencies
 from dpgen.systems.gaussian.image_fit import BORDER, EVEN, ODD, Moments, cleaned, fit_images, image_sums
-from dpgen.systems.gaussian.image_model import GaussianImages
+from dpgen.systems.gaussian.images import Frequencies, GaussianImages
 from dpgen.systems.gaussian.plan import GaussianConfig
 from dpgen.systems.gaussian.sums import Noisy
 
@@ -86,11 +85,6 @@ def test_images_without_contrast_have_coordinates(value: int) -> None:
     assert all(bool(torch.isfinite(part).all()) for part in Frequencies((12, 12, 3)).encode(x))
 
 
-def test_kept_frequencies_do_not_depend_on_the_resolution() -> None:
-    sizes = [Frequencies((side, side, 3)).block_sizes.tolist() for side in (32, 64)]
-    assert sizes[0] == sizes[1]
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_images_come_back_blurred(shape: tuple[int, int, int]) -> None:
     x, map = pictures(20, shape), Frequencies(shape, shape[0] * shape[1] // 2)
@@ -124,12 +118,6 @@ def test_sums_are_the_moments_of_images_and_mirror_images() -> None:
     torch.testing.assert_close(values[: p * p].reshape(p, p), v.T @ v / 2, atol=1e-3, rtol=0)
     torch.testing.assert_close(values[p * p :].reshape(map.odd_size, -1), odd.T @ odd / 2, atol=1e-3, rtol=0)
     assert float((v.T @ odd).abs().max()) < 1e-9
-
-
-def test_the_default_sensitivity() -> None:
-    sums = image_sums(pictures(1, (32, 32, 3)), torch.zeros(1).long(), Frequencies((32, 32, 3)), k=10)
-    assert sums.sensitivity == pytest.approx(math.hypot(0.1 + 5 * 0.12**2 + 0.6, 0.3), rel=1e-5)
-    assert sums.under("replace_one") == pytest.approx(math.sqrt(2) * sums.sensitivity)
 
 
 # -- release -----------------------------------------------------------------------------------------------------------
@@ -203,20 +191,12 @@ def test_without_noise_moments_are_those_of_the_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("data", "options"),
     [
-        ({"frequencies": 3}, r"frequencies is 3; it must lie in \[4, 1000\]"),
-        ({"warp": 0.5}, "warp is 0.5; it must be left out, for the data are images"),
-        ({"clusters": "kmeans"}, "clusters is 'kmeans'; it must be left out, for the data are images"),
-        ({"public_n": 5}, "public_n is 5; it must be left out, for the data are images"),
+        *(("images", option) for option in ({"warp": 0.5}, {"clusters": "kmeans"}, {"public_n": 5})),
+        *(("records", option) for option in ({"frequencies": 50}, {"mirror": False})),
     ],
 )
-def test_options_that_images_do_not_have_are_refused(options: dict[str, object], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        dpgen.fit(stripes(60), "gaussian", epsilon=1.0, **options)
-
-
-@pytest.mark.parametrize("options", [{"frequencies": 50}, {"mirror": False}])
-def test_options_of_images_are_refused_for_records(options: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="must be left out, for the data are records"):
-        dpgen.fit("digits", "gaussian", epsilon=1.0, **options)
+def test_options_that_the_data_would_ignore_are_refused(data: str, options: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is .* the data are {data}"):
+        dpgen.fit(stripes(60) if data == "images" else "digits", "gaussian", epsilon=1.0, **options)

@@ -11,7 +11,6 @@ from dpgen.metrics import independent_marginals, query_errors
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.frequent_classes import held_shares
 from dpgen.systems.gaussian.sets import (
     SHARES,
     FrequentItems,
@@ -19,12 +18,11 @@ from dpgen.systems.gaussian.sets import (
     _binned_sizes,
     cleaned_histogram,
     fit_levels,
+    held_shares,
     item_sums,
     release_sets,
-    shrunken_counts,
     size_bins,
     size_histogram,
-    tilts,
 )
 from dpgen.systems.gaussian.sums import RecordStream, Spending
 from dpgen.systems.marginals.model import ProductMixture
@@ -49,20 +47,6 @@ def test_one_record_weighs_at_most_its_bound() -> None:
         assert size_histogram(RecordStream(x, None), size_bins(d)).values.sum() == 1
 
 
-def test_bins_cover_every_size_once() -> None:
-    bins = size_bins(1000)
-    assert bins[0] == 0
-    assert bool((bins.diff() > 0).all())
-    assert int(bins[-1]) <= 1000
-
-
-def test_tilts_reach_the_sizes() -> None:
-    log_odds = torch.randn(50, generator=torch.Generator().manual_seed(0)).double()
-    sizes = torch.tensor([0.02, 3.0, 40.0]).double()
-    reached = torch.sigmoid(log_odds + tilts(log_odds, sizes)[:, None]).sum(1)
-    assert torch.allclose(reached, sizes, rtol=1e-6)
-
-
 def test_size_distributions_are_near_the_exact_ones() -> None:
     p = torch.rand(3, 40, generator=torch.Generator().manual_seed(0)).double() * torch.tensor([[0.05], [0.3], [0.9]])
     exact = torch.zeros(3, 41).double()
@@ -82,13 +66,6 @@ def test_a_cleaned_histogram_is_one_and_ends_where_noise_begins() -> None:
     assert float(cleaned.sum()) == pytest.approx(1.0)
     assert float(cleaned[10:].sum()) < 0.03
     assert cleaned_histogram(-torch.ones(4).double(), 5.0).tolist() == [1.0, 0.0, 0.0, 0.0]
-
-
-def test_shrinking_is_better_than_taking_noise_at_its_word() -> None:
-    generator = torch.Generator().manual_seed(0)
-    truth = 2000.0 * torch.arange(1, 301).double() ** -1.2
-    noisy = truth + 10.0 * torch.randn(300, generator=generator).double()
-    assert float((shrunken_counts(noisy, 10.0) - truth).square().mean()) < 0.6 * float((noisy - truth).square().mean())
 
 
 def test_without_noise_the_fit_gives_items_and_sizes_back() -> None:

@@ -1,12 +1,10 @@
 """One declared Gaussian, spent in parts."""
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from dp_accounting import GaussianDpEvent
 from fixed_source import FixedKeySource
 
 from dpgen.privacy.accountants import epsilon
@@ -66,10 +64,6 @@ def test_noise_is_what_the_share_pays_for(relation: Any, sums: BoundedSum) -> No
         assert one.ledger.entries()[-1].event.noise_multiplier == pytest.approx(multiplier, rel=1e-12)
 
 
-def test_a_budget_of_one_is_a_mu_of_a_quarter() -> None:
-    assert Spending(curator(), BUDGET, SINGLE).mu == pytest.approx(0.268, abs=1e-3)
-
-
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_rule_for_sizes_knows_the_noise_that_came_out(relation: Any) -> None:
     one = curator(relation)
@@ -100,30 +94,3 @@ def test_a_plan_that_does_not_fit_is_refused_before_anything_is_charged() -> Non
         Spending(one, BUDGET, SINGLE)
     assert not one.ledger.entries()
     assert set(NOTES) >= set(FULL)
-
-
-def test_a_divisible_gaussian_is_declared() -> None:
-    one = curator(budget=None)
-    Spending(one, 5.0, SINGLE)
-    [planned] = one.ledger.promised()
-    assert (planned.event, planned.note, planned.divisible) == (GaussianDpEvent(5.0), f"{WHOLE} (multiplier 5)", True)
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_a_fit_that_is_run_again_has_what_an_interrupted_one_left(relation: Any, tmp_path: Path) -> None:
-    path = tmp_path / "ledger.jsonl"
-    with Ledger(BUDGET, relation=relation, path=path) as ledger:
-        first = Spending(Curator(ledger), BUDGET, {"mean": 0.3, "subspace": 0.7})
-        first.release("mean", moments(2))
-    with Ledger.open(path) as ledger:
-        again = Spending(Curator(ledger), BUDGET, {"mean": 0.5, "subspace": 0.5})
-        again.release("mean", moments(2))
-        again.release("subspace", moments(2))
-        assert 0.999 <= ledger.epsilon() <= 1.0
-
-
-def test_several_fits_share_a_ledger() -> None:
-    one = curator(budget=Budget(5.0, 1e-5))
-    for epsilon_ in (1.0, 0.5, 1.0):
-        spending = Spending(one, Budget(epsilon_, 1e-5), {"mean": 1.0})
-        spending.release("mean", moments(2))

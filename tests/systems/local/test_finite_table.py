@@ -33,11 +33,4 @@ def test_the_table_is_reproduced(benchmark: ModuleType) -> None:
         for epsilon in (1, 2, 5, 8)
         for users in (*benchmark.REGIMES, "worst case")
     }
-
-
-def test_the_explicit_rivals_are_the_same_kernel(benchmark: ModuleType) -> None:
-    from dpgen.systems.local.kernels import MinimaxSampler
-
-    q, p = benchmark.simplex(30, seed=0).sort().values, benchmark.simplex(30, seed=1)
-    expected = MinimaxSampler(1.0, q).apply(p).tolist()
-    assert benchmark.explicit_apply(q.numpy(), p.numpy(), 1.0).tolist() == pytest.approx(expected, abs=1e-12)
+    assert published["never_worse"]["largest_excess"] <= 1e-12

@@ -135,14 +135,6 @@ def test_every_row_is_drawn_as_it_stands(epsilon: float) -> None:
     assert chi_square_p(drawn[0], shifted / shifted.sum()) < 1e-9, "a row that is off is seen"
 
 
-def test_an_item_and_its_distribution_are_drawn_alike() -> None:
-    q, p = dirichlet(6, seed=1), dirichlet(6, seed=2)
-    sampler = MinimaxSampler(1.0, q)
-    items = torch.multinomial(p, 60_000, replacement=True, generator=torch.Generator().manual_seed(0))
-    assert chi_square_p(sampler.sample_items(items, secrets=SecureSource()), sampler.apply(p)) > 1e-9
-    assert chi_square_p(sampler.sample(p, k=60_000, secrets=SecureSource()), sampler.apply(p)) > 1e-9
-
-
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0])
 def test_integers_and_doubles_invert_rows_alike(epsilon: float) -> None:
     sampler = MinimaxSampler(epsilon, dirichlet(30, seed=8, sharpness=3.0))
@@ -151,20 +143,10 @@ def test_integers_and_doubles_invert_rows_alike(epsilon: float) -> None:
     assert torch.equal(fast, sampler.sample_items(items, secrets=FixedKeySource(1), margin=2.0))
 
 
-def test_bad_items() -> None:
-    sampler = MinimaxSampler(1.0, 4)
-    with pytest.raises(ValueError, match=r"items hold 4; they must be categories in \[0, 4\)"):
-        sampler.sample_items(torch.tensor([0, 4]), secrets=SecureSource())
-    with pytest.raises(TypeError, match=r"items have dtype torch\.float32"):
-        sampler.sample_items(torch.tensor([0.0]), secrets=SecureSource())
-    with pytest.raises(TypeError, match="source must be a SecureSource"):
-        sampler.sample_items(torch.tensor([0]), secrets=torch.Generator())  # type: ignore[arg-type]
-    assert sampler.sample_items(torch.zeros(0, dtype=torch.int64), secrets=SecureSource()).shape == (0,)
-
-
-def test_the_matrix_is_for_small_n() -> None:
-    with pytest.raises(ValueError, match=r"n is 5000; it must be <= 4096 \(use apply\)"):
-        MinimaxSampler(1.0, 5000).kernel()
+@pytest.mark.parametrize("items", [torch.tensor([0, 4]), torch.tensor([0.0])])
+def test_bad_items(items: Tensor) -> None:
+    with pytest.raises((ValueError, TypeError), match="items"):
+        MinimaxSampler(1.0, 4).sample_items(items, secrets=SecureSource())
 
 
 def test_doubles_decide_nothing_that_is_close() -> None:

@@ -1,6 +1,7 @@
 """The common interface: every sampler keeps its contract, is saved as a public object, and refuses bad users."""
 
 import copy
+import math
 import pickle
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,8 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.local.boxes import ParkSampler, RelativeMollifier
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.model import FiniteSampler, load_mechanism
+from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
+from dpgen.systems.local.model import FiniteSampler, distributions, load_mechanism, public_prior, zero_atoms
 from dpgen.systems.local.plan import LocalPlan
 
 Q = dirichlet(6, seed=0)
@@ -23,11 +25,6 @@ ALL = {
     **{name: sampler(name, 1.5, Q) for name in SAMPLERS},
     "bounded": ParkSampler(1.5, Q, density_bounds=(0.1, 4.0)),
 }
-
-
-def test_every_sampler_is_here() -> None:
-    assert {type(value) for value in ALL.values()} == set(FiniteSampler.kinds.values())
-    assert all(SAMPLERS[name] is FiniteSampler.kinds[name] for name in SAMPLERS)
 
 
 @pytest.fixture(params=list(ALL))
@@ -72,51 +69,6 @@ def test_saved_and_loaded(mechanism: FiniteSampler, tmp_path: Path) -> None:
     assert torch.equal(again.apply(p), mechanism.apply(p))
 
 
-@pytest.mark.parametrize(
-    ("p", "match"),
-    [
-        (torch.ones(5) / 5, r"P has shape \(5,\); it must be \(6,\) or \(u, 6\), one column per public category"),
-        (torch.full((6,), float("nan")), "entry nan"),
-        (torch.tensor([1.2, -0.2, 0, 0, 0, 0]), "entry -0.2"),
-        (torch.ones(2, 6), "sum is off 1 by 5"),
-    ],
-)
-def test_bad_users(mechanism: FiniteSampler, p: Tensor, match: str) -> None:
-    for use in (mechanism.apply, partial(mechanism.sample, secrets=SecureSource())):
-        with pytest.raises(ValueError, match=match):
-            use(p)
-
-
-@pytest.mark.parametrize("name", list(SAMPLERS))
-def test_bad_parameters(name: str) -> None:
-    for epsilon in (0.0, -1.0, 701.0, float("nan")):
-        with pytest.raises(ValueError, match="epsilon is"):
-            sampler(name, epsilon, Q)
-    with pytest.raises(ValueError, match="n >= 2"):
-        sampler(name, 1.0, torch.ones(1))
-
-
-def test_damaged_files(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="holds no mechanism"):
-        load_mechanism(tmp_path)
-    ALL["minimax"].save(tmp_path)
-    card = tmp_path / "mechanism.json"
-    good = card.read_text()
-    for bad, match in (
-        (good.replace("1.5", "0.5"), "does not match the checksum"),
-        (good.replace('"minimax"', '"mechanism"'), "kind 'mechanism'"),
-        (good[:20], "damaged mechanism"),
-        ("[]", "damaged mechanism"),
-    ):
-        card.write_text(bad)
-        with pytest.raises(ValueError, match=match):
-            load_mechanism(tmp_path)
-    card.write_text(good)
-    (tmp_path / "mechanism.safetensors").write_bytes(b"")
-    with pytest.raises(ValueError, match="checksum"):
-        load_mechanism(tmp_path)
-
-
 # -- bound to users: every draw is paid for and nothing can be saved or seen --------------------------------------------
 
 USERS = dirichlet(5, seed=1, rows=4)
@@ -135,32 +87,61 @@ def test_each_draw_is_charged_once_for_all_users() -> None:
     assert [(e.note, e.count) for e in ledger.entries()] == [("mollifier sampler, one draw", 3)]
 
 
-def test_one_user() -> None:
-    ledger = LocalPlan(epsilon=0.5).open_ledger()
-    assert BOUND.bind(USERS[0], Curator(ledger)).sample().shape == (1,)
-
-
 def test_nothing_shows_the_distribution() -> None:
     sampler = BOUND.bind(USERS, Curator(LocalPlan(epsilon=0.5).open_ledger()))
     for refuse in (pickle.dumps, copy.copy, copy.deepcopy, lambda s: s.state_dict(), lambda s: s.save("x")):
         with pytest.raises(TypeError, match="cannot be saved"):
             refuse(sampler)
     assert "tensor" not in repr(sampler)
-    assert [name for name in dir(sampler) if not name.startswith("_")] == [
-        "draw",
-        "epsilon",
-        "event",
-        "mechanism",
-        "sample",
-        "save",
-        "state_dict",
-    ]
 
 
-def test_bad_ledgers_and_users() -> None:
-    with pytest.raises(ValueError, match="relation 'add_remove'; a local sampler needs 'replace_one'"):
+def test_a_draw_needs_replace_one_and_distributions() -> None:
+    with pytest.raises(ValueError, match="relation"):
         BOUND.bind(USERS, Curator(Ledger(Budget(1.0, 1e-5))))
     ledger = LocalPlan().open_ledger()
     with pytest.raises(ValueError, match="P has an entry"):
         BOUND.bind(torch.tensor([1.5, -0.5, 0, 0, 0]), Curator(ledger))
     assert ledger.entries() == []
+
+
+# -- what is accepted --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0, -1.0, 700.1, math.nan, math.inf, True, "1"])
+def test_bad_epsilon(epsilon: float) -> None:
+    with pytest.raises(ValueError, match="epsilon"):
+        RandomizedResponse(epsilon, 3)
+
+
+@pytest.mark.parametrize(
+    "p", [[0.5, 0.5], [[[1.0, 0.0, 0.0]]], [0.5, 0.6, -0.1], [0.5, math.nan, 0.5], [0.5, math.inf, 0.5], [0.5, 0.5, 2e-6]]
+)
+def test_bad_distributions(p: list[float]) -> None:
+    for use in (partial(distributions, n=3), RandomizedResponse(1.0, 3).apply):
+        with pytest.raises(ValueError, match="P has"):
+            use(torch.tensor(p, dtype=torch.float64))
+
+
+def test_small_misses_are_normalised() -> None:
+    p = distributions(torch.tensor([[0.25, 0.75 + 5e-7]]), 2)
+    assert p.dtype == torch.float64
+    assert float(p.sum()) == pytest.approx(1, abs=1e-15)
+    assert distributions(torch.zeros(0, 2), 2).shape == (0, 2)
+
+
+def test_zero_atoms_are_floored_with_a_warning() -> None:
+    given = torch.tensor([0.0, 0.25, 0.75, 1e-200], dtype=torch.float64)
+    with pytest.warns(UserWarning, match="2 of 4 atoms of the prior are 0") as caught:
+        q = public_prior(given)
+    assert (caught[0].filename, zero_atoms(given)) == ("prior", 2), "it is about the data, not about a line of Python"
+    assert q.tolist() == pytest.approx([2.5e-7, 0.25 * (1 - 5e-7), 0.75 * (1 - 5e-7), 2.5e-7])
+    assert torch.equal(public_prior(q), q)
+    with pytest.warns(UserWarning, match="raised to 0.5/n"):
+        assert float(public_prior(torch.tensor([0.0, 1.0]), floor=0.5)[0]) == 0.25
+
+
+@pytest.mark.parametrize("prior", [1, 0, -3, True, torch.ones(1), torch.ones(2, 2) / 2, torch.tensor([0.5, 0.4])])
+def test_bad_priors(prior: Tensor | int) -> None:
+    for use in (public_prior, zero_atoms, partial(MinimaxSampler, 1.0)):
+        with pytest.raises(ValueError, match="prior"):
+            use(prior)

@@ -1,16 +1,18 @@
 """Randomised response on a grid: its exact law, word by word, and twins that are not private."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
 from lattice_laws import CountingSource, data, extremes, worst_loss
 
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.privacy.noise import SecureSource
-from dpgen.runtime import Runtime
 from dpgen.systems.mbde import channels
-from dpgen.systems.mbde.channels import WORD, GridResponse, GridResponseConfig, Lattice, fit_grid_response
+from dpgen.systems.mbde.channels import CellSampler, GridResponse, Lattice, require_box
 from dpgen.systems.mbde.plan import DrawPlan
 
 
@@ -93,28 +95,9 @@ def test_the_work_of_a_draw_does_not_depend_on_the_data() -> None:
     assert asked == [[(7,), (7,), (7, 2)]] * 4
 
 
-def test_fit_makes_the_planned_draws() -> None:
-    plan = DrawPlan(epsilon=2.0, draws=4)
-    ledger = plan.open_ledger()
-    release = fit_grid_response(
-        data(extremes(2)[3], unit(2)), plan=plan, config=GridResponseConfig(), curator=Curator(ledger), runtime=Runtime()
-    )
-    assert (len(release.to_pandas()), release.origin.epsilon) == (4, 0.5)
-    assert ledger.epsilon() == pytest.approx(2.0)
-    assert "randomised response" in release.statement.mechanisms[0]["note"]
-
-
-@pytest.mark.parametrize(
-    ("cells", "epsilon", "match"),
-    [
-        (5000, 1.0, r"5000\^2 cells are above"),
-        (5, 0.0, "epsilon is 0.0"),
-        (5, 21.0, r"it must be in \(0, 20\]"),
-        (5, math.nan, "nan"),
-    ],
-)
-def test_bad_options_are_refused(cells: int, epsilon: float, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+@pytest.mark.parametrize(("cells", "epsilon"), [(5000, 1.0), (1, 1.0), (2.5, 1.0), (5, 0.0), (5, 21.0), (5, math.nan)])
+def test_bad_options_are_refused(cells: int, epsilon: float) -> None:
+    with pytest.raises(ValueError, match=r"cells|epsilon"):
         GridResponse(extremes(2)[3], lattice=Lattice(unit(2), cells), epsilon=epsilon)
 
 
@@ -125,13 +108,60 @@ def test_more_cells_than_52_bits_hold_at_a_small_epsilon_are_refused(cells: int,
         GridResponse(extremes(8)[3], lattice=Lattice(unit(8), cells), epsilon=epsilon)
 
 
-def test_words_are_52_bits() -> None:
-    law = GridResponse(extremes(1)[3], lattice=Lattice(unit(1), 10), epsilon=1.0)
-    assert law.own + 9 * law.other == WORD
-    assert law.own / law.other <= math.e
+# -- cells of a lattice, and what a sampler of them may show ------------------------------------------------------------
+
+BOX = torch.tensor([[0.0, 1.0], [-2.0, 2.0]], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("cells", [1, 2**24 + 1])
-def test_cells_are_checked_without_data(cells: int) -> None:
-    with pytest.raises(ValueError, match=f"cells is {cells}; it must be a whole number in"):
-        GridResponseConfig(cells=cells)
+def some_law() -> GridResponse:
+    x = torch.rand(20, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    return GridResponse(x, lattice=Lattice(BOX, 4), epsilon=1.0)
+
+
+def test_every_cell_has_its_number_and_its_points() -> None:
+    lattice = Lattice(BOX, 4)
+    numbers = torch.arange(16)
+    assert torch.equal(lattice.flat(lattice.unflat(numbers)), numbers)
+    assert lattice.index(torch.tensor([[0.0, -2.0], [1.0, 2.0], [0.3, 0.1], [-9.0, 9.0]])).tolist() == [
+        [0, 0],
+        [3, 3],
+        [1, 2],
+        [0, 3],
+    ]
+    points = lattice.scatter(lattice.unflat(numbers).repeat(500, 1), SecureSource())
+    assert torch.equal(lattice.flat(lattice.index(points)), numbers.repeat(500))
+    first = points.reshape(500, 16, 2)[:, 0]
+    assert bool(
+        ((first.mean(0) - torch.tensor([0.125, -1.5])).abs() < 7 * torch.tensor([0.25, 1.0]) / 12**0.5 / 500**0.5).all()
+    )
+
+
+def test_every_draw_is_charged_before_it_is_made() -> None:
+    ledger = DrawPlan(epsilon=3.0, draws=3).open_ledger()
+    sampler = CellSampler(some_law(), curator=Curator(ledger), note="draws")
+    assert sampler.sample(2).shape == (2, 2)
+    assert ledger.epsilon() == pytest.approx(2.0)
+    with pytest.raises(BudgetExceeded, match="epsilon"):
+        sampler.sample(2)
+    assert ledger.epsilon() == pytest.approx(2.0)
+    with pytest.raises(TypeError, match="cannot be saved"):
+        pickle.dumps(sampler)
+    assert not hasattr(sampler, "log_ratio")
+
+
+def test_a_box_is_needed_and_holds_the_points() -> None:
+    x = torch.tensor([[0.5, 0.0]])
+    assert require_box(data(x, BOX)) is BOX
+    with pytest.raises(ValueError, match="bounds is None"):
+        require_box(data(x, None))
+    for wrong in (2.0, float("nan")):
+        with pytest.raises(ValueError, match="x has points"):
+            require_box(data(torch.tensor([[wrong, 0.0]]), BOX))
+
+
+def test_a_law_stays_where_it_is_and_shows_nothing() -> None:
+    """It holds the cell of every record."""
+    for leave in (pickle.dumps, copy.copy, copy.deepcopy):
+        with pytest.raises(TypeError, match="cannot be saved"):
+            leave(some_law())
+    assert repr(some_law()) == "GridResponse(epsilon=1, 4^2 cells)"

@@ -8,7 +8,7 @@ import pytest
 import torch
 from test_rejection import law as tilted
 
-from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity, bounded, evaluated
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity, bounded
 
 GRID = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
 
@@ -19,18 +19,8 @@ def mass(law: ClippedDensity | TiltedDensity) -> float:
 
 def test_bounded_values() -> None:
     assert bounded(torch.tensor([[math.nan], [1e9], [-2.0]]), 3, 5.0).tolist() == [0.0, 5.0, -2.0]
-    with pytest.raises(ValueError, match=r"gave values of shape \(3, 2\); it must give one for each of 3 points"):
+    with pytest.raises(ValueError, match="one for each"):
         bounded(torch.zeros(3, 2), 3)
-
-
-def test_evaluation_in_parts_is_the_whole() -> None:
-    x = torch.randn(10_000, 2, dtype=torch.float64)
-    assert torch.equal(evaluated(lambda z: z.sum(1), x), x.sum(1))
-
-
-def test_networks_see_public_units() -> None:
-    reference = GaussianReference(torch.tensor([10.0]), torch.tensor([2.0]))
-    assert reference.standardised(torch.tensor([[14.0]]).double()).item() == 2.0
 
 
 @pytest.mark.parametrize("epsilon", [0.25, 1.0, 5.0])
@@ -45,13 +35,13 @@ def test_ratios_are_normalised_and_in_the_box(epsilon: float) -> None:
 
 
 def test_a_bound_above_the_budget_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"bound is 0.3; it must be in \(0, epsilon / 4 = 0.25\]"):
+    with pytest.raises(ValueError, match="bound is"):
         TiltedDensity(lambda x: x[:, 0], GaussianReference.standard(1), bound=0.3, epsilon=1.0)
 
 
 def test_a_law_stays_here() -> None:
     law = tilted()
     for leave in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match="cannot be saved, pickled or copied"):
+        with pytest.raises(TypeError, match="cannot be saved"):
             leave(law)
     assert "function" not in repr(law)

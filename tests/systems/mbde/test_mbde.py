@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.systems.mbde.densities import GaussianReference, ModelReference
-from dpgen.systems.mbde.model import MBDE, Minibatches, require_batch
+from dpgen.systems.mbde.model import MBDE, Classifier, Minibatches
 from dpgen.systems.mbde.plan import LOG2, MBDEConfig
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -125,21 +125,20 @@ def test_an_early_end_is_told() -> None:
     assert any(expected in str(w.message) for w in caught)
 
 
-def test_minibatches_cover_the_points() -> None:
-    x = torch.arange(12.0)[:, None]
-    seen = list(Minibatches(x, batch=4, length=6))
-    assert [len(b) for b in seen] == [4] * 6
-    assert sorted(torch.cat(seen[:3]).flatten().tolist()) == list(range(12))
-    assert [len(b) for b in Minibatches(x, batch=12, length=2)] == [12, 12]
-
-
 @pytest.mark.parametrize("batch", [torch.zeros(3), torch.zeros(3, 1), "x", [torch.zeros(3, 5)]])
 def test_bad_batches(batch: Any) -> None:
-    with pytest.raises(ValueError, match=r"it must be points \(b, 2\)"):
-        require_batch(batch, 2)
+    with pytest.raises(ValueError, match="batch"):
+        MBDE(GaussianReference.standard(2)).training_step(batch, 0)
 
 
-@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan])
-def test_bad_epsilon(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon is"):
-        MBDE(GaussianReference.standard(1), epsilon=epsilon)
+def test_layers_are_the_papers() -> None:
+    shapes = [tuple(p.shape) for p in Classifier(2).parameters()]
+    assert shapes == [(25, 2), (25,), (25, 25), (25,), (25, 25), (25,), (1, 25), (1,)]
+
+
+def test_initial_weights_follow_the_generator() -> None:
+    first, second = (Classifier(3, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    x = torch.randn(4, 3)
+    assert torch.equal(first(x), second(x))
+    assert first(x).shape == (4,)
+    assert first.layers[0].weight.abs().max() <= 3**-0.5

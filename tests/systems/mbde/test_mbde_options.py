@@ -1,11 +1,13 @@
-"""Public choices of MBDE."""
+"""Plans and public choices of MBDE."""
 
 import math
 from typing import Any
 
 import pytest
 
-from dpgen.systems.mbde.plan import LOG2, MBDEConfig, step_sizes
+from dpgen.privacy.events import pure_event
+from dpgen.privacy.ledger import BudgetExceeded
+from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 50.0])
@@ -16,17 +18,6 @@ def test_step_sizes_stay_within_the_budget(epsilon: float, rounds: int) -> None:
     assert used == pytest.approx(epsilon * (1 - last))
     assert 4 * LOG2 * math.fsum(step_sizes(epsilon, rounds, full=True)) == pytest.approx(epsilon)
     assert 4 * LOG2 * math.fsum(step_sizes(epsilon, rounds, draws=7)) == pytest.approx(epsilon * (1 - last) / 7)
-
-
-@pytest.mark.parametrize(("epsilon", "percent"), [(1.0, 2), (2.0, 7), (5.0, 27)])
-def test_three_rounds_leave_budget_unused(epsilon: float, percent: int) -> None:
-    assert round(100 * step_sizes(epsilon, 3)[-1]) == percent
-
-
-def test_rounds_by_sampler() -> None:
-    assert MBDEConfig().total_rounds == 1
-    assert MBDEConfig(sampler="rejection").total_rounds == 3
-    assert MBDEConfig(sampler="rejection", rounds=5).total_rounds == 5
 
 
 @pytest.mark.parametrize(
@@ -52,3 +43,24 @@ def test_rounds_by_sampler() -> None:
 def test_refusals_name_the_option(option: dict[str, Any], others: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(option))):
         MBDEConfig(**option, **others)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [*(("epsilon", value) for value in (0.0, math.nan, math.inf, 1000.0, 1e-7)), ("draws", 0), ("draws", True)],
+)
+def test_bad_plans_are_refused(option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=option):
+        DrawPlan(**{option: value})
+
+
+@pytest.mark.parametrize("draws", [1, 3, 7, 1000])
+def test_all_draws_fit_and_one_more_does_not(draws: int) -> None:
+    plan = DrawPlan(epsilon=1.0, draws=draws)
+    ledger = plan.open_ledger()
+    ledger.charge(pure_event(plan.per_draw), draws, note="draws")
+    assert ledger.epsilon() == pytest.approx(1.0, rel=1e-9)
+    assert (ledger.delta, ledger.relation) == (0.0, "replace_one")
+    assert "whole data set" in ledger.unit
+    with pytest.raises(BudgetExceeded, match="epsilon"):
+        ledger.charge(pure_event(plan.per_draw), 1, note="one more")

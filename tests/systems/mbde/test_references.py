@@ -80,8 +80,6 @@ def test_a_released_model_is_a_reference_without_density() -> None:
     assert samples.draw(5, SecureSource()).shape == (5, 4)
     with pytest.raises(ValueError, match="ModelReference has no density"):
         samples.log_prob(torch.zeros(1, 1))
-    dense = ModelReference(three_points, log_density=lambda x: torch.full((len(x),), -math.log(3)))
-    assert float(dense.log_prob(torch.zeros(1, 1))) == pytest.approx(-math.log(3))
 
 
 class Scaler:
@@ -95,8 +93,8 @@ class Scaler:
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        (lambda: require_bounds(Scaler(), 2), "bounds is a Scaler: a scaler fitted to private records is not public"),  # type: ignore[arg-type]
-        (lambda: require_bounds(BOX, 3), r"bounds has shape \(2, 2\); it must be \(3, 2\)"),
+        (lambda: require_bounds(Scaler(), 2), "bounds is a Scaler"),  # type: ignore[arg-type]
+        (lambda: require_bounds(BOX, 3), "bounds has shape"),
         (lambda: require_bounds(BOX.flip(1), 2), "every row must be finite and increasing"),
         (lambda: UniformReference(torch.tensor([[0.0, math.inf]])), "every row must be finite"),
         (lambda: GaussianReference(torch.zeros(2), torch.tensor([1.0, 0.0])), "scale is .*entries > 0"),

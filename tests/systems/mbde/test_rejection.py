@@ -12,8 +12,7 @@ from test_sir import Scripted, curator, three_points
 from torch import Tensor
 
 from dpgen.systems.mbde.densities import GaussianReference, ModelReference, TiltedDensity, evaluated
-from dpgen.systems.mbde.plan import LOG2, step_sizes
-from dpgen.systems.mbde.samplers import RejectionSampler, acceptance_words, first_accepted, tries_for
+from dpgen.systems.mbde.samplers import RejectionSampler, acceptance_words, first_accepted
 
 EPSILONS = [1e-6, 0.25, 1.0, 5.0]
 WORDS = 2**62
@@ -120,13 +119,6 @@ def test_acceptance_is_bounded_whatever_the_tilt() -> None:
     assert is_private([secret_law([Fraction(int(w), WORDS) for w in words]), secret_law([Fraction(1, 2) + 0 * WORDS] * 5)], 1.0)
 
 
-@pytest.mark.parametrize(("epsilon", "tries"), [(0.25, 10), (1.0, 23), (5.0, 121)])
-def test_few_tries_make_the_fallback_negligible(epsilon: float, tries: int) -> None:
-    bound = LOG2 * sum(step_sizes(epsilon, 3))
-    assert abs(tries_for(bound) - tries) <= 2
-    assert (1 - math.exp(-2 * bound)) ** tries_for(bound) <= 1.001e-9
-
-
 def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> TiltedDensity:
     q0 = reference or GaussianReference.standard(2)
     return TiltedDensity(function or (lambda x: x[:, 0]), q0, bound=epsilon / 4, epsilon=epsilon)  # type: ignore[arg-type]
@@ -162,10 +154,8 @@ def test_bad_tries(tries: int) -> None:
 
 
 def test_too_large_an_epsilon_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"tries would be .*use sampler='sir'"):
+    with pytest.raises(ValueError, match="tries would be"):
         RejectionSampler(law(epsilon=40.0), curator=curator())
-    with pytest.raises(ValueError, match=r"fallback is 1.0"):
-        tries_for(0.25, 1.0)
 
 
 def test_where_nobody_is_accepted_anybody_may_be_the_last() -> None:

@@ -1,56 +1,23 @@
-"""What is counted, and how far one record moves it: enumeration of all neighbours reaches every bound and passes none."""
+"""Counts, the number of records, the Gaussian that a budget buys, and the monotone fit to noisy answers."""
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import numpy as np
 import pytest
-from small_domains import models, neighbours, point_cells
+from dp_accounting import ComposedDpEvent
+from scipy.optimize import minimize
 
+from dpgen.privacy.accountants import delta as delta_of
+from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
+from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.ordered import counts
-from dpgen.systems.ordered.counts import SCORE
-from dpgen.systems.ordered.partition import leaf_counts
+from dpgen.systems.ordered.counts import MonotoneCounts, gaussian_beside, monotone_counts, relation_gaussian
 
-RELATIONS = ["add_remove", "replace_one"]
 N = 8
-
-
-def largest_move(sums: Callable[[np.ndarray], BoundedSum], relation: str) -> float:
-    """How far the worst of all neighbours moves the sums."""
-    histograms, first, second = neighbours(N, 3, relation)
-    made = [sums(np.repeat(np.arange(N), row)).values.numpy() for row in histograms]
-    order = 1 if sums(counts.NO_RECORDS).norm == "l1" else 2
-    return max(float(np.linalg.norm(made[i] - made[j], ord=order)) for i, j in zip(first, second))
-
-
-SUMS: dict[str, Callable[[np.ndarray], BoundedSum]] = {
-    **{f"cells {norm}": lambda x, norm=norm: counts.cell_counts(x, np.array([0, 2, 3, 8]), norm=norm) for norm in ("l1", "l2")},
-    **{f"point {norm}": lambda x, norm=norm: counts.prefix_count(x, 5, norm=norm) for norm in ("l1", "l2")},
-    "clamped": lambda x: counts.clamped_count(int((x > 5).sum())),
-}
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", SUMS)
-def test_the_worst_neighbours_move_the_counts_by_what_is_stated(name: str, relation: Any) -> None:
-    assert largest_move(SUMS[name], relation) == pytest.approx(SUMS[name](counts.NO_RECORDS).under(relation), rel=1e-12)
-
-
-def test_the_number_of_records_moves_by_one() -> None:
-    assert largest_move(counts.record_count, "add_remove") == counts.record_count(np.arange(3)).under("add_remove") == 1
-    assert largest_move(counts.record_count, "replace_one") == 0
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_leaf_counts_leave_out_what_is_public(relation: Any) -> None:
-    values, ends = np.array([0, 3, 3, 7]), np.array([2, 4, 8])
-    known = relation == "replace_one"
-    assert leaf_counts(values, ends, known=known).values.tolist() == ([1, 2] if known else [1, 2, 1])
-    stated = leaf_counts(counts.NO_RECORDS, ends, known=known).under(relation)
-    assert largest_move(lambda x: leaf_counts(x, ends, known=known), relation) == pytest.approx(stated)
 
 
 def test_counts_are_those_of_a_slow_loop() -> None:
@@ -58,19 +25,6 @@ def test_counts_are_those_of_a_slow_loop() -> None:
     every = [int((values == x).sum()) for x in range(N)]
     assert counts.cell_counts(values, np.arange(N + 1), norm="l2").values.tolist() == every
     assert counts.prefix_count(values, 3, norm="l1").values.tolist() == [sum(every[:3])]
-
-
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_scores_move_by_one(relation: Any) -> None:
-    histograms, first, second = neighbours(N, 3, relation)
-    for model in models(N, 3.0):
-        scores = np.abs(np.subtract(*point_cells(histograms, model)))
-        assert np.abs(scores[first] - scores[second]).max() == pytest.approx(SCORE)
-
-
-def test_unknown_relations_are_refused() -> None:
-    with pytest.raises(ValueError, match="relation"):
-        counts.records_moved("both")  # type: ignore[arg-type]
 
 
 # -- the number of records ---------------------------------------------------------------------------------------------
@@ -114,3 +68,73 @@ def test_noise_is_there_and_the_result_is_at_least_one() -> None:
     found = {counts.released_size(VALUES[:1], None, epsilon=0.05, curator=curator) for _ in range(40)}
     assert len(found) > 3
     assert min(found) == 1.0
+
+
+# -- the Gaussian that a budget buys --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_the_gaussian_is_calibrated_for_its_own_relation(relation: Relation) -> None:
+    """delta of a Gaussian whose means are 1 / multiplier apart, in closed form (Balle and Wang 2018)."""
+    multiplier = gaussian_beside((), 1.0, 1e-6, relation)
+    mu = 1 / multiplier
+    phi = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))  # noqa: E731
+    exact = phi(mu / 2 - 1 / mu) - math.e * phi(-mu / 2 - 1 / mu)
+    assert exact == pytest.approx(1e-6, rel=2e-3)
+    assert delta_of(relation_gaussian(multiplier, relation), 1.0, relation=relation) == pytest.approx(exact, rel=1e-3)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_pure_mechanisms_beside_it_are_paid_first(relation: Relation) -> None:
+    alone, beside = (gaussian_beside(pure, 1.0, 1e-6, relation) for pure in ((), (0.3,)))
+    assert beside > alone
+    total = ComposedDpEvent([pure_event(0.3), relation_gaussian(beside, relation)])
+    assert 0.999 < epsilon_of(total, 1e-6, relation=relation) <= 1.0
+
+
+# -- the monotone fit ----------------------------------------------------------------------------------------------------
+
+
+def test_repeated_knots_are_averaged_by_inverse_variance() -> None:
+    fit = monotone_counts(np.array([5, 5]), np.array([10.0, 40.0]), np.array([1.0, 2.0]), N=10, size=50)
+    assert fit.positions.tolist() == [0, 5, 10]
+    assert fit.counts[1] == pytest.approx(20.0)
+
+
+def test_weighted_isotonic_fit_agrees_with_a_general_minimiser() -> None:
+    rng = np.random.default_rng(0)
+    knots, counts, variances = np.arange(1, 7), rng.normal(50, 30, 6), rng.uniform(0.5, 3, 6)
+    fit = monotone_counts(knots, counts, variances, N=8, size=1000)
+    slow = minimize(
+        lambda y: ((y - counts) ** 2 / variances).sum(),
+        np.sort(counts),
+        constraints={"type": "ineq", "fun": np.diff},
+        method="SLSQP",
+        options={"maxiter": 1000, "ftol": 1e-14},
+    )
+    assert fit.counts[1:-1] == pytest.approx(slow.x.clip(0, 1000), abs=1e-3)
+
+
+def test_result_is_monotone_in_range_and_never_worse_at_the_knots() -> None:
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        knots = np.unique(rng.integers(1, 99, 20))
+        truth = np.sort(rng.uniform(0, 30, knots.size))
+        noisy = truth + rng.normal(0, 10, knots.size)
+        fit = monotone_counts(knots, noisy, np.ones(knots.size), N=100, size=30.0)
+        assert (np.diff(fit.counts) >= 0).all()
+        assert (fit.counts[0], fit.counts[-1]) == (0.0, 30.0)
+        assert np.abs(fit.at(knots) - truth).max() <= np.abs(noisy - truth).max() + 1e-9
+
+
+def test_ends_and_nothing() -> None:
+    fit = monotone_counts(np.array([0, 9]), np.array([7.0, -3.0]), np.ones(2), N=9, size=4)
+    assert fit.positions.tolist() == [0, 9]
+    assert fit.counts.tolist() == [0.0, 4.0]
+
+
+def test_interpolation_keeps_all_digits_at_the_end_of_the_domain() -> None:
+    N = 10**18
+    counts = MonotoneCounts(np.array([0, N - 4, N]), np.array([0.0, 8.0, 16.0]))
+    x = np.array([-5, 0, N - 4, N - 3, N - 1, N, N + 9])
+    assert counts.at(x).tolist() == [0.0, 0.0, 8.0, 10.0, 14.0, 16.0, 16.0]

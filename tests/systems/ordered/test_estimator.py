@@ -12,9 +12,8 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.noise import PublicRandomness, SecureSource
-from dpgen.systems.ordered.estimator import FACTS, OrderedEstimator, sorted_values
-from dpgen.systems.ordered.histogram import LaplaceHistogram
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, sorted_values
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.partition import PartitionCDF
 
@@ -47,12 +46,6 @@ def test_a_budget_that_is_too_small_draws_nothing(kind: type[OrderedEstimator], 
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_public_randomness_is_refused(kind: type[OrderedEstimator]) -> None:
-    with pytest.raises(TypeError, match="SecureSource"):
-        estimator(kind).fit(VALUES, N=300, curator=Curator(Ledger(None, delta=1e-6), source=PublicRandomness(0)))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     ("option", "value"), [("epsilon", 0.0), ("epsilon", float("nan")), ("delta", 1.0), ("size", 0), ("rows", 0)]
 )
@@ -62,21 +55,23 @@ def test_bad_options(kind: type[OrderedEstimator], option: str, value: float) ->
 
 
 @pytest.mark.parametrize(
-    ("values", "N", "said"),
+    ("values", "N"),
     [
-        (np.array([]), 8, "discretise first"),
-        (np.array([1.5, 2.0]), 8, "discretise first"),
-        (np.array([[1, 2]]), 8, "discretise first"),
-        (np.array([0, 8]), 8, r"must lie in \[0, 8\)"),
-        (np.array([-1, 3]), 8, r"must lie in \[0, 8\)"),
-        (np.array([0, 2**63], np.uint64), 2**62, r"must lie in \[0, 4611686018427387904\)"),
-        (np.array([0, 0]), 1, "N is 1"),
-        (np.array([0, 0]), 2**62 + 1, "between 2 and 2"),
+        (np.array([]), 8),
+        (np.array([1.5, 2.0]), 8),
+        (np.array([[1, 2]]), 8),
+        (np.array([0, 8]), 8),
+        (np.array([-1, 3]), 8),
+        (np.array([0, 2**63], np.uint64), 2**62),
+        (np.array([0, 0]), 1),
+        (np.array([0, 0]), 2**62 + 1),
     ],
 )
-def test_bad_values(values: np.ndarray, N: int, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        sorted_values(values, N=N)
+def test_bad_values(values: np.ndarray, N: int) -> None:
+    ledger = Ledger(Budget(1.0, 1e-6))
+    with pytest.raises(ValueError, match=r"values are|values reach|N is"):
+        estimator(LaplaceHistogram).fit_counts(values, N=N, curator=Curator(ledger))
+    assert ledger.entries() == []
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -107,14 +102,6 @@ def test_the_private_array_is_left_alone_and_uint64_is_fine() -> None:
     assert sorted_values(values, N=8).tolist() == [1, 3, 5]
     assert sorted_values(values, N=8).dtype == np.int64
     assert values.tolist() == [5, 1, 3]
-
-
-def test_counts_are_made_of_values_inside_of_the_domain_only() -> None:
-    for values in ([-1, 2], [1, 8]):
-        ledger = Ledger(Budget(1.0, 1e-6))
-        with pytest.raises(ValueError, match=r"they must lie in \[0, 8\)"):
-            estimator(LaplaceHistogram).fit_counts(np.array(values), N=8, curator=Curator(ledger))
-        assert ledger.entries() == []
 
 
 @pytest.mark.parametrize("kind", ALL)

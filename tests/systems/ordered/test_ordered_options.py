@@ -1,13 +1,11 @@
 """Plans: default delta, shares, refusals; every method gives its estimator."""
 
-import math
 from typing import Any, get_args
 
 import pytest
 
-from dpgen.privacy.mechanisms import require_within
+from dpgen.systems.ordered.estimator import LaplaceHistogram
 from dpgen.systems.ordered.fit import ordered_estimator
-from dpgen.systems.ordered.histogram import LaplaceHistogram
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import DEFAULT_DELTA, STEPS, Method, OrderedConfig, OrderedPlan
@@ -18,12 +16,6 @@ def test_delta_never_comes_from_the_records() -> None:
     assert OrderedPlan(public_n=10**6).resolved_delta == pytest.approx(10**-6.6)
     assert OrderedPlan().resolved_delta == DEFAULT_DELTA
     assert DEFAULT_DELTA < (10**8) ** -1.1, "safe for every number of records that is supported"
-
-
-def test_the_ledger_has_the_budget() -> None:
-    ledger = OrderedPlan(epsilon=0.7, relation="add_remove").open_ledger()
-    assert ledger.budget is not None
-    assert (ledger.budget.epsilon, ledger.delta, ledger.relation) == (0.7, DEFAULT_DELTA, "add_remove")
 
 
 def test_shares_add_up_to_the_budget() -> None:
@@ -59,18 +51,6 @@ def test_ends_are_inside_also_when_rounded() -> None:
         OrderedPlan(epsilon=end / (1 + 1e-12))
     for whole in STEPS:
         OrderedConfig(steps=whole)
-
-
-@pytest.mark.parametrize("value", [0.0, -1.0, 0.5, 3.1, math.nan, math.inf, True, "1", None])
-def test_a_range_refuses_what_is_outside_and_what_is_no_number(value: float) -> None:
-    with pytest.raises(ValueError, match="rate"):
-        require_within("rate", value, (1.0, 3.0), " each")
-
-
-def test_a_range_from_zero_leaves_zero_out() -> None:
-    assert require_within("rate", 1e-300, (0.0, 3.0)) == 1e-300
-    with pytest.raises(ValueError, match="rate"):
-        require_within("rate", 0, (0.0, 3.0))
 
 
 @pytest.mark.parametrize("method", get_args(Method))

@@ -78,12 +78,8 @@ def test_one_leaf_and_ties_are_fine() -> None:
     assert ties.histogram([77, 78])[0] > 0.9
 
 
-def test_a_wrong_public_size_and_no_delta_are_refused() -> None:
-    with pytest.raises(ValueError, match="number of records is public and is 2"):
-        PartitionCDF(epsilon=1.0, delta=1e-6, size=3).fit(
-            np.array([3, 4]), N=8, curator=Curator(Ledger(None, delta=1e-6, relation="replace_one"))
-        )
-    with pytest.raises(ValueError, match="needs delta in"):
+def test_no_delta_is_refused() -> None:
+    with pytest.raises(ValueError, match="delta"):
         PartitionCDF(epsilon=1.0)
 
 

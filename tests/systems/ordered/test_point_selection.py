@@ -8,7 +8,7 @@ from fixed_source import FixedKeySource
 from small_domains import chi_square, exponential, hockey_stick, models, neighbours, point_cells
 
 from dpgen.systems.ordered.counts import MonotoneCounts
-from dpgen.systems.ordered.selection import PointSelection
+from dpgen.systems.ordered.merr import PointSelection
 
 RELATIONS = ["add_remove", "replace_one"]
 

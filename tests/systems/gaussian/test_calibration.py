@@ -1,12 +1,20 @@
-"""Released marginals, and tilts towards them."""
+"""Released marginals, tilts and thresholds towards them, and warps."""
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.calibration import fit_tilt, pair_scores, release_marginals, release_pairs, tilted_choice
+from dpgen.systems.gaussian.calibration import (
+    Warp,
+    calibrated_thresholds,
+    fit_tilt,
+    release_marginals,
+    release_pairs,
+    tilted_choice,
+)
 from dpgen.systems.gaussian.sums import RecordStream, Spending
 
 
@@ -42,11 +50,6 @@ def test_the_noise_of_pairs_is_as_large_as_stated() -> None:
     assert float(noise[noise > 0].square().mean().sqrt()) == pytest.approx(noise_std, rel=0.25)
 
 
-def test_scores_are_quadratic_forms() -> None:
-    x, tilt = bits(10).double(), torch.randn(5, 5, generator=torch.Generator().manual_seed(1)).double()
-    assert torch.allclose(pair_scores(x, tilt), torch.stack([row @ tilt @ row for row in x]))
-
-
 def test_a_tilt_moves_independent_bits_to_the_released_pairs() -> None:
     x = bits(20_000)
     pairs = x.double().T @ x.double() / len(x)
@@ -59,7 +62,33 @@ def test_a_tilt_moves_independent_bits_to_the_released_pairs() -> None:
     assert after < 0.35 * before
 
 
-def test_noise_is_not_fitted() -> None:
-    x = bits(5000)
-    pairs = x.double().T @ x.double() / len(x)
-    assert float(fit_tilt(x, pairs, noise_std=0.05).abs().max()) < 0.1
+# -- warps and thresholds -------------------------------------------------------------------------------------------------
+
+
+def test_the_fast_grid_is_pytorchs() -> None:
+    x = torch.rand(4, 48, generator=torch.Generator().manual_seed(0))
+    warped = Warp(10.0, 0.1, 1.0)(x, (6, 8), torch.Generator().manual_seed(3))
+    generator = torch.Generator().manual_seed(3)
+    angle = torch.randn(4, generator=generator).deg2rad() * 10.0
+    scale = 1.0 + 0.1 * torch.randn(4, generator=generator)
+    shift = torch.randn(4, 2, generator=generator) * torch.tensor([2.0 / 8, 2.0 / 6])
+    cos, sin = angle.cos() * scale, angle.sin() * scale
+    maps = torch.stack([torch.stack([cos, -sin, shift[:, 0]], 1), torch.stack([sin, cos, shift[:, 1]], 1)], 1)
+    grid = affine_grid(maps, [4, 1, 6, 8], align_corners=False)
+    slow = grid_sample(x.reshape(4, 1, 6, 8), grid, align_corners=False).flatten(1)
+    assert torch.allclose(warped, slow, atol=1e-5)
+
+
+def test_shifts_are_as_large_as_stated() -> None:
+    x = torch.zeros(4000, 21 * 21)
+    x[:, 10 * 21 + 10] = 1.0
+    warped = Warp(0.0, 0.0, 1.5)(x, (21, 21), torch.Generator().manual_seed(0)).reshape(-1, 21, 21)
+    rows = (warped.sum(2) * torch.arange(21.0)).sum(1)
+    assert float(rows.std()) == pytest.approx(1.5, rel=0.05)
+
+
+def test_thresholds_give_the_marginals_of_every_feature() -> None:
+    pilot = torch.randn(1000, 6, generator=torch.Generator().manual_seed(0)) * torch.arange(1.0, 7.0)
+    wanted = torch.tensor([0.0, 0.1, 0.25, 0.5, 0.99, 1.0])
+    found = (pilot > calibrated_thresholds(pilot, wanted)).double().mean(0)
+    assert torch.allclose(found, wanted.double(), atol=1e-3)
