@@ -129,7 +129,7 @@ class Row:
         options |= {"unit": "who", "rows_per_unit": m} if people and "unit" in known else {}
         options |= {"missing": kind.missing} if gaps and kind.missing else {}
         data = kind.data(what, m, gaps=gaps, names=people and bool({"unit", "prior_epsilon"} & set(known)))
-        return recorded(lambda: dpgen.fit(self.model, data, **options), common=-(-len(kind.common) // m), earlier=earlier)
+        return recorded(lambda: dpgen.fit(data, self.model, **options), common=-(-len(kind.common) // m), earlier=earlier)
 
     def shares(self, m: int, gaps: bool, relation: Relation) -> dict[str, float]:
         """By the note of each release, the largest share of its charge that it moved by, over pairs of neighbours."""
