@@ -288,7 +288,7 @@ def coverage(tables: int, n: int, replicates: int) -> dict[str, dict[str, float]
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add_data_root(parser, "adult/ and higgs_11k/")
-    parts = ["adult", "higgs", "large", "laws", "coverage"]
+    parts = ["adult", "higgs", "raw", "large", "laws", "coverage"]
     parser.add_argument("--only", nargs="+", choices=parts, default=["adult", "higgs"])
     parser.add_argument("--csv", nargs="+", type=Path, default=[], help="other tables, each with a schema in schemas/, instead")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.1, 1.0, 3.0, 10.0])
@@ -320,6 +320,11 @@ def main() -> None:
             for table, seconds in large(adult(options.data_root)):
                 store(options.out, name, {table: seconds}, machine=machine("scikit-learn", "scipy"))
                 print(table, seconds, flush=True)
+            continue
+        if name == "raw":
+            for epsilon in options.epsilons:
+                runs = {f"eps {epsilon:g}, seed {seed}": as_it_is(options.data_root, epsilon, seed) for seed in options.seeds}
+                store(options.out, name, runs, machine=machine("scikit-learn", "scipy"))
             continue
         if name == "laws":
             store(options.out, name, laws(options.data_root))

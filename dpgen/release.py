@@ -5,6 +5,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
@@ -235,6 +236,16 @@ class Release(ABC):
     def __repr__(self) -> str:
         width = "" if self.form is None else f"{len(self.form.names)} columns, "
         return f"{type(self).__name__}({width}{self.statement.in_words()})"
+
+    def __str__(self) -> str:
+        """A short text: what it is, the price in odds, what was bought and left out, what is not covered, and how to share it."""
+        statement = self.statement
+        lines = [repr(self), statement.odds(), *statement.told, *(f"Not covered: {text}" for text in statement.not_covered)]
+        return "\n".join([*lines, f"save(DIR) writes what may be shared: {', '.join(self.files())}, and the statement."])
+
+    def _repr_html_(self) -> str:
+        first, *rest = map(escape, str(self).split("\n"))
+        return f"<b>{first}</b><ul>{''.join(f'<li>{line}</li>' for line in rest)}</ul>"
 
     @abstractmethod
     def sample(self, n: int, random_state: RandomState = None) -> Any:

@@ -1,4 +1,4 @@
-"""What every estimator of a column keeps: privacy before noise, any order of records, refusals."""
+"""What every estimator of a column keeps: privacy before noise, any order of records, refusals; the noisy histogram."""
 
 from collections import Counter
 from typing import Any
@@ -112,3 +112,36 @@ def test_the_order_of_the_values_does_not_matter(kind: type[OrderedEstimator]) -
         curator = Curator(Ledger(None, delta=1e-6), source=FixedKeySource())
         found.append(estimator(kind).fit_counts(values, N=300, curator=curator).counts.tolist())
     assert found[0] == found[1]
+
+
+def pmf(scale: float, reach: int = 200) -> np.ndarray:
+    k = np.arange(-reach, reach + 1)
+    weights = np.exp(-np.abs(k) / scale)
+    return weights / weights.sum()
+
+
+def hockey_stick(scale: float, epsilon: float, relation: Relation) -> float:
+    """delta(epsilon) of two counts with integer Laplace noise, one record inserted or moved from one to the other."""
+    base = pmf(scale)
+    first = np.multiply.outer(base, base)
+    second = np.multiply.outer(np.roll(base, 1), base if relation == "add_remove" else np.roll(base, -1))
+    inner = slice(2, -2)
+    return float(np.maximum(first - np.exp(epsilon) * second, 0)[inner, inner].sum())
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+def test_the_printed_scale_is_rejected_under_replace_one(epsilon: float) -> None:
+    """Laplace(1 / (epsilon n)) on shares is Laplace(1 / epsilon) on counts: it costs 2 epsilon."""
+    assert hockey_stick(1 / epsilon, epsilon, "replace_one") > 0.01
+    assert hockey_stick(1 / epsilon, 2 * epsilon, "replace_one") < 1e-12
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_the_total_is_noisy_where_it_is_private(relation: Relation) -> None:
+    """The sum of ten noisy counts is n with a chance of about 1/8: all of twelve with 1e-11."""
+    values, totals = np.repeat(np.arange(10), 1000), set()
+    for _ in range(12):
+        curator = Curator(Ledger(None, delta=1e-9, relation=relation))
+        totals.add(LaplaceHistogram(epsilon=1.0).fit_counts(values, N=10, curator=curator).counts[-1])
+    assert totals == {10_000.0} if relation == "replace_one" else len(totals) > 1
+    assert all(abs(total - 10_000) < 200 for total in totals)

@@ -1,0 +1,226 @@
+"""Public references, the box, and private densities: bounded, normalised, kept on this machine."""
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+
+import pytest
+import torch
+from enumeration import adversarial
+from scipy import stats
+from scipy.optimize import linprog
+from test_rejection import law as tilted
+from test_sir import three_points
+from tiny import statement
+from torch import Tensor
+
+from dpgen.nets import VAEBank
+from dpgen.privacy.noise import SecureSource
+from dpgen.systems.dpgm.model import MixtureModel
+from dpgen.systems.mbde.densities import (
+    Box,
+    ClippedDensity,
+    GaussianReference,
+    ModelReference,
+    Reference,
+    TiltedDensity,
+    UniformReference,
+    bounded,
+    mollified,
+    require_bounds,
+)
+
+BOX = torch.tensor([[-1.0, 2.0], [0.0, 5.0]])
+EVERY = [
+    GaussianReference.standard(1),
+    GaussianReference(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 3.0])),
+    GaussianReference(torch.tensor([0.5, 2.5]), torch.tensor([0.75, 1.25]), bounds=BOX),
+    UniformReference(BOX),
+    ModelReference(three_points),
+]
+
+
+@pytest.mark.parametrize("reference", EVERY, ids=repr)
+def test_draws_are_fresh_points_of_the_right_shape(reference: Reference) -> None:
+    source = SecureSource()
+    first, second = reference.draw(50, source), reference.draw(50, source)
+    assert first.shape == (50, reference.d)
+    assert first.dtype == torch.float64
+    assert not torch.equal(first, second)
+    again = [reference.sample(5, generator=torch.Generator().manual_seed(0)) for _ in range(2)]
+    assert torch.equal(*again)
+    assert reference.standardised(first).dtype == torch.float32
+    assert reference.evaluation_points(64).shape == (64, reference.d)
+
+
+@pytest.mark.parametrize("reference", EVERY[1:4], ids=repr)
+def test_density_integrates_to_one_and_is_what_is_drawn(reference: GaussianReference) -> None:
+    low, high = reference.location - 8 * reference.scale, reference.location + 8 * reference.scale
+    steps = (torch.arange(600, dtype=torch.float64) + 0.5) / 600
+    x = torch.cartesian_prod(*[a + (b - a) * steps for a, b in zip(low, high)])
+    density = reference.log_prob(x).exp()
+    assert float(density.sum() * ((high - low) / 600).prod()) == pytest.approx(1, abs=4e-2)
+    mean = (density[:, None] * x).sum(0) / density.sum()
+    for drawn in (reference.draw(20_000, SecureSource()), reference.sample(20_000, generator=torch.Generator().manual_seed(1))):
+        error = drawn.std(0) / math.sqrt(20_000)
+        assert ((drawn.mean(0) - mean).abs() < 6 * error + 0.02).all()
+        if reference.bounds is not None:
+            assert bool(((drawn >= BOX[:, 0]) & (drawn <= BOX[:, 1])).all())
+
+
+def test_gaussian_against_scipy() -> None:
+    x = torch.linspace(-3, 3, 20, dtype=torch.float64)[:, None]
+    plain = GaussianReference(torch.tensor([0.5]), torch.tensor([2.0]))
+    assert torch.allclose(plain.log_prob(x), torch.from_numpy(stats.norm(0.5, 2).logpdf(x[:, 0].numpy())))
+    cut = GaussianReference(torch.tensor([0.0]), torch.tensor([1.0]), bounds=torch.tensor([[-1.0, 2.0]]))
+    assert torch.allclose(cut.log_prob(x), torch.from_numpy(stats.truncnorm(-1, 2).logpdf(x[:, 0].numpy())))
+
+
+def test_quasi_random_points_integrate_well() -> None:
+    x = GaussianReference.standard(2).evaluation_points(2**14)
+    assert abs(float((x**2).sum(1).mean()) - 2) < 2e-3
+
+
+def test_a_released_model_is_a_reference_without_density() -> None:
+    bank = VAEBank(1, 4, hidden=2, latent=1)
+    bank.initialize(torch.Generator().manual_seed(0))
+    released = MixtureModel(bank, counts=torch.ones(1), statement=statement())
+    samples = ModelReference(released)
+    assert samples.draw(5, SecureSource()).shape == (5, 4)
+    with pytest.raises(ValueError, match="ModelReference has no density"):
+        samples.log_prob(torch.zeros(1, 1))
+
+
+class Scaler:
+    """Looks like a fitted scaler of scikit-learn."""
+
+    def fit(self) -> None: ...
+
+    def transform(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda: require_bounds(Scaler(), 2), "bounds is a Scaler"),  # type: ignore[arg-type]
+        (lambda: require_bounds(BOX, 3), "bounds has shape"),
+        (lambda: require_bounds(BOX.flip(1), 2), "every row must be finite and increasing"),
+        (lambda: UniformReference(torch.tensor([[0.0, math.inf]])), "every row must be finite"),
+        (lambda: GaussianReference(torch.zeros(2), torch.tensor([1.0, 0.0])), "scale is .*entries > 0"),
+        (lambda: GaussianReference(torch.tensor([math.nan]), torch.ones(1)), "location is .*finite"),
+        (lambda: GaussianReference(torch.zeros(1), torch.ones(1), bounds=torch.tensor([[20.0, 21.0]])), "more than 1e-6"),
+        (lambda: ModelReference(lambda n, g: torch.zeros(n)), "it must be finite points"),
+        (lambda: ModelReference(lambda n, g: torch.full((n, 1), math.nan)), "it must be finite points"),
+    ],
+)
+def test_bad_references(make: Callable[[], Tensor | Reference], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        make()
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.25, 1.0, 5.0, 100.0])
+@pytest.mark.parametrize("alpha", [None, 0.01, 0.5, 0.99])
+def test_a_box_never_exceeds_its_budget_and_uses_it(epsilon: float, alpha: float | None) -> None:
+    box = Box.of(epsilon, alpha)
+    assert epsilon * (1 - 1e-8) - 1e-15 <= box.epsilon <= epsilon
+    assert box.low < 1 < box.high
+
+
+@pytest.mark.parametrize("m", [2, 3, 64])
+@pytest.mark.parametrize("box", [Box.of(0.01), Box.of(1.0), Box.of(5.0, 0.05), Box.of(40.0)], ids=str)
+def test_weights_stay_in_the_box_with_mean_one(m: int, box: Box) -> None:
+    weights = mollified(adversarial(m), box)
+    assert bool((weights >= box.low).all())
+    assert bool((weights <= box.high).all())
+    assert (weights.mean(1) - 1).abs().max() < 1e-12
+
+
+def test_solution_is_the_clipped_ratio_and_no_worse_than_any_other() -> None:
+    generator = torch.Generator().manual_seed(3)
+    box = Box.of(1.0)
+    for _ in range(20):
+        log_ratio = 3 * torch.randn(50, dtype=torch.float64, generator=generator)
+        p = torch.softmax(log_ratio, 0)
+        best = mollified(log_ratio, box)
+        inside = (best > box.low * (1 + 1e-9)) & (best < box.high * (1 - 1e-9))
+        constant = (log_ratio - best.log())[inside]
+        assert constant.max() - constant.min() < 1e-9
+        # KL is convex: no direction inside the box improves on the optimum (first-order condition as a linear programme)
+        gradient = (-p / best).numpy()
+        answer = linprog(gradient, A_eq=[[1.0] * 50], b_eq=[50.0], bounds=[(box.low, box.high)] * 50)
+        assert answer.fun >= float(gradient @ best.numpy()) - 1e-7
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 5.0])
+def test_steep_ratios_are_solved_to_the_end(epsilon: float) -> None:
+    """Newton alone creeps here and leaves the rest to a constant: the solution must be one clipped multiple of the ratio."""
+    z = torch.special.ndtri((torch.arange(4000, dtype=torch.float64) + 0.5) / 4000)
+    for slope in (0.1, 1.0, 3.0, 8.0, 30.0):
+        log_ratio, box = (slope * (z.abs() - 2)).clamp(-50, 50), Box.of(epsilon)
+        best = mollified(log_ratio, box)
+        inside = (best > box.low * (1 + 1e-4)) & (best < box.high * (1 - 1e-4))
+        if bool(inside.any()):
+            constant = (log_ratio - best.log())[inside]
+            assert constant.max() - constant.min() < 1e-6
+            assert torch.allclose((log_ratio - constant.mean()).exp().clamp(box.low, box.high), best, rtol=1e-5)
+
+
+def test_masses_replace_repeated_points() -> None:
+    box = Box.of(2.0)
+    few = mollified(torch.tensor([0.0, 3.0], dtype=torch.float64), box, masses=torch.tensor([0.75, 0.25]).double())
+    many = mollified(torch.tensor([0.0, 0.0, 0.0, 3.0], dtype=torch.float64), box)
+    assert torch.allclose(few, many[-2:], atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        *(
+            (lambda epsilon=epsilon: Box.of(epsilon), "epsilon")
+            for epsilon in (0.0, -1.0, math.nan, math.inf, 1e-9, 1000.0, True)
+        ),
+        *((lambda alpha=alpha: Box.of(1.0, alpha), "alpha") for alpha in (0.0, 1.0, -0.1, math.nan)),
+        (lambda: Box(0.0, 2.0), "low"),
+    ],
+)
+def test_boxes_out_of_range_are_refused(make: Callable[[], Box], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make()
+
+
+GRID = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
+
+
+def mass(law: ClippedDensity | TiltedDensity) -> float:
+    return float((law.reference.log_prob(GRID) + law.log_ratio(GRID)).exp().sum() * (GRID[1] - GRID[0]))
+
+
+def test_bounded_values() -> None:
+    assert bounded(torch.tensor([[math.nan], [1e9], [-2.0]]), 3, 5.0).tolist() == [0.0, 5.0, -2.0]
+    with pytest.raises(ValueError, match="one for each"):
+        bounded(torch.zeros(3, 2), 3)
+
+
+@pytest.mark.parametrize("epsilon", [0.25, 1.0, 5.0])
+def test_ratios_are_normalised_and_in_the_box(epsilon: float) -> None:
+    reference = GaussianReference.standard(1)
+    boosted = tilted(lambda x: 9 * x[:, 0].tanh(), epsilon=epsilon, reference=reference)
+    plugged = ClippedDensity(lambda x: 3 * x[:, 0], reference, box=Box.of(epsilon), epsilon=epsilon)
+    for law in (boosted, plugged):
+        assert mass(law) == pytest.approx(1, abs=2e-3)
+        ratio = law.log_ratio(GRID)
+        assert ratio.max() - ratio.min() <= epsilon * (1 + 1e-9)
+
+
+def test_a_bound_above_the_budget_is_refused() -> None:
+    with pytest.raises(ValueError, match="bound is"):
+        TiltedDensity(lambda x: x[:, 0], GaussianReference.standard(1), bound=0.3, epsilon=1.0)
+
+
+def test_a_law_stays_here() -> None:
+    law = tilted()
+    for leave in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="cannot be saved"):
+            leave(law)
+    assert "function" not in repr(law)
