@@ -238,10 +238,10 @@ class Release(ABC):
         return f"{type(self).__name__}({width}{self.statement.in_words()})"
 
     def __str__(self) -> str:
-        """A short text: what it is, the price in odds, what was bought and left out, what is not covered, and how to share it."""
+        """A short text: the price in odds, what was bought and left out, what is not covered, what may be shared."""
         statement = self.statement
         lines = [repr(self), statement.odds(), *statement.told, *(f"Not covered: {text}" for text in statement.not_covered)]
-        return "\n".join([*lines, f"save(DIR) writes what may be shared: {', '.join(self.files())}, and the statement."])
+        return "\n".join([*lines, "What save(DIR) writes, the release and its statement, may be shared."])
 
     def _repr_html_(self) -> str:
         first, *rest = map(escape, str(self).split("\n"))

@@ -1,0 +1,75 @@
+"""Two tables side by side: equal ones score as held-out rows do, faults are seen, values are looked at."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpgen
+from dpgen.cli.main import main
+
+
+def rows(n: int = 2000, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    x = rng.lognormal(3, 1, n).round(2)
+    return pd.DataFrame(
+        {
+            "x": x,
+            "c": rng.choice(list("abc"), n, p=[0.6, 0.3, 0.1]),
+            "when": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 300, n), unit="D"),
+            "gap": pd.Series(rng.normal(size=n)).mask(rng.random(n) < 0.2),
+            "y": x + rng.normal(0, 5, n) > 25,
+        }
+    )
+
+
+def named(found: dpgen.Comparison, start: str) -> tuple[float, float]:
+    [score] = [score for score in found.scores if score.name.startswith(start)]
+    assert score.real is not None
+    return score.value, score.real
+
+
+def test_rows_of_the_same_law_score_as_held_out_ones() -> None:
+    found = dpgen.compare(rows(), rows(seed=1), target="y")
+    for score in found.scores:
+        assert score.real is not None
+        assert abs(score.value - score.real) < 0.05, score.name
+    assert found.columns["invalid"].eq(0).all()
+
+
+def test_faults_are_seen() -> None:
+    wrong = rows(seed=1).assign(x=lambda t: t["x"] * 2, y=lambda t: t["y"].to_numpy()[::-1], gap=0.0)
+    found = dpgen.compare(rows(), wrong, target="y", schema={"fields": [{"name": "x", "constraints": {"maximum": 50}}]})
+    by_name = found.columns.set_index("column")
+    assert by_name.loc["x", "KS or TV"] > 0.15 > by_name.loc["c", "KS or TV"]
+    assert by_name.loc["x", "invalid"] > 0.2
+    assert by_name.loc["gap", "gaps, synthetic"] == 0 < by_name.loc["gap", "gaps"]
+    value, real = named(found, "train on synthetic, test on real: AUC of y by gradient")
+    assert value < real - 0.2
+
+
+def test_copies_are_of_values() -> None:
+    copied, real = named(dpgen.compare(rows(), rows()), "synthetic rows that equal")
+    assert copied > 0.65 > 0.01 > real
+    near, held = named(dpgen.compare(rows(), rows()), "median distance")
+    assert near == 0 < held
+
+
+def test_the_command_reads_files_and_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows().to_csv(tmp_path / "real.csv", index=False)
+    rows(seed=1).to_parquet(tmp_path / "made.parquet")
+    out = tmp_path / "page.html"
+    assert main(["compare", str(tmp_path / "real.csv"), str(tmp_path / "made.parquet"), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert "not for publication" in printed
+    assert out.read_text().count("<img") == 5
+    assert main(["compare", str(tmp_path / "real.csv"), str(tmp_path / "none.csv")]) == 2
+    assert main(["compare", str(tmp_path / "real.csv"), str(tmp_path / "made.parquet"), "--target", "z"]) == 2
+
+
+def test_tables_that_cannot_be_compared_are_refused() -> None:
+    with pytest.raises(ValueError, match="common columns"):
+        dpgen.compare(rows(), pd.DataFrame({"other": [1]}))
+    with pytest.raises(ValueError, match="too few"):
+        dpgen.compare(rows(2), rows())

@@ -1,0 +1,183 @@
+"""Raw tables: what is bought comes back as it was, is charged once, and depends on released counts alone."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import ks_2samp
+
+import dpgen
+from dpgen.data import load_table
+from dpgen.facts import Fact
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.selection import FrequentCounts
+from dpgen.systems.tables.discovery import Discovery, thresholds
+from dpgen.systems.tables.forms import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, forms
+
+N = 4000
+
+
+def customers(n: int = N) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "id": [f"C{i:06d}" for i in range(n)],
+            "spent": np.where(rng.random(n) < 0.5, 0.0, rng.lognormal(5, 1.2, n)).round(2),
+            "tens": rng.integers(0, 9, n) * 10,
+            "post": rng.choice(["01067", "89073", "10115"], n),
+            "seen": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D"),
+            "weight": pd.Series(rng.normal(80, 9, n)).mask(rng.random(n) < 0.2),
+            "note": [f"text {i} of {i * 7 % 1000}" for i in range(n)],
+            "one": "same",
+            "nothing": pd.Series([None] * n, dtype=object),
+            "member": rng.random(n) < 0.3,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def released() -> tuple[pd.DataFrame, Any, pd.DataFrame]:
+    frame = customers()
+    release = dpgen.fit(frame, epsilon=8.0, seed=1)
+    return frame, release, release.sample(N, random_state=0)
+
+
+def test_columns_come_back_as_they_were(released: Any) -> None:
+    frame, _, rows = released
+    assert rows.columns.tolist() == [name for name in frame.columns if name != "note"]
+    assert rows.dtypes.tolist() == frame.drop(columns="note").dtypes.tolist()
+    assert abs((rows["spent"] == 0).mean() - 0.5) < 0.03
+    assert ks_2samp(frame["spent"], rows["spent"]).statistic < 0.04
+    assert rows["spent"].round(2).equals(rows["spent"])
+    assert set(rows["tens"]) <= set(range(0, 90, 10))
+    assert set(rows["post"]) == {"01067", "89073", "10115"}
+    assert ks_2samp(frame["seen"].astype("int64"), rows["seen"].astype("int64")).statistic < 0.05
+    assert (rows["seen"] == rows["seen"].dt.normalize()).all()
+    assert abs(rows["weight"].isna().mean() - 0.2) < 0.04
+    assert not rows.drop(columns=["weight", "nothing"]).isna().any().any(), "no gaps are invented"
+    assert rows["nothing"].isna().mean() > 0.95
+    assert rows["one"].eq("same").all()
+    assert rows["id"].str.fullmatch(r"C\d{6}").all()
+    assert rows["id"].is_unique
+
+
+def test_what_was_bought_and_left_out_is_said(released: Any) -> None:
+    _, release, _ = released
+    told = " ".join(release.statement.told)
+    assert "bought" in told
+    assert "note" in told
+    assert "id" in told
+    assert release.statement.says(Fact.CHOSEN_MODEL)
+    assert release.epsilon <= 8.0
+    assert told.split(".")[0] in str(release)
+    assert release.schema.descriptor()["dpgen:privacy"]["epsilon"] == 8.0, "who fits to this schema again pays for it"
+
+
+def test_what_is_known_is_not_bought() -> None:
+    known = {"fields": [{"name": "tens", "constraints": {"minimum": 0, "maximum": 80}}, {"name": "post", "type": "string"}]}
+    known["fields"][1]["constraints"] = {"enum": ["01067", "89073", "10115"]}
+    release = dpgen.fit(customers(400)[["tens", "post", "member"]], epsilon=2.0, schema=known)
+    notes = {entry.note for entry in []} | {str(m["note"]) for m in release.statement.mechanisms}
+    assert not any(note.endswith("of post") for note in notes)
+    assert any(note.endswith("of tens") for note in notes), "bins of a range are bought"
+    assert release.schema.by_name["tens"].grid.high == "80"
+
+
+def test_a_complete_schema_leaves_other_columns_out_and_says_so() -> None:
+    schema = {"fields": [{"name": "post", "type": "string", "constraints": {"enum": ["01067", "89073", "10115"]}}]}
+    release = dpgen.fit(customers(300), "tables", epsilon=2.0, schema=schema)
+    assert release.sample(3).columns.tolist() == ["post"]
+    assert any("schema does not name" in text for text in release.statement.told)
+
+
+def test_a_file_without_types_is_read_by_a_vote(tmp_path: Any) -> None:
+    frame = customers(2000)[["spent", "tens", "post", "seen", "member"]]
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    release = dpgen.fit(str(tmp_path / "a.csv"), epsilon=20.0)
+    kinds = {field.name: field.type for field in release.schema.fields}
+    assert kinds == {"spent": "number", "tens": "integer", "post": "string", "seen": "date", "member": "boolean"}
+    assert set(release.sample(200)["post"]) <= {"01067", "89073", "10115"}
+
+
+def test_strange_values_have_a_place() -> None:
+    frame = pd.DataFrame({"x": [1.5, np.inf, -np.inf, np.nan] * 300, "c": ["a", None, "b", "a"] * 300})
+    release = dpgen.fit(frame, epsilon=5.0)
+    assert np.isfinite(release.sample(500)["x"].dropna()).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"target": "wardd"}, "did you mean"),
+        ({"key": "nobody"}, "key"),
+        ({"schema": {"fields": [{"name": "tens", "constraints": {"minimum": 5, "maximum": 7}}]}}, "'tens' breaks"),
+        ({"schema": {"fields": [{"name": "tns"}]}}, "did you mean"),
+        ({"delta": 0.0}, "delta"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_anything_is_spent(options: dict[str, Any], match: str) -> None:
+    frame = customers(300)[["tens", "post"]].rename(columns={"post": "ward"})
+    plan = dpgen.TablesPlan(epsilon=1.0)
+    ledger = plan.open_ledger()
+    with pytest.raises(ValueError, match=match):
+        dpgen.fit(frame, epsilon=1.0, ledger=None if "delta" in options else ledger, **options)
+    assert ledger.charges == 0
+
+
+def test_nested_values_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'x' is list"):
+        dpgen.fit(pd.DataFrame({"x": [[1], [2]], "y": [1, 2]}), epsilon=1.0)
+
+
+def test_forms_are_those_of_the_value_alone() -> None:
+    texts = pd.Series([None, "007", "true", "3000", "20", "1.50", "0.123456789", "2020-01-02", "2020-01-02T10:30", "n/a"])
+    assert forms(texts, "any").tolist() == [
+        GAP, TEXT, TRUTH, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_NUMBER + 4, FINER, FIRST_TIME, FIRST_TIME + 2, TEXT,
+    ]  # fmt: skip
+
+
+def test_a_rare_value_is_released_with_probability_delta_at_most() -> None:
+    from dpgen.privacy.noise import SecureSource
+
+    mechanism = FrequentCounts(np.array([1, 500]), 5.0, 0.05)
+    drawn = mechanism.draw(SecureSource(), 4000)
+    named = sum(0 in places for places, _ in drawn)
+    assert named <= 4000 * 0.05
+    assert named / 4000 == pytest.approx(float(np.exp(mechanism.log_probabilities()[0])), abs=0.01)
+    assert all(1 in places for places, _ in drawn)
+
+
+def test_lists_of_names_are_declared_and_charged() -> None:
+    table: Any = load_table(path=dpgen.data.in_memory(customers(200)) if hasattr(dpgen.data, "in_memory") else None)
+    if hasattr(table, "draft"):
+        assert thresholds(table.draft) >= 1
+    release = dpgen.fit(customers(300), epsilon=1.0)
+    [names] = [m for m in release.statement.mechanisms if m["note"] == "names of frequent values"]
+    assert names["count"] <= names["most"]
+
+
+def test_released_lists_do_not_depend_on_the_order_of_rows() -> None:
+    """Categories in their order of appearance would show who came first."""
+    frame = customers(1000)[["post"]]
+    found = []
+    for rows in (frame, frame.iloc[::-1].reset_index(drop=True)):
+        release = dpgen.fit(rows, epsilon=50.0)
+        found.append(release.schema.by_name["post"].values)
+    assert found[0] == found[1] == tuple(sorted(found[0]))
+
+
+def test_shares_of_the_budget_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[float] = []
+    run = Discovery.run
+
+    def watched(self: Discovery) -> Any:
+        before = self.budget.left
+        found = run(self)
+        spent.append(1 - self.budget.left / before)
+        return found
+
+    monkeypatch.setattr(Discovery, "run", watched)
+    dpgen.fit(customers(500), epsilon=1.0)
+    assert 0.05 < spent[0] < 0.3
+    assert Budget(1.0, 1e-5).epsilon == 1.0
