@@ -72,12 +72,8 @@ def pair_scores(bits: Tensor, tilt: Tensor) -> Tensor:
 def fit_tilt(bits: Tensor, pairs: Tensor, *, noise_std: float) -> Tensor:
     r"""Theta (d, d), symmetric: minimises :math:`\log E e^{b^\top \Theta b} - \langle \Theta, \Pi \rangle + (s/2)|\Theta|^2`.
 
-    The last term leaves a pair wrong by s |theta|, so that noise of std s is not fitted.
-
-    Arguments:
-        bits: public samples (n, d) of the model.
-        pairs: released pairwise frequencies (d, d).
-        noise_std: s, std of an entry's noise, above 0.
+    b are public samples (n, d) of the model, Pi released pairwise frequencies (d, d), s > 0 the std of an entry's noise: the
+    last term leaves a pair wrong by s |theta|, so that noise is not fitted.
 
     Source: maximum entropy with relaxed constraints (Dudik, Phillips, Schapire 2007).
     """

@@ -62,13 +62,9 @@ def centre_sums(batches: Batches, encode: Encode, centres: Centres) -> BoundedSu
 
 
 def release_centres(batches: Batches, encode: Encode, initial: Tensor, *, spending: Spending, rounds: int = ROUNDS) -> Centres:
-    """Lloyd's rounds with noisy (counts, sums) of every class at once; one record is in one class, so one Gaussian a round.
+    """Lloyd's rounds with noisy (counts, sums) of every class at once, from released centres (k, s, m).
 
-    Arguments:
-        encode: records to (coordinates, class).
-        initial: centres (k, s, m) from released values.
-        spending: pays for "clusters", for all rounds together.
-        rounds: T.
+    One record is in one class, so a round is one Gaussian; "clusters" pays for all rounds together.
     """
     k, s, m = initial.shape
     found = Centres(initial.clone(), torch.zeros(k, s, dtype=torch.float64), 0.0)
@@ -164,9 +160,7 @@ def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> Late
 def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:
     """Clean components; a class that is not detected takes the pooled Gaussian, a sub-cluster that is not detected is left out.
 
-    Arguments:
-        owners: class (k,) of every component.
-        cut: noise edges below which eigenvalues are cut.
+    `owners` are the classes (k,) of the components; eigenvalues below `cut` noise edges are cut.
     """
     detected, whole = moments.detected, pooled(moments)
     undetected = [c for c in range(int(owners.max()) + 1) if not bool(detected[owners == c].any())]
@@ -207,11 +201,7 @@ def release_components(
 ) -> Components:
     """Gaussians of k classes with `subclusters` each, from one to six passes over the records.
 
-    Arguments:
-        encode: records to (coordinates (b, m), class (b,)).
-        cut: see `GaussianConfig`.
-        spending: pays for "components", or for "classes", "clusters" and "components".
-        generator: public randomness of initial centres.
+    `encode` gives (coordinates (b, m), class (b,)). "components" pays, or "classes", "clusters" and "components".
     """
     if subclusters == 1:
         moments = release_moments(batches, encode, k=k, m=m, name="components", spending=spending)

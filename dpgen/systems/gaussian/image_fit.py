@@ -69,10 +69,7 @@ def even_bound(map: Frequencies) -> float:
 def image_sums(x: Tensor, labels: Tensor, map: Frequencies, *, k: int, device: str = "cpu") -> BoundedSum:
     """The even matrices (k, 1 + p, 1 + p) and the odd ones (k, q, q) of all classes, as one vector.
 
-    Arguments:
-        x: images (n, h, w, c) uint8.
-        labels: classes (n,) in [0, k).
-        map: of the images' shape, with p even coordinates and q odd ones.
+    Images (n, h, w, c) are uint8, labels (n,) in [0, k); `map` has p even coordinates and q odd ones.
     """
     if len(x) > MOST_RECORDS:
         raise ValueError(f"x has {len(x)} images; it must have at most {MOST_RECORDS}, whose sums fit int64")

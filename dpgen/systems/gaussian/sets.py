@@ -293,9 +293,8 @@ def fit_levels(
     """Levels, weights and probabilities that explain the released values; post-processing.
 
     Arguments:
-        histogram: cleaned shares of the bins, whose lower ends are `bins`.
+        histogram: cleaned shares of the `bins`.
         counts: shrunken item counts (items,), sets above `clip` down-weighted.
-        records: noisy number of records.
         held: mean number of other items, the frequent ones, that sets hold; one for each level, or one.
     """
     d = len(counts)

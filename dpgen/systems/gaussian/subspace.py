@@ -131,13 +131,8 @@ def release_subspace(
     r"""Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
 
     With `within`, orthonormal public rows B (r, d), they are those of :math:`B M B^\top`, whose noise is that of a matrix of r
-    rows: its largest eigenvalue falls with the root of r / d, and only what B leaves out of the signal is lost.
-
-    Arguments:
-        axes: number of axes m, in [1, d].
-        radius: r of the projected records' clip radius.
-        clip: clip norm of x - mean, public or released, above 0.
-        spending: pays for the release "subspace".
+    rows: its largest eigenvalue falls with the root of r / d, and only what B leaves out of the signal is lost. `clip` is
+    public or released; `radius` is r of `Subspace`.
 
     Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1.
     """

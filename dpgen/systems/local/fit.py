@@ -152,7 +152,7 @@ def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
 
 
 def private_prior(distributions: Tensor, *, epsilon: float, curator: Curator) -> Tensor:
-    r"""The average user's distribution with Laplace noise; epsilon-private for a whole user.
+    r"""The average user's distribution with Laplace noise, prior (n,) > 0; epsilon-private for a whole user.
 
     .. math:: h_j = \sum_u \lfloor 2^{24} P_{uj} \rfloor + Z_j, \quad P(Z_j = z) \propto e^{-|z| \epsilon / \Delta},
               \quad q_j \propto \max(h_j, \Delta / \epsilon)
@@ -164,10 +164,6 @@ def private_prior(distributions: Tensor, *, epsilon: float, curator: Curator) ->
     Arguments:
         distributions: P, rows >= 0 that sum to 1, or to 0 for a user who has nothing to say, shape (u, n).
         epsilon: in nats; below about 3.4e-5 the noise has no exact sampler.
-        curator: charges; its relation decides the sensitivity.
-
-    Returns:
-        prior (n,), float64, > 0, sums to 1.
 
     Raises:
         ValueError: epsilon out of range, or rows that are no distributions.

@@ -192,8 +192,7 @@ def distributions(p: Tensor, n: int, *, name: str = "P") -> Tensor:
 def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
     """The public prior q (n,) that the samplers use; an int n stands for the uniform one.
 
-    An atom that is 0 (or below 1e-100) would forbid every user a category, so it is raised to floor / n with a warning, and the
-    rest is scaled down by the same mass.
+    An atom that is 0 (or below 1e-100) would forbid every user a category: it is raised to floor / n with a warning.
 
     Raises:
         ValueError: n < 2, a floor outside (0, 1), or what `distributions` refuses.

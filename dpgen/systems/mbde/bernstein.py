@@ -133,12 +133,10 @@ def _iterated(degree: int, iterations: int) -> Tensor:
 
 
 class BernsteinModel(DensityModel, kind="bernstein"):
-    r"""A density on a box: :math:`q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)`, a mixture of products of Betas.
+    r"""A density on a public box (d, 2): :math:`q(u) = \sum_\nu w_\nu \prod_i (k + 1) b_{\nu_i, k}(u_i)`, a mixture of
+    products of Betas.
 
-    Arguments:
-        weights: released, ((k + 1)^d), >= 0 with sum 1.
-        bounds: public box (d, 2).
-        columns: d names.
+    The released weights, ((k + 1)^d), are >= 0 with sum 1.
     """
 
     def __init__(self, weights: Tensor, *, bounds: Tensor, columns: Sequence[str], statement: PrivacyStatement) -> None:

@@ -24,11 +24,8 @@ PublicSampler = Callable[[int, torch.Generator], Tensor]
 
 
 class Reference(ABC):
-    """A public distribution on R^d that was chosen without looking at the private data.
-
-    Arguments:
-        location: public centre (d,) in the user's units.
-        scale: public scale (d,), > 0; networks see (x - location) / scale.
+    """A public distribution on R^d of public centre and scale (d,), in the user's units; networks see (x - location) /
+    scale.
     """
 
     def __init__(self, location: Tensor, scale: Tensor) -> None:
@@ -72,13 +69,9 @@ class Reference(ABC):
 
 
 class StandardReference(Reference):
-    """A reference with independent coordinates and an explicit quantile function, so that it can be drawn securely.
+    """A reference with independent coordinates and a quantile function, so that it can be drawn securely.
 
-    Arguments:
-        bounds: public box (d, 2) in the user's units that the support is cut to; None: no box.
-
-    Raises:
-        ValueError: bounds of a wrong shape, empty, or without mass.
+    `bounds` is a public box (d, 2) in the user's units that the support is cut to, or None.
     """
 
     def __init__(self, location: Tensor, scale: Tensor, *, bounds: Tensor | None = None) -> None:
@@ -336,11 +329,7 @@ def evaluated(function: PrivateFunction, x: Tensor, limit: float = LARGEST_LOGIT
 class Density(PrivateDensity):
     """Density of one draw relative to the reference, normalised up to the error of a mean over 2^17 public points: private.
 
-    Arguments:
-        function: private function of points.
-        reference: Q0.
-        box: what the density ratio stays in.
-        epsilon: of one draw.
+    A private `function` of points, Q0, the box that the density ratio stays in, and epsilon of one draw.
 
     Source: Husain et al. 2018, Lemma 4: densities of an epsilon-mollifier may be sampled, not shown.
     """

@@ -128,10 +128,8 @@ class RejectionSampler(_DensitySampler):
 def whole_weights(log_ratio: Tensor, box: Box) -> Tensor:
     """Weights (k, m) in whole numbers that sum to exactly 2^62, each within [a, b] 2^62 / m: the density of a SIR draw.
 
-    So a draw needs no normaliser and no rounding, and two inputs differ by a factor of at most b / a, for any finite input.
-
-    Arguments:
-        log_ratio: log density ratio at the m points of each codebook (k, m), finite.
+    `log_ratio` (k, m) is finite, m in [2, 2^16]. A draw needs no normaliser and no rounding, and two inputs differ by a factor
+    of at most b / a.
     """
     m = log_ratio.shape[1]
     require_whole("codebook", m, *CODEBOOKS)

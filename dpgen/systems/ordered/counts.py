@@ -42,11 +42,7 @@ SCORE = 1.0
 
 
 def records_moved(relation: Relation) -> int:
-    """Number of insertions and deletions that make a neighbour: 1 under add/remove, 2 under replace-one.
-
-    >>> records_moved("add_remove"), records_moved("replace_one")
-    (1, 2)
-    """
+    """Number of insertions and deletions that make a neighbour: 1 under add/remove, 2 under replace-one."""
     if relation not in ("add_remove", "replace_one"):
         raise ValueError(f"relation is {relation!r}; choose one of add_remove, replace_one")
     return 2 if relation == "replace_one" else 1
@@ -170,17 +166,11 @@ class MonotoneCounts:
 
 
 def monotone_counts(knots: Integers, counts: Reals, variances: Reals, *, N: int, size: float) -> MonotoneCounts:
-    """The monotone prefix count that fits noisy answers best.
+    """The monotone prefix count that fits noisy answers at knots (m,) in [0, N] best; `size` is the public or noisy number of
+    records.
 
     Answers at the same knot are averaged by inverse variance, isotonic regression follows, then clipping to [0, size]. None of
-    it increases the largest error at the knots beyond that of the averages.
-
-    Arguments:
-        knots: (m,) int64 in [0, N], any order, repetitions allowed; answers at 0 and N are dropped.
-        counts: (m,) noisy numbers of records below each knot.
-        variances: (m,) noise variances > 0.
-        N: domain size, at least 2.
-        size: public or noisy number of records, at least 0.
+    it increases the largest error at the knots beyond that of the averages. Answers at 0 and N are dropped.
 
     >>> fit = monotone_counts(np.array([4, 4, 6]), np.array([2.0, 4.0, 1.0]), np.ones(3), N=8, size=5)
     >>> fit.positions.tolist(), fit.counts.round(3).tolist()

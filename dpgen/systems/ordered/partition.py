@@ -207,16 +207,19 @@ class TreeRule:
         """128-bit chances of a split for k = theta + 1 - score, and the least k: see `reach_thresholds`."""
         return reach_thresholds(self.noise.scale, self.noise.decay + 1)
 
+    def split_chance(self, count: int, depth: int) -> float:
+        """Chance that a cell of `count` records at `depth` is split."""
+        rows, least = self.chances()
+        k = self.threshold + 1 - max(count - depth * self.noise.decay, self.threshold - self.noise.decay)
+        return 1.0 if k < least else float(rows[k - least] @ np.array([2.0**-64, 2.0**-128]))
+
 
 class PrivateTree:
     """The leaves of a private tree, a mechanism for `Curator.release`.
 
     Every cell down to single values is asked; only the ends of the leaves are released. All of it in integers: counts,
-    thresholds, and coins that are exact to 2^-128.
-
-    Arguments:
-        values: records (n,) in [0, N); only the counts of cells that can be above the threshold's clamp are asked for.
-        N: domain size in [2, 2^62]; cells beyond it hold nothing and are left out.
+    thresholds, and coins that are exact to 2^-128. Of values (n,) in [0, N) only the counts of cells that can be above the
+    clamp are asked for.
     """
 
     def __init__(self, values: Values, *, N: int, rule: TreeRule) -> None:

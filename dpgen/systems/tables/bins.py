@@ -66,7 +66,7 @@ class Grid:
             powers = 2.0 ** np.arange(-30, 65)
             edges = np.concatenate([-powers[::-1], powers])
         else:
-            whole = 2 ** np.arange(0, 61, dtype=np.int64)
+            whole = 2 ** np.arange(0, 60, dtype=np.int64)
             edges = np.concatenate([1 - whole[::-1], whole])
         low, high = (None if bound is None else self.unit(bound) for bound in limits)
         if low is not None:

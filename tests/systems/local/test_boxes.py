@@ -166,5 +166,5 @@ def test_park_with_bounded_densities() -> None:
         assert not inside or float(f_divergence(p, park.apply(p))) <= park.worst_case() + 1e-13
     assert ParkSampler(3.0, mu, density_bounds=(0.5, 2.0)).worst_case() == 0.0
     assert ldp_excess(park.apply(torch.eye(n)), epsilon) <= EXCESS
-    with pytest.raises(ValueError, match=r"density_bounds are \(1.0, 2.0\); they must be 0 <= c1 < 1 < c2"):
+    with pytest.raises(ValueError, match="density_bounds"):
         ParkSampler(1.0, mu, density_bounds=(1.0, 2.0))

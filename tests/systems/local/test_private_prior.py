@@ -61,7 +61,7 @@ def test_what_is_no_distribution_is_refused(rows: list[object]) -> None:
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf, 1e-6])
 def test_epsilon_out_of_range_is_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match=r"prior_epsilon is .*: it must be a finite number >="):
+    with pytest.raises(ValueError, match="prior_epsilon"):
         private_prior(uniform(2, 2), epsilon=epsilon, curator=Curator(ledger(1.0)))
 
 

@@ -46,7 +46,7 @@ def test_quantiles_invert_the_cdf() -> None:
         x = cdf.inverse(levels)
         assert (cdf.below(x + 1) >= levels).all()
         assert (cdf.below(x)[x > 0] < levels[x > 0]).all()
-    with pytest.raises(ValueError, match=r"probabilities must be in \[0, 1\]"):
+    with pytest.raises(ValueError, match="probabilities"):
         curved().inverse([1.5])
 
 

@@ -90,6 +90,6 @@ def test_noise_that_cannot_be_drawn_is_refused_before_the_first_charge(
     monkeypatch.setattr("dpgen.systems.ordered.partition.TREE_SHARE", 0.9)
     ledger = Ledger(None, delta=1e-6, relation=relation)
     rule = PartitionCDF(epsilon=900.0, delta=1e-6)
-    with pytest.raises(ValueError, match=r"epsilon is 810\.0; that of a tree must be in"):
+    with pytest.raises(ValueError, match="epsilon is 810"):
         rule.fit_counts(np.arange(10), N=16, curator=Curator(ledger))
     assert ledger.entries() == []

@@ -70,12 +70,6 @@ def test_no_pair_of_neighbours_loses_more_than_epsilon(N: int, relation: Relatio
             assert largest_loss(rule(epsilon, threshold, relation), *pair) <= epsilon + 1e-9
 
 
-def split_chance(tree: TreeRule, count: int, depth: int) -> float:
-    rows, least = tree.chances()
-    k = tree.threshold + 1 - max(count - depth * tree.noise.decay, tree.threshold - tree.noise.decay)
-    return 1.0 if k < least else float(rows[k - least] @ np.array([2.0**-64, 2.0**-128]))
-
-
 def worst_path(tree: TreeRule, levels: int) -> tuple[float, float]:
     """Largest sum of the losses of splits over all falling counts, and the largest loss of a cell that stays whole."""
     most = tree.threshold + (levels + 2) * tree.noise.decay + 4
@@ -83,7 +77,7 @@ def worst_path(tree: TreeRule, levels: int) -> tuple[float, float]:
     stays = np.array([1 - Fraction((int(high) << 64) + int(low), 2**128) for high, low in rows], float)
     best, stop = np.zeros(most + 1), float(np.diff(np.log(stays[stays > 1e-25])).max())
     for depth in range(levels - 1, -1, -1):
-        chance = np.array([split_chance(tree, count, depth) for count in range(most + 1)])
+        chance = np.array([tree.split_chance(count, depth) for count in range(most + 1)])
         split = np.concatenate([[0.0], np.diff(np.log(chance))])
         best = np.maximum.accumulate(np.maximum(split + best, best))
     return float(best[-1]), stop
@@ -144,7 +138,7 @@ def test_replace_one_is_cheaper_than_two_insertions_and_both_than_published() ->
 def test_cells_without_records_are_rarely_split(relation: Relation) -> None:
     for epsilon in np.geomspace(1e-3, 100, 20).tolist():
         tree = rule(epsilon, 10**6, relation)
-        assert split_chance(tree, 0, 3) <= 0.25
+        assert tree.split_chance(0, 3) <= 0.25
         assert tree.noise.decay == 1 or not TreeNoise._at(epsilon, tree.noise.decay - 1, relation).ends_early
 
 
@@ -155,7 +149,7 @@ def tree_chances(
     end = min(start + width, N)
     if width == 1:
         return {(end,): 1.0}
-    split = split_chance(tree, int(((values >= start) & (values < start + width)).sum()), depth)
+    split = tree.split_chance(int(((values >= start) & (values < start + width)).sum()), depth)
     out = {(end,): 1 - split}
     left = tree_chances(tree, values, start, width // 2, depth + 1, N)
     middle = start + width // 2
