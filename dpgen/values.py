@@ -25,10 +25,11 @@ class Violation(ValueError):
 
 
 def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
-    """Numbers (n,), int64 where all of their type are; NaN for what is none."""
+    """Numbers (n,), int64 where all of their type are; NaN for what is no finite one."""
     if values.dtype.kind in "iu":
         return values.to_numpy().clip(-LARGEST, LARGEST).astype(np.int64)
-    return pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    found = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    return np.where(np.isfinite(found), found, np.nan)
 
 
 def times(values: pd.Series) -> npt.NDArray[np.float64]:

@@ -46,7 +46,8 @@ def forms(values: pd.Series, kind: str) -> Integers:
     elif kind in ("date", "datetime"):
         codes = _forms_of_times(times(values))
     elif kind in ("integer", "number", "year"):
-        codes = _forms_of_numbers(as_numbers(values))
+        read = as_numbers(values)
+        codes, absent = _forms_of_numbers(read), absent | (np.isnan(read) if read.dtype.kind == "f" else False)
     codes[absent] = GAP
     return codes
 
@@ -97,8 +98,6 @@ def _forms_of_numbers(x: npt.NDArray[Any]) -> Integers:
             held = np.abs(scaled - np.rint(scaled)) <= 1e-9 * np.maximum(scaled, 1.0)
             held &= scaled < 2**50
         codes[held] = FIRST_NUMBER + i
-    if not exact:
-        codes[~np.isfinite(x)] = FIRST_NUMBER
     return codes
 
 

@@ -165,16 +165,8 @@ def test_a_released_model_may_be_the_reference(tmp_path: Path) -> None:
     options["release_origin"] = "public"
     drawn = dpgen.fit(points, "mbde", **options)
     assert drawn.to_pandas().shape == (2, 2)
-<<<<<<< HEAD
-    with pytest.raises(ValueError, match="reference_path is 'absent': absent holds no model"):
+    with pytest.raises(ValueError, match="reference_path"):
         dpgen.fit(points, "mbde", **(options | {"reference_path": "absent"}))
     dpgen.fit("digits", "marginals", epsilon=1.0).save(tmp_path / "bits")
-    with pytest.raises(ValueError, match=r"x has shape \(200, 2\); it must be \(n, 64\)"):
-        dpgen.fit(points, "mbde", **(options | {"reference_path": str(tmp_path / "bits")}))
-=======
-    with pytest.raises(ValueError, match="reference_path"):
-        dpgen.fit("mbde", points, **(options | {"reference_path": "absent"}))
-    dpgen.fit("marginals", "digits", epsilon=1.0).save(tmp_path / "bits")
     with pytest.raises(ValueError, match="x has shape"):
-        dpgen.fit("mbde", points, **(options | {"reference_path": str(tmp_path / "bits")}))
->>>>>>> nD
+        dpgen.fit(points, "mbde", **(options | {"reference_path": str(tmp_path / "bits")}))
