@@ -175,6 +175,8 @@ class CategoryField(Field):
         return pd.Index(self.values, dtype=object if self.type in ("string", "boolean") else None)
 
     def cleaned(self, values: pd.Series) -> pd.Series:
+        if self.type in ("integer", "number", "year"):
+            return pd.Series(as_numbers(values), index=values.index)
         if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
             return values
         texts = values.astype(object).map(lambda value: str(value).strip())
