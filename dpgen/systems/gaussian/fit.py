@@ -83,17 +83,20 @@ class Inputs:
         Raises:
             ValueError: records out of range; they are checked here, before anything is declared or paid for.
         """
+        clusters = config.resolved(n_classes=records.n_classes).clusters
+        labelled, n_classes = clusters == "labels", records.n_classes
         read: Any
         if isinstance(records, PrivateStream):
-            n, d, n_classes, threshold, read = records.n, records.d, records.n_classes, records.grey_threshold, records.stream
+            n, d, read = records.n, records.d, records.stream
         else:
-            (n, d), n_classes = records.x.shape, 0 if records.labels is None else records.n_classes
-            threshold, read = None if records.grey is None else records.grey_threshold, partial(_stream, records, device=device)
-        clusters = config.resolved(n_classes=n_classes).clusters
-        labelled = clusters == "labels"
+            (n, d), read = records.x.shape, partial(_stream, records, device=device)
+            if labelled and records.labels is None:
+                raise ValueError(f"clusters='labels' needs labels, and the records of n_classes={n_classes} have none")
         if n > MOST_RECORDS:
             raise ValueError(f"there are more than {MOST_RECORDS} records, whose sums would not fit int64")
-        bits, threshold = read(labelled=labelled), threshold if config.grey else None
+        bits = read(labelled=labelled)
+        grey = config.grey and (isinstance(records, PrivateStream) or records.grey is not None)
+        threshold = records.grey_threshold if grey else None
         return cls(
             values=bits if threshold is None else read(labelled=labelled, grey=True),
             bits=bits,

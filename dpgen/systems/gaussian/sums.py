@@ -100,6 +100,8 @@ def _checked(x: Tensor, labels: Tensor | None, *, d: int, n_classes: int) -> tup
         raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
     if x.numel():
         low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
+        if not math.isfinite(low) or not math.isfinite(high):
+            raise ValueError("x must be finite, got NaN or infinite entries")
         if not 0.0 <= low <= high <= 1.0:
             raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
     if not n_classes:
