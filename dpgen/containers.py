@@ -151,7 +151,7 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
         if pd.api.types.is_bool_dtype(target):
             return values.round().clip(0, 1).astype(target)
         if pd.api.types.is_integer_dtype(target):
-            limits = np.iinfo(str(target).lower())
+            limits = np.iinfo(str(target).lower().removesuffix("[pyarrow]"))
             exact = values if pd.api.types.is_integer_dtype(values.dtype) else values.round()
             return exact.clip(limits.min, limits.max).astype(target)
         if isinstance(target, pd.DatetimeTZDtype):

@@ -100,7 +100,7 @@ class Release:
         def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
             centre = x.mean(0) if self.wrong == "private centre" and len(x) else torch.zeros(2)
             u = x - centre if self.wrong == "private centre" else x
-            return u, torch.zeros(len(x), dtype=torch.int64)
+            return u if self.wrong != "unclipped" else u / 3.0, torch.zeros(len(x), dtype=torch.int64)
 
         sums = gram_sums([(x, None)], encode, k=1, m=2, border=A)
         if self.wrong == "second moment only":
@@ -108,7 +108,7 @@ class Release:
         if self.wrong == "one triangle":  # of the plain matrix: off-diagonal entries count twice
             upper = torch.triu(torch.ones(3, 3, dtype=torch.int64))
             return replace(sums, values=sums.values * upper, sensitivity=sums.sensitivity / 2**0.5, replaced=None)
-        return sums
+        return replace(sums, values=sums.values * 9) if self.wrong == "unclipped" else sums
 
     def exact(self, x: Tensor) -> Tensor:
         return real(self.sums(x)).flatten()
@@ -130,6 +130,10 @@ def test_the_release_costs_what_it_claims_and_not_much_less() -> None:
 @pytest.mark.parametrize("wrong", ["second moment only", "one triangle"])
 def test_a_wrong_sensitivity_is_caught(wrong: str) -> None:
     assert lower_mu(Release(wrong), WORST) > 1.0
+
+
+def test_a_missing_clip_is_caught() -> None:
+    assert lower_mu(Release("unclipped"), WORST * 3.0, runs=500) > 3.0
 
 
 def test_centring_with_a_private_mean_is_caught() -> None:
