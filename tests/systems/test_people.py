@@ -63,7 +63,7 @@ def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) ->
 def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
     release = dpgen.fit(pd.read_csv(bits), "marginals", epsilon=1.0, unit="who", rows_per_unit=M)
     assert release.sample(3).columns.tolist() == list("abcd")
-    column = dpgen.fit("merr", pd.read_csv(bits)[["a", "who"]], epsilon=1.0, low=0, high=1, unit="who", rows_per_unit=M)
+    column = dpgen.fit(pd.read_csv(bits)[["a", "who"]], "merr", epsilon=1.0, low=0, high=1, unit="who", rows_per_unit=M)
     assert (column.sample(3).columns.tolist(), column.statement.unit) == (["a"], UNIT)
 
 
