@@ -23,7 +23,6 @@ from dpgen.privacy.selection import (
     exponential_coin,
     exponential_event,
     exponential_mechanism,
-    laplace_exceeds,
     resolve,
     running_sum,
     scan_error,
@@ -65,14 +64,6 @@ def test_close_decisions_are_settled_with_many_digits() -> None:
     assert not exponential_coin(source, Fraction(-1), digits=digits + 1)
     assert exponential_coin(source, Fraction(0), halvings=1, digits=2**191 - 1)
     assert not exponential_coin(source, Fraction(0), halvings=1, digits=2**191)
-
-
-@pytest.mark.parametrize("gap", [-1.5, 0.0, 2.0])
-def test_noisy_comparison_has_the_laplace_tail(gap: float) -> None:
-    source = FixedKeySource(2)
-    passes = sum(laplace_exceeds(source, Fraction(gap), Fraction(7, 10)) for _ in range(3000))
-    tail = math.exp(-0.7 * abs(gap)) / 2
-    assert 1e-5 < binom.cdf(passes, 3000, tail if gap >= 0 else 1 - tail) < 1 - 1e-5
 
 
 def test_draws_agree_with_enumeration_whatever_the_ceilings() -> None:
