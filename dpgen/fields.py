@@ -31,6 +31,7 @@ Source = Literal["public", "private", "dp"]
 Descriptor = Mapping[str, Any]
 
 _BINS = 32
+_REPRESENTED = (-9_223_000_000, 9_223_000_000)  # seconds since 1970 that fit nanoseconds
 EXACT = 64  # a grid of at most so many values has a bin for each
 _DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
@@ -176,7 +177,8 @@ class CategoryField(Field):
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.type in ("integer", "number", "year"):
-            return pd.Series(as_numbers(values), index=values.index)
+            found = as_numbers(values)
+            return pd.Series(found if self.type == "number" else np.rint(found), index=values.index)
         if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
             return values
         texts = values.astype(object).map(lambda value: str(value).strip())
@@ -261,7 +263,8 @@ class NumberField(Field):
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.of_dates:
-            return pd.Series(pd.to_datetime(times(values), unit="s"), index=values.index)
+            seconds = np.clip(times(values), *_REPRESENTED)
+            return pd.Series(pd.to_datetime(seconds, unit="s"), index=values.index)
         found = as_numbers(values)
         if self.type == "number":
             return pd.Series(np.clip(found, *self.grid.float_bounds(np.dtype(np.float64))), index=values.index)

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-LARGEST = 2**61
+LARGEST = 2**60
 """Whole numbers beyond it are taken for it."""
 
 

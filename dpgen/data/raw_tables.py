@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import pandas as pd
 from torch import Tensor
 
 from dpgen.constraints import constraint_of
+from dpgen.containers import InMemory
 from dpgen.data.drafts import computed_names, is_blank, type_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import MISSING, header
@@ -96,7 +98,9 @@ def draft_of(
     subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
     wanted = [name for name in types if name in known or not (subset or name == unit)]
     left = set(known) - set(wanted)
-    fields = [_field(name, types[name], known.get(name, {})) for name in wanted] + [known[name] for name in left]
+    complete = _without_gaps(source)
+    fields = [_field(name, types[name], known.get(name, {}), never=name in complete) for name in wanted]
+    fields += [known[name] for name in left]
     draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
     for entry in fields:
         if is_blank(entry, draft) or _needs_bins(entry, draft):
@@ -124,12 +128,21 @@ def unnamed(source: str, draft: Mapping[str, Any], unit: str | None = None) -> t
     return (Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()
 
 
-def _field(name: str, text: str, known: Mapping[str, Any]) -> Descriptor:
-    """The field of a column: its type, and what a schema says of it, without blanks."""
+def _without_gaps(source: str) -> set[str]:
+    """Columns whose type in memory holds no missing value, which is public."""
+    if not isinstance(source, InMemory) or source.form.container != "pandas":
+        return set()
+    return {str(name) for name, kind in zip(source.form.names, source.form.types) if re.fullmatch(r"u?int\d+|bool", kind)}
+
+
+def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False) -> Descriptor:
+    """The field of a column: its type, and what a schema says of it, without blanks; `never`: it has no gaps."""
     rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
     kind = type_of(text) if text else "any"
     if "type" not in known and ("minimum" in rules or "maximum" in rules) and kind in ("any", "string"):
         kind = "number"
+    if never and "required" not in rules:
+        rules["required"] = True
     field: Descriptor = {"name": name, "type": kind, **known}
     return field | ({"constraints": rules} if rules or "constraints" in known else {})
 

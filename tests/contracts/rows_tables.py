@@ -1,6 +1,5 @@
 """Mixed tables: the number of records, marginals, and the choice of the marginal that is answered worst."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -31,10 +30,6 @@ def counted(marginal: Marginal) -> Any:
     return of
 
 
-def counted_rows(x: np.ndarray) -> BoundedSum:
-    return record_count(SimpleNamespace(codes=x))
-
-
 TWO = [Marginal((0, 1), 0), Marginal((1, 2), 0)]
 
 
@@ -49,7 +44,7 @@ def selected(x: np.ndarray, relation: Relation) -> Law:
 
 
 ROWS = [
-    SumRow("tables", (COUNT,), ROWS_OF, MOVED, sums=counted_rows, relations=("add_remove",)),
+    SumRow("tables", (COUNT,), ROWS_OF, MOVED, sums=record_count, relations=("add_remove",)),
     SumRow("tables", (NOTE,), ROWS_OF, MOVED, sums=counted(Marginal((2,), 0))),
     SumRow("tables", (NOTE, MEASUREMENT), ROWS_OF, MOVED, sums=counted(Marginal((0, 1), 0))),
     SumRow("tables", (MEASUREMENT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 1))),

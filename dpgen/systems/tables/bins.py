@@ -92,7 +92,7 @@ class Grid:
             digits = min(digits, np.floor(np.log10(np.abs(edges).min())) - 2)
         self.step = Decimal(1).scaleb(int(max(digits, np.ceil(np.log10(largest)) - 14, -12)))
         units = [_in_units(x, self.step) for x in (np.floor(edges / float(self.step)) * float(self.step), self.exact, values)]
-        return np.unique(units[0]), units[1], units[2]
+        return units[0], units[1], units[2]
 
     def label(self, unit: int) -> Any:
         """The value of a unit as a schema writes it."""
@@ -142,6 +142,11 @@ class Leaves:
 
     @classmethod
     def of(cls, edges: Integers, inside: Reals, values: Integers, spikes: Reals, std: float) -> Leaves:
+        edges, first = np.unique(edges, return_index=True)  # cells finer than the step are one
+        if len(edges) == 1:
+            edges, inside = np.append(edges, edges + 1), inside.sum(keepdims=True)
+        else:
+            inside = np.add.reduceat(inside, first[:-1])
         starts = np.unique(np.concatenate([edges, values, values + 1]))
         alone = np.isin(starts[:-1], values)
         cell = np.searchsorted(edges, starts[:-1], side="right") - 1

@@ -87,7 +87,7 @@ def blank(draft: Mapping[str, Any]) -> list[Descriptor]:
     return [given for given in draft["fields"] if given.get("dpgen:blank")]
 
 
-def record_count(n: int) -> BoundedSum:
+def row_count(n: int) -> BoundedSum:
     """The number of records."""
     return BoundedSum(torch.tensor([n]), 1.0, replaced=1.0)
 
@@ -101,7 +101,7 @@ def release_domains(table: PrivateRawTable, *, plan: TablesPlan, curator: Curato
     """
     assert plan.budget is not None
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
-    noisy, _ = budget.sums(COUNT, record_count(len(table.frame)), 0.02 * budget.left)
+    noisy, _ = budget.sums(COUNT, row_count(len(table.frame)), 0.02 * budget.left)
     shares = {part: share / sum(SHARES.values()) * (1 - 1e-9) for part, share in SHARES.items()}
     return Discovery(table.frame, table.draft, budget, max(1.0, float(noisy)), shares).run()
 
@@ -144,7 +144,7 @@ class Discovery:
             if given["type"] == "string":
                 made[name] = self._text(given, counted, self.shares["texts"] * whole / texts)
             elif given["type"] == "boolean":
-                made[name] = given
+                made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
             else:
                 made[name] = self._number(given, counted, self.shares["numbers"] * whole / numbers)
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
@@ -187,7 +187,7 @@ class Discovery:
         total = max(self.n - form.counts[GAP], 0.0)
         empty = total < TOLD * np.hypot(form.std, self.budget.noise_std(share))
         if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
-            return self._pattern(given, present, texts[codes] if len(codes) else texts, total, 0.25 * share, len(place))
+            return self._pattern(given, present, total, 0.25 * share)
         names = np.asarray(texts[place], object)
         order = np.argsort(names.astype(str), kind="stable")
         listed, counts = names[order].tolist(), noisy[order].astype(np.float64)
@@ -211,9 +211,7 @@ class Discovery:
         counts = np.bincount(codes, minlength=size).astype(np.int64)
         return self.budget.frequent(f"{NAMES} of {name}", counts, share)
 
-    def _pattern(
-        self, given: Descriptor, present: pd.Series, texts: Any, total: float, share: float, frequent: int
-    ) -> Descriptor | None:
+    def _pattern(self, given: Descriptor, present: pd.Series, total: float, share: float) -> Descriptor | None:
         """A key where most texts have one pattern; else nothing."""
         name = given["name"]
         shapes, patterns = pd.factorize(pd.Series(np.asarray(present, object)).str.replace(r"[0-9]", "9", regex=True))
@@ -245,7 +243,7 @@ class Discovery:
         place, spikes, spike_std, _ = self._frequent(name, *_factorized(grid.exact), parts[NAMES])
         values = pd.factorize(grid.exact)[1][place] if len(place) else np.zeros(0, grid.exact.dtype)
         total = max(self.n - form.counts[GAP], 1.0)
-        chosen = np.argsort(-spikes)[:MOST_SPIKES]
+        chosen = np.lexsort((values, -spikes))[:MOST_SPIKES]  # ties by value: the order of rows is private
         chosen = chosen[spikes[chosen] >= total / 128]
         values, spikes = values[chosen], spikes[chosen].astype(np.float64)
         rest = grid.exact[~np.isin(grid.exact, values)]
@@ -290,6 +288,8 @@ class Discovery:
                 self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
 
     def _described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:
+        if grid.dates and starts[-1] == starts[0] + 1:  # a range of dates has two at least
+            starts, counts, stds = np.append(starts, starts[-1] + 1), np.append(counts, 0.0), np.append(stds, stds)
         labels = [grid.label(unit) for unit in (*starts[:-1], starts[-1] - 1)]
         rules = given["constraints"] | {"minimum": labels[0], "maximum": labels[-1]}
         made = given | {"constraints": rules, "dpgen:bins": {"edges": labels}, "dpgen:outside": "clamp"}

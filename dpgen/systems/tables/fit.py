@@ -20,7 +20,7 @@ from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import PrivateRawTable, PrivateTable
 from dpgen.systems.tables.columns import Columns, release_columns
-from dpgen.systems.tables.discovery import Discovery, thresholds
+from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
 from dpgen.systems.tables.mixture import Fitter, Mixture
 from dpgen.systems.tables.model import TablesModel
@@ -67,7 +67,8 @@ def fit(
     raw = data if isinstance(data, PrivateRawTable) else None
     budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else thresholds(raw.draft))
     whole, mu = budget.left, budget.mu
-    noisy, std = budget.sums(COUNT, record_count(data), COUNTING * whole)
+    count = row_count(len(data.frame)) if isinstance(data, PrivateRawTable) else record_count(data.codes)
+    noisy, std = budget.sums(COUNT, count, COUNTING * whole)
     size = max(1.0, float(noisy))
     found = None if raw is None else Discovery(raw.frame, raw.draft, budget, size).run()
     table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(_priced(found.descriptor, plan)))
@@ -112,10 +113,9 @@ def _priced(descriptor: Mapping[str, Any], plan: TablesPlan) -> dict[str, Any]:
     return {**descriptor, "dpgen:privacy": plan.paid | both}
 
 
-def record_count(data: PrivateTable | PrivateRawTable) -> BoundedSum:
+def record_count(codes: Any) -> BoundedSum:
     """The number of records."""
-    rows = data.frame.to_numpy() if isinstance(data, PrivateRawTable) else data.codes
-    rows = rows.numpy() if isinstance(rows, torch.Tensor) else rows
+    rows = codes.numpy() if isinstance(codes, torch.Tensor) else codes
     count = totals(rows, lambda batches: torch.tensor([sum(len(batch) for batch in batches)]))
     return BoundedSum(count, 1.0, replaced=1.0)
 
