@@ -178,7 +178,7 @@ class CategoryField(Field):
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.type in ("integer", "number", "year"):
             found = as_numbers(values)
-            return pd.Series(found if self.type == "number" else np.rint(found), index=values.index)
+            return pd.Series(found if self.type == "number" else np.rint(np.clip(found, -LARGEST, LARGEST)), index=values.index)
         if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
             return values
         texts = values.astype(object).map(lambda value: str(value).strip())

@@ -147,6 +147,10 @@ class Discovery:
                 made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
             else:
                 made[name] = self._number(given, counted, self.shares["numbers"] * whole / numbers)
+        names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
+        if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
+            name = next(name for name, (given, _) in voted.items() if given["type"] == "string")
+            made[name] = self._unnamed(voted[name][0])
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
         return Found({**self.draft, "fields": kept}, self.counts, self._facts(list(made), 1 - self.budget.left / whole))
@@ -206,6 +210,11 @@ class Discovery:
         rules = given["constraints"] | {"enum": listed}
         made = given | {"constraints": rules, "dpgen:outside": label}
         return self._finished(made, counts, np.array(stds), listed[int(counts.argmax())], form)
+
+    def _unnamed(self, given: Descriptor) -> Descriptor:
+        """A text without any frequent value, as one category."""
+        self.keys, self.left_out = ([name for name in listed if name != given["name"]] for listed in (self.keys, self.left_out))
+        return given | {"constraints": given["constraints"] | {"enum": [OTHER]}, "dpgen:outside": OTHER, "dpgen:fill": OTHER}
 
     def _frequent(self, name: str, codes: Integers, size: int, share: float) -> tuple[Integers, Integers, float, int]:
         counts = np.bincount(codes, minlength=size).astype(np.int64)

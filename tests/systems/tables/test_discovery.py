@@ -179,3 +179,33 @@ def test_shares_of_the_budget_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Discovery, "run", watched)
     dpgen.fit(customers(500), epsilon=1.0)
     assert 0.05 < spent[0] < 0.3
+
+
+def odd_columns(rng: np.random.Generator, n: int) -> list[Any]:
+    return [
+        rng.normal(size=n) * 10.0 ** rng.integers(-8, 12),
+        np.where(rng.random(n) < 0.5, np.nan, 1e300),
+        rng.integers(-(2**62), 2**62, n),
+        pd.to_datetime(rng.integers(-9_000_000_000, 9_000_000_000, n), unit="s"),
+        pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 3, n), unit="D"),
+        rng.choice(np.array(["a", "b", None, "c{}"], object), n),
+        [f"{i}{{x}}9" for i in range(n)],
+        [f"K{i:05d}" for i in range(n)],
+        rng.integers(0, 2**63, n, dtype=np.uint64),
+        rng.choice(["007", "12", "x"], n),
+        [None] * n,
+    ]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_nothing_fails_after_something_was_bought(seed: int, tmp_path: Any) -> None:
+    """Whatever the columns hold, and however few they are: what was paid for is released, in the types that came."""
+    rng = np.random.default_rng(seed)
+    n, epsilon = int(rng.choice([1, 3, 30, 400])), float(rng.choice([0.05, 1.0, 30.0]))
+    columns = odd_columns(rng, n)
+    chosen = rng.choice(len(columns), int(rng.integers(1, 6)), replace=False)
+    frame = pd.DataFrame({f"c{i}": columns[i] for i in chosen})
+    rows = dpgen.fit(frame, "tables", epsilon=epsilon, method="independent").sample(9)
+    assert rows.dtypes.equals(frame[rows.columns].dtypes)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert len(dpgen.fit(str(tmp_path / "a.csv"), epsilon=epsilon, relation="replace_one", method="independent").sample(5)) == 5
