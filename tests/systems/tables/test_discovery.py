@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from scipy.stats import ks_2samp
 
 import dpgen
@@ -209,3 +210,67 @@ def test_nothing_fails_after_something_was_bought(seed: int, tmp_path: Any) -> N
     assert rows.dtypes.equals(frame[rows.columns].dtypes)
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert len(dpgen.fit(str(tmp_path / "a.csv"), epsilon=epsilon, relation="replace_one", method="independent").sample(5)) == 5
+
+
+class Told:
+    """In place of the budget: releases that do not depend on the data, by their notes."""
+
+    left = 1.0
+
+    def noise_std(self, share: float) -> float:
+        return 1.0
+
+    def sums(self, note: str, sums: Any, share: float) -> tuple[torch.Tensor, float]:
+        values = torch.zeros(tuple(sums.values.shape), dtype=torch.float64)
+        values[len(values) // 2 :: 40] = 900.0
+        return values, 10.0
+
+    def frequent(self, note: str, counts: Any, share: float) -> tuple[Any, Any, float, int]:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), 10.0, 50
+
+
+class GapsOfTheData(Discovery):
+    """Wrong: whether a column has gaps is read off the records."""
+
+    def _form(self, given: Any, share: float) -> Any:
+        found, form = super()._form(given, share)
+        required = not bool(self.table[given["name"]].isna().any())
+        return found | {"constraints": found["constraints"] | {"required": required}}, form
+
+
+class BinsOfTheData(Discovery):
+    """Wrong: the range is that of the records."""
+
+    def _described(self, given: Any, grid: Any, starts: Any, *others: Any) -> Any:
+        low, high = int(grid.exact.min()), int(grid.exact.max()) + 2
+        return super()._described(given, grid, np.linspace(low, high, len(starts)).astype(np.int64), *others)
+
+
+class RoundingOfTheData(Discovery):
+    """Wrong: how numbers are rounded is read off the records."""
+
+    def _number(self, given: Any, form: Any, share: float) -> Any:
+        whole = bool((self.table[given["name"]].dropna() % 10 == 0).all())
+        return super()._number(given | {"dpgen:rounding": 10 if whole else 1}, form, share)
+
+
+def bought(kind: type[Discovery]) -> list[Any]:
+    """Schemas of two tables whose releases are the same numbers."""
+    one = pd.DataFrame({"x": [1.5, 2.5, None, 7.25] * 50, "n": [10, 20, 30, 70] * 50, "c": ["a", "b", "c", None] * 50})
+    other = pd.DataFrame({"x": [1e6, -3.0, 2.0, 5.0] * 50, "n": [1, 2, 3, 4] * 50, "c": ["z"] * 200})
+    fields = [
+        {"name": name, "type": kind, "dpgen:blank": True} for name, kind in (("x", "number"), ("n", "integer"), ("c", "string"))
+    ]
+    budget: Any = Told()
+    return [kind(frame, {"fields": fields}, budget, 200.0).run().descriptor for frame in (one, other)]
+
+
+def test_what_is_bought_is_a_function_of_what_was_released() -> None:
+    one, other = bought(Discovery)
+    assert one == other
+
+
+@pytest.mark.parametrize("wrong", [GapsOfTheData, BinsOfTheData, RoundingOfTheData])
+def test_what_is_read_off_the_records_is_found(wrong: type[Discovery]) -> None:
+    one, other = bought(wrong)
+    assert one != other
