@@ -205,8 +205,13 @@ class Leaves:
 
     def bins(self, total: float, limits: tuple[Any, Any]) -> tuple[Integers, Reals, Reals]:
         """Starts (m + 1,) of bins of about equal counts, noisy counts, noise stds (m,); rows outside are in the outer ones."""
-        first = 0 if limits[0] is not None else self._trim(range(len(self.alone)))
-        last = len(self.alone) - (0 if limits[1] is not None else self._trim(range(len(self.alone) - 1, -1, -1)))
+        first, last = self._trim(range(len(self.alone))), len(self.alone) - self._trim(range(len(self.alone) - 1, -1, -1))
+        apart = np.zeros(len(self.alone), bool)
+        if first < last:  # a public range keeps the parts that hold no more than noise, without it and each by itself
+            if limits[0] is not None:
+                self.counts[:first], apart[:first], first = 0.0, True, 0
+            if limits[1] is not None:
+                self.counts[last:], apart[last:], last = 0.0, True, len(self.alone)
         if first >= last:
             first, last = 0, len(self.alone)
         self.below += float(self.counts[:first].sum())
@@ -214,7 +219,7 @@ class Leaves:
         self.starts = self.starts[first : last + 1]
         keep = slice(first, last)
         counts, variances, alone = self.counts[keep], self.variances[keep], self.alone[keep]
-        groups, sums = self._grouped(counts, variances, alone, max(total, 1.0) / 32)
+        groups, sums = self._grouped(counts, variances, alone | apart[keep], max(total, 1.0) / 32)
         edges = np.array([*groups, len(counts)], np.int64)
         variances = np.add.reduceat(variances, edges[:-1])
         sums[0] += self.below
