@@ -547,14 +547,18 @@ def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[i
         raise ValueError(
             f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must reach from minimum to maximum"
         )
-    starts, atom = [], False
+    starts, atom = list[int](), False
     for i in range(len(edges) - 1):
-        starts.append(int(index[i]) + atom)
+        start, last = int(index[i]) + atom, i == len(edges) - 2
+        if not (atom and not last and start == index[i + 1]):  # between a value alone and the next one there is none
+            starts.append(start)
         atom = bool(index[i] == index[i + 1]) and not atom
     starts.append(grid.size)
     if any(left >= right for left, right in pairwise(starts)):
+        wrong = (i for i in range(1, len(edges)) if index[i] < index[i - 1] or (i > 1 and index[i] == index[i - 2]))
         raise ValueError(
-            f"edges of field {name!r} are {edges}; they must increase, a value at most twice, by at least the rounding"
+            f"edges of field {name!r} hold {edges[next(wrong, -1)]!r} out of order; they must increase by at least the "
+            "rounding, a value at most twice"
         )
     return starts
 

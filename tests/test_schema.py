@@ -354,3 +354,12 @@ def test_numbers_of_json_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(text.replace("1e0", "NaN"))
     with pytest.raises(ValueError, match="are 0 and 'NaN'; they must be of type number"):
         Schema.from_descriptor(tmp_path / "schema.json")
+
+
+def test_edges_of_whole_numbers_may_stand_beside_a_value_alone() -> None:
+    """Between 0 alone and 1 there is no whole number."""
+    number = {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 100}}
+    found = field_of(number | {"dpgen:bins": {"edges": [0, 0, 1, 10, 100]}})
+    assert found.encode(pd.Series([0, 1, 9, 10, 100])).tolist() == [0, 1, 1, 2, 2]
+    with pytest.raises(ValueError, match="'n' hold 3"):
+        field_of(number | {"dpgen:bins": {"edges": [0, 9, 3, 100]}})
