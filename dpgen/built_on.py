@@ -136,7 +136,8 @@ def _bought(schema: Any) -> Iterator[tuple[str, Found]]:
     if not isinstance(price, dict) or any(name not in price for name in terms):
         raise ValueError(f"dpgen:privacy of the schema is {price!r}; it must name {', '.join(terms)} of the bought domains")
     told = {name: price[name] for name in terms} | {"shared": price.get("shared")}
-    unit = person(price.get("unit"), price.get("rows_per_unit", 1))
+    most = next((price[name] for name in ("max_contributions", "rows_per_unit") if name in price), 1)  # the second in 0.4
+    unit = person(price.get("unit"), most)
     statement = PrivacyStatement(**told, unit=unit, accountant="")
     yield "schema", Found(Path(), statement, sha256(json.dumps(descriptor, sort_keys=True).encode()).hexdigest())
 

@@ -34,6 +34,9 @@ digits_pca call_detail codec clip covariance whitening fill shares
 REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
 
+RENAMED = {"rows_per_unit": "max_contributions"}
+"""Options that have another name now."""
+
 # -- what a command line and a file say --------------------------------------------------------------------------------
 
 
@@ -125,6 +128,8 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
     require_value(what, name)
     if name in choices:
         return name
+    if RENAMED.get(str(name)) in choices:
+        raise ValueError(f"{name} is {RENAMED[name]} now")
     if str(name) in REMOVED:
         raise ValueError(f"{name} is no {what} any more: CHANGELOG.md says what to use instead")
     close = get_close_matches(str(name), choices, n=1)

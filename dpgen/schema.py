@@ -67,7 +67,8 @@ class Schema:
         target: name of the field that users want to predict, if any.
         constraints: of rows.
         missing_values: texts of a csv file that stand for no value.
-        privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation, unit, rows_per_unit.
+        privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation, unit,
+            max_contributions.
 
     Raises:
         ValueError: in one line, what is wrong with the schema.
@@ -240,7 +241,8 @@ class Schema:
         if of["private"]:
             found.append(Fact.READ_DOMAINS(columns=_listing(of["private"])))
         if of["dp"]:
-            named = ("epsilon", "delta", "relation", *(("unit", "rows_per_unit") if self.privacy.get("unit") else ()))
+            people = ("unit", "max_contributions", "rows_per_unit") if self.privacy.get("unit") else ()  # the last in 0.4
+            named = ("epsilon", "delta", "relation", *people)
             paid = ", ".join(f"{key} {self.privacy[key]}" for key in named if key in self.privacy)
             price = paid or "at a price that the schema does not state"
             found.append(Fact.BOUGHT_DOMAINS(columns=_listing(of["dp"]), price=price))

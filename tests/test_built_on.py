@@ -181,7 +181,7 @@ def test_the_directory_of_the_run_itself_is_no_release(releases: dict[str, Path]
     [
         (("--relation=replace_one",), "relation"),
         (("--unit=who",), "unit"),
-        (("--unit=who", "--rows_per_unit=3"), "unit"),
+        (("--unit=who", "--max_contributions=3"), "unit"),
         (("--epsilon=2", "--delta=1e-4"), "epsilon"),
         (("--delta=1e-5",), "delta"),
     ],
@@ -315,7 +315,7 @@ def test_bought_domains_are_a_part_of_the_price() -> None:
         ({"epsilon": 0.5}, {}, "dpgen:privacy"),
         (PRICE | {"relation": "replace_one"}, {}, "relation"),
         (PRICE, {"relation": "replace_one"}, "relation"),
-        (PRICE | {"unit": "id", "rows_per_unit": 2}, {}, "unit"),
+        (PRICE | {"unit": "id", "max_contributions": 2}, {}, "unit"),
         (PRICE | {"epsilon": 1.0}, {}, "epsilon"),
     ],
 )

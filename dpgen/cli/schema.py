@@ -13,7 +13,8 @@ from dpgen.statement import guarantee
 if TYPE_CHECKING:
     from dpgen.systems.tables.plan import TablesPlan
 
-_OF_PLAN = ("delta", "relation", "unit", "rows_per_unit")
+_OF_PLAN = ("delta", "relation", "unit", "max_contributions")
+_OLD = {"rows_per_unit": "max_contributions"}  # of the price in schemas
 
 
 def parser() -> OneLineParser:
@@ -34,7 +35,7 @@ def parser() -> OneLineParser:
     result.add_argument("--delta", type=float, help="of that release (default 1e-6)")
     result.add_argument("--relation", choices=["add_remove", "replace_one"], help="of neighbouring data (default add_remove)")
     result.add_argument("--unit", metavar="COLUMN", help="that names the person of each row, who is protected; it is no data")
-    result.add_argument("--rows_per_unit", type=int, metavar="M", help="rows of a person that are used (default 1)")
+    result.add_argument("--max_contributions", type=int, metavar="M", help="rows of a person that are used (default 1)")
     result.add_argument("--ledger", type=Path, metavar="FILE", help="the budget that all runs on the data share, which pays")
     return result
 
@@ -139,8 +140,9 @@ def _added(earlier: dict[str, Any] | None, plan: "TablesPlan") -> dict[str, Any]
     """What all domains of a schema have cost: that of the draft, and this purchase on top of it."""
     if earlier is None:
         return plan.paid
-    known = {"relation": "add_remove", "unit": None, "rows_per_unit": 1} | earlier  # 0.4 bought for single records only
-    for name in ("relation", "unit", "rows_per_unit"):
+    earlier = {_OLD.get(name, name): value for name, value in earlier.items()}
+    known = {"relation": "add_remove", "unit": None, "max_contributions": 1} | earlier  # 0.4 bought for single records only
+    for name in ("relation", "unit", "max_contributions"):
         if plan.paid[name] != known[name]:
             raise ValueError(
                 f"{name} is {plan.paid[name]!r}; it must be {known[name]!r}, for which the domains of the schema were bought"

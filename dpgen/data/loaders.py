@@ -27,7 +27,7 @@ class Loader:
 
     @cached_property
     def takes_people(self) -> bool:
-        """Whether it chooses the rows of `people`, which stands for the plan's options `unit` and `rows_per_unit`."""
+        """Whether it chooses the rows of `people`, which stands for the plan's options `unit` and `max_contributions`."""
         return any(argument.arg == "people" for argument in self._function.args.kwonlyargs)
 
     def __call__(self, **options: Any) -> Any:

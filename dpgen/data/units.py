@@ -56,7 +56,7 @@ class People:
 
     def __post_init__(self) -> None:
         if self.most < 1:
-            raise ValueError(f"rows_per_unit is {self.most}: it must be at least 1")
+            raise ValueError(f"max_contributions is {self.most}: it must be at least 1")
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
 

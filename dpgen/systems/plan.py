@@ -117,38 +117,37 @@ class RowPlan(Plan):
 
     Arguments:
         unit: column that names the person of each row; it is no data. None: every row is a person of its own.
-        rows_per_unit: most rows m of a person that are used, those with the smallest keyed hashes of their contents.
+        max_contributions: most rows m of a person that are used, those with the smallest keyed hashes of their contents.
 
     Raises:
         ValueError: several rows without a unit, or where what several rows cost is not proved.
     """
 
     unit: str | None = None
-    rows_per_unit: int = 1
+    max_contributions: int = 1
     several_rows: ClassVar[bool] = False
     """Whether all releases of the system are proved for people with several rows, under both relations."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if require_whole("rows_per_unit", self.rows_per_unit) == 1:
-            return
-        if self.unit is None:
-            raise ValueError(f"rows_per_unit is {self.rows_per_unit}; it must be 1 without unit, the column that names people")
-        if not self.several_rows:
-            raise ValueError(f"rows_per_unit is {self.rows_per_unit}; it must be 1 for this model: more is not proved for it")
+        most = require_whole("max_contributions", self.max_contributions)
+        if most > 1 and self.unit is None:
+            raise ValueError(f"max_contributions is {most}; it must be 1 without unit, the column that names people")
+        if most > 1 and not self.several_rows:
+            raise ValueError(f"max_contributions is {most}; it must be 1 for this model: more is not proved for it")
 
     @property
     def protected(self) -> str:
-        return person(self.unit, self.rows_per_unit)
+        return person(self.unit, self.max_contributions)
 
     @property
     def facts(self) -> tuple[Said, ...]:
         """Facts of a statement on whose rows are used."""
-        return () if self.unit is None else (Fact.ONE_PERSON(unit=self.unit, rows=self.rows_per_unit),)
+        return () if self.unit is None else (Fact.ONE_PERSON(unit=self.unit, rows=self.max_contributions),)
 
     @property
     def rows(self) -> int:
-        return self.rows_per_unit
+        return self.max_contributions
 
     @property
     def of_people(self) -> bool:

@@ -80,7 +80,7 @@ def test_what_an_engine_reads_is_said(tmp_path: Path) -> None:
 def test_how_much_of_its_files_an_engine_reads_is_said(tmp_path: Path) -> None:
     table = pd.DataFrame(np.random.default_rng(0).integers(0, 2**60, (2**18, 2)), columns=["x", "who"]).assign(z=0)
     table.to_parquet(tmp_path / "t.parquet", use_dictionary=False)
-    options = ["--data=sql", f"--source={tmp_path}/t.parquet", "--unit=who", "--rows_per_unit=2"]
+    options = ["--data=sql", f"--source={tmp_path}/t.parquet", "--unit=who", "--max_contributions=2"]
     said = dry_run(parse_job(["--model=merr", "--columns=x", "--low=0", "--high=9", *options]))
     assert "columns          x, who: 4 MiB of it a scan" in said
     assert "sorted by person" in said

@@ -59,6 +59,14 @@ def test_a_removed_option_says_so_and_makes_nothing(
         dpgen.fit("digits", model, epsilon=1.0, **{name: "x"})
 
 
+def test_a_renamed_option_says_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (["train", "--model=merr"], ["train", "--model=merr", "--data=csv"], ["schema", "x.csv"]):
+        assert main([*command, "--rows_per_unit", "3"]) == 2
+        assert "rows_per_unit is max_contributions now" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="max_contributions"):
+        dpgen.fit("visits.csv", "tables", epsilon=1.0, rows_per_unit=3)
+
+
 @pytest.mark.parametrize(
     "arguments", [["--help"], ["train", "--help"], ["train", "--model=gausian"], ["trian"], ["budget", "--help"], ["--version"]]
 )

@@ -138,7 +138,7 @@ _SGD = {"epsilon": 2.0, "steps": 3, "sampling_rate": 0.5}
 _NETS = {"hidden": 3, "latent": 1}
 _LOCAL: tuple[Relation, ...] = ("replace_one",)
 _MERF = {"n_features": 20, "hidden": 3, "latent": 1, "steps": 3, "batch": 10}
-PEOPLE = {"unit": "person", "rows_per_unit": 3}
+PEOPLE = {"unit": "person", "max_contributions": 3}
 
 
 SMOKE = [

@@ -126,7 +126,7 @@ class Row:
         known = signature(SYSTEMS[self.model].plan).parameters
         options = {"epsilon": 2.0, **kind.options, **self.options}
         options |= {"relation": relation} if "relation" in known else {}
-        options |= {"unit": "who", "rows_per_unit": m} if people and "unit" in known else {}
+        options |= {"unit": "who", "max_contributions": m} if people and "unit" in known else {}
         options |= {"missing": kind.missing} if gaps and kind.missing else {}
         data = kind.data(what, m, gaps=gaps, names=people and bool({"unit", "prior_epsilon"} & set(known)))
         return recorded(lambda: dpgen.fit(data, self.model, **options), common=-(-len(kind.common) // m), earlier=earlier)

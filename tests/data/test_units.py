@@ -61,7 +61,7 @@ def test_how_a_value_is_stored_does_not_matter(stored: list) -> None:
 
 
 def test_bad_people_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"rows_per_unit is 0: it must be at least 1"):
+    with pytest.raises(ValueError, match=r"max_contributions is 0: it must be at least 1"):
         People("who", 0)
     with pytest.raises(ValueError, match=r"key has 3 bytes: it must have 32"):
         People("who", 1, b"abc")

@@ -85,7 +85,7 @@ def bought(path: Path, *more: str) -> Path:
     return out
 
 
-PEOPLE = ["--unit", "who", "--rows_per_unit", "40"]
+PEOPLE = ["--unit", "who", "--max_contributions", "40"]
 
 
 def test_a_purchase_for_people_knows_unit_and_rows(stays: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -93,26 +93,26 @@ def test_a_purchase_for_people_knows_unit_and_rows(stays: Path, capsys: pytest.C
     assert "add or remove one person (who) with at most 40 rows" in capsys.readouterr().out
     assert [field["name"] for field in schema["fields"]] == ["age", "ward"]
     assert schema["fields"][1]["constraints"]["enum"] == ["a"]
-    paid = {"epsilon": 4.0, "delta": 1e-6, "relation": "add_remove", "unit": "who", "rows_per_unit": 40}
+    paid = {"epsilon": 4.0, "delta": 1e-6, "relation": "add_remove", "unit": "who", "max_contributions": 40}
     assert schema["dpgen:privacy"] == paid
-    release = dpgen.fit(str(stays), "tables", epsilon=5.0, schema=schema, unit="who", rows_per_unit=40)
+    release = dpgen.fit(str(stays), "tables", epsilon=5.0, schema=schema, unit="who", max_contributions=40)
     [note] = [text for text in release.statement.conventions if "private release of their own" in text]
-    assert "relation add_remove, unit who, rows_per_unit 40" in note
+    assert "relation add_remove, unit who, max_contributions 40" in note
 
 
 def test_of_a_person_no_more_than_m_rows_are_looked_at(tmp_path: Path) -> None:
     """Were all of them, the one with 3,000 would fill a range by themselves."""
     who = [*range(3000), *[3000] * 3000]
     pd.DataFrame({"who": who, "cost": [5.0] * 3000 + [9e5] * 3000}).to_parquet(tmp_path / "a.parquet")
-    schema = json.loads(bought(tmp_path / "a.parquet", "--unit", "who", "--rows_per_unit", "2").read_text())
+    schema = json.loads(bought(tmp_path / "a.parquet", "--unit", "who", "--max_contributions", "2").read_text())
     assert schema["fields"][0]["constraints"]["maximum"] < 1000
 
 
 FOR_RECORDS: list[str] = []
 UNITS = {
     "records": (FOR_RECORDS, {}),
-    "people": (PEOPLE, {"unit": "who", "rows_per_unit": 40}),
-    "fewer rows": (["--unit", "who", "--rows_per_unit", "2"], {"unit": "who", "rows_per_unit": 2}),
+    "people": (PEOPLE, {"unit": "who", "max_contributions": 40}),
+    "fewer rows": (["--unit", "who", "--max_contributions", "2"], {"unit": "who", "max_contributions": 2}),
     "replaced": (["--relation", "replace_one"], {"relation": "replace_one"}),
 }
 
@@ -161,7 +161,7 @@ def test_a_second_purchase_comes_on_top_of_the_first(stays: Path, capsys: pytest
 def test_a_shared_budget_of_another_unit_pays_for_nothing(
     stays: Path, own: list[str], other: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit = TablesPlan(unit=own[1], rows_per_unit=int(own[3])).protected if own else "one record"
+    unit = TablesPlan(unit=own[1], max_contributions=int(own[3])).protected if own else "one record"
     ledger = stays.parent / "budget.jsonl"
     SharedBudget.create(ledger, Budget(9.0, 1e-5), unit=unit)
     assert main(["schema", str(stays), "--epsilon", "1", "--ledger", str(ledger), *other]) == 2
@@ -174,7 +174,7 @@ def test_a_shared_budget_of_another_unit_pays_for_nothing(
     ("arguments", "message"),
     [
         (["--unit", "who"], "epsilon is None"),
-        (["--epsilon", "1", "--rows_per_unit", "2"], "rows_per_unit is 2"),
+        (["--epsilon", "1", "--max_contributions", "2"], "max_contributions is 2"),
         (["--epsilon", "1", "--unit", "whose"], "has no column 'whose'"),
         (["--delta", "1e-5"], "epsilon is None"),
         (["--epsilon", "0"], "epsilon is 0.0"),

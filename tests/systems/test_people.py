@@ -47,7 +47,7 @@ TRAINING = ["--steps", "3", "--hidden", "3", "--accelerator", "cpu"]
 
 @pytest.mark.parametrize("model", ["gaussian", "marginals", "mwem", "merr", "dpgm", "dpgan"])
 def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) -> None:
-    given = arguments(model, bits, "--rows_per_unit", str(M), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false")
+    given = arguments(model, bits, "--max_contributions", str(M), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false")
     given += {"dpgm": ["--clusters", "none", *TRAINING], "dpgan": TRAINING}.get(model, [])
     with quiet_training():
         statement = run(parse_job(given)).release.statement
@@ -61,16 +61,16 @@ def test_a_statement_speaks_of_people(model: str, bits: Path, tmp_path: Path) ->
 
 
 def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
-    release = dpgen.fit(pd.read_csv(bits), "marginals", epsilon=1.0, unit="who", rows_per_unit=M)
+    release = dpgen.fit(pd.read_csv(bits), "marginals", epsilon=1.0, unit="who", max_contributions=M)
     assert release.sample(3).columns.tolist() == list("abcd")
-    column = dpgen.fit(pd.read_csv(bits)[["a", "who"]], "merr", epsilon=1.0, low=0, high=1, unit="who", rows_per_unit=M)
+    column = dpgen.fit(pd.read_csv(bits)[["a", "who"]], "merr", epsilon=1.0, low=0, high=1, unit="who", max_contributions=M)
     assert (column.sample(3).columns.tolist(), column.statement.unit) == (["a"], UNIT)
 
 
 @pytest.mark.parametrize(
     ("model", "more", "said"),
     [
-        ("gaussian", ["--rows_per_unit", "0"], "rows_per_unit is 0; it must be a whole number >= 1"),
+        ("gaussian", ["--max_contributions", "0"], "max_contributions is 0; it must be a whole number >= 1"),
         ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),
     ],
 )
@@ -85,7 +85,7 @@ def test_what_is_not_proved_is_refused_before_anything_is_spent(
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (["--model", "gaussian", "--rows_per_unit", "3"], "it must be 1 without unit"),
+        (["--model", "gaussian", "--max_contributions", "3"], "it must be 1 without unit"),
         (["--model", "gaussian", "--unit", "who"], "needs data with a column of people: csv, parquet, npy, sql, not digits"),
         (["--model", "minimax", "--unit", "who"], "unit is no option of --model minimax; it is one of --model dpgm"),
         (["--model", "bernstein", "--unit", "who", "--group_size", "2"], "group_size is 2; it must be 1 with unit 'who'"),
@@ -105,7 +105,7 @@ def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -
     shared = str(tmp_path / "all.budget")
     dpgen.fit(pd.read_csv(bits).drop(columns="who"), "marginals", epsilon=0.5, ledger=shared, ledger_epsilon=3.0)
     with pytest.raises(ValueError, match="unit"):
-        dpgen.fit(pd.read_csv(bits), "marginals", epsilon=0.5, ledger=shared, unit="who", rows_per_unit=M)
+        dpgen.fit(pd.read_csv(bits), "marginals", epsilon=0.5, ledger=shared, unit="who", max_contributions=M)
 
 
 # -- how many rows there are -------------------------------------------------------------------------------------------
@@ -126,11 +126,11 @@ def sizes(name: str, frame: Any, **more: Any) -> set[int | None]:
     return {dpgen.fit(frame, name.split()[0], **options).size for _ in range(6)}
 
 
-@pytest.mark.parametrize("people", [{"unit": "who"}, {"unit": "who", "rows_per_unit": 2}, {}], ids=str)
+@pytest.mark.parametrize("people", [{"unit": "who"}, {"unit": "who", "max_contributions": 2}, {}], ids=str)
 @pytest.mark.parametrize("name", PAIRS)
 def test_nobody_learns_whether_a_person_who_is_replaced_is_complete(name: str, people: Any) -> None:
     """Where n was public, 300 people gave 300, always, and 299 with one of them replaced by somebody with a gap."""
-    if "choosing" in name and "rows_per_unit" in people:
+    if "choosing" in name and "max_contributions" in people:
         return
     frame = GAPS if people else GAPS[["a"]]
     incomplete = frame.copy()

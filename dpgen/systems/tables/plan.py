@@ -77,7 +77,7 @@ class TablesPlan(RowPlan):
     @property
     def paid(self) -> dict[str, Any]:
         """The price, as a schema whose domains it bought states it."""
-        unit = {"unit": self.unit, "rows_per_unit": self.rows_per_unit}
+        unit = {"unit": self.unit, "max_contributions": self.max_contributions}
         return {"epsilon": self.epsilon, "delta": self.resolved_delta, "relation": self.relation, **unit}
 
 
