@@ -25,7 +25,7 @@ from conformance import (
 )
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
-from rows_raw_tables import without_delta
+from rows_raw_tables import levels_once, without_delta
 from smoke import SMOKE
 
 from dpgen.privacy.events import ApproximateDpEvent, pure_event
@@ -224,6 +224,16 @@ def test_a_threshold_without_delta_is_found(relation: Relation) -> None:
     [row] = [row for row in LAWS if row.system == "tables" and row.at == (3.0,)]
     with pytest.raises(AssertionError, match="delta is"):
         check_tight(dataclasses.replace(row, law=without_delta), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_levels_of_a_tree_that_are_charged_once_for_all_are_found(relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.covers("bins of values of age")]
+    wrong = dataclasses.replace(row, sums=levels_once)
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_pairs(wrong, relation)
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_tight(wrong, relation)
 
 
 def test_a_price_of_replaced_rows_that_forgets_those_that_vanish_is_found() -> None:

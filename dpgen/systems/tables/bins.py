@@ -141,7 +141,7 @@ class Leaves:
     parents: list[tuple[int, int, float, float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, edges: Integers, inside: Reals, values: Integers, spikes: Reals, std: float) -> Leaves:
+    def of(cls, edges: Integers, inside: Reals, values: Integers, spikes: Reals, std: float | Reals) -> Leaves:
         edges, first = np.unique(edges, return_index=True)  # cells finer than the step are one
         if len(edges) == 1:
             edges, inside = np.append(edges, edges + 1), inside.sum(keepdims=True)

@@ -9,6 +9,8 @@ import torch
 from scipy.stats import ks_2samp
 
 import dpgen
+from dpgen.auditing.lower_bounds import epsilon_lower_bound
+from dpgen.auditing.neighbours import with_direction
 from dpgen.containers import in_memory
 from dpgen.data import load_table
 from dpgen.facts import Fact
@@ -109,6 +111,11 @@ def test_strange_values_have_a_place() -> None:
     assert np.isfinite(release.sample(500)["x"].dropna()).all()
 
 
+def test_frequent_values_that_the_step_of_a_wide_range_joins_are_one() -> None:
+    rows = dpgen.fit(pd.DataFrame({"x": [1.5, 2.5, 1e15] * 200}), "tables", epsilon=20.0, method="independent").sample(300)
+    assert abs((rows["x"] < 1e14).mean() - 2 / 3) < 0.1
+
+
 @pytest.mark.parametrize(
     ("options", "match"),
     [
@@ -155,16 +162,6 @@ def test_lists_of_names_are_declared_and_charged() -> None:
     release = dpgen.fit(customers(300), epsilon=1.0)
     [names] = [m for m in release.statement.mechanisms if m["note"] == "names of frequent values"]
     assert names["count"] <= names["most"]
-
-
-def test_released_lists_do_not_depend_on_the_order_of_rows() -> None:
-    """Categories in their order of appearance would show who came first."""
-    frame = customers(1000)[["post"]]
-    found = []
-    for rows in (frame, frame.iloc[::-1].reset_index(drop=True)):
-        release = dpgen.fit(rows, epsilon=50.0)
-        found.append(release.schema.by_name["post"].values)
-    assert found[0] == found[1] == tuple(sorted(found[0]))
 
 
 def test_shares_of_the_budget_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +235,16 @@ class GapsOfTheData(Discovery):
         return found | {"constraints": found["constraints"] | {"required": required}}, form
 
 
+class OrderOfAppearance(Discovery):
+    """Wrong: categories stay in the order in which the rows show them."""
+
+    def _text(self, given: Any, form: Any, share: float) -> Any:
+        found = super()._text(given, form, share)
+        seen = [str(value) for value in self.table[given["name"]].dropna().unique()]
+        listed = sorted(found["constraints"]["enum"], key=lambda name: seen.index(name) if name in seen else len(seen))
+        return found | {"constraints": found["constraints"] | {"enum": listed}}
+
+
 class BinsOfTheData(Discovery):
     """Wrong: the range is that of the records."""
 
@@ -252,6 +259,25 @@ class RoundingOfTheData(Discovery):
     def _number(self, given: Any, form: Any, share: float) -> Any:
         whole = bool((self.table[given["name"]].dropna() % 10 == 0).all())
         return super()._number(given | {"dpgen:rounding": 10 if whole else 1}, form, share)
+
+
+class Exact(Told):
+    """The same, but values that more than 20 rows share are named with their counts: a set, in the order of the rows."""
+
+    def frequent(self, note: str, counts: Any, share: float) -> tuple[Any, Any, float, int]:
+        place = np.flatnonzero(counts > 20)
+        return place, counts[place], 1.0, 20
+
+
+@pytest.mark.parametrize(("kind", "same"), [(Discovery, True), (OrderOfAppearance, False)])
+def test_the_order_of_rows_is_not_released(kind: type[Discovery], same: bool) -> None:
+    """Neither categories nor frequent numbers stand in the order of their first row."""
+    frame = pd.DataFrame({"c": ["b", "a", "c"] * 50, "n": [70, 10, 30] * 50})
+    fields = [{"name": name, "type": of, "dpgen:blank": True} for name, of in (("c", "string"), ("n", "integer"))]
+    budget: Any = Exact()
+    found = [kind(rows, {"fields": fields}, budget, 150.0).run() for rows in (frame, frame.iloc[[1, 2, 0] * 50])]
+    assert (found[0].descriptor == found[1].descriptor) == same
+    assert not same or all(np.array_equal(found[0].counts[name], found[1].counts[name]) for name in ("c", "n"))
 
 
 def bought(kind: type[Discovery]) -> list[Any]:
@@ -274,3 +300,45 @@ def test_what_is_bought_is_a_function_of_what_was_released() -> None:
 def test_what_is_read_off_the_records_is_found(wrong: type[Discovery]) -> None:
     one, other = bought(wrong)
     assert one != other
+
+
+# -- an audit by two data sets -----------------------------------------------------------------------------------------
+
+BASE = pd.DataFrame({"c": ["a", "b"] * 20, "x": [*range(10)] * 4, "g": [1.5, 2.5, 3.5, 4.5] * 10})
+ONE_MORE = pd.concat([BASE, pd.DataFrame({"c": ["z"], "x": [10**6], "g": [np.nan]})], ignore_index=True)
+"""A row with a category that no other has, an outlier, and the only gap."""
+
+
+def told_of(frame: pd.DataFrame, trials: int) -> torch.Tensor:
+    """Numbers (trials, a) that releases tell of the table: names, ends of ranges, gaps, and shares of codes."""
+    found = []
+    for _ in range(trials):
+        release = dpgen.fit(frame, "tables", epsilon=1.0, delta=0.2, method="independent", progress_bar=False)
+        c, x, g = (release.schema.by_name[name] for name in BASE)
+        rules = release.schema.descriptor()["fields"][1]["constraints"]
+        ends = [float(rules["minimum"]), float(rules["maximum"]), float("z" in c.values), float(g.nullable), float(x.size)]
+        shares = [share[[0, -1]] for share in release.columns.shares]
+        found.append(np.concatenate([ends, [release.columns.n], *shares]))
+    return torch.tensor(np.array(found))
+
+
+def audited(trials: int, confidence: float) -> float:
+    sides = with_direction(*(told_of(frame, trials) for frame in (BASE, ONE_MORE)))
+    return epsilon_lower_bound(*sides, 0.2, confidence=confidence).epsilon
+
+
+@pytest.mark.filterwarnings("ignore:delta is 0.2")
+def test_the_audit_of_a_raw_fit_finds_nothing() -> None:
+    """A false alarm has probability at most 1e-6."""
+    assert audited(60, 1 - 1e-6) <= 1.0
+
+
+@pytest.mark.filterwarnings("ignore:delta is 0.2")
+@pytest.mark.parametrize("wrong", ["gaps", "bins", "names"])
+def test_the_audit_of_a_raw_fit_finds_what_is_read_off_the_records(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if wrong == "names":  # all values that occur, without a threshold
+        monkeypatch.setattr(FrequentCounts, "threshold", -1000)
+    else:
+        variant: Any = {"gaps": GapsOfTheData, "bins": BinsOfTheData}[wrong]
+        monkeypatch.setattr("dpgen.systems.tables.fit.Discovery", variant)
+    assert audited(40, 0.95) > 1.0
