@@ -259,7 +259,10 @@ class Discovery:
         edges, inside = self._scale(name, grid, rest, parts[SCALE], limits)
         edges, units, values = grid.fixed(edges, values)
         values, order = np.unique(values, return_inverse=True)  # a step that follows from the range can join some
-        spikes, spike_stds = np.bincount(order, spikes, len(values)), spike_std * np.bincount(order, minlength=len(values)) ** 0.5
+        spikes, spike_stds = (
+            np.bincount(order, spikes, len(values)),
+            spike_std * np.bincount(order, minlength=len(values)) ** 0.5,
+        )
         tree = Leaves.of(edges, inside, values, spikes, spike_stds)
         others = max(total - float(spikes.sum()), 1.0)
         for part in levels:

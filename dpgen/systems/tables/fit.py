@@ -22,9 +22,9 @@ from dpgen.systems.plan import PrivateRawTable, PrivateTable
 from dpgen.systems.tables.columns import Columns, release_columns
 from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
-from dpgen.systems.tables.mixture import Fitter, Mixture
+from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import LEAST_SIGNAL, TablesConfig, TablesPlan, sizes
+from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, TablesPlan, sizes
 from dpgen.systems.tables.zeros import zeros_of
 
 if TYPE_CHECKING:
@@ -51,6 +51,7 @@ WEIGHTS = {2: 2, 3: 1}
 """Of scores of pairs and triples; three times as much with the target."""
 MOST_TRIPLES = 1_000
 
+_FORCED_COMPONENTS = 64  # where constraints alone tie columns
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
 
 
@@ -80,12 +81,11 @@ def fit(
     bought = (1 - COUNTING) * whole - budget.left
     share = budget.left if alone else max(COLUMNS * whole - bought, LEAST_COLUMNS * whole) if known else COLUMNS * whole
     columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, known=known)
+    generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
     if alone:
-        stacked = np.concatenate(columns.group_shares)[:, None].astype(np.float32)
-        mixture = Mixture(stacked, np.ones(1, np.float32), columns.coarse.sizes)
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
+        mixture = _alone(columns, table.schema, sizes(mu, columns.n), generator)
     else:
-        generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
         mixture, measurements, levels = _Rounds.of(columns, table.schema, config, mu, generator).run(codes, budget)
     declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
     fell_back = alone and config.method == "auto" and d > 1
@@ -118,6 +118,19 @@ def record_count(codes: Any) -> BoundedSum:
     rows = codes.numpy() if isinstance(codes, torch.Tensor) else codes
     count = totals(rows, lambda batches: torch.tensor([sum(len(batch) for batch in batches)]))
     return BoundedSum(count, 1.0, replaced=1.0)
+
+
+def _alone(columns: Columns, schema: Schema, rule: Sizes, generator: np.random.Generator) -> Mixture:
+    """The product of single columns, or what is closest to it where constraints hold."""
+    shares, zeros = columns.group_shares, zeros_of(schema, columns)
+    if not zeros:
+        return Mixture(np.concatenate(shares)[:, None].astype(np.float32), np.ones(1, np.float32), columns.coarse.sizes)
+    options: dict[str, Any] = {"components": _FORCED_COMPONENTS, "information": rule.information, "zeros": zeros}
+    fitter = Fitter(shares, columns.n, **options, generator=generator)
+    fitter.measure(columns.smooth, [Coarsening.full(columns.coarse.sizes)])
+    fitter.run(_LAST, _RATE, _RATE / 2)
+    fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
+    return fitter.mixture
 
 
 def _declared(picks: int, mu: float, size: float, d: int) -> Said:
@@ -177,7 +190,7 @@ class _Rounds:
             picked += self._round(counts, budget, part)
             fitter.measure([*self.columns.smooth, *picked], self.levels)
             fitter.run(_EACH, _RATE, _RATE / 2)
-        fitter.run(_LAST, _RATE / 2, _RATE / 50)
+        fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
         return fitter.mixture, [*self.columns.measurements, *picked], self.levels
 
     def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[Measurement]:

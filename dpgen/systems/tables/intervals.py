@@ -28,7 +28,7 @@ import pandas as pd
 from dpgen.privacy.mechanisms import require_whole
 from dpgen.release import RandomState, sampling_seed
 from dpgen.systems.tables.marginals import Counts, Measurement
-from dpgen.systems.tables.mixture import Fitter
+from dpgen.systems.tables.mixture import EXCLUDED, Fitter
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import sizes
 from dpgen.systems.tables.zeros import zeros_of
@@ -117,7 +117,7 @@ def _fitted(release: TablesModel, measurements: Sequence[Measurement], generator
         generator=np.random.default_rng(generator.integers(2**63)),
     )
     fitter.measure(measurements, release.levels)
-    fitter.run(_STEPS, _RATE, _LAST_RATE)
+    fitter.run(_STEPS, _RATE, _LAST_RATE, avoided=EXCLUDED)
     found = copy.copy(release)
     found.mixture, found.measurements = fitter.mixture, list(measurements)
     found.__dict__.pop("kept_share", None)

@@ -5,13 +5,15 @@ r"""A mixture of products, and its fit to noisy marginals.
 Marginals of any order are sums over components, so a fit never looks at records: it lowers, over logits of p and w,
 
 .. math:: \tfrac12 \sum_r \sum_i (n p_r(i) - y_{ri})^2 / \sigma_r^2 + \beta \sum_k w_k \sum_c KL(p_{kc} \| p_c)
-    + \tfrac n2 \sum_z p(z)
+    + \nu n \Big( \sum_z p(z) + 2 \sum_c \sum_g (p(g) - p_c(g))^2 / p_c(g) \Big)
 
 with y the measured marginals, :math:`p_c` the released marginals of single columns, and z what public constraints exclude.
 The second sum is the mutual information of the component with each column. It bounds how far the columns are from
 independence, so what was not measured stays as independent as what was measured allows: without it a mixture of many
 components invents dependence where nobody looked, and fits noise where somebody did. In columns that z is about, beta is .3
-as large: their dependence is partly forced.
+as large: their dependence is partly forced. The last sum is over the groups g of these columns. It keeps small groups: a fit that
+only lowered p(z) would rather give up the children than find all their gaps. :math:`\nu` is .5, and 5 in the last steps, after
+which next to nothing is left that would be rejected.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ Reals = npt.NDArray[np.float64]
 _MOMENTS = (0.9, 0.99)  # Adam's
 _CHUNK = 16  # triples that are computed together: what they need stays in the cache
 _SPARSE = 16  # cells of joint probabilities for each measured one, from which on the others are not computed
-_AVOIDED = 0.5  # of the loss, for every record that the model expects where constraints allow none
+AVOIDED, EXCLUDED = 0.5, 5.0
+"""Of the loss, for every record that the model expects where constraints allow none: at first, and at the end of a fit."""
+_HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
 _FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
 _RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
 
@@ -117,11 +121,13 @@ class Fitter:
         self._information = np.full((len(self._column), 1), information, np.float32)
         for rows in [rows for zero in self._zeros for rows in zero.rows]:
             self._information[rows] = _FORCED * information
+        held = [np.arange(len(self._column))[rows] for zero in self._zeros for rows in zero.rows]
+        self._held = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
         noise = generator.normal(0.0, 1.0, (len(self._column), components))
         self._logits: list[Floats] = [(self._prior + noise).astype(np.float32), np.zeros(components, np.float32)]
         self._first = [np.zeros_like(values) for values in self._logits]
         self._second = [np.zeros_like(values) for values in self._logits]
-        self._steps = 0
+        self._steps, self._avoided = 0, AVOIDED * n
         self._pairs: _Linear | None = None
         self._triples: list[_Triples] = []
 
@@ -141,8 +147,9 @@ class Fitter:
         p, w = self._softmax()
         return Mixture(p, w, self.sizes)
 
-    def run(self, steps: int, rate: float, last: float) -> None:
+    def run(self, steps: int, rate: float, last: float, *, avoided: float = AVOIDED) -> None:
         """Steps of a rate that falls from `rate` to `last` along half a cosine."""
+        self._avoided = avoided * self.n
         for i in range(steps):
             self._step(last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps)))
 
@@ -170,8 +177,13 @@ class Fitter:
         for part in (self._pairs, *self._triples):
             if part is not None:
                 part.add_gradients(p, w, of_p, of_w)
+        if len(self._held):
+            gap = p[self._held] @ w / np.exp(self._prior[self._held, 0]) - 1
+            slope = np.float32(2 * _HELD * self._avoided) * gap
+            of_p[self._held] += slope[:, None] * w
+            of_w += slope @ p[self._held]
         for zero in self._zeros:
-            zero.add_gradients(_AVOIDED * self.n, p, w, of_p, of_w)
+            zero.add_gradients(self._avoided, p, w, of_p, of_w)
         ratio = np.log(np.maximum(p, 1e-30)) - self._prior
         of_p += self._information * w * ratio
         of_w += (self._information * p * ratio).sum(0)

@@ -1,7 +1,9 @@
 """What constraints exclude: closed forms beside enumeration, and fits that leave next to nothing of it."""
 
+from dataclasses import replace
 from itertools import product
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -99,6 +101,37 @@ def test_a_fit_leaves_hardly_anything_to_reject(monkeypatch: pytest.MonkeyPatch)
     unaware = released(data, SMALL, epsilon=0.5)
     assert unaware.kept_share < 0.97
     assert gap(model, data) < min(0.02, gap(unaware, data))
+
+
+CHILDREN = Schema.from_descriptor({
+    "fields": [
+        whole("age", 8), *({"name": name, "type": "boolean"} for name in ("job", "married", "school")),
+        {"name": "sick", "type": "boolean", "constraints": {"required": True}},
+    ],
+    "dpgen:constraints": [
+        *({"forbidden": {"age": {"maximum": 2}, name: [True, False]}} for name in ("job", "married")),
+        {"forbidden": {"age": {"maximum": 0}, "school": [True, False]}},
+        *({"forbidden": {"age": {"minimum": 3}, name: None}} for name in ("job", "married", "school")),
+    ],
+})  # fmt: skip
+"""Nobody below three has a job or a spouse, and below one nobody is at school."""
+
+
+@pytest.mark.parametrize("method", ["mixture", "independent"])
+@pytest.mark.parametrize("epsilon", [0.2, 2.0])
+def test_small_groups_keep_their_share(method: Any, epsilon: float) -> None:
+    """Where constraints reject rows, groups whose gaps the fit has not all found would lose most."""
+    n, rng = 8000, np.random.default_rng(3)
+    age = np.repeat(np.arange(9), [400, 500, 500, *[1100] * 6])
+    gaps = np.stack([np.where(age < least, 2, rng.integers(0, 2, n)) for least in (3, 3, 1)], axis=1)
+    data = SimpleNamespace(codes=torch.from_numpy(np.c_[age, gaps, rng.integers(0, 2, n)]), schema=CHILDREN)
+    model = released(data, replace(SMALL, method=method), epsilon=epsilon)
+    rows = model.samples(20_000, random_state=0).values
+    assert model.kept_share > 0.98
+    released_shares = model.columns.shares[0]
+    found = rows["age"].value_counts(normalize=True).sort_index().to_numpy()
+    assert found[0] == pytest.approx(released_shares[0], abs=0.012 if epsilon < 1 else 0.006)
+    assert rows["job"].isna().mean() == pytest.approx(model.columns.shares[1][2], abs=0.03)
 
 
 STAY = {"name": "stay", "type": "integer"}
