@@ -11,9 +11,9 @@ with y the measured marginals, :math:`p_c` the released marginals of single colu
 The second sum is the mutual information of the component with each column. It bounds how far the columns are from
 independence, so what was not measured stays as independent as what was measured allows: without it a mixture of many
 components invents dependence where nobody looked, and fits noise where somebody did. In columns that z is about, beta is .3
-as large: their dependence is partly forced. The last sum is over the groups g of these columns. It keeps small groups: a fit that
-only lowered p(z) would rather give up the children than find all their gaps. :math:`\nu` is .5, and 5 in the last steps, after
-which next to nothing is left that would be rejected.
+as large: their dependence is partly forced. The last sum is over the groups g of these columns. It keeps small groups: a fit
+that only lowered p(z) would rather give up the children than find all their gaps. :math:`\nu` is .5, and 5 in the last steps,
+after which next to nothing is left that would be rejected.
 """
 
 from __future__ import annotations
