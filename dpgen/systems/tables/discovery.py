@@ -260,8 +260,8 @@ class Discovery:
         edges, units, values = grid.fixed(edges, values)
         values, order = np.unique(values, return_inverse=True)  # a step that follows from the range can join some
         joined = np.bincount(order, minlength=len(values)).astype(np.float64)
-        spikes = np.bincount(order, spikes, len(values)).astype(np.float64)
-        tree = Leaves.of(edges, inside, values, spikes, spike_std * joined**0.5)
+        sums = np.bincount(order, spikes, len(values)).astype(np.float64)
+        tree = Leaves.of(edges, inside, values, sums, spike_std * joined**0.5)
         others = max(total - float(spikes.sum()), 1.0)
         for part in levels:
             least = max(others / _PIECES, _SURE * self.budget.noise_std(part))
