@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
-from dpgen.data.image_files import ARCHIVES
+from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.paths import form_of, is_source
 from dpgen.data.records import PIXEL_THRESHOLD

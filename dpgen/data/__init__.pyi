@@ -4,11 +4,11 @@ from .columns import Columns as Columns
 from .columns import load_columns as load_columns
 from .drafts import draft_schema as draft_schema
 from .events import load_events as load_events
-from .image_files import Images as Images
-from .image_files import load_cifar10 as load_cifar10
-from .image_files import load_images as load_images
+from .images import Images as Images
+from .images import load_cifar10 as load_cifar10
 from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
+from .images import load_images as load_images
 from .images import load_mnist as load_mnist
 from .loaders import LOADERS as LOADERS
 from .mapped import MappedRecords as MappedRecords

@@ -1,17 +1,24 @@
-"""Columns of ordered values on public grids, and their files, read in pieces."""
+"""Columns of ordered values on public grids, and their loaders: from files, and from tables that stay in an engine."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from functools import partial
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow
+import torch
+from torch import Tensor
 
 from dpgen.containers import Form
+from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames, whole_groups
+from dpgen.data.engines import open_table
 from dpgen.data.paths import csv_path, form_of, name_of
-from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names, read_npy, sample_form, settled, table_chunks
+from dpgen.data.split import Split
+from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names, read_npy, read_table, sample_form, settled
 from dpgen.data.units import People
 from dpgen.discretized import DiscretizedColumn, Ranks
 from dpgen.facts import Fact, Said
@@ -76,8 +83,9 @@ class Columns:
         return len(next(iter(self.values.values())))
 
 
+@dataclass(frozen=True)
 class ColumnReader:
-    """Collects chunks of raw values as grid indices, so that only 8 bytes a value stay in memory.
+    """The public grid of a column, and what happens to values that have no place on it.
 
     Arguments:
         name: of the column, for errors.
@@ -86,18 +94,18 @@ class ColumnReader:
         whole: whether values must be whole numbers (no resolution was given).
 
     >>> reader = ColumnReader("age", DiscretizedColumn(low="0", high="120"), out_of_range="clamp", whole=True)
-    >>> reader.add(np.array([30, 121]))
-    >>> reader.finish().tolist(), reader.clamped
-    ([30, 120], 1)
+    >>> reader.coded(np.array([30, 121]))
+    (array([ 30, 120]), array([False,  True]))
     """
 
-    def __init__(self, name: str, domain: DiscretizedColumn, *, out_of_range: OutOfRange, whole: bool) -> None:
-        if out_of_range not in ("refuse", "clamp"):
-            raise ValueError(f"out_of_range is {out_of_range!r}: it must be one of refuse, clamp")
-        self.name, self.domain, self.out_of_range, self.whole = name, domain, out_of_range, whole
-        self.clamped, self.rows = 0, 0
-        self._parts: list[Integers] = []
-        self._outside: list[npt.NDArray[np.bool_]] = []
+    name: str
+    domain: DiscretizedColumn
+    out_of_range: OutOfRange
+    whole: bool
+
+    def __post_init__(self) -> None:
+        if self.out_of_range not in get_args(OutOfRange):
+            raise ValueError(f"out_of_range is {self.out_of_range!r}: it must be one of refuse, clamp")
 
     def coded(self, values: Any, name: str = "") -> tuple[Integers, npt.NDArray[np.bool_]]:
         """Grid indices of values (m,), and which of them were moved to the bounds.
@@ -115,53 +123,16 @@ class ColumnReader:
             if self.out_of_range == "refuse" and outside.any():
                 self.domain.encode(values)
         except ValueError as error:
-            where = f" after row {self.rows}" if self.rows else ""
             said = re.sub(r"row \d+", "a row", str(error)) if name else str(error)
-            raise ValueError(f"{name} column {self.name!r}{where}: {said}".strip()) from None
+            raise ValueError(f"{name} column {self.name!r}: {said}".strip()) from None
         return indices, outside
-
-    def add(self, values: Any) -> None:
-        """Encode one chunk (m,); errors as in `coded`."""
-        indices, outside = self.coded(values)
-        self.clamped += int(outside.sum())
-        self.rows += len(indices)
-        self._parts.append(indices)
-        if self.out_of_range == "clamp":
-            self._outside.append(outside)
-
-    @property
-    def contents(self) -> dict[str, Any]:
-        """All that is used of the values, (n,) each: their indices, and whether they were clamped where they may be."""
-        found = {self.name: self._whole(self._parts)}
-        return found if self.out_of_range == "refuse" else found | {f"{self.name} clamped": self._whole(self._outside)}
-
-    def keep(self, used: npt.NDArray[np.bool_]) -> None:
-        """Forget the values that are not used (n,)."""
-        self._parts = [self._whole(self._parts)[used]]
-        if self.out_of_range == "clamp":
-            self._outside = [self._whole(self._outside)[used]]
-            self.clamped = int(self._outside[0].sum())
-
-    @staticmethod
-    def _whole(parts: list[Any]) -> Any:
-        return parts[0] if len(parts) == 1 else np.concatenate(parts or [np.empty(0, np.int64)])
-
-    def finish(self) -> Integers:
-        """All indices (n,); the chunks are given up."""
-        parts, self._parts = self._parts, []
-        self._outside = []
-        return np.asarray(self._whole(parts), np.int64)
 
 
 _NOT_WHOLE = "is no whole number: give the public resolution of the column"
 
 
 def require_whole(values: Any) -> None:
-    """Refuse numbers that are not whole: without a resolution the grid is that of the integers.
-
-    Raises:
-        ValueError: naming the row of the first such value.
-    """
+    """Refuse numbers that are not whole, naming a row: without a resolution the grid is that of the integers."""
     array = np.asarray(values)
     if array.dtype.kind == "f" and np.isfinite(array).all():
         broken = array != np.floor(array)
@@ -173,41 +144,101 @@ def require_whole(values: Any) -> None:
                 raise ValueError(f"value in row {row} {_NOT_WHOLE}")
 
 
-def column_facts(clamp: bool) -> tuple[Fact, ...]:
-    """Facts of columns of declared bounds."""
-    return (Fact.PUBLIC_COLUMNS, Fact.CLAMPED_COLUMNS) if clamp else (Fact.PUBLIC_COLUMNS,)
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnCoder:
+    """Rows of a table as positions on the grids, and, where values may be clamped, whether each of them was.
+
+    Arguments:
+        name: of the table, for errors.
+        readers: of the columns.
+        missing: what happens to missing values.
+        people: whose the rows are.
+        categorical: whether the columns hold categories.
+        numbered: whether rows have numbers, which errors show.
+    """
+
+    name: str
+    readers: tuple[ColumnReader, ...]
+    missing: Missing
+    people: People | None
+    categorical: bool
+    numbered: bool
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [reader.name for reader in self.readers]
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that are read: that of people comes last."""
+        return [*self.names, *([] if self.people is None else [self.people.column])]
+
+    @property
+    def parts(self) -> int:
+        """Codes of a value."""
+        return 2 if self.readers[0].out_of_range == "clamp" else 1
+
+    def coded(self, table: pd.DataFrame) -> npt.NDArray[Any]:
+        """Codes (n, columns x parts) of the rows that are used."""
+        names = self.names
+        kept = settled(table, self.missing, self.name, categorical=names if self.categorical else (), numbered=self.numbered)
+        where = "" if self.numbered else self.name
+        found = [reader.coded(kept[reader.name].to_numpy(), where) for reader in self.readers]
+        codes = np.stack([part for pair in found for part in pair[: self.parts]], axis=1)
+        if self.people is None:
+            return codes
+        contents = pd.DataFrame(codes).assign(**{self.people.column: kept[self.people.column]})
+        return self.people.bounded(contents)[0].to_numpy()
+
+    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[npt.NDArray[Any]]:
+        """Codes of batches of an engine."""
+        tables = frames(batches) if self.people is None else whole_groups(frames(batches), self.people.column)
+        return map(self.coded, tables)
 
 
 def assemble_columns(
     name: str,
-    readers: Iterable[ColumnReader],
+    coder: ColumnCoder,
+    codes: npt.NDArray[Any] | KeptCodes | SparkCodes,
     *,
+    form: Form,
     facts: tuple[Fact | Said, ...] = (),
-    truth: Mapping[str, Any] | None = None,
-    form: Form | None = None,
 ) -> Columns:
-    """The data set that filled readers hold."""
-    readers = list(readers)
-    clamp = any(reader.out_of_range == "clamp" for reader in readers)
-    clamped = {reader.name: reader.clamped for reader in readers} if clamp else None
-    if any(reader.rows == 0 for reader in readers):
-        raise ValueError(f"{name} is empty: it has {len(readers)} columns and no record")
+    """The columns of codes, in memory or where an engine keeps them."""
+    if not len(codes):
+        raise ValueError(f"{name} is empty: it has {len(coder.columns)} columns and no record")
+    moved = partial(_moved, columns=len(coder.readers))
+    values: dict[str, Integers | Ranks] = {}
+    for reader, i in zip(coder.readers, range(0, len(coder.readers) * coder.parts, coder.parts)):
+        values[reader.name] = codes[:, i].copy() if isinstance(codes, np.ndarray) else codes.ranks(i, reader.domain.size)
+    clamped = None
+    if coder.parts == 2:
+        counts = moved((codes,)) if isinstance(codes, np.ndarray) else codes.totals(moved)
+        clamped = dict(zip(coder.names, counts.tolist()))
     return Columns(
         name=name,
-        values={reader.name: reader.finish() for reader in readers},
-        domains={reader.name: reader.domain for reader in readers},
-        truth=truth,
+        values=values,
+        domains={reader.name: reader.domain for reader in coder.readers},
         clamped=clamped,
-        facts=(*column_facts(clamp), *facts),
+        facts=(Fact.PUBLIC_COLUMNS, *((Fact.CLAMPED_COLUMNS,) if clamped is not None else ()), *facts),
         form=form,
     )
 
 
-# -- column files ------------------------------------------------------------------------------------------------------
+def _moved(batches: Iterable[npt.NDArray[Any]], columns: int) -> Tensor:
+    """How many values of each column were moved to its bounds."""
+    total = torch.zeros(columns, dtype=torch.int64)
+    for batch in batches:
+        total += torch.from_numpy(batch[:, 1::2].astype(np.int64).sum(0))
+    return total
 
 
-CHUNK = 2**20
-"""Values of a column that are held as text or floats at a time."""
+# -- loaders -----------------------------------------------------------------------------------------------------------
+
 
 Bound = list[str | float] | str | float | None
 
@@ -284,7 +315,7 @@ def load_columns(
     encoding: str | None = None,
     people: People | None = None,
 ) -> Columns:
-    """Columns of a csv (plain or .gz), parquet or npy file, read in pieces.
+    """Columns of a csv (plain or .gz), parquet or npy file.
 
     Values of a csv file on a grid finer than float64 are read as text, so that 18 digits survive.
 
@@ -305,37 +336,81 @@ def load_columns(
             bounds.
     """
     path = csv_path(path, delimiter, encoding)
-    if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
-        categories = [*categories, MISSING_CATEGORY]
-    owners: list[pd.Series] = []
-    readers = column_readers(
-        column_names(columns), low=low, high=high, resolution=resolution, categories=categories, out_of_range=out_of_range
-    )
-    names = [reader.name for reader in readers]
+    grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}
+    coder, named = _coder(path, columns, missing, people, grids, numbered=True)
     if form_of(path) == "npy":
-        array = read_npy(path, vectors=True)
-        if array.shape[1] != len(names):
-            raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
-        parts = (np.asarray(array[start : start + CHUNK]) for start in range(0, len(array), CHUNK))
         if people is not None:
             raise ValueError(f"unit is {people.column!r}: it must be left out for an npy file, whose columns have no names")
-        pieces: Iterable[pd.DataFrame] = (pd.DataFrame(part, columns=names) for part in parts)
+        array = read_npy(path, vectors=True)
+        if array.shape[1] != len(coder.names):
+            raise ValueError(f"columns has {len(coder.names)} names: {path} has {array.shape[1]} columns")
+        table = pd.DataFrame(array, columns=coder.names)
     else:
-        whose = [] if people is None else [people.column]
-        if set(whose) & set(names):
-            raise ValueError(f"unit is {whose[0]!r}: it must be none of the columns {', '.join(names)}")
-        text = [*whose, *(r.name for r in readers if r.domain.kind != "number" or r.domain.decimals)]
-        pieces = table_chunks(path, [*names, *whose], rows=CHUNK, text=text)
-    for number, piece in enumerate(pieces):
-        kept = settled(piece, missing, path, categorical=() if categories is None else names, first_row=number * CHUNK)
-        for reader in readers:
-            reader.add(kept[reader.name].to_numpy())
-        if people is not None:
-            owners.append(kept[people.column])
-    if people is not None:
-        contents = {name: values for reader in readers for name, values in reader.contents.items()}
-        used = people.kept(pd.concat(owners, ignore_index=True), pd.DataFrame(contents))
-        for reader in readers:
-            reader.keep(used)
-    named = {} if categories is None else dict.fromkeys(names, tuple(categories))
-    return assemble_columns(name_of(path), readers, form=sample_form(path, names, categories=named))
+        text = [reader.name for reader in coder.readers if reader.domain.kind != "number" or reader.domain.decimals]
+        table = read_table(path, coder.columns, text=[*coder.columns[len(coder.names) :], *text])
+    form = sample_form(path, coder.names, categories=named)
+    return assemble_columns(name_of(path), coder, coder.coded(table), form=form)
+
+
+def load_sql_columns(
+    *,
+    source: str,
+    table: str | None = None,
+    columns: list[str] | str = "x",
+    low: Bound = None,
+    high: Bound = None,
+    resolution: Bound = None,
+    categories: list[str] | None = None,
+    out_of_range: OutOfRange = "refuse",
+    missing: Missing = "error",
+    people: People | None = None,
+) -> Columns:
+    """Columns of a table in DuckDB, of parquet or csv files larger than memory, or in Spark.
+
+    The table is read once. What is kept are positions on the grids: of DuckDB in a temporary file, of Spark on its executors.
+
+    Arguments:
+        source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        columns: names of the columns to use, a list or "x,y".
+        low: public lower bound, a number or an ISO date; or one for each column.
+        high: public upper bound, likewise.
+        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
+        categories: all names in their order, for categorical columns; bounds are not used then.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
+
+    Raises:
+        ValueError: no such source, table or column, a value that is missing, not on the grid or outside the bounds, bad bounds,
+            or a table that changed while it was read.
+    """
+    opened = open_table(source, table, text=[] if people is None else [people.column])
+    grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}
+    coder, named = _coder(opened.name, columns, missing, people, grids, numbered=False)
+    rows = opened.columns(coder.columns)
+    largest = max(reader.domain.size for reader in coder.readers)
+    by = None if people is None else people.column
+    codes = EngineBatches(rows, coder, by=by).kept(len(coder.names) * coder.parts, largest)
+    types = tuple(_pandas_type(rows.schema.field(name).type) for name in coder.names)
+    form = Form(container="pandas", names=tuple(coder.names), types=types).of_columns(coder.names, categories=named)
+    return assemble_columns(opened.name, coder, codes, form=form, facts=(*opened.kept_facts, Split(0.0).fact("rows")))
+
+
+def _coder(
+    name: str, columns: list[str] | str, missing: Missing, people: People | None, grids: dict[str, Any], *, numbered: bool
+) -> tuple[ColumnCoder, dict[str, tuple[str, ...]]]:
+    """The coder that options of a loader ask for, and the categories of its columns."""
+    categories = grids["categories"]
+    if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
+        categories = [*categories, MISSING_CATEGORY]
+    names = column_names(columns)
+    readers = column_readers(names, **grids | {"categories": categories})
+    if people is not None and people.column in names:
+        raise ValueError(f"unit is {people.column!r}: it must be none of the columns {', '.join(names)}")
+    coder = ColumnCoder(name, tuple(readers), missing, people, categorical=categories is not None, numbered=numbered)
+    return coder, {} if categories is None else dict.fromkeys(names, tuple(categories))
+
+
+def _pandas_type(kind: Any) -> str:
+    numeric = pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)
+    return str(np.dtype(kind.to_pandas_dtype())) if numeric else ""

@@ -1,17 +1,19 @@
-"""Users from logs with one event a row, and priors over their categories from public files."""
+"""Users from logs with one event a row, in files or in an engine, and priors over their categories from public files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow
 import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory
+from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.paths import UNREADABLE, CsvPath, csv_path, existing_file, name_of
 from dpgen.data.table_files import BLANKS, MISSING_CATEGORY, Missing, read_table, require_columns, sample_form, settled
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
@@ -43,11 +45,7 @@ class EventColumns:
 
     @property
     def wanted(self) -> list[str]:
-        """Names of the columns that are read.
-
-        Raises:
-            ValueError: a column is named twice.
-        """
+        """Names of the columns that are read, all different."""
         wanted = list(self.named.values())
         repeated = [name for name in wanted if wanted.count(name) > 1]
         if repeated:
@@ -56,13 +54,11 @@ class EventColumns:
         return wanted
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class _EventCounts:
-    """Events of each user: counts (u, n) float64, names of users and categories, group of each user."""
+class EventCounts(NamedTuple):
+    """Events of each user: counts (u, n) float64, names of the users, and the group of each."""
 
     counts: npt.NDArray[np.float64]
     users: tuple[str, ...]
-    categories: tuple[str, ...]
     groups: tuple[str, ...] | None
 
 
@@ -82,11 +78,7 @@ def read_events(path: str, columns: EventColumns, missing: Missing = "error") ->
 
 
 def named_events(table: pd.DataFrame, columns: EventColumns, missing: Missing, *, source: str) -> pd.DataFrame:
-    """Events of a table with these columns, one a row, or their sums of weights.
-
-    Raises:
-        ValueError: as `read_events`.
-    """
+    """Events of a table with these columns, one a row, or their sums of weights; errors as in `read_events`."""
     if table.empty:
         raise ValueError(f"{source} holds no events, only a header")
     table = settled(table, missing, source, categorical=[columns.category, *([columns.group] if columns.group else [])])
@@ -126,7 +118,7 @@ def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
     return text
 
 
-def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> _EventCounts:
+def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> EventCounts:
     """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out.
 
     Raises:
@@ -145,21 +137,14 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
     counts = flat.reshape(shape).astype(np.float64)
     if not np.isfinite(counts).all():
         raise ValueError(f"{source} has weights that add up to infinity: their sum must be finite")
-    groups = _group_of_each(events, source).reindex(names) if "group" in events else None
     kept = [row for row in sorted(range(len(names)), key=lambda row: natural_order(names[row])) if counts[row].max() > 0]
-    return _EventCounts(
-        counts=counts[kept],
-        users=tuple(names[row] for row in kept),
-        categories=tuple(categories),
-        groups=None if groups is None else tuple(groups.iloc[row] for row in kept),
-    )
-
-
-def _group_of_each(events: pd.DataFrame, source: str) -> pd.Series:
-    pairs = events[["user", "group"]].drop_duplicates()
-    if pairs["user"].duplicated().any():
-        raise ValueError(f"{source} puts a user into two groups: a user has one group")
-    return pairs.set_index("user")["group"]
+    groups = None
+    if "group" in events:
+        pairs = events[["user", "group"]].drop_duplicates()
+        if pairs["user"].duplicated().any():
+            raise ValueError(f"{source} puts a user into two groups: a user has one group")
+        groups = tuple(pairs["group"].iloc[row] for row in kept)  # pairs are in the order of names
+    return EventCounts(counts[kept], tuple(names[row] for row in kept), groups)
 
 
 def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
@@ -204,10 +189,7 @@ PROBABILITY = "probability"
 
 
 def chosen_prior(prior: PriorName | None, *, prior_path: str | None, public_path: str | None, private_path: str) -> PriorName:
-    """Prior that the options ask for; without a name, the file that is given decides.
-
-    Raises:
-        ValueError: if the options contradict each other, or the public table is the private one.
+    """Prior that the options ask for; without a name, the file that is given decides. Options may not contradict each other.
 
     Example:
         >>> chosen_prior(None, prior_path=None, public_path="survey.csv", private_path="clicks.csv")
@@ -246,10 +228,7 @@ def prior_from_file(path: str, category: str) -> dict[str, float]:
 
 
 def aligned_prior(probabilities: dict[str, float], categories: Sequence[str], *, source: str) -> Tensor:
-    """Probabilities (n,) in the order of the categories; 0 where none is given.
-
-    Raises:
-        ValueError: if a category is not public.
+    """Probabilities (n,) in the order of the categories, which must be public; 0 where none is given.
 
     Example:
         >>> aligned_prior({"b": 1.0}, ["a", "b"], source="prior.csv").tolist()
@@ -262,14 +241,35 @@ def aligned_prior(probabilities: dict[str, float], categories: Sequence[str], *,
 
 
 def public_average(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> Tensor:
-    """Average (n,) of the public users' distributions (Zamanlooy et al. 2025, section 5); of all events without users.
-
-    Raises:
-        ValueError: as `count_events`.
-    """
+    """Average (n,) of the public users' distributions (Zamanlooy et al. 2025, section 5); of all events without users."""
     counts = torch.from_numpy(count_events(events.drop(columns="group", errors="ignore"), categories, source=source).counts)
     average = normalised(counts).mean(0)
     return average / average.sum()
+
+
+def read_categories(path: str) -> tuple[str, ...]:
+    """Names of a file with one category a line, at least two; blank lines are left out."""
+    try:
+        lines = existing_file(path, option="categories_path").read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) < 2:
+        raise ValueError(f"{path} names {len(names)} categories: at least 2 are needed, one a line")
+    if len(set(names)) < len(names):
+        repeated = pd.Series(names).mode().iloc[0]
+        raise ValueError(f"{path} names category {repeated!r} more than once")
+    return names
+
+
+def _public_events(path: str, columns: EventColumns, only_group: str | None) -> pd.DataFrame:
+    group = columns.group if only_group is not None else None
+    events = read_events(path, EventColumns(columns.user, columns.category, columns.weight, group))
+    if only_group is not None:
+        events = events[events["group"] == only_group]
+        if events.empty:
+            raise ValueError(f"{path} has no events of only_group {only_group!r}")
+    return events
 
 
 # -- user events -------------------------------------------------------------------------------------------------------
@@ -318,21 +318,20 @@ def load_events(
         ValueError: if a file is missing or malformed, a category is unknown, or the options contradict each other.
     """
     path = csv_path(path, delimiter, encoding)
-    public_path = public_path if public_path is None else csv_path(public_path, delimiter, encoding)
     columns = EventColumns(user, category, weight, group)
-    known = Known.of(
+    users = _users(
+        name_of(path),
+        path,
         columns,
-        private_path=path,
+        lambda: read_events(path, columns, missing),
         only_group=only_group,
         categories_path=categories_path,
         prior=prior,
         prior_path=prior_path,
-        public_path=public_path,
+        public_path=public_path if public_path is None else csv_path(public_path, delimiter, encoding),
         missing=missing,
     )
-    users = users_from_events(name_of(path), read_events(path, columns, missing), known, source=path)
-    users = replace(users, form=_draws_form(path, columns, users.categories))
-    return users if only_group is None else users.of_group(only_group)
+    return replace(users, form=_draws_form(path, columns, users.categories))
 
 
 def _draws_form(path: str, columns: EventColumns, categories: tuple[str, ...]) -> Form | None:
@@ -344,127 +343,124 @@ def _draws_form(path: str, columns: EventColumns, categories: tuple[str, ...]) -
     return replace(form, renamed=drawn)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """Public knowledge about users beside their names: the categories, and a prior or its origin."""
-
-    prior: PriorName = "uniform"
-    probabilities: dict[str, float] | None = None
-    public: pd.DataFrame | None = None
-    source: str = ""
-    categories: tuple[str, ...] | None = None
-
-    @classmethod
-    def of(
-        cls,
-        columns: EventColumns,
-        *,
-        private_path: str,
-        only_group: str | None,
-        categories_path: str | None,
-        prior: PriorName | None,
-        prior_path: str | None,
-        public_path: str | None,
-        missing: Missing,
-    ) -> "Known":
-        """The public knowledge that the options of a loader of events state; see `load_events`.
-
-        Raises:
-            ValueError: a file is missing or malformed, or the options contradict each other.
-        """
-        kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=private_path)
-        if only_group is not None and columns.group is None:
-            raise ValueError(f"only_group is {only_group!r} but group names no column")
-        categories = None if categories_path is None else read_categories(categories_path)
-        if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
-            categories = (*categories, MISSING_CATEGORY)
-        return cls(
-            prior=kind,
-            probabilities=None if prior_path is None else prior_from_file(prior_path, columns.category),
-            public=None if public_path is None else _public_events(public_path, columns, only_group),
-            source=prior_path or public_path or "",
-            categories=categories,
-        )
-
-    def domain(self, events: pd.DataFrame) -> tuple[tuple[str, ...], tuple[Fact, ...]]:
-        """The categories, and what a statement says of them."""
-        if self.categories is not None:
-            return self.categories, ()
-        if self.probabilities is not None:
-            return tuple(self.probabilities), ()
-        table = events if self.public is None else self.public
-        names = tuple(sorted(set(table["category"]), key=natural_order))
-        return names, (Fact.READ_CATEGORIES,) if self.public is None else ()
-
-    def distribution(self, categories: Sequence[str]) -> dict[str, Any]:
-        """The arguments ``prior`` and ``prior_origin`` of `Users`."""
-        if self.probabilities is not None:
-            values = aligned_prior(self.probabilities, categories, source=self.source)
-            return {"prior": values, "prior_origin": f"file {Path(self.source).name}"}
-        if self.public is not None:
-            values = public_average(self.public, categories, source=self.source)
-            return {"prior": values, "prior_origin": f"public table {Path(self.source).name}"}
-        return {"prior": None, "prior_origin": PRIVATE if self.prior == "private" else UNIFORM}
-
-
-def users_from_events(
-    name: str,
-    events: pd.DataFrame,
-    known: Known,
+def load_sql_events(
     *,
     source: str,
+    table: str | None = None,
+    user: str = "user",
+    category: str = "category",
+    weight: str | None = None,
+    group: str | None = None,
+    only_group: str | None = None,
+    categories_path: str | None = None,
+    prior: PriorName | None = None,
+    prior_path: str | None = None,
+    public_path: str | None = None,
+    missing: Missing = "error",
 ) -> Users:
-    """`Users` from a table of `event_frame` and what is known about them.
+    """Users from a table of events in DuckDB, in parquet or csv files, or in Spark, which the engine adds up.
+
+    One row for each pair of user and category leaves the engine. Categories and prior are as for events of a file.
 
     Arguments:
-        name: what the data are called in reports.
-        events: private events.
-        known: categories and prior.
-        source: file that error messages name.
+        source: a DuckDB file, or parquet or csv files, as in "clicks/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        user: column of the user's id, read as text.
+        category: column of the category.
+        weight: column of how much an event counts, whole numbers >= 0; 1 each without.
+        group: column of the user's public group.
+        only_group: keep the users of this group.
+        categories_path: file of public category names, one a line.
+        prior: uniform, file, public or private; without it, the path that is given decides.
+        prior_path: file of probabilities.
+        public_path: table of public users, a file.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
 
     Raises:
-        ValueError: as `count_events` and `Users`.
+        ValueError: no such source, table or column, a category is unknown, or the options contradict each other.
     """
-    categories, read = known.domain(events)
-    found = count_events(events, categories, source=source)
-    absent = events.drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
-    return Users(
-        name=name,
-        counts=torch.from_numpy(found.counts),
-        user_names=found.users,
-        categories=found.categories,
-        groups=found.groups,
-        skipped=len(absent),
-        skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
-        facts=read,
-        **known.distribution(categories),
+    columns = EventColumns(user, category, weight, group)
+    opened = open_table(source, table, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
+    return _users(
+        opened.name,
+        opened.name,
+        columns,
+        lambda: named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name),
+        only_group=only_group,
+        categories_path=categories_path,
+        prior=prior,
+        prior_path=prior_path,
+        public_path=public_path,
+        missing=missing,
     )
 
 
-def read_categories(path: str) -> tuple[str, ...]:
-    """Names of a file with one category a line; blank lines are left out.
-
-    Raises:
-        ValueError: if the file is missing or not UTF-8 text, or names fewer than two categories or one twice.
-    """
-    try:
-        lines = existing_file(path, option="categories_path").read_text(encoding="utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
-    names = tuple(line.strip() for line in lines if line.strip())
-    if len(names) < 2:
-        raise ValueError(f"{path} names {len(names)} categories: at least 2 are needed, one a line")
-    if len(set(names)) < len(names):
-        repeated = pd.Series(names).mode().iloc[0]
-        raise ValueError(f"{path} names category {repeated!r} more than once")
-    return names
+_SUM = "sum of weights"
 
 
-def _public_events(path: str, columns: EventColumns, only_group: str | None) -> pd.DataFrame:
-    group = columns.group if only_group is not None else None
-    events = read_events(path, EventColumns(columns.user, columns.category, columns.weight, group))
-    if only_group is not None:
-        events = events[events["group"] == only_group]
-        if events.empty:
-            raise ValueError(f"{path} has no events of only_group {only_group!r}")
-    return events
+def _event_sums(table: EngineTable, columns: EventColumns, missing: Missing) -> pd.DataFrame:
+    """Sums of weights by user, category and group; whole numbers, so that no order of rows moves them."""
+    rows = table.columns(columns.wanted)
+    names = [name for name in columns.wanted if name != columns.weight]
+    weight = "1" if columns.weight is None else rows.quoted(columns.weight)
+    if columns.weight is not None and not pyarrow.types.is_integer(kind := rows.schema.field(columns.weight).type):
+        raise ValueError(f"{table.name} column {columns.weight!r} is {kind}; an engine adds up whole numbers only")
+    if missing == "drop":
+        rows = rows.filtered(f"{weight} is not null")
+    sums = {_SUM: f"cast(sum({weight}) as bigint)", "least": f"min({weight})", "absent": f"count(*) - count({weight})"}
+    found = rows.grouped(names, **sums).fetch("sums of users").to_pandas(integer_object_nulls=True)
+    if len(found) and (found["absent"].sum() or found["least"].min() < 0):
+        raise ValueError(f"{table.name} column {columns.weight!r} has a value that is missing or negative: it must be >= 0")
+    return found[[*names, _SUM]]
+
+
+def _users(
+    name: str,
+    source: str,
+    columns: EventColumns,
+    read: Callable[[], pd.DataFrame],
+    *,
+    only_group: str | None,
+    categories_path: str | None,
+    prior: PriorName | None,
+    prior_path: str | None,
+    public_path: str | None,
+    missing: Missing,
+) -> Users:
+    """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
+    kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=source)
+    if only_group is not None and columns.group is None:
+        raise ValueError(f"only_group is {only_group!r} but group names no column")
+    categories = None if categories_path is None else read_categories(categories_path)
+    if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
+        categories = (*categories, MISSING_CATEGORY)
+    stated = None if prior_path is None else prior_from_file(prior_path, columns.category)
+    public = None if public_path is None else _public_events(public_path, columns, only_group)
+    events = read()
+    facts: tuple[Fact, ...] = ()
+    if categories is None and stated is not None:
+        categories = tuple(stated)
+    elif categories is None:
+        facts = (Fact.READ_CATEGORIES,) if public is None else ()
+        categories = tuple(sorted(set((events if public is None else public)["category"]), key=natural_order))
+    distribution, origin = None, PRIVATE if kind == "private" else UNIFORM
+    if stated is not None:
+        distribution, origin = aligned_prior(stated, categories, source=str(prior_path)), f"file {Path(str(prior_path)).name}"
+    elif public is not None:
+        distribution = public_average(public, categories, source=str(public_path))
+        origin = f"public table {Path(str(public_path)).name}"
+    found = count_events(events, categories, source=source)
+    absent = events.drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
+    users = Users(
+        name=name,
+        counts=torch.from_numpy(found.counts),
+        user_names=found.users,
+        categories=categories,
+        groups=found.groups,
+        prior=distribution,
+        prior_origin=origin,
+        skipped=len(absent),
+        skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
+        facts=facts,
+    )
+    return users if only_group is None else users.of_group(only_group)

@@ -1,26 +1,395 @@
-"""Handwritten digits and clothes as binary images: scikit-learn's digits, MNIST, Fashion-MNIST."""
+"""Images: grey or in colour with a class for each, from folders, archives and memory, and the usual sets of binary ones."""
 
+import io
 import struct
-from pathlib import Path
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.data.paths import data_folder, one_line
+from dpgen.containers import Form, InMemory, Pictures, is_picture
+from dpgen.data.paths import data_folder, name_of, one_line
 from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
-from dpgen.data.split import Split
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import read_bytes
-from dpgen.facts import Fact
+from dpgen.facts import Fact, Said
+
+Colours = Literal["auto", "grey", "colour"]
+Grid = npt.NDArray[np.uint8]
+
+ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
+"""Endings of the files that are read as images; other files are left out."""
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+"""Endings of archives."""
+
+MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3}
+"""Channels of the modes that are read: bits and grey values, palettes without transparency, colours of 8 bits."""
+
+SIDES = (4, 256)
+"""Least and largest side of an image."""
+
+_PATCH = 16
+
+# -- images ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Images:
+    """Images ``x`` (n, h, w, c), uint8, of which only ``x`` and ``labels`` are private; every image has a class.
+
+    Arguments:
+        name: what the data are called in reports.
+        x: private images, 1 or 3 channels.
+        labels: int64 in [0, k), shape (n,).
+        test_x: images for evaluation, (n_test, h, w, c).
+        test_labels: their classes.
+        class_names: k names of the classes, public.
+        facts: what a privacy statement says of them.
+        form: in which samples are given back, a public fact; None: as images and labels.
+
+    Raises:
+        ValueError: if a part has a wrong shape or dtype, or a label is out of range. Parts may be empty.
+
+    Example:
+        >>> x, labels = torch.zeros(3, 8, 8, 3).byte(), torch.tensor([0, 0, 1])
+        >>> Images("tiny", x, labels, x[:1], labels[:1], class_names=("cat", "dog"))
+        Images('tiny': 3 private, 1 test images of 8 x 8 pixels in colour, 2 classes)
+    """
+
+    name: str
+    x: Tensor
+    labels: Tensor
+    test_x: Tensor
+    test_labels: Tensor
+    class_names: tuple[str, ...] = ("images",)
+    facts: tuple[Fact | Said, ...] = ()
+    form: Form | None = None
+
+    def __post_init__(self) -> None:
+        low, high = SIDES
+        for name, x, labels in (("x", self.x, self.labels), ("test_x", self.test_x, self.test_labels)):
+            if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
+                raise ValueError(
+                    f"{name} is {x.dtype} {tuple(x.shape)}: it must be torch.uint8 (n, h, w, c) of 1 or 3 channels"
+                )
+            if not all(low <= side <= high for side in x.shape[1:3]):
+                raise ValueError(f"{name} has images of {x.shape[1]} x {x.shape[2]} pixels: sides must be in [{low}, {high}]")
+            if x.shape[1:] != self.x.shape[1:]:
+                raise ValueError(f"{name} has images {tuple(x.shape[1:])}, x has {tuple(self.x.shape[1:])}: they must agree")
+            if labels.dtype != torch.int64 or labels.shape != x.shape[:1]:
+                raise ValueError(f"labels of {name} are {labels.dtype} {tuple(labels.shape)}: they must be int64 ({len(x)},)")
+            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.n_classes:
+                raise ValueError(f"labels of {name} must be in [0, {self.n_classes - 1}]")
+
+    def __repr__(self) -> str:
+        _, height, width, channels = self.x.shape
+        kind = "in colour" if channels == 3 else "in grey"
+        counts = f"{len(self.x)} private, {len(self.test_x)} test images"
+        return f"Images({self.name!r}: {counts} of {height} x {width} pixels {kind}, {self.n_classes} classes)"
+
+    @property
+    def n(self) -> int:
+        """Number of private images."""
+        return len(self.x)
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes, k."""
+        return len(self.class_names)
+
+
+def _split(name: str, found: "_Found", split: Split, *, form: Form | None = None) -> Images:
+    test = split.test_rows(len(found.x))
+    return Images(
+        name,
+        found.x[~test],
+        found.labels[~test],
+        found.x[test],
+        found.labels[test],
+        class_names=found.class_names,
+        facts=(*found.facts, split.fact("images")),
+        form=form,
+    )
+
+
+# -- loaders -----------------------------------------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    """Images as they were read, those for evaluation last, and how many these are where they were in a folder of their own."""
+
+    x: Tensor
+    labels: Tensor
+    class_names: tuple[str, ...]
+    held_out: int | None = None
+    facts: tuple[Fact | Said, ...] = ()
+
+
+def load_images(
+    *,
+    path: str | None = None,
+    size: int | None = None,
+    colours: Colours = "auto",
+    test_fraction: float = TEST_FRACTION,
+    test_path: str | None = None,
+    split_key: Path | None = None,
+) -> Images:
+    """A folder of images, or a tar, tar.gz or zip archive of one: a folder for each class, or no folders and one class.
+
+    Classes are the sorted names of the folders (torchvision's ImageFolder). Where the folders at the top are ``train`` and
+    ``test``, those in them are the classes, and the images of ``test`` are for evaluation. Without a path: patches of
+    16 x 16 pixels of scikit-learn's two photographs, which are public.
+
+    Arguments:
+        path: folder or archive.
+        size: side of the square that images are cut to around their middle and scaled to, each by itself; None: all of them
+            have one size already.
+        colours: "grey", "colour", or "auto": what all of them are.
+        test_fraction: probability of each image to be kept for evaluation, in [0, 1).
+        test_path: folder or archive of the test images, with the same classes; then all of ``path`` is private.
+        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
+
+    Raises:
+        ValueError: if there is no image, one cannot be read, has transparency or more than 8 bits, or another size or
+            colours than the others where none are given.
+    """
+    if size is not None and not SIDES[0] <= size <= SIDES[1]:
+        raise ValueError(f"size is {size}: it must be in [{SIDES[0]}, {SIDES[1]}]")
+    if test_path is not None and test_fraction not in (0, TEST_FRACTION):
+        raise ValueError(f"test_fraction is {test_fraction} with a test_path: it must be 0 or left out")
+    options = SplitOptions(test_fraction, split_key=split_key)
+    if path is None:
+        return _split("photographs", _patches(), Split.public(0, test_fraction))
+    if isinstance(path, InMemory):
+        return _split(str(path), _given(path.content, size, colours), options.split(), form=path.form)
+    found = _read(path, size, colours)
+    if test_path is not None:
+        found = _beside(found, _read(test_path, size, colours), path, test_path)
+    return _split(name_of(path), found, options.split(held_out=found.held_out))
+
+
+def load_cifar10(*, data_root: str | None = None) -> Images:
+    """CIFAR-10: 50,000 private and 10,000 test images of 32 x 32 pixels in colour, ten classes.
+
+    Arguments:
+        data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders, or with one archive of
+            them in ``cifar10/``; without it the environment variable DPGEN_DATA counts.
+
+    Raises:
+        ValueError: if there is neither, or an image cannot be read.
+    """
+    folder = data_folder("cifar10/", data_root) / "cifar10"
+    archives = sorted(file for file in folder.glob("*") if file.name.endswith(ARCHIVES)) if folder.is_dir() else []
+    if not (folder / "train").is_dir() and len(archives) != 1:
+        raise ValueError(f"cifar10 is missing: looked in {folder} for train/ and test/, or one archive of them; give data_root")
+    found = _read(folder if (folder / "train").is_dir() else archives[0], None, "colour")
+    if found.held_out is None:
+        raise ValueError(f"{archives[0]} has no folders train/ and test/")
+    found = found._replace(facts=(*found.facts, Fact.TUNED_CONSTANTS))
+    return _split("cifar10", found, Split(0.0, held_out=found.held_out))
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+class _File(NamedTuple):
+    """An image file: where it lies below the folder or archive, and its bytes."""
+
+    place: PurePosixPath
+    read: Callable[[], bytes]
+
+
+def _read(path: str | Path, size: int | None, colours: Colours) -> _Found:
+    source = Path(path)
+    folders, files = _listed(source)
+    if not files:
+        raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
+    folders, files = _below_the_top(folders, files)
+    held = {folder.parts[0] for folder in folders} == {"train", "test"}
+    depth = 1 if held else 0
+    names = tuple(sorted({folder.parts[depth] for folder in folders if len(folder.parts) > depth}))
+    if stray := next((file for file in files if names and len(file.place.parts) < depth + 2), None):
+        raise ValueError(f"{source} has {str(stray.place)!r} beside class folders: every image must be in one, or none")
+    files = sorted(files, key=lambda file: (held and file.place.parts[0] == "test", file.place.parts))
+    images = _collected(((f"{source}: {file.place}", file.read) for file in files), len(files), size, colours)
+    labels = [names.index(file.place.parts[depth]) if names else 0 for file in files]
+    test = sum(file.place.parts[0] == "test" for file in files) if held else None
+    return _Found(images, torch.tensor(labels), names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
+
+
+def _listed(source: Path) -> tuple[list[PurePosixPath], list[_File]]:
+    """Folders and image files in a folder or an archive; hidden ones are left out."""
+    if source.is_dir():
+        content = _walked(source)
+    elif not source.is_file():
+        raise ValueError(f"path is {str(source)!r}: there is no such folder or archive")
+    elif not source.name.lower().endswith(ARCHIVES):
+        raise ValueError(f"path is {str(source)!r}: it must be a folder, or an archive that ends in {', '.join(ARCHIVES)}")
+    else:
+        try:
+            content = _zipped(source) if source.name.lower().endswith(".zip") else _tarred(source)
+        except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
+            raise ValueError(f"{source} cannot be read as an archive: {one_line(error)}") from error
+    places = {PurePosixPath(name): read for name, read in content}
+    places = {place: read for place, read in places.items() if not _hidden(place, folder=read is None)}
+    files = [_File(place, read) for place, read in places.items() if read and place.name.lower().endswith(ENDINGS)]
+    named = {place for place, read in places.items() if read is None and place.parts}
+    return sorted(named | {above for file in files for above in file.place.parents if above.parts}), files
+
+
+def _hidden(place: PurePosixPath, *, folder: bool) -> bool:
+    folders = place.parts if folder else place.parent.parts
+    return place.name.startswith(".") or any(part.startswith((".", "__")) for part in folders)
+
+
+_Content = list[tuple[str, Callable[[], bytes] | None]]
+"""Names in a folder or an archive, and what reads a file; None for folders."""
+
+
+def _walked(source: Path) -> _Content:
+    return [(place.relative_to(source).as_posix(), None if place.is_dir() else place.read_bytes) for place in source.rglob("*")]
+
+
+def _zipped(source: Path) -> _Content:
+    with zipfile.ZipFile(source) as archive:
+        items = archive.infolist()
+        return [(item.filename, None if item.is_dir() else partial(bytes, archive.read(item))) for item in items]
+
+
+def _tarred(source: Path) -> _Content:
+    found: _Content = []
+    with tarfile.open(source) as archive:
+        for item in archive:
+            if item.isdir():
+                found.append((item.name, None))
+            elif (file := archive.extractfile(item) if item.isfile() else None) is not None:
+                found.append((item.name, partial(bytes, file.read())))
+    return found
+
+
+def _below_the_top(folders: list[PurePosixPath], files: list[_File]) -> tuple[list[PurePosixPath], list[_File]]:
+    """Without the folders that hold everything, as archives often have one: a single one with folders in it."""
+    while True:
+        tops = {place.parts[0] for place in (*folders, *(file.place for file in files))}
+        if len(tops) != 1 or not any(len(folder.parts) > 1 for folder in folders):
+            return folders, files
+        top = tops.pop()
+        folders = [folder.relative_to(top) for folder in folders if len(folder.parts) > 1]
+        files = [file._replace(place=file.place.relative_to(top)) for file in files]
+
+
+def _beside(found: _Found, test: _Found, path: str, test_path: str) -> _Found:
+    if found.held_out is not None or test.held_out is not None:
+        raise ValueError(
+            f"test_path is {test_path!r}: leave it out where a folder test/ is, or give the folders train/ and test/"
+        )
+    if test.class_names != found.class_names:
+        names, wanted = (", ".join(part.class_names) for part in (test, found))
+        raise ValueError(f"{test_path} has the classes {names}; they must be those of {path}: {wanted}")
+    if test.x.shape[1:] != found.x.shape[1:]:
+        raise ValueError(f"{test_path} has images {tuple(test.x.shape[1:])}, {path} has {tuple(found.x.shape[1:])}; give size")
+    x, labels = torch.cat([found.x, test.x]), torch.cat([found.labels, test.labels])
+    return _Found(x, labels, found.class_names, len(test.x), found.facts)
+
+
+# -- pixels ------------------------------------------------------------------------------------------------------------
+
+
+def _collected(sources: Iterator[tuple[str, Any]], n: int, size: int | None, colours: Colours) -> Tensor:
+    """Images (n, h, w, c) of files or pictures, each with a name for errors; the first one sets what is left open."""
+    result = np.empty((0, 0, 0, 0), dtype=np.uint8)
+    for i, (name, source) in enumerate(sources):
+        pixels = _pixels(name, source, size, colours)
+        if i == 0:
+            result = np.empty((n, *pixels.shape), dtype=np.uint8)
+        height, width, channels = result.shape[1:]
+        if pixels.shape[2] != channels:
+            kind, others = ("in colour" if c == 3 else "grey" for c in (pixels.shape[2], channels))
+            raise ValueError(f"{name} is {kind}, others are {others}: give colours, grey or colour")
+        if pixels.shape != result.shape[1:]:
+            raise ValueError(
+                f"{name} has {pixels.shape[0]} x {pixels.shape[1]} pixels, others {height} x {width}: give size, to which all "
+                "of them are brought"
+            )
+        result[i] = pixels
+    return torch.from_numpy(result)
+
+
+def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
+    """Pixels (h, w, c) of one image, by public rules for each image by itself."""
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    try:
+        image = Image.open(io.BytesIO(source())) if callable(source) else source
+        image.load()
+    except UnidentifiedImageError as error:
+        raise ValueError(f"{name} cannot be read as an image: it has no format that is known, or is cut") from error
+    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
+        raise ValueError(f"{name} cannot be read as an image: {one_line(error)}") from error
+    if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
+        raise ValueError(f"{name} has transparency (mode {image.mode}): images must be opaque")
+    if image.mode not in MODES:
+        raise ValueError(f"{name} has mode {image.mode}: it must be one of {', '.join(MODES)}, 8 bits a channel at most")
+    grey = colours == "grey" or (colours == "auto" and MODES[image.mode] == 1)
+    image = image.convert("L" if grey else "RGB")
+    if size is not None and image.size != (size, size):
+        image = ImageOps.fit(image, (size, size), method=Image.Resampling.BILINEAR)
+    pixels = np.asarray(image, dtype=np.uint8)
+    return pixels[:, :, None] if grey else pixels
+
+
+# -- data in memory ----------------------------------------------------------------------------------------------------
+
+
+def _given(content: Pictures, size: int | None, colours: Colours) -> _Found:
+    """Images of an array, or of a data set of pictures."""
+    from PIL import Image
+
+    images = (image if is_picture(image) else Image.fromarray(np.asarray(image)) for image in content.images)
+    named = ((f"image {i}", image) for i, image in enumerate(images))
+    x = _collected(named, len(content.images), size, colours)
+    labels = torch.zeros(len(x), dtype=torch.int64) if content.labels is None else torch.tensor(content.labels)
+    names = content.class_names
+    facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_IMAGE_SIZE,)
+    if names is None:
+        k = 1 if content.labels is None else int(labels.max()) + 1
+        names = ("images",) if content.labels is None else tuple(map(str, range(k)))
+        if content.labels is not None:
+            facts += (Fact.READ_CLASSES(k=k),)
+    return _Found(x, labels, tuple(names), None, facts)
+
+
+def _patches() -> _Found:
+    """Patches of the photographs that come with scikit-learn, one class for each."""
+    from sklearn.datasets import load_sample_images
+
+    bunch = load_sample_images()
+    classes = []
+    for image in bunch.images:
+        height, width = (side // _PATCH * _PATCH for side in image.shape[:2])
+        grid = torch.tensor(image[:height, :width]).reshape(height // _PATCH, _PATCH, width // _PATCH, _PATCH, 3)
+        classes.append(grid.transpose(1, 2).reshape(-1, _PATCH, _PATCH, 3))
+    labels = torch.arange(len(classes)).repeat_interleave(torch.tensor([len(part) for part in classes]))
+    return _Found(torch.cat(classes), labels, tuple(Path(name).stem for name in bunch.filenames))
+
+
+# -- binary images -----------------------------------------------------------------------------------------------------
 
 DIGITS_THRESHOLD = 7
 """Grey values 0..16 of the 8 x 8 digits above this become 1."""
 
-
-_FASHION_NAMES = ["T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"]
-_DIGIT_NAMES = tuple(str(digit) for digit in range(10))
-_FILES = {"train": ("train-images-idx3-ubyte", "train-labels-idx1-ubyte"),
-          "test": ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")}  # fmt: skip
+_DIGITS = tuple(str(digit) for digit in range(10))
+_CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot")
+_IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
 def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0, public_records: int = 0) -> Records:
@@ -47,7 +416,7 @@ def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0, public_recor
         split=Split.public(split_seed, test_fraction),
         n_classes=10,
         image_shape=(8, 8),
-        class_names=_DIGIT_NAMES,
+        class_names=_DIGITS,
         public_records=public_records,
     )
 
@@ -70,7 +439,7 @@ def load_mnist(
     Raises:
         ValueError: if a file is missing, cut or not an idx file.
     """
-    return _load_idx("mnist", _DIGIT_NAMES, data_root, download).set_aside(public_records, Split.public(split_seed))
+    return _load_idx("MNIST", _DIGITS, data_root, download).set_aside(public_records, Split.public(split_seed))
 
 
 def load_fashion_mnist(
@@ -88,18 +457,63 @@ def load_fashion_mnist(
     Raises:
         ValueError: if a file is missing, cut or not an idx file.
     """
-    records = _load_idx("fashion_mnist", tuple(_FASHION_NAMES), data_root, download)
+    records = _load_idx("FashionMNIST", _CLOTHES, data_root, download)
     return records.set_aside(public_records, Split.public(split_seed))
+
+
+def _load_idx(published: str, class_names: tuple[str, ...], data_root: str | None, download: bool) -> Records:
+    """Records of the four idx files of a set, by its name in torchvision."""
+    name = {"MNIST": "mnist", "FashionMNIST": "fashion_mnist"}[published]
+    root = data_folder(f"{name}/", data_root)
+    folders = [root / name, root / published / "raw", root]
+    files = _idx_files(folders)
+    if download and not files:
+        _download(published, root)
+        files = _idx_files(folders)
+    if not files:
+        looked = ", ".join(map(str, folders))
+        raise ValueError(
+            f"{name} is missing: looked in {looked} for {', '.join(_IDX)} (plain or .gz); give data_root or download=true"
+        )
+    x, labels, test_x, test_labels = map(read_idx, files)
+    for file, images, classes in ((files[0], x, labels), (files[2], test_x, test_labels)):
+        if images.ndim != 3:
+            raise ValueError(f"{file} has shape {tuple(images.shape)}: images need (records, height, width)")
+        if classes.shape != images.shape[:1]:
+            raise ValueError(f"{file} has {len(images)} images, and its labels have shape {tuple(classes.shape)}")
+    if x.shape[1:] != test_x.shape[1:]:
+        raise ValueError(f"{name} has training images {tuple(x.shape[1:])} and test images {tuple(test_x.shape[1:])}")
+    grey, test_grey = x.flatten(1), test_x.flatten(1)
+    return Records(
+        name=name,
+        x=(grey > PIXEL_THRESHOLD).to(torch.uint8),
+        labels=labels.to(torch.int64),
+        test_x=(test_grey > PIXEL_THRESHOLD).to(torch.uint8),
+        test_labels=test_labels.to(torch.int64),
+        n_classes=len(class_names),
+        image_shape=(x.shape[1], x.shape[2]),
+        class_names=class_names,
+        grey=grey,
+        test_grey=test_grey,
+        facts=(Fact.TEST_PART(what="records", origin="the published test part"), Fact.TUNED_CONSTANTS),
+    )
+
+
+def _idx_files(folders: list[Path]) -> list[Path]:
+    """The four files in the first folder that has all of them, plain or compressed."""
+    for folder in folders:
+        plain = [folder / name for name in _IDX]
+        found = [path if path.is_file() else path.with_name(f"{path.name}.gz") for path in plain]
+        if all(path.is_file() for path in found):
+            return found
+    return []
 
 
 def read_idx(path: Path | str) -> Tensor:
     """Array of an idx file of unsigned bytes: 0, 0, 8, number of axes, sizes as big-endian uint32, then the values.
 
-    Returns:
-        uint8 tensor of the stated shape.
-
     Raises:
-        ValueError: if the header is not that of an idx file of bytes or the file is shorter or longer than it says.
+        ValueError: the header is not that of an idx file of bytes, or the file is shorter or longer than it says.
     """
     content = read_bytes(path)
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] == 0:
@@ -114,73 +528,10 @@ def read_idx(path: Path | str) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)[header:].reshape(shape)
 
 
-def _load_idx(name: str, class_names: tuple[str, ...], data_root: str | None, download: bool) -> Records:
-    root = data_folder(f"{name}/", data_root)
-    if download and not _folders_with_files(name, root):
-        _download(name, root)
-    folders = _folders_with_files(name, root)
-    if not folders:
-        wanted = ", ".join(file for pair in _FILES.values() for file in pair)
-        looked = ", ".join(str(folder) for folder in _folders(name, root))
-        raise ValueError(f"{name} is missing: looked in {looked} for {wanted} (plain or .gz); give data_root or download=true")
-    (x, labels), (test_x, test_labels) = (_read_part(folders[0], *_FILES[part]) for part in ("train", "test"))
-    if x.shape[1:] != test_x.shape[1:]:
-        raise ValueError(f"{name} has training images {tuple(x.shape[1:])} and test images {tuple(test_x.shape[1:])}")
-    return Records(
-        name=name,
-        x=_binary(x),
-        labels=labels,
-        test_x=_binary(test_x),
-        test_labels=test_labels,
-        n_classes=len(class_names),
-        image_shape=(x.shape[1], x.shape[2]),
-        class_names=class_names,
-        grey=x.flatten(1),
-        test_grey=test_x.flatten(1),
-        grey_threshold=PIXEL_THRESHOLD,
-        facts=(Fact.TEST_PART(what="records", origin="the published test part"), Fact.TUNED_CONSTANTS),
-    )
-
-
-def _binary(images: Tensor) -> Tensor:
-    return (images > PIXEL_THRESHOLD).to(torch.uint8).flatten(1)
-
-
-def _read_part(folder: Path, images_name: str, labels_name: str) -> tuple[Tensor, Tensor]:
-    images, labels = read_idx(_existing(folder, images_name)), read_idx(_existing(folder, labels_name))
-    if images.ndim != 3:
-        raise ValueError(f"{folder / images_name} has shape {tuple(images.shape)}: images need (records, height, width)")
-    if labels.shape != images.shape[:1]:
-        raise ValueError(f"{folder / labels_name} has shape {tuple(labels.shape)}, {images_name} has {len(images)} images")
-    return images, labels.to(torch.int64)
-
-
-def _folders(name: str, root: Path) -> list[Path]:
-    torchvision_name = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}[name]
-    return [root / name, root / torchvision_name / "raw", root]
-
-
-def _folders_with_files(name: str, root: Path) -> list[Path]:
-    names = [file for pair in _FILES.values() for file in pair]
-    return [folder for folder in _folders(name, root) if all(_find(folder, file) for file in names)]
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
-
-
-def _existing(folder: Path, name: str) -> Path:
-    path = _find(folder, name)
-    if path is None:
-        raise ValueError(f"{folder / name} is missing, plain and .gz")
-    return path
-
-
-def _download(name: str, root: Path) -> None:
+def _download(published: str, root: Path) -> None:
     from torchvision import datasets
 
-    source = {"mnist": datasets.MNIST, "fashion_mnist": datasets.FashionMNIST}[name]
     try:
-        source(root=str(root), download=True)
+        getattr(datasets, published)(root=str(root), download=True)
     except (OSError, RuntimeError) as error:
-        raise ValueError(f"{name} could not be downloaded into {root}: {one_line(error)}") from error
+        raise ValueError(f"{published} could not be downloaded into {root}: {one_line(error)}") from error

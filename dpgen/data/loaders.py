@@ -98,20 +98,20 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "sql": Loader("dpgen.data.sql_tables:load_sql_table"),
     },
     "images": {
-        "images": Loader("dpgen.data.image_files:load_images"),
-        "cifar10": Loader("dpgen.data.image_files:load_cifar10"),
+        "images": Loader("dpgen.data.images:load_images"),
+        "cifar10": Loader("dpgen.data.images:load_cifar10"),
     },
     "users": {
         "synthetic_users": Loader("dpgen.data.users:load_synthetic_users"),
         "events": Loader("dpgen.data.events:load_events"),
-        "sql": Loader("dpgen.data.sql:load_sql_events"),
+        "sql": Loader("dpgen.data.events:load_sql_events"),
     },
     "columns": {
         "mixture": Loader("dpgen.data.toy:load_mixture"),
         "csv": Loader("dpgen.data.columns:load_columns"),
         "parquet": Loader("dpgen.data.columns:load_columns"),
         "npy": Loader("dpgen.data.columns:load_columns"),
-        "sql": Loader("dpgen.data.sql:load_sql_columns"),
+        "sql": Loader("dpgen.data.columns:load_sql_columns"),
     },
     "points": {
         "ring": Loader("dpgen.data.toy:load_ring"),

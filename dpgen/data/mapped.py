@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow
 import torch
 from torch import Tensor
 
 from dpgen.containers import Form
 from dpgen.data.paths import unreadable
-from dpgen.data.records import PIXEL_THRESHOLD, Records, class_labels, require_labels
-from dpgen.data.split import Split
-from dpgen.data.table_files import require_columns
+from dpgen.data.records import Records, class_labels
+from dpgen.data.split import Split, rows_of
+from dpgen.data.table_files import column_name, read_npy, require_columns
 from dpgen.facts import Fact, Said
-from dpgen.progress import rows_read
 
 _CHUNK = 2**22  # entries that a pass holds at once
 
@@ -63,25 +63,17 @@ class MappedRows:
         self._shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
 
     @classmethod
-    def open(cls, path: str, *, column: str | None = None, option: str = "path") -> MappedRows:
+    def open(cls, path: str, *, column: str | None = None) -> MappedRows:
         """Map npy or Arrow files into memory, several by a glob, in the order of their names.
 
         Arguments:
             path: of arrays (n, d), or of Arrow files as `datasets` and `pyarrow.ipc` write them.
             column: of Arrow files, whose rows are lists of one length; it may be left out where there is one.
-            option: that names the path.
 
         Raises:
             ValueError: no such file, one that is neither, or no such column.
         """
-        files = sorted(glob(path, recursive=True))
-        if not files:
-            raise ValueError(f"{option} is {path!r}: there is no such file")
-        if Path(files[0]).suffix in _ARROW:
-            return cls([shard for file in files for shard in cls.of_arrow(_arrow_column(file, column))._shards])
-        if column is not None:
-            raise ValueError(f"column is {column!r}: it must be left out for npy files, whose columns have no names")
-        return cls([_mapped(file) for file in files])
+        return _opened(path, column=column, label=None, option="path")[0]
 
     @classmethod
     def of_arrow(cls, column: Any) -> MappedRows:
@@ -127,8 +119,9 @@ class MappedRows:
         return self.dtype.is_floating_point
 
     def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Rows (b, d) by their numbers (b,), or from one to another."""
-        numbers = np.arange(len(self))[rows] if isinstance(rows, slice) else rows.numpy()
+        """Rows (b, d) by their numbers (b,), by a mask (n,), or from one to another."""
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.numpy()
+        numbers = np.flatnonzero(numbers) if numbers.dtype == bool else numbers
         found = np.empty((len(numbers), self._shards[0].shape[1]), self._shards[0].dtype)
         shard = np.searchsorted(self._ends, numbers, side="right")
         for i in np.unique(shard):
@@ -139,29 +132,7 @@ class MappedRows:
     def split(self, size: int) -> Iterator[Tensor]:
         """Chunks of at most `size` rows, in order."""
         for start in range(0, len(self), size):
-            yield self[torch.arange(start, min(start + size, len(self)))]
-
-    def choice(self, most: int) -> Tensor:
-        """Numbers of at most so many rows, in order: of all of them, or of a choice by public randomness."""
-        if len(self) <= most:
-            return torch.arange(len(self))
-        return torch.from_numpy(np.sort(np.random.default_rng(0).choice(len(self), most, replace=False, shuffle=False)))
-
-    def require_bits(self, name: str) -> None:
-        """One pass over all rows.
-
-        Raises:
-            ValueError: naming the row and column of the first value that is neither 0 nor 1.
-        """
-        size = max(1, _CHUNK // self.shape[1])
-        for number, part in enumerate(rows_read(self.split(size), len(self), "check")):
-            if part.dtype == torch.bool or (part.dtype == torch.uint8 and int(part.max()) <= 1):
-                continue
-            wrong = ((part != 0) & (part != 1)).nonzero()
-            if len(wrong):
-                row, column = wrong[0].tolist()
-                place = f"row {number * size + row + 1}, column {column}"
-                raise ValueError(f"{name} has another value in {place}: only 0 and 1 are supported")
+            yield self[start : start + size]
 
     def fingerprint(self) -> str:
         """Hash of all rows in order."""
@@ -176,18 +147,8 @@ class MappedRows:
 _ARROW = (".arrow", ".feather", ".ipc")
 
 
-def _mapped(file: str) -> npt.NDArray[Any]:
-    try:
-        array: npt.NDArray[Any] = np.load(Path(file), mmap_mode="r")
-    except (OSError, ValueError) as error:
-        raise unreadable(file, "npy", error) from error
-    return array
-
-
 def _arrow_table(file: str) -> Any:
     """An Arrow file, in either of the two forms, mapped into memory."""
-    import pyarrow
-
     try:
         mapped = pyarrow.memory_map(file)
         try:
@@ -199,130 +160,73 @@ def _arrow_table(file: str) -> Any:
         raise unreadable(file, "arrow", error) from error
 
 
-def _arrow_column(file: str, name: str | None) -> Any:
-    """A column of an Arrow file."""
-    table = _arrow_table(file)
-    if name is None and len(table.column_names) == 1:
-        [name] = table.column_names
-    if name is None:
-        raise ValueError(f"column is not given: {file} has the columns {', '.join(table.column_names)}")
-    require_columns(file, [name], table.column_names)
-    return table.column(name)
-
-
-def _other_column(file: str, label: str) -> str | None:
-    """The column beside that of labels, if there is only one."""
-    others = [name for name in _arrow_table(file).column_names if name != label]
-    return others[0] if len(others) == 1 else None
-
-
-def _opened(path: str, *, column: str | None, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series[Any] | None]:
+def _opened(path: str, *, column: str | None, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series | None]:
     """Rows of files, and the values of their label column."""
-    if label is None or not glob(path, recursive=True):
-        return MappedRows.open(path, column=column, option=option), None
     files = sorted(glob(path, recursive=True))
-    if Path(files[0]).suffix in _ARROW:
-        parts = [_arrow_column(file, str(label)).to_pandas() for file in files]
-        rows = MappedRows.open(path, column=column or _other_column(files[0], str(label)), option=option)
-        return rows, pd.concat(parts, ignore_index=True).rename(label)
-    shards = [_mapped(file) for file in files]
-    width = shards[0].shape[1] if shards[0].ndim == 2 else 0
-    if not str(label).lstrip("-").isdigit() or not -width <= int(label) < width:
-        raise ValueError(f"label_column is {label}: it must be in [0, {width - 1}]")
-    number = int(label) % width
-    rows = MappedRows(shards, without=number)
-    return rows, pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
+    if not files:
+        raise ValueError(f"{option} is {path!r}: there is no such file")
+    if Path(files[0]).suffix not in _ARROW:
+        if column is not None:
+            raise ValueError(f"column is {column!r}: it must be left out for npy files, whose columns have no names")
+        shards = [read_npy(file) for file in files]
+        if label is None:
+            return MappedRows(shards), None
+        number = int(str(column_name("label_column", label, files[0])))
+        return MappedRows(shards, without=number), pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
+    tables = {file: _arrow_table(file) for file in files}
+    names = tables[files[0]].column_names
+    others = [name for name in names if name != label]
+    if column is None and len(others) != 1:
+        raise ValueError(f"column is not given: {files[0]} has the columns {', '.join(names)}")
+    column = others[0] if column is None else column
+    for file, table in tables.items():
+        require_columns(file, [column, *([] if label is None else [str(label)])], table.column_names)
+    rows = MappedRows([shard for table in tables.values() for shard in MappedRows.of_arrow(table.column(column))._shards])
+    if label is None:
+        return rows, None
+    return rows, pd.concat([table.column(str(label)).to_pandas() for table in tables.values()], ignore_index=True).rename(label)
 
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MappedRecords:
-    """Binary records that stay on disk, all of them private, and test records likewise; labels are in memory.
-
-    Arguments:
-        name: what the data are called in reports.
-        x: private records (n, d).
-        test_x: records for evaluation (m, d), if there are any.
-        image_shape: (height, width) with height * width = d when the records are images.
-        labels: int64 (n,) in [0, number of class names), if there are any; and `test_labels` (m,) where there are test records.
-        class_names: of the labels.
-
-    Raises:
-        ValueError: test records, images or labels of another length.
+class MappedRecords(Records):
+    """`Records` that stay on disk: ``x`` and, if there are any, ``test_x`` are `MappedRows`; labels are in memory.
 
     >>> MappedRecords("tiny", MappedRows([np.eye(4, dtype=np.uint8)]), image_shape=(2, 2))
-    MappedRecords('tiny': 4 private and 0 test records of 4 bits on disk)
+    MappedRecords('tiny': 4 private, 0 test, 0 public records of 4 binary features, no labels)
     """
 
-    name: str
-    x: MappedRows
-    test_x: MappedRows | None = None
-    image_shape: tuple[int, int] | None = None
-    labels: Tensor | None = None
-    test_labels: Tensor | None = None
-    class_names: tuple[str, ...] | None = None
-    facts: tuple[Fact | Said, ...] = ()
-
-    public_x = columns = grey = people = None
-    grey_threshold = PIXEL_THRESHOLD
-    form = Form(container="numpy", types=("uint8",))
+    test_x: Any = None
+    form: Form | None = field(default_factory=lambda: Form(container="numpy", types=("uint8",)))
 
     def __post_init__(self) -> None:
-        if self.test_x is not None and self.test_x.shape[1] != self.d:
-            raise ValueError(
-                f"test_path has records of {self.test_x.shape[1]} columns; they must have {self.d}, as those of path"
-            )
-        if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != self.d:
-            height, width = self.image_shape
-            raise ValueError(f"image_shape {height} x {width} has {height * width} pixels, the records have {self.d}")
-        test = 0 if self.labels is None else self.n_test
-        for name, labels, n in (("labels", self.labels, self.n), ("test_labels", self.test_labels, test)):
-            if labels is not None:
-                require_labels(labels, n=n, n_classes=self.n_classes, name=name)
-        if self.labels is not None and self.test_x is not None and self.test_labels is None:
-            raise ValueError("test_labels is None; test records need labels, as the others have some")
-
-    def __repr__(self) -> str:
-        return f"MappedRecords({self.name!r}: {self.n} private and {self.n_test} test records of {self.d} bits on disk)"
-
-    @property
-    def n(self) -> int:
-        """Number of private records."""
-        return len(self.x)
-
-    @property
-    def n_test(self) -> int:
-        """Number of test records."""
-        return 0 if self.test_x is None else len(self.test_x)
-
-    @property
-    def d(self) -> int:
-        """Number of bits of a record."""
-        return self.x.shape[1]
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes, 0 without labels."""
-        return 0 if self.class_names is None else len(self.class_names)
+        if self.test_x is None:
+            object.__setattr__(self, "test_x", torch.empty(0, self.d, dtype=torch.uint8))
+        super().__post_init__()
 
     def some(self, most: int) -> Records:
         """At most so many private and test records in memory, by a public choice."""
-        none, chosen = torch.zeros(0, self.d, dtype=torch.uint8), self.x.choice(most)
-        tested = None if self.test_x is None else self.test_x.choice(most)
-        own = None if self.labels is None else torch.zeros(0, dtype=torch.int64)
+        own, tested = (_choice(len(part), most) for part in (self.x, self.test_x))
         return Records(
             self.name,
-            self.x[chosen].to(torch.uint8),
-            none if self.test_x is None or tested is None else self.test_x[tested].to(torch.uint8),
-            labels=None if self.labels is None else self.labels[chosen],
-            test_labels=own if self.test_labels is None or tested is None else self.test_labels[tested],
+            self.x[own].to(torch.uint8),
+            self.test_x[tested].to(torch.uint8),
+            labels=rows_of(self.labels, own),
+            test_labels=rows_of(self.test_labels, tested),
             n_classes=self.n_classes,
             class_names=self.class_names,
             image_shape=self.image_shape,
             form=self.form,
         )
+
+
+def _choice(n: int, most: int) -> Tensor:
+    """Numbers of at most so many of n rows, in order: of all of them, or of a choice by public randomness."""
+    if n <= most:
+        return torch.arange(n)
+    return torch.from_numpy(np.sort(np.random.default_rng(0).choice(n, most, replace=False, shuffle=False)))
 
 
 def load_mapped(
@@ -351,31 +255,31 @@ def load_mapped(
     if test_path is not None:
         test, test_values = _opened(test_path, column=column, label=label_column, option="test_path")
     files = sorted(glob(path, recursive=True))
-    name = Path(files[0]).stem if len(files) == 1 else Path(files[0]).resolve().parent.name
     facts: tuple[Fact | Said, ...] = (Split(0.0, held_out=None if test is None else len(test)).fact(), Fact.UNCHANGED_FILES)
     labels = test_labels = class_names = None
     if values is not None:
         labels, class_names = class_labels(_present(values, path))
         facts = (Fact.READ_CLASSES(k=len(class_names)), *facts)
-    if class_names is not None and test_values is not None and test_path is not None:
-        test_labels = _test_labels(class_names, _present(test_values, test_path), test_path)
-    records = MappedRecords(name, x, test, image_shape, labels, test_labels, class_names, facts)
-    x.require_bits(path)
-    if test is not None:
-        test.require_bits(str(test_path))
-    return records
+        tested = values[:0] if test_values is None else _present(test_values, str(test_path))
+        codes = pd.Index(class_names, dtype=object).get_indexer(pd.Index(tested.map(str), dtype=object))
+        if (codes < 0).any():
+            raise ValueError(f"{test_path} has a label in row {int((codes < 0).argmax()) + 1} that no other record has")
+        test_labels = torch.from_numpy(codes.astype(np.int64))
+    return MappedRecords(
+        Path(files[0]).stem if len(files) == 1 else Path(files[0]).resolve().parent.name,
+        x,
+        test,
+        labels,
+        test_labels,
+        len(class_names or ()),
+        image_shape,
+        class_names=class_names,
+        facts=facts,
+    )
 
 
-def _present(values: pd.Series[Any], path: str) -> pd.Series[Any]:
+def _present(values: pd.Series, path: str) -> pd.Series:
     if values.isna().any():
-        raise ValueError(
-            f"{path} column {values.name!r} has no value in row {int(values.isna().argmax()) + 1}: labels need one"
-        )
+        row = int(values.isna().argmax()) + 1
+        raise ValueError(f"{path} column {values.name!r} has no value in row {row}: labels need one")
     return values
-
-
-def _test_labels(class_names: Sequence[str], test: pd.Series[Any], path: str) -> Tensor:
-    codes = pd.Index(class_names, dtype=object).get_indexer(pd.Index(test.map(str), dtype=object))
-    if (codes < 0).any():
-        raise ValueError(f"{path} has a label in row {int((codes < 0).argmax()) + 1} that no other record has")
-    return torch.from_numpy(codes.astype(np.int64))

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
@@ -14,12 +16,21 @@ from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of, rows
 from dpgen.data.table_files import Missing, column_name, require_columns, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
+from dpgen.progress import rows_read
 
 # -- records -----------------------------------------------------------------------------------------------------------
 
 
 PIXEL_THRESHOLD = 127
 """Grey values 0..255 above this become 1 by default."""
+
+WHITE = 255
+"""Grey value of a white pixel."""
+
+MAX_CLASSES = 1000
+"""A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
+
+_CHUNK = 2**22  # values on disk that a pass holds at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,8 +71,8 @@ class Records:
     """
 
     name: str
-    x: Tensor
-    test_x: Tensor
+    x: Any
+    test_x: Any
     labels: Tensor | None = None
     test_labels: Tensor | None = None
     n_classes: int = 0
@@ -93,8 +104,7 @@ class Records:
         self._require_names()
 
     def _require_grey(self) -> None:
-        if not 0 <= self.grey_threshold <= 254:
-            raise ValueError(f"grey_threshold is {self.grey_threshold}: it must be in [0, 254]")
+        require_threshold(self.grey_threshold)
         if (self.grey is None) != (self.test_grey is None):
             raise ValueError(f"test_grey is {_presence(self.test_grey)} but grey is {_presence(self.grey)}")
         for name, grey, x in (("grey", self.grey, self.x), ("test_grey", self.test_grey, self.test_x)):
@@ -119,8 +129,8 @@ class Records:
     def __repr__(self) -> str:
         n_public = 0 if self.public_x is None else len(self.public_x)
         labels = f"{self.n_classes} classes" if self.n_classes else "no labels"
-        counts = f"{self.n} private, {len(self.test_x)} test, {n_public} public records"
-        return f"Records({self.name!r}: {counts} of {self.d} binary features, {labels})"
+        counts = f"{self.n} private, {self.n_test} test, {n_public} public records"
+        return f"{type(self).__name__}({self.name!r}: {counts} of {self.d} binary features, {labels})"
 
     @property
     def n(self) -> int:
@@ -128,9 +138,14 @@ class Records:
         return len(self.x)
 
     @property
+    def n_test(self) -> int:
+        """Number of test records."""
+        return len(self.test_x)
+
+    @property
     def d(self) -> int:
         """Number of binary features of a record."""
-        return self.x.shape[1]
+        return int(self.x.shape[1])
 
     def set_aside(self, public_records: int, split: Split) -> "Records":
         """Moves ``public_records`` private records (all, if there are no more), drawn as `Split.chosen`, to the public part.
@@ -158,21 +173,22 @@ class Records:
         )
 
 
-def require_binary(x: Tensor, *, name: str = "x", columns: list[str] | None = None) -> None:
-    """Checks that ``x`` is a uint8 matrix of zeros and ones.
-
-    Raises:
-        ValueError: naming the row and the column that is wrong.
-    """
+def require_binary(x: Any, *, name: str = "x", columns: list[str] | None = None) -> None:
+    """Refuse anything but a uint8 matrix of zeros and ones, or such rows on disk of any type; the row and column are named."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, features) with at least one feature")
-    if x.dtype == torch.uint8 and (len(x) == 0 or int(x.max()) <= 1):
-        return
-    wrong = ((x != 0) & (x != 1)).nonzero()
-    if len(wrong):
-        row, column = wrong[0].tolist()
-        raise ValueError(f"{name} has another value in row {row + 1}, {_column(column, columns)}: only 0 and 1 are supported")
-    raise ValueError(f"{name} has dtype {x.dtype}: it must be torch.uint8")
+    in_memory = isinstance(x, Tensor)
+    start = 0
+    for part in (x,) if in_memory else rows_read(x.split(max(1, _CHUNK // x.shape[1])), len(x), "check"):
+        if part.dtype != torch.uint8 or (len(part) and int(part.max()) > 1):
+            wrong = ((part != 0) & (part != 1)).nonzero()
+            if len(wrong):
+                row, i = wrong[0].tolist()
+                column = f"column {i + 1}" if columns is None else f"column {columns[i]!r}"
+                raise ValueError(f"{name} has another value in row {start + row + 1}, {column}: only 0 and 1 are supported")
+        start += len(part)
+    if in_memory and x.dtype != torch.uint8:
+        raise ValueError(f"{name} has dtype {x.dtype}: it must be torch.uint8")
 
 
 def split_records(
@@ -230,20 +246,14 @@ def split_records(
 
 
 def require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:
-    """Refuse labels that are not int64 (n,) in [0, n_classes).
-
-    Raises:
-        ValueError: naming what is wrong.
-    """
+    """Refuse labels that are not int64 (n,) in [0, n_classes)."""
     if n_classes < 1:
         raise ValueError(f"n_classes is {n_classes} with labels: it must be at least 1")
     if labels.shape != (n,):
         raise ValueError(f"{name} has shape {tuple(labels.shape)}: it must be ({n},), one label for each record")
     if labels.dtype != torch.int64:
         raise ValueError(f"{name} has dtype {labels.dtype}: it must be torch.int64")
-    if n == 0:
-        return
-    if int(labels.min()) < 0 or int(labels.max()) >= n_classes:
+    if n and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
         raise ValueError(f"{name} has a label outside [0, {n_classes - 1}], the classes")
 
 
@@ -251,18 +261,7 @@ def _presence(labels: Tensor | None) -> str:
     return "missing" if labels is None else "given"
 
 
-def _column(index: int, columns: list[str] | None) -> str:
-    return f"column {index + 1}" if columns is None else f"column {columns[index]!r}"
-
-
 # -- record files ------------------------------------------------------------------------------------------------------
-
-
-WHITE = 255
-"""Grey value of a white pixel."""
-
-MAX_CLASSES = 1000
-"""A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
 
 
 def load_records(
@@ -311,24 +310,21 @@ def load_records(
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
         raise ValueError(f"{path} has no header: its first line holds bits where names belong")
-    labels, class_names = None, None
+    labels: Tensor | None = None
+    class_names: tuple[str, ...] = ()
     facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
     if label is not None:
         require_columns(path, [label], table.columns)
         labels, class_names = class_labels(table[label])
         facts += (Fact.READ_CLASSES(k=len(class_names)),)
-    form = sample_form(
-        path,
-        list(table.columns),
-        csv="int64",
-        label=label,
-        categories={} if label is None or class_names is None else {label: class_names},
-    )
-    if grey_threshold is None:
-        x = binary_table(table[features], path)
-    else:
+    categories = {} if label is None else {label: class_names}
+    form = sample_form(path, list(table.columns), csv="int64", label=label, categories=categories)
+    if grey_threshold is not None:
+        require_threshold(grey_threshold)
         form = replace(form, white=white_of(form))
-        x = _grey_table(table[features], path, white=form.white, threshold=grey_threshold)
+    x = pixels(table[features], path, white=form.white)
+    if grey_threshold is not None:
+        require_grey(path, bits=form.white == WHITE and int(x.max() if x.numel() else 0) <= 1)
     del table  # as large as x, which is copied next
     return split_records(
         name_of(path),
@@ -336,42 +332,14 @@ def load_records(
         grey_threshold=grey_threshold,
         split=split,
         labels=labels,
-        n_classes=0 if class_names is None else len(class_names),
+        n_classes=len(class_names),
         image_shape=image_shape,
         columns=features,
-        class_names=class_names,
+        class_names=class_names or None,
         public_records=public_records,
         facts=facts,
         form=form,
     )
-
-
-def binary_table(table: pd.DataFrame, name: str = "table", *, numbered: bool = True) -> Tensor:
-    """Matrix (n, d) of uint8 of a table whose values all equal 0 or 1 (or False and True).
-
-    Arguments:
-        numbered: whether rows have numbers, which errors show.
-
-    Raises:
-        ValueError: naming the first column and row (counted from 1) that is neither.
-
-    Example:
-        >>> binary_table(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
-        [[0, 1], [1, 0]]
-    """
-    if not table.shape[1]:
-        raise ValueError(f"{name} has no 0/1 columns: at least one is needed")
-    if (table.dtypes == np.uint8).all() and int((whole := table.to_numpy()).max(initial=0)) <= 1:
-        return torch.from_numpy(np.require(whole, requirements=("C", "W")))
-    bits = np.empty(table.shape, np.uint8)
-    for i, (column, values) in enumerate(table.items()):
-        right = (values.to_numpy() <= 1) if values.dtype == np.uint8 else values.isin([0, 1]).to_numpy()
-        if not right.all():
-            row = int((~right).argmax())
-            where = f"row {row + 1}" if numbered else "a row"
-            raise ValueError(f"{name} column {column!r} has another value in {where}: only 0 and 1 are supported")
-        bits[:, i] = values.to_numpy()
-    return torch.from_numpy(bits)
 
 
 def white_of(form: Form) -> int:
@@ -380,35 +348,14 @@ def white_of(form: Form) -> int:
     return 1 if all(dtype.startswith(("float", "double", "halffloat")) for dtype in types) else WHITE
 
 
-def _grey_table(table: pd.DataFrame, name: str, *, white: int | None, threshold: int) -> Tensor:
-    """Matrix (n, d) of uint8 of a table of grey values in [0, white].
-
-    Raises:
-        ValueError: naming the first column and row (counted from 1) of a value that is none, or bits in place of grey values.
-    """
-    require_threshold(threshold)
-    assert white is not None
-    grey = grey_values(table, name, white=white)
-    require_grey(name, bits=white == WHITE and int(grey.max() if grey.numel() else 0) <= 1)
-    return grey
-
-
 def require_threshold(threshold: int) -> None:
-    """Refuse a grey value that is not in [0, 254].
-
-    Raises:
-        ValueError: naming it.
-    """
+    """Refuse a grey value that is not in [0, 254]."""
     if not 0 <= threshold < WHITE:
         raise ValueError(f"grey_threshold is {threshold}: it must be in [0, {WHITE - 1}]")
 
 
 def require_grey(name: str, *, bits: bool) -> None:
-    """Refuse bits in place of grey values.
-
-    Raises:
-        ValueError: the table holds bits.
-    """
+    """Refuse bits in place of grey values."""
     if bits:
         raise ValueError(
             f"{name} has no value above 1, and grey values go from 0 to {WHITE}: for bits leave grey_threshold out (in memory: "
@@ -416,29 +363,42 @@ def require_grey(name: str, *, bits: bool) -> None:
         )
 
 
-def grey_values(table: pd.DataFrame, name: str, *, white: int, numbered: bool = True) -> Tensor:
-    """Values (n, d) in [0, white] as uint8 in [0, 255].
+def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None, numbered: bool = True) -> Tensor:
+    """Matrix (n, d) of uint8 of a table: 0 and 1 or, with `white`, grey values in [0, white] on the scale of [0, 255].
+
+    Arguments:
+        numbered: whether rows have numbers, which errors show.
 
     Raises:
-        ValueError: naming the first column and row (counted from 1) of a value that is none.
+        ValueError: naming the first column and row (counted from 1) of another value.
+
+    Example:
+        >>> pixels(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
+        [[0, 1], [1, 0]]
     """
     if not table.shape[1]:
-        raise ValueError(f"{name} has no grey columns: at least one is needed")
-    if white == WHITE and (table.dtypes == np.uint8).all():
-        return torch.from_numpy(np.require(table.to_numpy(), requirements=("C", "W")))
-    grey = np.empty((len(table), table.shape[1]), dtype=np.uint8)
+        raise ValueError(f"{name} has no {'0/1' if white is None else 'grey'} columns: at least one is needed")
+    if white != 1 and (table.dtypes == np.uint8).all():
+        whole = table.to_numpy()
+        if white == WHITE or int(whole.max(initial=0)) <= 1:
+            return torch.from_numpy(np.require(whole, requirements=("C", "W")))
+    found = np.empty(table.shape, np.uint8)
     for i, (column, values) in enumerate(table.items()):
-        numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
-        right = (numbers >= 0) & (numbers <= white) & ((white == 1) | (numbers == np.floor(numbers)))
+        right, numbers = (values.isin([0, 1]).to_numpy(), values) if white is None else _grey(values, white)
         if not right.all():
-            row = int((~right).argmax())
-            where = f"row {row + 1}" if numbered else "a row"
-            raise ValueError(
-                f"{name} column {column!r} has another value in {where}: grey values are "
-                f"{'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
-            )
-        grey[:, i] = np.rint(numbers * (WHITE / white))
-    return torch.from_numpy(grey)
+            where = f"row {int((~right).argmax()) + 1}" if numbered else "a row"
+            grey = f"grey values are {'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
+            wanted = "only 0 and 1 are supported" if white is None else grey
+            raise ValueError(f"{name} column {column!r} has another value in {where}: {wanted}")
+        found[:, i] = numbers
+    return torch.from_numpy(found)
+
+
+def _grey(values: pd.Series, white: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
+    """Which values are grey values, and all of them on the scale of [0, 255]."""
+    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+    right = (numbers >= 0) & (numbers <= white) & ((white == 1) | (numbers == np.floor(numbers)))
+    return right, np.rint(numbers * (WHITE / white))
 
 
 def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:

@@ -16,17 +16,7 @@ from torch import Tensor
 from dpgen.containers import Form
 from dpgen.data.batches import ROWS, EngineBatches, frames, whole_groups
 from dpgen.data.engines import CHANGED, EngineTable, open_table
-from dpgen.data.records import (
-    PIXEL_THRESHOLD,
-    WHITE,
-    Records,
-    binary_table,
-    class_labels,
-    grey_values,
-    require_grey,
-    require_threshold,
-    white_of,
-)
+from dpgen.data.records import WHITE, Records, class_labels, pixels, require_grey, require_threshold, split_records, white_of
 from dpgen.data.sets import public_items
 from dpgen.data.split import Split
 from dpgen.data.table_files import Missing, require_columns
@@ -86,20 +76,16 @@ class StreamedRecords:
         batches = self.rows.some(min(1.0, most / max(1, self.n)), seed)
         values = torch.cat([torch.empty(0, self.d, dtype=torch.uint8), *(x for x, _ in batches)])
         labels = torch.cat([torch.empty(0, dtype=torch.int64), *(own for _, own in batches if own is not None)])
-        grey, nothing = self.grey_threshold is not None, torch.empty(0, self.d, dtype=torch.uint8)
-        return Records(
-            name=self.name,
-            x=(values > self.grey_threshold).to(torch.uint8) if self.grey_threshold is not None else values,
-            test_x=nothing,
+        return split_records(
+            self.name,
+            values,
+            split=Split(0.0),
             labels=labels if self.n_classes else None,
-            test_labels=torch.empty(0, dtype=torch.int64) if self.n_classes else None,
             n_classes=self.n_classes,
             image_shape=self.image_shape,
             columns=self.columns,
             class_names=self.class_names,
-            grey=values if grey else None,
-            test_grey=nothing if grey else None,
-            grey_threshold=PIXEL_THRESHOLD if self.grey_threshold is None else self.grey_threshold,
+            grey_threshold=self.grey_threshold,
         )
 
 
@@ -327,9 +313,7 @@ class _Columns:
             if (codes < 0).any():
                 raise ValueError(CHANGED.format(self.name))
             labels, table = torch.from_numpy(codes.astype(np.int64)), table.drop(columns=self.label.column)
-        if self.white is None:
-            return binary_table(table, self.name, numbered=False), labels
-        return grey_values(table, self.name, white=self.white, numbered=False), labels
+        return pixels(table, self.name, white=self.white, numbered=False), labels
 
 
 def _matrix(column: pyarrow.Array, d: int, name: str) -> npt.NDArray[Any]:

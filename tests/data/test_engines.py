@@ -12,10 +12,9 @@ import tiny
 from fixed_source import FixedKeySource
 
 import dpgen
-from dpgen.data.columns import load_columns
+from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.engines import open_table
-from dpgen.data.events import load_events
-from dpgen.data.sql import load_sql_columns, load_sql_events
+from dpgen.data.events import load_events, load_sql_events
 from dpgen.data.units import People
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator

@@ -28,8 +28,9 @@ from dpgen.data import (
     load_sparse,
     load_table,
 )
+from dpgen.data.columns import load_sql_columns
+from dpgen.data.events import load_sql_events
 from dpgen.data.records import binary_table
-from dpgen.data.sql import load_sql_columns, load_sql_events
 from dpgen.data.sql_records import load_sql_records
 from dpgen.data.sql_tables import load_sql_table
 

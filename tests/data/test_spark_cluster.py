@@ -15,8 +15,7 @@ import pytest
 from test_engines import released
 
 from dpgen.containers import in_memory
-from dpgen.data.columns import load_columns
-from dpgen.data.sql import load_sql_columns
+from dpgen.data.columns import load_columns, load_sql_columns
 
 pytestmark = [
     pytest.mark.spark,

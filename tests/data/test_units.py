@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgen.data.columns import load_columns
+from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.points import load_points
 from dpgen.data.records import load_records
 from dpgen.data.split import Split
-from dpgen.data.sql import load_sql_columns
 from dpgen.data.tables import load_table
 from dpgen.data.units import People, texts
 
