@@ -19,9 +19,9 @@ from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
-from dpgen.data.paths import form_of, is_source
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.sql_records import StreamedRecords
+from dpgen.data.table_files import form_of, is_source
 from dpgen.options import choose, meanings
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger

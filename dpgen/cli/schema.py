@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> str:
         require_writable(options.out, "out")
 
     from dpgen.data.drafts import blanks, draft_schema
-    from dpgen.data.paths import csv_path
+    from dpgen.data.table_files import csv_path
 
     options.path = csv_path(options.path, options.delimiter, options.encoding)
     draft = (

@@ -16,9 +16,19 @@ from torch import Tensor
 from dpgen.containers import Form
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames, whole_groups
 from dpgen.data.engines import open_table
-from dpgen.data.paths import csv_path, form_of, name_of
 from dpgen.data.split import Split
-from dpgen.data.table_files import MISSING_CATEGORY, Missing, column_names, read_npy, read_table, sample_form, settled
+from dpgen.data.table_files import (
+    MISSING_CATEGORY,
+    Missing,
+    column_names,
+    csv_path,
+    form_of,
+    name_of,
+    read_npy,
+    read_table,
+    sample_form,
+    settled,
+)
 from dpgen.data.units import People
 from dpgen.discretized import DiscretizedColumn, Ranks
 from dpgen.facts import Fact, Said
@@ -347,7 +357,7 @@ def load_columns(
         table = pd.DataFrame(array, columns=coder.names)
     else:
         text = [reader.name for reader in coder.readers if reader.domain.kind != "number" or reader.domain.decimals]
-        table = read_table(path, coder.columns, text=[*coder.columns[len(coder.names) :], *text])
+        table = read_table(path, coder.columns, text=[*coder.columns[len(coder.names) :], *text], whole=coder.names)
     form = sample_form(path, coder.names, categories=named)
     return assemble_columns(name_of(path), coder, coder.coded(table), form=form)
 

@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dpgen.containers import in_memory
-from dpgen.data.paths import csv_path
-from dpgen.data.table_files import header, read_table
+from dpgen.data.table_files import csv_path, header, read_table
 
 MOST_CATEGORIES = 1000
 """Texts with more different values are no categories: they are left for a person to decide."""

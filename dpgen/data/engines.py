@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgen.containers import InMemory
-from dpgen.data.paths import name_of, one_line
-from dpgen.data.table_files import MISSING, header, parquet_schema, require_columns
+from dpgen.data.table_files import MISSING, header, name_of, one_line, parquet_schema, require_columns
 from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read, stage
 

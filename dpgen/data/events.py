@@ -14,8 +14,20 @@ from torch import Tensor
 
 from dpgen.containers import Form, InMemory
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.paths import UNREADABLE, CsvPath, csv_path, existing_file, name_of
-from dpgen.data.table_files import BLANKS, MISSING_CATEGORY, Missing, read_table, require_columns, sample_form, settled
+from dpgen.data.table_files import (
+    BLANKS,
+    MISSING_CATEGORY,
+    UNREADABLE,
+    CsvPath,
+    Missing,
+    csv_path,
+    existing_file,
+    name_of,
+    read_table,
+    require_columns,
+    sample_form,
+    settled,
+)
 from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
 from dpgen.facts import Fact
 

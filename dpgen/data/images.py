@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, Pictures, is_picture
-from dpgen.data.paths import data_folder, name_of, one_line
 from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
-from dpgen.data.table_files import read_bytes
+from dpgen.data.table_files import data_folder, name_of, one_line, read_bytes
 from dpgen.facts import Fact, Said
 
 Colours = Literal["auto", "grey", "colour"]

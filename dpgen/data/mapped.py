@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.paths import unreadable
 from dpgen.data.records import Records, class_labels
 from dpgen.data.split import Split, rows_of
-from dpgen.data.table_files import column_name, read_npy, require_columns
+from dpgen.data.table_files import column_name, read_npy, require_columns, unreadable
 from dpgen.facts import Fact, Said
 
 _CHUNK = 2**22  # entries that a pass holds at once
@@ -175,6 +174,7 @@ def _opened(path: str, *, column: str | None, label: str | int | None, option: s
         return MappedRows(shards, without=number), pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
     tables = {file: _arrow_table(file) for file in files}
     names = tables[files[0]].column_names
+    require_columns(files[0], [] if label is None else [str(label)], names)
     others = [name for name in names if name != label]
     if column is None and len(others) != 1:
         raise ValueError(f"column is not given: {files[0]} has the columns {', '.join(names)}")

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.paths import csv_path, name_of
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of
-from dpgen.data.table_files import Missing, column_name, column_names, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_name, column_names, csv_path, name_of, require_columns, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.paths import csv_path, form_of, name_of
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of, rows_of
-from dpgen.data.table_files import Missing, column_name, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, require_columns, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read
@@ -93,9 +92,9 @@ class Records:
         if self.public_x is not None:
             parts.append(("public_x", self.public_x, "public_labels", self.public_labels))
         for x_name, x, labels_name, labels in parts:
-            require_binary(x, name=x_name, columns=self.columns)
-            if x.shape[1] != self.d:
+            if x.shape[1:] != self.x.shape[1:]:
                 raise ValueError(f"{x_name} has {x.shape[1]} features, x has {self.d}: they must agree")
+            require_binary(x, name=x_name, columns=self.columns)
             if (labels is None) != (self.labels is None):
                 raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
             if labels is not None:

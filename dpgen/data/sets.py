@@ -10,10 +10,9 @@ from scipy.sparse import load_npz
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory
-from dpgen.data.paths import UNREADABLE, existing_file, name_of, unreadable
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import read_bytes
+from dpgen.data.table_files import UNREADABLE, existing_file, name_of, read_bytes, unreadable
 from dpgen.data.users import natural_order
 from dpgen.facts import Fact, Said
 

@@ -15,8 +15,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.data.paths import existing_file, same_dialect
-from dpgen.data.table_files import Missing, column_name, read_table, require_columns, settled
+from dpgen.data.table_files import Missing, column_name, existing_file, read_table, require_columns, same_dialect, settled
 from dpgen.data.units import KEY_BYTES, Contents, People
 from dpgen.facts import Fact, Said
 from dpgen.files import create_private

@@ -11,24 +11,27 @@ A path may be `InMemory`: a table or an array, which is read as the parquet or n
 
 import codecs
 import csv
+import glob
 import gzip
 import io
+import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow
+from pyarrow import compute, parquet
+from pyarrow import csv as arrow_csv
 
 from dpgen.containers import Form, InMemory
-from dpgen.data.paths import UNREADABLE, FileForm, dialect_of, existing_file, form_of, unreadable
 
-if TYPE_CHECKING:
-    import pyarrow
+FileForm = Literal["csv", "parquet", "npy"]
 
 Missing = Literal["error", "drop", "category"]
 """Missing values are refused, or drop their record, or are a category of their own."""
@@ -46,6 +49,124 @@ MISSING = (
 
 _SHOWN = 20
 _BLOCK = 2**23  # bytes of a csv file that are parsed at a time; no row may be longer
+
+
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+
+UNREADABLE = (ValueError, OSError, EOFError, zlib.error, csv.Error)
+"""Exceptions of readers at files that are cut, damaged or of another form."""
+
+ENCODINGS = ("utf-8", "cp1252", "latin-1", "utf-16")
+"""Encodings that a message suggests; all of Python's are taken."""
+
+
+class CsvPath(str):
+    """The path of a csv file whose fields are apart by another character than its ending says, or that is not UTF-8."""
+
+    dialect: tuple[str | None, str | None]
+
+
+def csv_path(path: str, delimiter: str | None = None, encoding: str | None = None) -> str:
+    """The path, with what its owner says of the text of a csv file; the path itself where nothing is said."""
+    if delimiter is None and encoding is None:
+        return path
+    delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
+    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0'):
+        raise ValueError(f"delimiter is {delimiter!r}: it must be one character such as , ; | or tab, and no quote")
+    try:
+        known = encoding is None or codecs.lookup(encoding)._is_text_encoding
+    except LookupError:
+        known = False
+    if not known:
+        raise ValueError(f"encoding is {encoding!r}: it must be a text encoding such as {', '.join(ENCODINGS)}")
+    option = f"delimiter is {delimiter!r}" if encoding is None else f"encoding is {encoding!r}"
+    if isinstance(path, InMemory) or is_source(path) or form_of(path) != "csv":
+        raise ValueError(f"{option}: it must be left out, for {path} is no csv file")
+    described = CsvPath(path)
+    described.dialect = (delimiter, encoding)
+    return described
+
+
+def same_dialect(path: str, other: str) -> str:
+    """The path of a file that is written as another one."""
+    return csv_path(path, *other.dialect) if isinstance(other, CsvPath) else path
+
+
+def dialect_of(path: str | Path) -> tuple[str, str]:
+    """Delimiter and encoding of a csv file: what its owner says, else by its ending, and UTF-8.
+
+    >>> dialect_of("visits.tsv.gz"), dialect_of("visits.csv")
+    (('\\t', 'utf-8'), (',', 'utf-8'))
+    """
+    delimiter, encoding = path.dialect if isinstance(path, CsvPath) else (None, None)
+    return delimiter or ("\t" if ".tsv" in Path(path).suffixes else ","), encoding or "utf-8"
+
+
+def data_folder(name: str, data_root: str | None) -> Path:
+    """The folder in which ``name`` is looked for: ``data_root``, or without it what DPGEN_DATA names."""
+    root = data_root or os.environ.get("DPGEN_DATA")
+    if not root:
+        raise ValueError(f"data_root is not set and neither is DPGEN_DATA: one of them must name the folder with {name}")
+    return Path(root)
+
+
+def existing_file(path: str | Path, *, option: str = "path") -> Path:
+    """The path of a file that is there and not empty, else a ValueError that names the option."""
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{option} is {str(path)!r}: it is a folder, and must be a file")
+    if not path.is_file():
+        raise ValueError(f"{option} is {str(path)!r}: there is no such file")
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path} is empty")
+    return path
+
+
+def name_of(path: str | Path) -> str:
+    """Name of the data in a file: that of the file up to the first dot.
+
+    Example:
+        >>> name_of("logs/clicks.csv.gz")
+        'clicks'
+    """
+    return Path(path).name.split(".")[0]
+
+
+def one_line(error: BaseException) -> str:
+    """Message of an error on one line of at most 200 characters."""
+    return " ".join(str(error).split())[:200]
+
+
+def unreadable(path: str | Path, form: str, error: BaseException) -> ValueError:
+    """The error of a file that is not of its form."""
+    if isinstance(error, UnicodeDecodeError):
+        return ValueError(f"{path} cannot be read as {form}: its text is not UTF-8: give its encoding")
+    return ValueError(f"{path} cannot be read as {form}: {one_line(error)}")
+
+
+def form_of(path: str | Path) -> FileForm:
+    """Form of a file, which is there and not empty, by its ending and its first bytes."""
+    if isinstance(path, InMemory):
+        return "parquet" if path.like == "parquet" else "npy"
+    with existing_file(path).open("rb") as file:
+        start = file.read(6)
+    ending = Path(path).suffix
+    if ending == ".parquet" or start[:4] == b"PAR1":
+        return "parquet"
+    return "npy" if ending in (".npy", ".npz") or start == b"\x93NUMPY" else "csv"
+
+
+def is_source(path: str | Path) -> bool:
+    """Whether an engine reads what has this name: a DuckDB file, or several files by a glob.
+
+    >>> is_source("w.duckdb"), is_source("visits/*.parquet"), is_source("visits.csv")
+    (True, True, False)
+    """
+    return Path(path).suffix in (".duckdb", ".ddb") or (not Path(path).exists() and glob.has_magic(str(path)))
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def column_names(columns: Sequence[str] | str) -> list[str]:
@@ -96,25 +217,16 @@ def parquet_schema(path: str | Path) -> Any:
     Raises:
         ValueError: it cannot be read.
     """
-    from pyarrow import ArrowException, parquet
-
     try:
         return parquet.read_schema(existing_file(path))
-    except (OSError, ArrowException) as error:
+    except (OSError, pyarrow.ArrowException) as error:
         raise unreadable(path, "parquet", error) from error
 
 
-def read_table(path: str | Path, columns: Sequence[str] | None = None, **options: Any) -> pd.DataFrame:
-    """A whole table; arguments and errors as in `table_chunks`."""
-    [table] = table_chunks(path, columns, **options)
-    return table
-
-
-def table_chunks(
+def read_table(
     path: str | Path,
     columns: Sequence[str] | None = None,
     *,
-    rows: int | None = None,
     form: FileForm | None = None,
     separator: str | None = None,
     text: Collection[str] | None = (),
@@ -122,13 +234,12 @@ def table_chunks(
     prefix: str = "",
     narrow: bool = False,
     whole: Collection[str] = (),
-) -> Iterator[pd.DataFrame]:
-    """A table in pieces, whose row labels go on from piece to piece.
+) -> pd.DataFrame:
+    """A whole table.
 
     Arguments:
         path: file to read.
         columns: names of the columns that are read, or None: all of them.
-        rows: most rows of a piece; None: all rows in one piece.
         form: of the file; None: `form_of` it.
         separator: of the fields of a csv file: one character, or `BLANKS`; None: as `dialect_of` says.
         text: columns of a csv file whose values are text even where they look like numbers; None: all of them.
@@ -144,17 +255,13 @@ def table_chunks(
     form = form or form_of(path)
     if form == "csv":
         delimiter, encoding = dialect_of(path)
-        tables = _csv_tables(path, columns, rows, separator or delimiter, encoding, missing)
-        pieces: Iterator[pd.DataFrame] = (_typed(table, text, narrow, whole) for table in tables)
-    elif form == "parquet":
-        pieces = _parquet_chunks(path, columns, rows)
-    else:
-        pieces = _npy_chunks(path, columns, rows, prefix)
-    start = 0
-    for piece in pieces:
-        piece.index = pd.RangeIndex(start, start + len(piece))
-        start += len(piece)
-        yield piece
+        return _typed(_csv_table(path, columns, separator or delimiter, encoding, missing), text, narrow, whole)
+    if form == "parquet":
+        return _parquet_table(path, columns)
+    array = read_npy(path)
+    table = pd.DataFrame(array, columns=[f"{prefix}{number}" for number in range(array.shape[1])])
+    require_columns(path, columns or (), table.columns)
+    return table if columns is None else table[list(columns)]
 
 
 def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
@@ -251,13 +358,7 @@ def sample_form(
 
 
 def settled(
-    table: pd.DataFrame,
-    missing: Missing,
-    path: str | Path,
-    *,
-    categorical: Collection[str] = (),
-    first_row: int = 0,
-    numbered: bool = True,
+    table: pd.DataFrame, missing: Missing, path: str | Path, *, categorical: Collection[str] = (), numbered: bool = True
 ) -> pd.DataFrame:
     """A table without missing values: refused, without their records, or with the category `missing` in their place.
 
@@ -268,11 +369,7 @@ def settled(
         missing: what happens to a missing value.
         path: for errors.
         categorical: columns whose values are categories; in others "category" is refused.
-        first_row: number of the rows before this piece.
         numbered: whether rows have numbers, which errors show.
-
-    Raises:
-        ValueError: a missing value that is to be refused, or that has no category.
     """
     if missing not in get_args(Missing):
         raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
@@ -286,7 +383,7 @@ def settled(
         if missing == "category" and name in categorical:
             filled[name] = values.astype(object).where(~absent, MISSING_CATEGORY)
             continue
-        row = f"row {first_row + int(absent.argmax()) + 1}" if numbered else "a row"
+        row = f"row {int(absent.argmax()) + 1}" if numbered else "a row"
         if missing == "category":
             raise ValueError(f"{path} column {name!r} has no value in {row} and holds no categories: choose missing=drop")
         choices = "drop or category" if name in categorical else "drop"
@@ -297,36 +394,21 @@ def settled(
 # -- csv ---------------------------------------------------------------------------------------------------------------
 
 
-def _csv_tables(
-    path: str | Path,
-    columns: Sequence[str] | None,
-    rows: int | None,
-    separator: str,
-    encoding: str,
-    missing: Collection[str],
-) -> Iterator["pyarrow.Table"]:
-    """Rows of a text file as columns of text, or of single digits, in pieces."""
-    import pyarrow
-
+def _csv_table(
+    path: str | Path, columns: Sequence[str] | None, separator: str, encoding: str, missing: Collection[str]
+) -> pyarrow.Table:
+    """The rows of a text file as columns of text, or of single digits."""
     names = _csv_names(path, separator, encoding)
     wanted = names if columns is None else list(columns)
     require_columns(path, wanted, names)
-    empty = pyarrow.table({name: pyarrow.array([], pyarrow.string()) for name in wanted})
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
-            pieces = _rows(_recoded(stream, encoding), names, wanted, separator, missing)
-            if rows is None:
-                yield _joined(empty, [_narrowed(piece) for piece in pieces])
-                return
-            for piece in pieces:
-                yield from (piece.slice(start, rows) for start in range(0, len(piece), rows))
+            return _joined(wanted, [_narrowed(piece) for piece in _rows(stream, encoding, names, wanted, separator, missing)])
     except UNREADABLE as error:
         raise unreadable(path, "csv", error) from error
 
 
 def _csv_names(path: str | Path, separator: str, encoding: str) -> list[str]:
-    import pyarrow
-
     existing_file(path)
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
@@ -348,17 +430,14 @@ def _header(stream: Any, separator: str) -> list[str]:
 
 
 def _rows(
-    stream: Any, names: list[str], wanted: list[str], separator: str, missing: Collection[str]
-) -> Iterator["pyarrow.Table"]:
+    stream: Any, encoding: str, names: list[str], wanted: list[str], separator: str, missing: Collection[str]
+) -> Iterator[pyarrow.Table]:
     """The rows after the header, block by block.
 
     Arrow counts the fields of every row, and only without threads the rows. It may not guess types, which it would do from
     the first block alone.
     """
-    import pyarrow
-    from pyarrow import csv as arrow_csv
-
-    text = pyarrow.TransformInputStream(stream, _without_zeros)
+    text = pyarrow.TransformInputStream(_recoded(stream, encoding), _without_zeros)
     if separator == BLANKS:
         text, separator = io.BytesIO(b"\n".join(b"\t".join(line.split()) for line in text.read().splitlines())), "\t"
     types = {f"f{i}": pyarrow.string() for i in range(len(names))}
@@ -390,8 +469,6 @@ def _rows(
 
 def _recoded(stream: Any, encoding: str) -> Any:
     """The bytes of a text in UTF-8."""
-    import pyarrow
-
     if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
         return stream
     decoder = codecs.getincrementaldecoder(encoding)()
@@ -411,21 +488,17 @@ def _without_zeros(block: Any) -> Any:
     return block
 
 
-def _narrowed(table: "pyarrow.Table") -> "pyarrow.Table":
-    """The table with columns of single digits as numbers of one byte rather than as texts of five."""
-    import pyarrow
-
-    def narrow(column: "pyarrow.ChunkedArray") -> "pyarrow.Array | pyarrow.ChunkedArray":
+def _narrowed(table: pyarrow.Table) -> pyarrow.Table:
+    """The table, a block, with columns of single digits as numbers of one byte rather than as texts of five."""
+    columns = {}
+    for name, column in zip(table.column_names, table.columns):
         digits = [_digits(chunk) for chunk in column.chunks]
-        return column if any(part is None for part in digits) else pyarrow.chunked_array(digits, pyarrow.uint8())
+        columns[name] = column if any(part is None for part in digits) else pyarrow.chunked_array(digits, pyarrow.uint8())
+    return pyarrow.table(columns)
 
-    return pyarrow.table({name: narrow(column) for name, column in zip(table.column_names, table.columns)})
 
-
-def _digits(texts: "pyarrow.Array") -> "pyarrow.Array | None":
+def _digits(texts: pyarrow.Array) -> pyarrow.Array | None:
     """Texts that are all one digit as uint8; None of others."""
-    import pyarrow
-
     if texts.null_count:
         return None
     _, offsets, data = texts.buffers()
@@ -436,23 +509,22 @@ def _digits(texts: "pyarrow.Array") -> "pyarrow.Array | None":
     return pyarrow.array(digits) if int(digits.max(initial=0)) <= 9 else None
 
 
-def _joined(empty: "pyarrow.Table", pieces: list["pyarrow.Table"]) -> "pyarrow.Table":
-    """All pieces: a column of digits where it holds nothing else, else of text."""
-    import pyarrow
+def _joined(names: list[str], pieces: list[pyarrow.Table]) -> pyarrow.Table:
+    """All blocks: a column of digits where it holds nothing else, else of text."""
 
-    def join(name: str) -> "pyarrow.ChunkedArray":
-        columns = [piece[name] for piece in pieces if len(piece)] or [empty[name]]
-        kind = pyarrow.uint8() if all(column.type == pyarrow.uint8() for column in columns) else pyarrow.string()
+    def join(name: str) -> pyarrow.ChunkedArray:
+        columns = [piece[name] for piece in pieces if len(piece)]
+        digits = bool(columns) and all(column.type == pyarrow.uint8() for column in columns)
+        kind = pyarrow.uint8() if digits else pyarrow.string()
         return pyarrow.chunked_array([chunk for column in columns for chunk in column.cast(kind).chunks], kind)
 
-    return pyarrow.table({name: join(name) for name in empty.column_names})
+    return pyarrow.table({name: join(name) for name in names})
 
 
-def _typed(table: "pyarrow.Table", text: Collection[str] | None, narrow: bool, whole: Collection[str]) -> pd.DataFrame:
+def _typed(table: pyarrow.Table, text: Collection[str] | None, narrow: bool, whole: Collection[str]) -> pd.DataFrame:
     """Columns of text as numbers or truth values where all of their values are."""
-    import pyarrow
 
-    def typed(name: str, column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
+    def typed(name: str, column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
         if text is None or name in text:
             return column.cast(pyarrow.string())
         if column.type == pyarrow.uint8():
@@ -464,20 +536,14 @@ def _typed(table: "pyarrow.Table", text: Collection[str] | None, narrow: bool, w
     return pd.DataFrame({name: column.to_pandas(integer_object_nulls=True) for name, column in columns.items()})
 
 
-def _rounded(column: "pyarrow.ChunkedArray") -> bool:
+def _rounded(column: pyarrow.ChunkedArray) -> bool:
     """Whether a column holds floats of a size at which whole numbers have lost digits."""
-    import pyarrow
-    from pyarrow import compute
-
     largest = compute.max(compute.abs(column)).as_py() if column.type == pyarrow.float64() else None
     return largest is not None and not largest < 2**53
 
 
-def _guessed(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
+def _guessed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
     """int64, uint64 or float64, whichever holds all values first; else bool or text. Arrow alone reads 0x10 as 16."""
-    import pyarrow
-    from pyarrow import compute
-
     plain = compute.utf8_trim_whitespace(column)
 
     def cast(kind: Any) -> Any:
@@ -496,39 +562,20 @@ def _guessed(column: "pyarrow.ChunkedArray") -> "pyarrow.ChunkedArray":
     return numbers
 
 
-# -- parquet and npy ---------------------------------------------------------------------------------------------------
+# -- parquet -----------------------------------------------------------------------------------------------------------
 
 
-def _parquet_chunks(path: str | Path, columns: Sequence[str] | None, rows: int | None) -> Iterator[pd.DataFrame]:
-    import pyarrow
-    import pyarrow.parquet
-
+def _parquet_table(path: str | Path, columns: Sequence[str] | None) -> pd.DataFrame:
     if isinstance(path, InMemory):
         require_columns(path, columns or (), path.content.column_names)
         table = path.content if columns is None else path.content.select(list(columns))
-        size = rows or max(len(table), 1)
-        starts = range(0, max(len(table), 1), size)
-        yield from (table.slice(start, size).to_pandas(integer_object_nulls=True) for start in starts)
-        return
+        return table.to_pandas(integer_object_nulls=True)
     try:
-        with pyarrow.parquet.ParquetFile(existing_file(path)) as file:
+        with parquet.ParquetFile(existing_file(path)) as file:
             schema = file.schema_arrow
             index = (schema.pandas_metadata or {}).get("index_columns", [])
             wanted = [name for name in schema.names if name not in index] if columns is None else list(columns)
             require_columns(path, wanted, schema.names)
-            if rows is None:
-                yield file.read(columns=wanted).to_pandas(ignore_metadata=True, integer_object_nulls=True)
-                return
-            for batch in file.iter_batches(batch_size=rows, columns=wanted):
-                yield batch.to_pandas(ignore_metadata=True, integer_object_nulls=True)
+            return file.read(columns=wanted).to_pandas(ignore_metadata=True, integer_object_nulls=True)
     except (OSError, pyarrow.ArrowException) as error:
         raise unreadable(path, "parquet", error) from error
-
-
-def _npy_chunks(path: str | Path, columns: Sequence[str] | None, rows: int | None, prefix: str) -> Iterator[pd.DataFrame]:
-    array = read_npy(path)
-    names = [f"{prefix}{number}" for number in range(array.shape[1])]
-    require_columns(path, columns or (), names)
-    for start in range(0, max(len(array), 1), rows or max(len(array), 1)):
-        piece = pd.DataFrame(array[start : start + rows if rows else None], columns=names)
-        yield piece if columns is None else piece[list(columns)]

@@ -14,10 +14,9 @@ from torch import Tensor
 
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import KeptCodes, SparkCodes
-from dpgen.data.paths import csv_path, name_of
 from dpgen.data.raw_tables import RawTable, draft_of, load_raw, unnamed
 from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import header, sample_form
+from dpgen.data.table_files import csv_path, header, name_of, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, NumberField

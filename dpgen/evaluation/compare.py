@@ -21,8 +21,7 @@ import pandas as pd
 import torch
 
 from dpgen.containers import InMemory, in_memory
-from dpgen.data.paths import form_of
-from dpgen.data.table_files import read_table
+from dpgen.data.table_files import form_of, read_table
 from dpgen.evaluation.scores import Score, markdown_table, metrics_markdown, number
 from dpgen.figures import new_figure
 from dpgen.files import write_atomically

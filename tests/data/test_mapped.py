@@ -180,11 +180,11 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"path": "bad.npy"}, r"bad.npy has another value in row 24, column 3: only 0 and 1 are supported"),
-        ({"path": "nan.npy"}, r"nan.npy has another value in row 2, column 0: only 0 and 1 are supported"),
+        ({"path": "bad.npy"}, r"^x has another value in row 24, column 4: only 0 and 1 are supported"),
+        ({"path": "nan.npy"}, r"^x has another value in row 2, column 1: only 0 and 1 are supported"),
         ({"test_path": "none.npy"}, r"test_path is '.*none.npy': there is no such file"),
-        ({"test_path": "nan.npy"}, r"test_path has records of 2 columns; they must have 7"),
-        ({"test_path": "bad.npy"}, r"bad.npy has another value in row 24"),
+        ({"test_path": "nan.npy"}, r"test_x has 2 features, x has 7"),
+        ({"test_path": "bad.npy"}, r"^test_x has another value in row 24"),
         ({"image_shape": (2, 3)}, r"image_shape 2 x 3 has 6 pixels, the records have 7"),
         ({"column": "x"}, r"column is 'x': it must be left out for npy files"),
         ({"path": "x.arrow"}, r"column is not given: .*x.arrow has the columns x, y"),

@@ -30,7 +30,7 @@ from dpgen.data import (
 )
 from dpgen.data.columns import load_sql_columns
 from dpgen.data.events import load_sql_events
-from dpgen.data.records import binary_table
+from dpgen.data.records import pixels
 from dpgen.data.sql_records import load_sql_records
 from dpgen.data.sql_tables import load_sql_table
 
@@ -136,7 +136,7 @@ IN_MEMORY: dict[str, Callable[[], Any]] = {
     "points": lambda: Points("t", with_value((3, 2), NUMBER), X, bounds=torch.tensor([[0.0, 1], [0, 1]])),
     "users": lambda: Users("t", with_value((3, 2), -NUMBER), ("a", "b", "c"), ("x", "y")),
     "columns": lambda: Columns("t", {"x": np.array([1203928])}, {}),
-    "bits": lambda: binary_table(pd.DataFrame({"a": [0, NUMBER]})),
+    "bits": lambda: pixels(pd.DataFrame({"a": [0, NUMBER]})),
     "frame of two types": lambda: in_memory(pd.DataFrame({"a": [1, TEXT]})),
     "frame of bytes": lambda: in_memory(pd.DataFrame({"a": [TEXT.encode(), 2.5]})),
     "sets": lambda: in_memory([{1, NUMBER}]),

@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from dpgen.data import load_records
-from dpgen.data.records import MAX_CLASSES, binary_table, class_labels
+from dpgen.data.records import MAX_CLASSES, class_labels, pixels
 from dpgen.facts import Fact
 
 
@@ -145,11 +145,11 @@ def test_pickled_and_packed_arrays_are_refused(tmp_path: Path) -> None:
         load_records(path=str(tmp_path / "two.npz"))
 
 
-def test_binary_table_takes_every_spelling_of_zero_and_one() -> None:
+def test_pixels_takes_every_spelling_of_zero_and_one() -> None:
     frame = pd.DataFrame(
         {"i": [0, 1], "f": [0.0, 1.0], "b": [False, True], "o": pd.Series([0, True], dtype=object), "n": [0, 1]}
     ).astype({"n": "Int64"})
-    assert binary_table(frame).tolist() == [[0] * 5, [1] * 5]
+    assert pixels(frame).tolist() == [[0] * 5, [1] * 5]
 
 
 def test_class_labels() -> None:

@@ -10,7 +10,7 @@ import tiny
 from scipy.sparse import csr_matrix, save_npz
 
 from dpgen.data import load_sets, load_sparse, sets
-from dpgen.data.sets import indicator_matrix, read_baskets, write_sparse_rows
+from dpgen.data.sets import indicator_matrix, read_baskets
 from dpgen.facts import Fact
 
 LINES = "10 2 30\n2 30\n2\n\n30 2 2 7\n9 10\n"
@@ -119,7 +119,7 @@ def test_repeated_public_item_is_refused(path: str, tmp_path: Path) -> None:
 
 def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "MAX_CELLS", 29)
-    with pytest.raises(ValueError, match="6 records x 5 items: at most 29 cells fit; lower top_items"):
+    with pytest.raises(ValueError, match="6 records x 5 items: at most 29 cells fit"):
         load_sets(path=path)
 
 
@@ -132,30 +132,14 @@ def test_real_retail() -> None:
     assert load_sets(path=str(path), top_items=1303).d == 1303
 
 
-def test_sparse_rows_of_item_numbers(tmp_path: Path) -> None:
+def test_sparse_matrices_are_bits(tmp_path: Path) -> None:
     bits = np.random.default_rng(0).integers(0, 2, (40, 5))
     save_npz(tmp_path / "rows.npz", csr_matrix(bits))
-    write_sparse_rows(tmp_path / "rows", (np.flatnonzero(row) for row in bits))
-    for path, n_items in ((tmp_path / "rows.npz", None), (tmp_path / "rows", 5)):
-        records = load_sparse(path=str(path), n_items=n_items, test_fraction=0.0)
-        assert records.x.tolist() == bits.tolist()
-        assert records.columns == ["0", "1", "2", "3", "4"]
-    half = load_sparse(path=str(tmp_path / "rows.npz"), test_fraction=0.5)
-    assert everything(half) == sorted(bits.tolist())
-
-
-def test_bad_sparse_rows_are_refused(tmp_path: Path) -> None:
+    records = load_sparse(path=str(tmp_path / "rows.npz"), test_fraction=0.5)
+    assert everything(records) == sorted(bits.tolist())
+    assert records.columns == ["0", "1", "2", "3", "4"]
     save_npz(tmp_path / "twos.npz", csr_matrix(2 * np.eye(3, dtype=int)))
-    save_npz(tmp_path / "ones.npz", csr_matrix(np.eye(3, dtype=int)))
     (tmp_path / "text.npz").write_text("text")
-    (tmp_path / "empty").mkdir()
-    for path, n_items, match in (
-        ("twos.npz", None, "twos.npz has another value: only 0 and 1 are supported"),
-        ("ones.npz", 4, "n_items is 4; it must be 3, the columns of"),
-        ("text.npz", None, "text.npz cannot be read as a sparse matrix"),
-        ("absent.npz", None, "there is no such file"),
-        ("empty", None, "n_items is None; it must be the public number of items"),
-        ("empty", 3, "holds no sparse rows: starts.npy is missing"),
-    ):
-        with pytest.raises(ValueError, match=match):
-            load_sparse(path=str(tmp_path / path), n_items=n_items)
+    for name, said in (("twos", "only 0 and 1"), ("text", "cannot be read as a sparse matrix"), ("absent", "no such file")):
+        with pytest.raises(ValueError, match=said):
+            load_sparse(path=str(tmp_path / f"{name}.npz"))

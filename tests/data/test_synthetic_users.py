@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from dpgen.data.users import NEAR, PEAKED, load_synthetic_users, peaked_users, random_prior
+from dpgen.data.users import NEAR, PEAKED, load_synthetic_users
 
 
 def test_the_two_regimes() -> None:
@@ -21,17 +21,6 @@ def test_the_same_seed_gives_the_same_users() -> None:
     first, second, other = (load_synthetic_users(data_seed=seed) for seed in (0, 0, 1))
     assert torch.equal(first.counts, second.counts)
     assert not torch.equal(first.counts, other.counts)
-
-
-def test_peaked_users_are_those_of_the_paper() -> None:
-    p = peaked_users(torch.tensor([0.0, 0.1, 1.0], dtype=torch.float64), 10)
-    assert p.tolist() == [[0.0, *[1 / 9] * 9], pytest.approx([0.1] * 10), [1.0, *[0.0] * 9]]
-
-
-def test_the_prior_is_normalised_and_positive() -> None:
-    prior = random_prior(1000, torch.Generator().manual_seed(0))
-    assert float(prior.sum()) == pytest.approx(1)
-    assert float(prior.min()) > 0
 
 
 @pytest.mark.parametrize("option", ["n_categories", "n_users"])

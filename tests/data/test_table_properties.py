@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpgen.data.split import Split
-from dpgen.data.table_files import read_table, table_chunks
+from dpgen.data.table_files import read_table
 
 QUICK = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CELLS = st.text('a"\n\r,0 N\té\u2028', max_size=4) | st.sampled_from(["NA", "007"])
@@ -32,8 +32,6 @@ def test_text_comes_back_as_the_csv_module_wrote_it(names: list[str], data: st.D
     path = written(tmp_path / "t.csv", names, rows)
     table = read_table(path, text=None, missing=())
     assert (list(table.columns), table.to_numpy().tolist()) == (names, rows)
-    pieces = list(table_chunks(path, rows=2, text=None, missing=()))
-    assert [row for piece in pieces for row in piece.to_numpy().tolist()] == rows
 
 
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(width=64) | st.integers(-9, 9)

@@ -134,13 +134,6 @@ def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
         people.bounded(pd.read_csv(path))
 
 
-def test_of_a_person_whose_rows_lie_in_many_pieces_m_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pd.DataFrame({"who": np.arange(300) % 7, "x": np.arange(300) % 11}).to_csv(tmp_path / "x.csv", index=False)
-    monkeypatch.setattr("dpgen.data.columns.CHUNK", 50)
-    data = load_columns(path=str(tmp_path / "x.csv"), columns="x", low=0, high=10, people=People("who", 3, KEY))
-    assert data.n == 7 * 3
-
-
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_people_are_told_apart_as_texts(tmp_path: Path, form: str) -> None:
     """A csv whose first 30,000 names are whole numbers; the names that follow would be the same numbers."""
