@@ -2,9 +2,9 @@
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import fields
 from multiprocessing import get_context
 from typing import Any
@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen.auditing.engine import ATTACKS, EngineAudit, train_watched
+from dpgen.auditing.engine import ATTACKS, train_watched
 from dpgen.auditing.lower_bounds import FEWEST, Finding, epsilon_lower_bound, one_run_lower_bound
 from dpgen.auditing.neighbours import by_draw, joined, pair_of, released, with_direction
 from dpgen.auditing.options import AuditJob
@@ -25,9 +26,9 @@ from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.registry import systems
 
-_CHUNK = 8  # trainings that a process is sent at once
+_CHUNK = 8  # fits that a process is sent at once
 _WORTH_STARTING = 50  # parts below which further processes are not worth their start
-_CANARIES, _FITS, _RUNS, _DRAWS = 1000, 400, 600, 20_000
+_CANARIES, _RUNS, _DRAWS = 1000, 600, 20_000
 
 Numbers = npt.NDArray[np.float64]
 
@@ -57,57 +58,42 @@ def audit(job: AuditJob) -> Finding:
 
 
 def _audit_training(job: AuditJob) -> dict[str, Any]:
-    """White box: guess canaries from the sums that the real engine releases."""
+    """White box: guess canaries, each present by a coin, from the sums that the real engine releases."""
     options, plan, config = job.options, job.plan, job.config
     if isinstance(config, DPGANConfig):  # one critic for all records
         steps = [field.name for field in fields(DPSGDPlan) if "means" not in field.name]
         plan = DPGMPlan(**{name: getattr(plan, name) for name in steps})
         config = DPGMConfig(clusters="none", **{field.name: getattr(config, field.name) for field in fields(DPSGDConfig)})
-    engine = EngineAudit(plan=plan, config=config, canaries=options.canaries or _CANARIES, seed=options.seed)
-    coins = canary_coins(engine.canaries, trainings=options.trainings, seed=options.seed)
-    found, claimed = _gather(_train_many, [(engine, part) for part in np.array_split(coins, -(-len(coins) // _CHUNK))], job)
-    scores = torch.from_numpy(np.concatenate(found)).flatten(0, 1)
-    included, one = torch.from_numpy(coins.reshape(-1)), engine.canaries == 1
-    if one:
-        bound = epsilon_lower_bound(scores[included], scores[~included], plan.delta, confidence=options.confidence)
-    else:
-        bound = one_run_lower_bound(scores, included, plan.delta, confidence=options.confidence)
-    who = "one canary" if one else f"{engine.canaries} canaries, each by a coin"
+    coins = canary_coins(options.canaries or _CANARIES, trainings=options.trainings or 1, seed=options.seed)
+    found, claimed = _gather(_trained, [(plan, config, row, options.seed) for row in coins], job)
+    scores = torch.from_numpy(np.concatenate(found))
+    bound = one_run_lower_bound(scores, coins.flatten(), plan.delta, confidence=options.confidence)
     cost = f"epsilon {plan.epsilon:g}" if plan.sigma_sgd is None else f"sigma {plan.sigma_sgd:g}"
     words = f"{cost}, q {plan.sampling_rate:g}, {plan.steps} steps, {config.clipping} clipping"
+    absent = "reversed" if plan.relation == "replace_one" else "absent"
     return {
         "audited": f"{job.model}: DP-SGD engine, {words}",
-        "neighbours": f"{who}, present or {'reversed' if plan.relation == 'replace_one' else 'absent'}",
+        "neighbours": f"{coins.shape[1]} canaries, each by a coin, present or {absent}",
         "claimed": claimed,
         "lower_bound": bound.epsilon,
-        "method": "many runs" if one else "one run" if len(coins) == 1 else "canaries in several runs",
+        "method": "one run" if len(coins) == 1 else "canaries in several runs",
         "attack": ATTACKS[bound.attack],
         "trainings": len(coins),
         "trials": len(scores),
     }
 
 
-def canary_coins(canaries: int, *, trainings: int | None, seed: int) -> npt.NDArray[np.bool_]:
-    """Presence (runs, m) of every canary in every training: fair coins, or for a single canary in turns."""
-    if canaries == 1:
-        return np.tile([[True], [False]], (_enough(trainings or _FITS), 1))
-    runs = trainings or 1
-    if runs * canaries < 2 * FEWEST:
-        raise ValueError(f"canaries must be at least {2 * FEWEST} over all trainings, got {runs * canaries}")
-    generator = PublicRandomness(seed).spawn("coins").generator
-    return (torch.rand(runs, canaries, generator=generator) < 0.5).numpy()
+def canary_coins(canaries: int, *, trainings: int, seed: int) -> Tensor:
+    """Presence (runs, m) of every canary in every training, by fair coins."""
+    if trainings * canaries < 2 * FEWEST:
+        raise ValueError(f"canaries must be at least {2 * FEWEST} over all trainings, got {trainings * canaries}")
+    return torch.rand(trainings, canaries, generator=PublicRandomness(seed).spawn("coins").generator) < 0.5
 
 
-def _enough(trainings: int) -> int:
-    if trainings < FEWEST:
-        raise ValueError(f"trainings must be at least {FEWEST}, got {trainings}")
-    return trainings
-
-
-def _train_many(engine: EngineAudit, coins: npt.NDArray[np.bool_]) -> tuple[Numbers, float]:
-    """Scores (r, m, a) of several trainings and the largest epsilon that one of them claimed."""
-    seen = [train_watched(engine, torch.from_numpy(row)) for row in coins]
-    return torch.stack([one.scores for one in seen]).numpy(), max(one.claimed for one in seen)
+def _trained(plan: DPGMPlan, config: DPGMConfig, included: Tensor, seed: int) -> tuple[Numbers, float]:
+    """Scores (m, a) of one training, and what it claimed."""
+    scores, claimed = train_watched(plan, config, included, seed=seed)
+    return scores.numpy(), claimed
 
 
 # -- releases ----------------------------------------------------------------------------------------------------------
@@ -116,7 +102,8 @@ def _train_many(engine: EngineAudit, coins: npt.NDArray[np.bool_]) -> tuple[Numb
 def _audit_releases(job: AuditJob) -> dict[str, Any]:
     """Black box: tell the releases of two worst-case data sets apart; one fit of a sampler makes all of its draws."""
     at_once = by_draw(job) or systems()[job.model].kinds[0] == "users"
-    trials = _enough(job.options.trainings or (_DRAWS if at_once else _RUNS))
+    if (trials := job.options.trainings or (_DRAWS if at_once else _RUNS)) < FEWEST:
+        raise ValueError(f"trainings must be at least {FEWEST}, got {trials}")
     sizes = [trials] if at_once else [min(_CHUNK, trials - done) for done in range(0, trials, _CHUNK)]
     found, claimed = _gather(released, [(job, side, size) for side in (0, 1) for size in sizes], job)
     first, second = with_direction(*joined(found[: len(sizes)], found[len(sizes) :]))
@@ -142,20 +129,11 @@ def _audit_releases(job: AuditJob) -> dict[str, Any]:
 def _gather(
     function: Callable[..., tuple[Numbers, float]], parts: Sequence[tuple[Any, ...]], job: AuditJob
 ) -> tuple[list[Numbers], float]:
-    """Results of all parts, in order, and the largest claim."""
+    """Results of all parts, in order, and the largest claim; over fresh processes of one thread each where that pays."""
     wanted = job.options.workers or (os.cpu_count() or 1 if len(parts) >= _WORTH_STARTING else 1)
-    with _mapping(min(wanted, len(parts))) as mapped:
-        results = mapped(function, *zip(*parts))
+    options: dict[str, Any] = {"mp_context": get_context("spawn"), "initializer": torch.set_num_threads, "initargs": (1,)}
+    workers = min(wanted, len(parts))
+    with ProcessPoolExecutor(workers, **options) if workers > 1 else nullcontext() as pool:
+        results = (map if pool is None else pool.map)(function, *zip(*parts))
         found = list(tqdm(results, total=len(parts), desc="audit", disable=not job.options.progress_bar, leave=False))
     return [values for values, _ in found], max(claimed for _, claimed in found)
-
-
-@contextmanager
-def _mapping(workers: int) -> Iterator[Callable[..., Iterable[tuple[Numbers, float]]]]:
-    """`map`, over fresh processes of one thread each if there is more than one worker."""
-    if workers == 1:
-        yield map
-        return
-    context = get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        yield pool.map

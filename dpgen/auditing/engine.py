@@ -4,7 +4,7 @@ Canaries have orthogonal gradients, and the adversary sees every released sum.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -45,14 +45,6 @@ class CanaryBank(ModelBank):
         return torch.full((n, self.p), 0.5)
 
 
-class Seen(NamedTuple):
-    """Release of one step about the canaries: the step, its Poisson rate, and their coordinates (m,)."""
-
-    step: int
-    rate: float
-    values: Tensor
-
-
 class _WatchedDPGM(DPGM):
     """The real engine, whose releases an adversary writes down; canaries of the cluster `target` are coordinates from 1 on."""
 
@@ -61,77 +53,55 @@ class _WatchedDPGM(DPGM):
     def __init__(self, *, target: int, **options: Any) -> None:
         super().__init__(**options)
         self.target = target
-        self.seen: list[Seen] = []
+        self.seen: list[Tensor] = []
 
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         released = super().noisy_sums(batch, draw, out, averaged=averaged)
-        values = released[self.target, 1:].double() / (self.averaging()[self.target] if averaged else 1.0)
-        self.seen.append(Seen(self.global_step, self.plan.sampling_rate, values))
+        self.seen.append(released[self.target, 1:].double() / (self.averaging()[self.target] if averaged else 1.0))
         return released
 
 
 ATTACKS = ("likelihood ratio", "sum of all steps", "differences of steps")
-"""Statistics of the adversary for each canary; which of them serves best is chosen on trainings that are not counted."""
+"""Statistics of the adversary for each canary; which of them serves best is chosen on canaries that are not counted."""
 
 _OTHERS = 200  # further records in the canaries' cluster
 _EVERY = 10**9  # epochs between tight values: only the last one is wanted
 
 
-@dataclass(frozen=True, kw_only=True)
-class EngineAudit:
-    """One question to the engine of DPGM: does it keep the epsilon that is claimed?
-
-    Networks are replaced by the worst case. `canaries` are orthogonal records whose presence is guessed; 1: with or without
-    it, in many trainings.
-    """
-
-    plan: DPGMPlan
-    config: DPGMConfig
-    canaries: int = 1
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.canaries < 1:
-            raise ValueError(f"canaries must be at least 1, got {self.canaries}")
-
-    @property
-    def k(self) -> int:
-        """Clusters, found by label; the canaries are in the last one."""
-        return self.config.k or 1
-
-
-class Observed(NamedTuple):
+class Watched(NamedTuple):
     """Scores (m, a) that one training gave to its canaries, and the epsilon that it claimed."""
 
     scores: Tensor
     claimed: float
 
 
-def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
-    """One training with the canaries that `included` (m,) names; the others are absent, or reversed under replace_one.
+def train_watched(plan: DPGMPlan, config: DPGMConfig, included: Tensor, *, seed: int = 0) -> Watched:
+    """One training of DPGM's engine with the canaries that `included` (m,) names; the others are absent, or reversed.
 
-    Where people have several rows a canary has all of them, and all are equal.
+    They are reversed under replace_one. Networks are replaced by the worst case. Clusters are found by label, and the canaries
+    are in the last one. Where people have several rows a canary has all of them, and all are equal.
     """
-    k, size = audit.k, _OTHERS + audit.canaries // 2  # of each cluster, on average over the coins
+    k, canaries = config.k or 1, len(included)
+    size = _OTHERS + canaries // 2  # of each cluster, on average over the coins
     others = torch.cat([torch.arange(size * (k - 1)) % max(1, k - 1), torch.full((_OTHERS,), k - 1)])
-    signs = torch.where(included, 1, -1 if audit.plan.relation == "replace_one" else 0).to(torch.int8)
-    here = signs.nonzero()[:, 0].repeat_interleave(audit.plan.rows)
-    x = torch.zeros(len(others) + len(here), 1 + audit.canaries, dtype=torch.int8)
+    signs = torch.where(included, 1, -1 if plan.relation == "replace_one" else 0).to(torch.int8)
+    here = signs.nonzero()[:, 0].repeat_interleave(plan.rows)
+    x = torch.zeros(len(others) + len(here), 1 + canaries, dtype=torch.int8)
     x[: len(others), 0] = 1
     x[torch.arange(len(others), len(x)), 1 + here] = signs[here]
     labels = torch.cat([others, torch.full_like(here, k - 1)]) if k > 1 else None
     module = _WatchedDPGM(
         d=x.shape[1],
-        plan=audit.plan,
-        config=replace(audit.config, clusters="labels" if k > 1 else "none", k=k, centred=False),  # steps are audited, no means
+        plan=plan,
+        config=replace(config, clusters="labels" if k > 1 else "none", k=k, centred=False),  # steps are audited, no means
         n_classes=k if k > 1 else 0,
-        seed=audit.seed,
+        seed=seed,
         bank=CanaryBank(k, x.shape[1]),
         target=k - 1,
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
-    people = ids if audit.plan.rows > 1 else None
-    loader = PoissonLoader(x, labels, sampling_rate=audit.plan.sampling_rate, people=people, rows=audit.plan.rows)
+    people = ids if plan.rows > 1 else None
+    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows)
     accountant = PrivacyAccountant(Curator(module.plan.open_ledger()), every=_EVERY)
     with quiet_training():
         trainer = L.Trainer(
@@ -146,26 +116,22 @@ def train_watched(audit: EngineAudit, included: Tensor) -> Observed:
             use_distributed_sampler=False,
         )
         trainer.fit(module, loader)
-    return Observed(attack_scores(audit, module.seen, module.plan), accountant.ledger.epsilon())
+    seen = torch.stack(module.seen) if module.seen else torch.zeros(1, canaries, dtype=torch.float64)
+    return Watched(attack_scores(seen, module.plan), accountant.ledger.epsilon())
 
 
-def attack_scores(audit: EngineAudit, seen: list[Seen], plan: DPGMPlan) -> Tensor:
-    r"""Statistics (m, a) of the canaries' coordinates :math:`y_t` of the released sums, large for canaries that took part.
+def attack_scores(y: Tensor, plan: DPGMPlan) -> Tensor:
+    r"""Statistics (m, a) of the canaries' coordinates :math:`y_t`, (t, m), of the released sums, large for present canaries.
 
-    The likelihood ratio of Poisson sampling is :math:`\sum_t \log(1 - q_t + q_t e^{(y_t - 1/2) / \sigma^2})`, minus the same
+    The likelihood ratio of Poisson sampling is :math:`\sum_t \log(1 - q + q e^{(y_t - 1/2) / \sigma^2})`, minus the same
     of :math:`-y_t` where an absent canary is a reversed one. Differences, largest minus smallest :math:`y_t`, see noise that
     repeats.
     """
-    if not seen:
-        return torch.zeros(audit.canaries, len(ATTACKS), dtype=torch.float64)
     assert plan.sigma_sgd is not None
-    y = torch.stack([step.values for step in seen])
-    rates = torch.tensor([step.rate for step in seen], dtype=torch.float64)[:, None]
-    ratio = _log_mixture(y, rates, plan.sigma_sgd)
-    if plan.relation == "replace_one":
-        ratio = ratio - _log_mixture(-y, rates, plan.sigma_sgd)
+    q, sigma = torch.tensor(plan.sampling_rate, dtype=torch.float64), plan.sigma_sgd
+
+    def log_mixture(y: Tensor) -> Tensor:
+        return torch.logaddexp(torch.log1p(-q), q.log() + (y - 0.5) / sigma**2)
+
+    ratio = log_mixture(y) - (log_mixture(-y) if plan.relation == "replace_one" else 0.0)
     return torch.stack([ratio.sum(0), y.sum(0), y.amax(0) - y.amin(0)], 1)
-
-
-def _log_mixture(y: Tensor, rates: Tensor, sigma: float) -> Tensor:
-    return torch.logaddexp(torch.log1p(-rates), rates.log() + (y - 0.5) / sigma**2)

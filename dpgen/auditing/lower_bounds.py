@@ -1,4 +1,4 @@
-"""Empirical lower bounds on epsilon and delta, and the finding of an audit: claim and bound side by side.
+"""Empirical lower bounds on epsilon, and the finding of an audit: claim and bound side by side.
 
 Sampling can refute a claimed (epsilon, delta), never prove it.
 """
@@ -38,29 +38,6 @@ def _low(hits: Any, trials: int, miss: float) -> Any:
 def _high(hits: Any, trials: int, miss: float) -> Any:
     """The upper bound."""
     return np.where(hits < trials, beta.ppf(1 - miss, hits + 1, np.maximum(trials - hits, 1)), 1.0)
-
-
-def delta_lower_bound(first: Tensor, second: Tensor, epsilon: float, *, confidence: float = 1 - 1e-6) -> float:
-    r"""Lower confidence bound on :math:`\sup_t P(X > t) - e^\epsilon P(Y > t)`, the hockey-stick divergence of two outputs.
-
-    `first` and `second` (m,) are independent values of one statistic of the output on two neighbouring data sets. Half of
-    them choose the threshold t, the other half bound both probabilities (union bound). A mechanism that is (epsilon,
-    delta)-private gives more than delta with probability at most 1 - confidence, for either order of the data sets.
-
-    Raises:
-        ValueError: fewer than 100 values, or confidence outside (0, 1).
-
-    Source: Kairouz, Oh, Viswanath 2015 (hypothesis tests).
-    """
-    if min(first.numel(), second.numel()) < 100:
-        raise ValueError(f"first and second must hold at least 100 values, got {first.numel()} and {second.numel()}")
-    _require_range(0.0, confidence)
-    (choose_first, first), (choose_second, second) = ((x.double()[0::2], x.double()[1::2]) for x in (first, second))
-    thresholds = torch.cat([choose_first, choose_second]).unique()
-    gains = _tail(choose_first, thresholds) - math.exp(epsilon) * _tail(choose_second, thresholds)
-    threshold, miss = thresholds[gains.argmax()], (1 - confidence) / 2
-    low = float(_low(int((first > threshold).sum()), len(first), miss))
-    return max(0.0, low - math.exp(epsilon) * float(_high(int((second > threshold).sum()), len(second), miss)))
 
 
 def _tail(values: Tensor, thresholds: Tensor) -> Tensor:

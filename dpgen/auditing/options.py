@@ -11,10 +11,7 @@ from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.registry import systems
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
-"""Of private training with many canaries, unless other numbers are given: enough for faults to show."""
-
-TRAINED_OFTEN = {"sampling_rate": "0.2", "steps": "10"}
-"""Of private training with one canary, which takes hundreds of trainings."""
+"""Of private training, unless other numbers are given: enough for faults to show."""
 
 SIGMA = "1.2"
 """Noise of private training where neither it nor epsilon is given."""
@@ -42,9 +39,9 @@ class AuditOptions:
     """Options of an audit.
 
     Arguments:
-        trainings: fits of each of the two data sets, or draws from each where a fit makes many; with several canaries,
-            runs in which a coin decides about each of them. None: 1 run with canaries, else 600 fits or 20,000 draws.
-        canaries: of private training: several, guessed in the same run, or 1, present in one data set alone. None: 1000.
+        trainings: fits of each of the two data sets, or draws from each where a fit makes many; with canaries, runs in
+            which a coin decides about each of them. None: 1 run with canaries, else 600 fits or 20,000 draws.
+        canaries: records whose presence in a private training is guessed. None: 1000.
         confidence: of the lower bound, in (0, 1): an honest system is flagged with probability at most 1 - confidence.
         workers: processes; None: one for each CPU where there are hundreds of trainings, else 1.
         seed: of public randomness and of the canaries' coins.
@@ -116,8 +113,4 @@ def sources_of(model: str) -> Sources:
 def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
     """Options of small fits of a system, beside the given ones."""
     quick = QUICK.get(model, {})
-    if quick is not TRAINED:
-        return quick
-    often = given.get("canaries") == "1"
-    noise = {} if {"epsilon", "sigma_sgd"} & set(given) else {"sigma_sgd": SIGMA}
-    return (TRAINED_OFTEN if often else TRAINED) | noise
+    return quick | ({"sigma_sgd": SIGMA} if quick is TRAINED and not {"epsilon", "sigma_sgd"} & set(given) else {})

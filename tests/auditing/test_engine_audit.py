@@ -7,16 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpgen.auditing.engine import (
-    ATTACKS,
-    STEEPNESS,
-    CanaryBank,
-    EngineAudit,
-    Observed,
-    Seen,
-    attack_scores,
-    train_watched,
-)
+from dpgen.auditing.engine import ATTACKS, STEEPNESS, CanaryBank, Watched, attack_scores, train_watched
 from dpgen.auditing.lower_bounds import one_run_lower_bound
 from dpgen.privacy.clipping import clipped_sums, flat_coefficients, gradient_norms
 from dpgen.privacy.noise import SecureSource, multiply_rows_
@@ -26,14 +17,11 @@ SURE = {"delta": 1e-10, "confidence": 1 - 1e-6}
 """Of audits that must not raise an alarm: delta is so small that the theorem's correction leaves that confidence."""
 
 
-def question(plan: dict[str, Any], config: dict[str, Any] | None = None, **options: Any) -> EngineAudit:
+def answered(plan: dict[str, Any], config: dict[str, Any] | None = None, *, canaries: int) -> tuple[Watched, Tensor]:
+    """One training, and the coins of its canaries."""
+    included = torch.rand(canaries, generator=torch.Generator().manual_seed(5)) < 0.5
     noise = {} if "epsilon" in plan else {"sigma_sgd": 1.0}
-    return EngineAudit(plan=DPGMPlan(**noise | plan), config=DPGMConfig(**config or {}), **options)
-
-
-def answered(audit: EngineAudit) -> tuple[Observed, Tensor]:
-    included = torch.rand(audit.canaries, generator=torch.Generator().manual_seed(5)) < 0.5
-    return train_watched(audit, included), included
+    return train_watched(DPGMPlan(**noise | plan), DPGMConfig(**config or {}), included), included
 
 
 # -- what the adversary sees -----------------------------------------------------------------------------------------
@@ -55,36 +43,33 @@ def test_the_gradient_of_a_record_is_the_record_and_clipping_gives_it_its_own_co
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_without_noise_a_canary_is_seen_exactly(clipping: Any, relation: Any) -> None:
     plan = {"sigma_sgd": 1e-3, "sampling_rate": 1.0, "steps": 2, "relation": relation}
-    seen, included = answered(question(plan, {"clipping": clipping}, canaries=6))
+    seen, included = answered(plan, {"clipping": clipping}, canaries=6)
     total = seen.scores[:, ATTACKS.index("sum of all steps")]
     absent = -2.0 if relation == "replace_one" else 0.0
     assert torch.allclose(total, torch.where(included, 2.0, absent).double(), atol=0.02)
 
 
-def test_the_likelihood_ratio_is_that_of_one_value_at_a_time() -> None:
-    audit = question({"sampling_rate": 0.3, "steps": 2}, canaries=2)
-    seen = [Seen(0, 0.3, torch.tensor([0.2, 1.4])), Seen(1, 0.3, torch.tensor([-0.5, 0.9]))]
-    for relation in ("add_remove", "replace_one"):
-        plan = DPGMPlan(sigma_sgd=0.7, sampling_rate=0.3, steps=2, relation=relation)  # type: ignore[arg-type]
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_the_likelihood_ratio_is_that_of_one_value_at_a_time(relation: Any) -> None:
+    seen = torch.tensor([[0.2, 1.4], [-0.5, 0.9]])
+    plan = DPGMPlan(sigma_sgd=0.7, sampling_rate=0.3, steps=2, relation=relation)
 
-        def density(y: float, sign: float) -> float:
-            bells = [math.exp(-((y - centre) ** 2) / (2 * 0.7**2)) for centre in (0.0, sign)]
-            return 0.7 * bells[0] + 0.3 * bells[1]
+    def density(y: float, sign: float) -> float:
+        bells = [math.exp(-((y - centre) ** 2) / (2 * 0.7**2)) for centre in (0.0, sign)]
+        return 0.7 * bells[0] + 0.3 * bells[1]
 
-        def absent(y: float) -> float:
-            return density(y, -1.0) if relation == "replace_one" else density(y, 0.0)  # noqa: B023
-
-        slow = [sum(math.log(density(float(s.values[i]), 1.0) / absent(float(s.values[i]))) for s in seen) for i in range(2)]
-        assert attack_scores(audit, seen, plan)[:, 0].tolist() == pytest.approx(slow)
+    absent = -1.0 if relation == "replace_one" else 0.0
+    slow = [sum(math.log(density(y, 1.0) / density(y, absent)) for y in canary) for canary in seen.T.tolist()]
+    assert attack_scores(seen.double(), plan)[:, 0].tolist() == pytest.approx(slow)
 
 
 # -- the real engine and its twins -----------------------------------------------------------------------------------
 
 
-def bound(audit: EngineAudit, *, confidence: float) -> tuple[float, float, str]:
-    """Lower bound, claim and attack of one training."""
-    seen, included = answered(audit)
-    found = one_run_lower_bound(seen.scores, included, audit.plan.delta, confidence=confidence)
+def bound(plan: dict[str, Any], config: dict[str, Any] | None = None) -> tuple[float, float, str]:
+    """Lower bound, claim and attack of one training with 2000 canaries."""
+    seen, included = answered(plan | {"delta": SURE["delta"]}, config, canaries=2000)
+    found = one_run_lower_bound(seen.scores, included, **SURE)
     return found.epsilon, seen.claimed, ATTACKS[found.attack]
 
 
@@ -101,7 +86,7 @@ def bound(audit: EngineAudit, *, confidence: float) -> tuple[float, float, str]:
 )
 def test_the_real_engine_is_not_flagged(plan: dict[str, Any], config: dict[str, Any]) -> None:
     """A false alarm has probability at most 1e-6; the same audit sees the canaries, so it is not blind."""
-    found, claimed, _ = bound(question(plan | {"delta": SURE["delta"]}, config, canaries=2000), confidence=SURE["confidence"])
+    found, claimed, _ = bound(plan, config)
     assert 0.1 < found <= claimed
 
 
@@ -120,11 +105,9 @@ class ReusedNoise(SecureSource):
 
 
 def test_reused_noise_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = {"sampling_rate": 0.2, "steps": 20, "sigma_sgd": 4.0, "delta": SURE["delta"]}
+    plan = {"sampling_rate": 0.2, "steps": 20, "sigma_sgd": 4.0}
     with monkeypatch.context() as patch:
         patch.setattr("dpgen.privacy.curator.SecureSource", ReusedNoise)
-        found, claimed, attack = bound(question(plan, canaries=2000), confidence=SURE["confidence"])
+        found, claimed, attack = bound(plan)
     assert found > claimed
     assert attack == "differences of steps"
-    honest, claimed, _ = bound(question(plan, canaries=2000), confidence=SURE["confidence"])
-    assert honest <= claimed

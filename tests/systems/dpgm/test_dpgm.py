@@ -14,7 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpgen.auditing.lower_bounds import delta_lower_bound
+from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.facts import Fact
@@ -117,6 +117,7 @@ def test_sums_of_several_parts_are_float64(monkeypatch: pytest.MonkeyPatch) -> N
         assert {kind for name, kind, _ in given[-4:] if name == "gradients"} == {dtype}
 
 
+SURE = 1 - 1e-6
 LONE = 60  # clusters that hold one record each, or none: independent trials of one and the same question
 
 
@@ -145,19 +146,19 @@ class Audit:
 
 
 def test_a_step_passes_the_audit_that_less_noise_fails() -> None:
-    honest, twin = Audit(DPGM, 1.0, steps=300), Audit(DPGM, 0.8, steps=300)
+    honest, twin = Audit(DPGM, 1.0, steps=180), Audit(DPGM, 0.8, steps=180)
     assert abs(float(honest.first.mean() - honest.second.mean()) - 1.0) < 0.05, "the audit sees the record"
     for level in (0.0, 0.5):
         claimed = delta(plan(sampling_rate=1.0).step_event(DPGMConfig()), level)
-        assert delta_lower_bound(honest.first, honest.second, level) <= claimed
-        assert delta_lower_bound(twin.first, twin.second, level) > claimed
+        assert epsilon_lower_bound(honest.first, honest.second, claimed, confidence=SURE).epsilon <= level
+        assert epsilon_lower_bound(twin.first, twin.second, claimed, confidence=SURE).epsilon > level
 
 
 def test_the_audit_rejects_a_twin_that_skips_empty_clusters() -> None:
     claimed = delta(plan(sampling_rate=1.0).step_event(DPGMConfig()), 1.0)
     honest, twin = Audit(DPGM, 1.0, steps=10), Audit(Skipping, 1.0, steps=10)
     assert not honest.silent.any()
-    assert delta_lower_bound(twin.silent, torch.zeros(10 * LONE), 1.0) > claimed
+    assert epsilon_lower_bound(twin.silent, torch.zeros(10 * LONE), claimed, confidence=SURE).epsilon > 1.0
 
 
 @pytest.mark.parametrize(("weight", "record", "moved"), [(1e6, 1.0, 1.0), (1e6, math.nan, 0.0), (math.nan, 1.0, 0.0)])
