@@ -34,9 +34,9 @@ from .callbacks import PrivacyAccountant as PrivacyAccountant
 from .callbacks.checkpoint import Preempted as Preempted
 from .cli.command import OneLineParser as OneLineParser
 from .cli.command import exit_code as exit_code
-from .cli.comparison import Comparison as Comparison
-from .cli.comparison import compare_runs as compare_runs
 from .cli.dry_run import dry_run as dry_run
+from .cli.evaluate import Comparison as Comparison
+from .cli.evaluate import compare_runs as compare_runs
 from .config import DataConfig as DataConfig
 from .config import ModelConfig as ModelConfig
 from .config import RunConfig as RunConfig
@@ -46,7 +46,6 @@ from .divergences import f_divergence as f_divergence
 from .evaluation import Evaluation as Evaluation
 from .evaluation import evaluate as evaluate
 from .evaluation.compare import compare as compare
-from .figures import epsilon_figure as epsilon_figure
 from .nets import CriticNetwork as CriticNetwork
 from .nets import GeneratorNetwork as GeneratorNetwork
 from .nets import Network as Network
@@ -84,8 +83,7 @@ from .systems.dpgm.model import MixtureModel as MixtureModel
 from .systems.dpgm.plan import GENERAL_MOMENTS as GENERAL_MOMENTS
 from .systems.dpgm.plan import DPGMConfig as DPGMConfig
 from .systems.dpgm.plan import DPGMPlan as DPGMPlan
-from .systems.dpgm.plan import EpochCost as EpochCost
-from .systems.dpgm.plan import epoch_costs as epoch_costs
+from .systems.dpgm.plan import general_moments as general_moments
 from .systems.gaussian.plan import GaussianConfig as GaussianConfig
 from .systems.gaussian.plan import GaussianPlan as GaussianPlan
 from .systems.kmeans.fit import DPKMeans as DPKMeans
@@ -157,7 +155,6 @@ __all__ = [
     "DiscretizedColumn",
     "DrawPlan",
     "Draws",
-    "EpochCost",
     "Evaluation",
     "Finding",
     "FiniteSampler",
@@ -228,12 +225,11 @@ __all__ = [
     "compare_runs",
     "data",
     "dry_run",
-    "epoch_costs",
-    "epsilon_figure",
     "evaluate",
     "exit_code",
     "f_divergence",
     "fit",
+    "general_moments",
     "guarantee",
     "intervals",
     "load",

@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -96,18 +96,3 @@ def show_images(axes: "Axes", rows: Sequence["Tensor"], image_shape: tuple[int, 
     if channels == [1]:
         sheet = sheet[:, :, 0]
     axes.imshow(sheet.numpy(), cmap="gray" if channels else "gray_r", vmin=0, vmax=1, interpolation="nearest")
-
-
-def epsilon_figure(epochs: Sequence[float], epsilons: Mapping[str, Sequence[float]], path: Path | str, *, delta: float) -> Path:
-    """Epsilon spent after each epoch, one line for each accountant or setting (Fig. 2 of Acs et al. 2017)."""
-    for name, values in epsilons.items():
-        if len(values) != len(epochs):
-            raise ValueError(f"epsilons[{name!r}] has length {len(values)}, epochs has length {len(epochs)}")
-    figure = new_figure(5.0, 3.5)
-    axes = figure.add_subplot()
-    for name, values in epsilons.items():
-        axes.plot(epochs, values, marker="o", markersize=2, label=name)
-    axes.set(title="epsilon spent", xlabel="epoch", ylabel=f"epsilon (delta = {delta:g})", ylim=(0, None))
-    if epsilons:
-        axes.legend(frameon=False)
-    return save_figure(figure, path)

@@ -26,7 +26,7 @@ from dpgen import (
     Ledger,
     RecordModel,
     Runtime,
-    epoch_costs,
+    general_moments,
     quiet_training,
 )
 from dpgen.data import Records, load_digits, load_mnist, load_sets
@@ -96,9 +96,12 @@ def epoch_table(*, rows: int = 10, cases: int = 6) -> pd.DataFrame:
     found = []
     for panel, case in tqdm(varied[:cases], desc="figure2", leave=False):
         plan, config = _paper_plan(**case)
-        for cost in epoch_costs(plan, config, rows=rows):
-            values = (cost.tight, published_epsilon(plan, config, cost.steps), cost.general_moments)
-            entry = {"panel": panel, **case, "epoch": cost.epoch}
+        for epoch in sorted({math.ceil(i * EPOCHS / rows) for i in range(1, rows + 1)}):
+            steps = epoch * plan.steps_per_epoch
+            short = replace(plan, steps=steps)
+            joint, published = epsilon_of(short.event(config), DELTA), published_epsilon(plan, config, steps)
+            values = (joint, published, general_moments(short, config))
+            entry = {"panel": panel, **case, "epoch": float(epoch)}
             found += [{**entry, "reading": reading, "epsilon": value} for reading, value in zip(READINGS, values)]
     return pd.DataFrame(found)
 

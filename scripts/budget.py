@@ -1,4 +1,4 @@
-"""The command `dpgen budget`, from a checkout: `python scripts/budget.py --sampling_rate 0.0017 --epochs 20 --sigma_sgd 1`."""
+"""The command `dpgen budget`, from a checkout: `python scripts/budget.py census.budget`."""
 
 import sys
 

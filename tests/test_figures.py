@@ -9,7 +9,7 @@ from figure_labels import saved_figures, unlabelled
 from matplotlib.figure import Figure
 
 import dpgen
-from dpgen.figures import epsilon_figure, new_figure, save_figure
+from dpgen.figures import new_figure, save_figure
 from dpgen.pictures import pictures
 
 RUNS: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -45,13 +45,11 @@ def test_figures_of_a_run_and_of_its_report_say_what_they_show(name: str, saved:
     assert all("psilon 2" in picture.caption for picture in shown)
 
 
-def test_tables_and_plans_as_well(saved: list[Figure], tmp_path: Path) -> None:
+def test_tables_as_well() -> None:
     table = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25})
     shown = pictures(dpgen.fit(table, "gaussian", epsilon=1.0))
     assert len(shown) > 1
     assert [unlabelled(picture.figure, titled=True) for picture in shown] == [[]] * len(shown)
-    epsilon_figure([1, 2], {"tight": [0.1, 0.2]}, tmp_path / "plan.png", delta=1e-5)
-    assert unlabelled(saved[-1]) == []
 
 
 def test_what_is_missing_is_found() -> None:
@@ -79,11 +77,3 @@ def test_names_with_dollars_are_names(tmp_path: Path) -> None:
     axes.plot([0, 1], label="a_$_$")
     axes.legend()
     assert save_figure(figure, tmp_path / "f.png").exists()
-
-
-def test_epsilon_figure(tmp_path: Path) -> None:
-    lines = {"PLD": [0.5, 0.8], "as published": [0.3, 0.4]}
-    text = epsilon_figure([1, 2], lines, tmp_path / "a.svg", delta=1e-5).read_text()
-    assert all(f"<!-- {label} -->" in text for label in [*lines, "epoch", "epsilon (delta = 1e-05)"])
-    with pytest.raises(ValueError, match=r"epsilons\['PLD'\] has length 2, epochs has length 3"):
-        epsilon_figure([1, 2, 3], lines, tmp_path / "b.svg", delta=1e-5)

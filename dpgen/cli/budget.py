@@ -1,120 +1,154 @@
-"""`dpgen budget`: what a DPGM training would spend, epoch by epoch, or the noise that a budget asks for.
+"""`dpgen budget FILE`: a budget that all runs on a data set pay from: who paid for what, what is left, what a run would cost.
 
-With a FILE it is about a budget that many runs share, see `shared_budget.py` here.
-
-dpgen budget --sampling_rate 0.0017 --epochs 20 --sigma_sgd 1 --delta 1e-5
-dpgen budget --sampling_rate 0.0017 --epochs 20 --epsilon 2 --delta 1e-5 --out budget.png
+dpgen budget census.budget --create --epsilon 3 --delta 1e-5
+dpgen budget census.budget
+dpgen budget census.budget --plan --model gaussian --data csv --path census.csv --epsilon 1
 """
 
 import argparse
-import dataclasses
-import math
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from dpgen.cli.command import OneLineParser
-from dpgen.options import meanings
+from dpgen.cli.command import OneLineParser, aligned
+from dpgen.options import require_writable
+from dpgen.privacy.composition import Loads, rdp_bound
+from dpgen.privacy.ledger import Budget
+from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
-from dpgen.systems.dp_sgd.plan import MOST_STEPS
-from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, EpochCost, epoch_costs
 
-PLAN = (
-    "epsilon", "delta", "relation", "sampling_rate", "steps", "sigma_sgd", "sigma_norm", "kmeans_rounds", "sigma_count",
-    "sigma_sum", "partition_share", "sigma_means", "means_share",
-)  # fmt: skip
-"""Options of the plan, which `DPGMPlan` explains."""
-COLUMNS = {
-    "tight": "add-remove",
-    "rdp": "add-remove by RDP",
-    "replace_one": "replace-one",
-    "general_moments": GENERAL_MOMENTS,
-}
+if TYPE_CHECKING:
+    from dpgen.config import RunConfig
+
+COLUMNS = ("time", "user", "model", "run", "id", "alone", "together")
 
 
 def parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen budget",
-        description="What a DPGM run spends. Sigmas are noise std / sensitivity. Defaults are those of dpgen train --help: "
-        "what a configuration file sets must be given. dpgen budget FILE --help: one budget for many runs.",
-        argument_default=argparse.SUPPRESS,
+        description="A budget that all runs on a data set pay from: who paid, what is left. --plan and the options of dpgen "
+        "train: what that run would cost; its data are read, nothing is spent.",
     )
-    length = result.add_mutually_exclusive_group()
-    texts = meanings(DPGMPlan)
-    for field in (field for field in dataclasses.fields(DPGMPlan) if field.name in PLAN):
-        kind = {"relation": str, "steps": int, "kmeans_rounds": int}.get(field.name, float)
-        owner = length if field.name == "steps" else result
-        default = "" if field.default is None else f" (default {field.default})"
-        owner.add_argument(f"--{field.name}", type=kind, help=texts[field.name].replace("%", "%%") + default)
-    length.add_argument("--epochs", type=float, help="instead of steps: epochs of ceil(1 / sampling_rate) steps")
-    begin = "whether networks begin at released means (default true)"
-    result.add_argument("--centred", choices=["true", "false"], default="true", help=begin)
-    result.add_argument("--clusters", choices=["labels", "kmeans", "none"], default="labels", help="(default labels)")
-    result.add_argument("--k", type=int, default=None, help="clusters (default 10, or 1 with --clusters none)")
-    result.add_argument("--n_features", type=int, default=200, help="random features of k-means (default 200)")
-    result.add_argument("--adaptive", action="store_true", default=False, help="clip by DPNorm")
-    result.add_argument("--rows", type=int, default=20, help="rows of the table at most (default 20)")
-    result.add_argument(
-        "--out", type=Path, metavar="FILE", default=None, help="picture of epsilon per epoch: .png, .pdf or .svg"
-    )
+    result.add_argument("file", type=Path, metavar="FILE", help="the budget; runs pay from it with --ledger FILE")
+    result.add_argument("--create", action="store_true", help="make FILE, with")
+    result.add_argument("--epsilon", type=float, help="its total in nats,")
+    result.add_argument("--delta", type=float, default=1e-5, help="at this delta (default 1e-05),")
+    result.add_argument("--relation", choices=["add_remove", "replace_one"], default="add_remove", help="of neighbouring data")
+    result.add_argument("--unit", default="one record", help='that differ in this (default "one record")')
+    result.add_argument("--release", metavar="RUN", help="give back what this run has reserved, which never committed")
+    result.add_argument("--plan", nargs=argparse.REMAINDER, metavar="...", help="options of dpgen train, for a planned run")
     return result
 
 
-def planned(options: dict[str, Any]) -> tuple[DPGMPlan, DPGMConfig]:
-    """The calibrated plan and the configuration that training would use."""
-    config = DPGMConfig(
-        k=options["k"],
-        clusters=options["clusters"],
-        n_features=options["n_features"],
-        clipping="dpnorm" if options["adaptive"] else "auto",
-        centred=options["centred"] == "true",
-    ).resolved(n_classes=(options["k"] or 10) if options["clusters"] == "labels" else 0)
-    plan = DPGMPlan(**{name: options[name] for name in PLAN if name in options})
-    if plan.sampling_rate * MOST_STEPS < 1:
-        raise ValueError(f"sampling_rate is {plan.sampling_rate:g}; it must be at least {1 / MOST_STEPS:g}")
-    if "epochs" in options:
-        if not 0 < options["epochs"] < math.inf:
-            raise ValueError(f"epochs is {options['epochs']}; it must be a finite number > 0")
-        if options["epochs"] * plan.steps_per_epoch > MOST_STEPS:
-            raise ValueError(f"epochs is {options['epochs']:g}; it must be at most {MOST_STEPS:,} steps")
-        plan = dataclasses.replace(plan, steps=max(1, round(options["epochs"] * plan.steps_per_epoch)))
-    return plan.calibrated(config), config
-
-
-def headline(plan: DPGMPlan, config: DPGMConfig, end: EpochCost) -> str:
-    """The guarantee at the end, and the noise that it is of."""
-    spent = end.tight if plan.relation == "add_remove" else end.replace_one
-    used = {"sigma_sgd": True, "sigma_norm": config.adaptive, "sigma_count": True, "sigma_sum": config.kmeans}
-    used["sigma_means"] = config.releases_means
-    sigmas = ", ".join(f"{name} {getattr(plan, name):.6g}" for name, shown in used.items() if shown)
-    text = f"{guarantee(spent, plan.delta, plan.relation)}: sampling rate {plan.sampling_rate:g}, {plan.steps} steps, {sigmas}"
-    if plan.epsilon is not None and spent > plan.epsilon:
-        text += f"\nthis is more than the budget: training would end early, before epsilon {plan.epsilon:g} is exceeded"
-    return text
-
-
-def table(costs: list[EpochCost]) -> str:
-    up = rounded_up
-    lines = [f"{'epoch':>8} {'steps':>8} {'add-remove':>10} {'by RDP':>10} {'replace-one':>12} {'general moments *':>18}"]
-    for cost in costs:
-        values = f"{up(cost.tight):>10} {up(cost.rdp):>10} {up(cost.replace_one):>12} {cost.general_moments:18.4g}"
-        lines.append(f"{cost.epoch:8.4g} {cost.steps:8d} {values}")
-    return "\n".join([*lines, "* as published by Acs et al. 2017, not a guarantee"])
-
-
 def main(arguments: list[str]) -> str:
-    """Table of what every epoch has cost; with `--out`, a picture of it. A FILE comes first: a shared budget."""
-    if arguments and not arguments[0].startswith("-"):
-        from dpgen.cli import shared_budget
+    """Make a budget, show it, or say what a run would cost."""
+    options = parser().parse_args(arguments)
+    file = options.file
+    if options.create:
+        if options.epsilon is None:
+            raise ValueError("epsilon is missing; --create needs the total, as in --epsilon 3")
+        require_writable(file, "file")
+        total = Budget(options.epsilon, options.delta)
+        shared = SharedBudget.create(file, total, relation=options.relation, unit=options.unit)
+    elif options.epsilon is not None:
+        raise ValueError(f"epsilon is {options.epsilon:g}; the total is fixed when a budget is made, with --create")
+    elif not file.exists():
+        raise ValueError(f"{str(file)!r} does not exist; dpgen budget {file} --create --epsilon E --delta D makes it")
+    else:
+        shared = SharedBudget(file)
+        if options.release is not None:
+            shared.give_back(options.release)
+    if options.plan is not None:
+        return _planned(shared, options.plan)
+    return "\n".join([*_table(shared, shared.spending()), _left(shared.spending())])
 
-        return shared_budget.main(arguments)
-    options = vars(parser().parse_args(arguments))
-    plan, config = planned(options)
-    costs = epoch_costs(plan, config, rows=options["rows"])
-    lines = [headline(plan, config, costs[-1]), table(costs)]
-    if options["out"] is not None:
-        curves = {title: [getattr(cost, name) for cost in costs] for name, title in COLUMNS.items()}
-        from dpgen.figures import epsilon_figure
 
-        epsilon_figure([cost.epoch for cost in costs], curves, options["out"], delta=plan.delta)
-        lines.append(f"picture in {options['out']}")
-    return "\n".join(lines)
+def _table(shared: SharedBudget, spending: Spending) -> list[str]:
+    terms = spending.terms
+    lines = [f"{shared.path.name}: {guarantee(terms.budget.epsilon, terms.budget.delta, terms.relation, terms.unit)} in all"]
+    if not spending.kept:
+        return [*lines, "nothing is paid for yet"]
+    rows = [COLUMNS, *(_row(spending, number) for number, payment in enumerate(spending.payments) if not payment.returned)]
+    meant = "alone: epsilon of the run, or of what it paid beyond its plan, by itself; together: with all above it"
+    return [*lines, *aligned(rows), meant]
+
+
+def _row(spending: Spending, number: int) -> tuple[str, ...]:
+    payment = spending.payments[number]
+    costs = (rounded_up(_alone(spending, payment)), rounded_up(spending.upto(number + 1).epsilon))
+    identity = payment.run + ("" if payment.run in spending.standings else " (not committed)")
+    return (payment.time, payment.user, payment.model, payment.directory, identity, *costs)
+
+
+def _alone(spending: Spending, payment: Payment) -> float:
+    """Epsilon of one payment: of the budget that its ledger enforces, unless it is an extra one or the plan needs less."""
+    loads = [(m.priced or m, n) for m, n in payment.loads]
+    try:
+        needed = rdp_bound(loads, spending.terms.budget.delta, spending.terms.relation)
+    except ValueError:  # a guarantee that has no moments
+        needed = float("inf")
+    return min(needed, *([] if payment.budget is None else [payment.budget.epsilon]), spending.terms.budget.epsilon)
+
+
+def _left(spending: Spending) -> str:
+    total, spent = spending.terms.budget.epsilon, spending.epsilon
+    if spending.kept and not spending.terms.limits.fits(spending.total):
+        return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
+    share = max(0.0, 1 - spending.terms.limits.share(spending.total))
+    return (
+        f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left"
+    )
+
+
+# -- a planned run -----------------------------------------------------------------------------------------------------
+
+
+class _Planned(Exception):
+    """The plan that a run has declared, instead of running."""
+
+    def __init__(self, loads: Loads) -> None:
+        super().__init__("declared")
+        self.loads = loads
+
+
+class _Quoting(Payer):
+    """Takes the plan of a run, and ends it."""
+
+    def pay(self, loads: Loads, budget: Budget | None) -> NoReturn:
+        """Pays nothing."""
+        raise _Planned(loads)
+
+
+def declared(job: "RunConfig", data: Any) -> Loads:
+    """The plan of a job, which it declares before it looks at a record, and ends there; nothing is spent."""
+    from dpgen.privacy.curator import Curator
+    from dpgen.runtime import quiet_runtime
+
+    curator = Curator(job.new_ledger(payer=_Quoting(Path(), "planned", job.model.name, "", "")))
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        runtime = quiet_runtime(Path(scratch), 0)
+        try:
+            job.fit_system(data, curator, runtime)
+        except _Planned as plan:
+            return plan.loads
+    raise ValueError(f"model {job.model.name} declares no plan: what it would cost is known once it has run")
+
+
+def _planned(shared: SharedBudget, arguments: list[str]) -> str:
+    """The price of a run, in words."""
+    from dpgen.config import CONFIGS, parse_job
+
+    job = parse_job(arguments, config_root=CONFIGS)
+    plan: Any = job.privacy
+    shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        loads = declared(job, job.load(Path(scratch)))
+    spending = shared.spending()
+    payment = job.payer(shared).quote(loads, plan.budget, spending.terms)
+    lines = [*_table(shared, spending), _left(spending), "", f"{job.model.name} on {job.data.name} would bring it to "]
+    lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
+    if not spending.fits(payment):
+        return "\n".join([*lines[:-1], f"{lines[-1]}: refused, it does not fit"])
+    room = spending.room(payment)
+    times = f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
+    return "\n".join([*lines[:-1], f"{lines[-1]}: it fits, {times}"])

@@ -4,7 +4,7 @@ import argparse
 import errno
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -15,9 +15,6 @@ from dpgen.runtime import quiet_training
 
 if TYPE_CHECKING:
     from dpgen.run import Outcome
-
-# -- command -----------------------------------------------------------------------------------------------------------
-
 
 REFUSED = 2
 RELEASED_ONLY = 3  # the release stands, its evaluation failed
@@ -74,6 +71,16 @@ NETWORK: dict[str, Any] = {
     "help": "import this network first: released models of networks of your own need theirs",
 }
 """The option `--network` of commands that read models."""
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table for a terminal, whose columns stand below each other.
+
+    >>> aligned([("a", "bb"), ("ccc", "d")])
+    ['a    bb', 'ccc  d']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 _FULL = "; free some and give the same command again: a run goes on in the same --run_dir"

@@ -14,6 +14,7 @@ import torch
 from dpgen.callbacks import Clipping
 from dpgen.config import RunConfig
 from dpgen.data.table_files import column_names
+from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
@@ -57,7 +58,7 @@ def dry_run(job: RunConfig, shape: str = "") -> str:
     module = _module(job, size) if size is not None else None
     plan = job.privacy if module is None else module.plan
     lines += _block("privacy", plan)
-    lines += [f"  budget       {_budget(plan)}"]
+    lines += [f"  budget       {_budget(plan, module)}"]
     lines += _block("model", job.model.options)
     runtime = job.runtime
     lines.append(
@@ -128,11 +129,14 @@ def _block(title: str, values: Any) -> list[str]:
     return [title, *(f"  {name:<16} {f'{v:.6g}' if isinstance(v, float) else v}" for name, v in options.items())]
 
 
-def _budget(plan: Any) -> str:
+def _budget(plan: Any, module: PrivateSums | None) -> str:
     ledger = plan.open_ledger()
-    if ledger.budget is None:
+    if ledger.budget is not None:
+        return guarantee(ledger.budget.epsilon, ledger.delta, ledger.relation, ledger.unit)
+    if module is None:
         return f"none: epsilon is reported at delta {rounded_up(ledger.delta)}"
-    return guarantee(ledger.budget.epsilon, ledger.delta, ledger.relation, ledger.unit)
+    spent = epsilon(plan.event(module.config), ledger.delta, relation=ledger.relation)
+    return f"none: this noise costs {guarantee(spent, ledger.delta, ledger.relation, ledger.unit)}"
 
 
 def _module(job: RunConfig, size: tuple[int, int, int]) -> PrivateSums | None:

@@ -1,8 +1,22 @@
-"""`dpgen evaluate RUN`: evaluate a run again, into its directory; with several runs, compare them."""
+"""`dpgen evaluate RUN`: evaluate a run again, into its directory; with several runs, compare them on the same held-out data."""
 
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from dpgen.cli.command import NETWORK, Ended, OneLineParser
+from dpgen.cli.command import NETWORK, Ended, OneLineParser, aligned
+from dpgen.config import BLOCKS, RunConfig, parse_job, read_blocks
+from dpgen.figures import new_figure, save_figure
+from dpgen.files import write_atomically
+from dpgen.options import require_writable
+from dpgen.statement import PrivacyStatement, rounded_up
+
+if TYPE_CHECKING:
+    from dpgen.evaluation.scores import Score
+    from dpgen.release import PublicModel
 
 
 def parser() -> OneLineParser:
@@ -25,13 +39,195 @@ def parser() -> OneLineParser:
 def main(arguments: list[str]) -> str | Ended:
     """The scores of one run, or one table for several on the same held-out data."""
     options = parser().parse_args(arguments)
-    full = options.evaluation == "full"
     if len(options.runs) > 1 or options.out is not None:
-        from dpgen.cli.comparison import compare_runs
-
+        full = options.evaluation == "full"
         return compare_runs(options.runs, seed=options.seed, out=options.out, full=full).to_text()
-
-    from dpgen.cli.comparison import job_of
     from dpgen.run import run
 
     return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation, fid_weights=options.fid_weights), again=True))
+
+
+# -- several runs ------------------------------------------------------------------------------------------------------
+
+GUARANTEE = ("relation", "unit", "delta")
+"""Fields of a statement that two runs must share for their scores to be ranked."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One run in a comparison."""
+
+    name: str
+    statement: PrivacyStatement
+    scores: "list[Score]"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Scores of several releases on one data set, by name; the runs are in the order given."""
+
+    data: str
+    entries: list[Entry]
+
+    @property
+    def differences(self) -> list[str]:
+        """In what the guarantees differ: with any of these, the figures are not a ranking."""
+        found = []
+        for name in GUARANTEE:
+            values = {str(getattr(entry.statement, name)) for entry in self.entries}
+            if len(values) > 1:
+                found.append(f"{name}: {', '.join(sorted(values))}")
+        spent = [entry.statement.epsilon for entry in self.entries]
+        if max(spent) > 1.01 * min(spent):
+            found.append(f"epsilon: {', '.join(rounded_up(value) for value in spent)}")
+        return found
+
+    def rows(self) -> list[list[str]]:
+        """The table, header first: statements, then a line for each measure; the best is starred where ranking is fair."""
+        lines = [["", *[entry.name for entry in self.entries]]]
+        for name in ("epsilon", *GUARANTEE):
+            values = [getattr(entry.statement, name) for entry in self.entries]
+            lines.append([name, *[rounded_up(v) if name == "epsilon" else str(v) for v in values]])
+        scores = [{score.name: score for score in entry.scores} for entry in self.entries]
+        for name in dict.fromkeys(name for own in scores for name in own):
+            lines.append([f"{name} ({next(s[name].better for s in scores if name in s)})", *self._cells(name, scores)])
+        return lines
+
+    def _cells(self, name: str, scores: "Sequence[dict[str, Score]]") -> list[str]:
+        known = [own[name] for own in scores if name in own]
+        choose = max if known[0].better == "higher" else min
+        best = choose(score.value for score in known)
+        fair = not self.differences and len(known) > 1
+        return [
+            "-" if name not in own else f"{own[name].value:.4g}{'*' if fair and own[name].value == best else ''}"
+            for own in scores
+        ]
+
+    def to_text(self) -> str:
+        """The comparison as an aligned table for a terminal."""
+        return "\n".join([f"compared on {self.data}", "", *aligned(self.rows()), "", self.verdict, *self.marks])
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """The mark of the figures, if any of them looks at private or test records."""
+        from dpgen.evaluation.scores import marks
+
+        return marks(score for entry in self.entries for score in entry.scores)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the figures may be read as a ranking."""
+        if not self.differences:
+            return "* best of the runs, at equal guarantees"
+        return f"not a ranking, the guarantees differ in {'; '.join(self.differences)}"
+
+    def to_csv(self) -> str:
+        """The same rows as csv, then the verdict and the marks."""
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict], *([mark] for mark in self.marks)])
+        return text.getvalue()
+
+    def picture(self, path: Path) -> Path:
+        """A bar for every run and measure, with real data and baselines as lines."""
+        names = list(dict.fromkeys(score.name for entry in self.entries for score in entry.scores))
+        made = new_figure(7.0, 1.0 + 0.6 * max(len(self.entries), 2) * len(names) * 0.5 + 0.5 * len(names))
+        for row, name in enumerate(names, start=1):
+            axes = made.add_subplot(len(names), 1, row)
+            found = [(entry.name, s) for entry in self.entries for s in entry.scores if s.name == name]
+            axes.barh([label for label, _ in found], [score.value for _, score in found], color="0.6")
+            for value, style in ((found[0][1].real, "-"), (found[0][1].chance, ":")):
+                if value is not None:
+                    axes.axvline(value, color="k", linestyle=style, linewidth=1)
+            title = f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})"
+            axes.set_title(title, fontsize=7)
+            axes.set_xlabel("score", fontsize=7)
+            axes.set_ylabel("run", fontsize=7)
+            axes.tick_params(labelsize=7)
+        made.suptitle("\n".join(self.marks), fontsize=7)
+        return save_figure(made, path)
+
+    def write(self, directory: Path) -> None:
+        """Write comparison.csv and comparison.png into a directory."""
+        directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(directory / "comparison.csv", self.to_csv())
+        self.picture(directory / "comparison.png")
+
+
+def compare_runs(
+    runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, full: bool = True, progress_bar: bool = True
+) -> Comparison:
+    """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.
+
+    Raises:
+        ValueError: no run, a directory without a finished run or without a model, runs on different data or with different
+            secret splits, or an `out` that cannot be written.
+    """
+    from tqdm.auto import tqdm
+
+    from dpgen.evaluation import evaluate
+
+    if out is not None:
+        require_writable(out, "out", directory=True)
+    if not runs:
+        raise ValueError("runs is empty: give at least one run directory")
+    settings = [_settings(run) for run in runs]
+    for run, own in zip(runs[1:], settings[1:]):
+        if own["data"] != settings[0]["data"]:
+            raise ValueError(
+                f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: their data must be the same"
+            )
+    models = [_model(run) for run in runs]
+    job = job_of(runs[0])
+    _require_one_split(job, runs)
+    data = job.load(runs[0])
+    entries, hidden = [], None if progress_bar else True
+    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=hidden, leave=False):
+        evaluation = evaluate(model, data, seed=seed, full=full)
+        entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
+    comparison = Comparison(data.name, entries)
+    if out is not None:
+        comparison.write(out)
+    return comparison
+
+
+def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = None) -> RunConfig:
+    """The job of a run, to read its data and to evaluate it on this machine."""
+    path = run / "config.yaml"
+    if not path.is_file():
+        raise ValueError(f"{run} is no run: config.yaml is missing")
+    # What the run was evaluated with the first time may be gone.
+    given = ("--accelerator=auto", "--devices=1", "--num_nodes=1", f"--run_dir={run}", f"--evaluation={evaluation}")
+    return parse_job(["--config", str(path), *given, f"--fid_weights={fid_weights or 'null'}"])
+
+
+def _require_one_split(job: RunConfig, runs: Sequence[Path]) -> None:
+    """Refuse runs some of which were trained on what others have for evaluation."""
+    from dpgen.data.split import secret_key
+
+    keys = [None if (path := job.split_key(run)) is None else secret_key(path, create=False) for run in runs]
+    for run, key in zip(runs, keys):
+        if key != keys[0]:
+            raise ValueError(
+                f"{run} and {runs[0]} were split by different secret keys, so one was trained on the other's test records: "
+                "runs that are to be compared need one --split_key FILE, a --split_column or a --test_path; a sweep has one key"
+            )
+
+
+def _settings(run: Path) -> dict[str, dict[str, Any]]:
+    path = run / "config.yaml"
+    if not path.is_file() or not (run / "privacy.json").is_file():
+        raise ValueError(f"{run} is no finished run: config.yaml or privacy.json is missing")
+    blocks = read_blocks(path)
+    missing = [block for block in BLOCKS if block not in blocks]
+    missing += [f"{block}.name" for block in ("model", "data") if block in blocks and "name" not in blocks[block]]
+    if missing:
+        raise ValueError(f"{path} is damaged: {', '.join(missing)} is missing")
+    return blocks
+
+
+def _model(run: Path) -> "PublicModel":
+    if not (run / "model").is_dir():
+        raise ValueError(f"{run} released draws and no model, so there is nothing to sample: its own scores are in METRICS.md")
+    from dpgen.systems.registry import load
+
+    return load(run / "model")

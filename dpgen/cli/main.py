@@ -15,10 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
     "compare": ("dpgen.cli.compare", "two tables side by side by their values, of any package"),
     "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),
-    "budget": (
-        "dpgen.cli.budget",
-        "what a training would spend, the noise that a budget asks for, or one budget for many runs",
-    ),
+    "budget": ("dpgen.cli.budget", "one budget for many runs: who paid for what, what is left, what a run would cost"),
     "verify": ("dpgen.cli.verify", "whether statement, ledger, model and shared budget of a run say the same"),
     "audit": ("dpgen.cli.audit", "attack a system: a lower bound on its epsilon, or a leak"),
     "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),

@@ -14,8 +14,8 @@ from typing import Any
 
 import yaml
 
+from dpgen.cli.budget import declared
 from dpgen.cli.command import Ended
-from dpgen.cli.shared_budget import declared
 from dpgen.cli.sweep import Selection, Sweep
 from dpgen.config import RunConfig
 from dpgen.evaluation.paid import PaidScore

@@ -1,5 +1,6 @@
 """A dry run says what would be spent and needed, touches no data, and spends nothing."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +38,16 @@ def test_the_options_of_the_data_are_looked_at(tmp_path: Path) -> None:
 def test_known_data_sets_need_no_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgen.data.images.load_digits", lambda **_: pytest.fail("data was read"))
     assert "1445 x 64" in dry_run(parse_job(["--data=digits", *SMALL]))
+
+
+def test_noise_without_a_budget_is_priced() -> None:
+    data = ["--data=npy", "--path=absent.npy", *SMALL]
+    text = dry_run(parse_job([*data, "--epsilon=null", "--sigma_sgd=1"]), "1000x20x3")
+    found = re.search(r"none: this noise costs epsilon (\S+)", text)
+    assert found
+    again = re.search(r"sigma_sgd +(\S+)", dry_run(parse_job([*data, f"--epsilon={found[1]}"]), "1000x20x3"))
+    assert again
+    assert float(again[1]) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("model", ["mollifier", "mbde", "merr"])

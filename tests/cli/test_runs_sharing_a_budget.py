@@ -287,17 +287,13 @@ def test_a_model_that_was_received_alone_is_verified(copied: Path, capsys: pytes
 # -- sweeps ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_sweep_pays_run_by_run(paid: Path) -> None:
-    """Two runs that are finished, and a third that finds no room: it fails, and the others stand."""
+def test_a_sweep_says_what_its_runs_have_paid(paid: Path) -> None:
     fixed = [a for a in arguments(paid, "x") if not a.startswith(("--run_dir", "--seed"))]
-    sweep = Sweep({"seed": [0, 1, 2]}, tuple(fixed), paid)
-    named = [name for name, _ in sweep.runs()]
-    for name, run_of in zip(named, ("one", "two")):
+    sweep = Sweep({"seed": [0, 1]}, tuple(fixed), paid)
+    for (name, _), run_of in zip(sweep.runs(), ("one", "two")):
         shutil.copytree(paid / run_of, paid / name)
     text, code, _ = run_sweep(sweep)
-    assert code == 1
-    assert re.search(r"seed=2 +\| +2 ", text), "its exit code"
-    assert "this plan would bring it to" in (paid / "seed=2" / "output.log").read_text()
+    assert code == 0
     assert re.search(r"\nepsilon 1\.6\d+ of 2 at delta 1e-05 is paid for by 2 runs on the data set \(data\.budget\)\n", text)
 
 

@@ -1,8 +1,7 @@
-"""Privacy plan and configuration of DPGM, and the cost of a plan epoch by epoch."""
+"""Privacy plan and configuration of DPGM."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from dpgen.privacy.mechanisms import gaussian_event
@@ -186,22 +185,6 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
 # -- cost --------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class EpochCost:
-    """Epsilon in nats of a plan cut off after `steps` steps, which are `epoch` epochs; clusters are always included.
-
-    `tight` and `rdp`, from Rényi moments, are guarantees under add_remove, `replace_one` under that relation. `general_moments`
-    is as published by Acs et al. 2017, not a guarantee.
-    """
-
-    epoch: float
-    steps: int
-    tight: float
-    rdp: float
-    replace_one: float
-    general_moments: float
-
-
 def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
     """Epsilon that the paper's own accounting would claim for a calibrated plan: as published, not a guarantee.
 
@@ -221,37 +204,3 @@ def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
         sigma_count=plan.sigma_count if config.kmeans else None,
         delta=plan.delta,
     )
-
-
-def epoch_cost(plan: DPGMPlan, config: DPGMConfig) -> EpochCost:
-    """Every reading of epsilon at the end of a calibrated plan."""
-    from dpgen.privacy.accountants import epsilon
-
-    one, replaced = (replace(plan, relation=relation).event(config) for relation in ("add_remove", "replace_one"))
-    return EpochCost(
-        epoch=plan.steps / plan.steps_per_epoch,
-        steps=plan.steps,
-        tight=epsilon(one, plan.delta),
-        rdp=epsilon(one, plan.delta, accountant="rdp"),
-        replace_one=epsilon(replaced, plan.delta, relation="replace_one"),
-        general_moments=general_moments(plan, config),
-    )
-
-
-def epoch_costs(plan: DPGMPlan, config: DPGMConfig, *, rows: int = 20) -> list[EpochCost]:
-    """Costs of a calibrated plan after at most `rows` evenly spaced whole epochs, and at its end.
-
-    Raises:
-        ValueError: the plan is not calibrated, or rows < 1.
-
-    >>> config = DPGMConfig().resolved(n_classes=10)
-    >>> plan = DPGMPlan(sampling_rate=0.5, steps=5).calibrated(config)
-    >>> [(cost.epoch, round(cost.tight, 1)) for cost in epoch_costs(plan, config)]
-    [(1.0, 2.1), (2.0, 2.7), (2.5, 3.0)]
-    """
-    if rows < 1:
-        raise ValueError(f"rows is {rows}; it must be >= 1")
-    length = plan.steps_per_epoch
-    epochs = plan.steps // length
-    ends = {ceil(i * epochs / rows) * length for i in range(1, rows + 1)} - {0} | {plan.steps}
-    return [epoch_cost(replace(plan, steps=steps), config) for steps in sorted(ends)]

@@ -19,7 +19,7 @@ from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems.dp_sgd.plan import DPSGDConfig
 from dpgen.systems.dpgan.plan import DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, epoch_cost, epoch_costs, general_moments
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
 
 ONE = DPGMConfig(clusters="none", centred=False).resolved(n_classes=0)
 KMEANS = DPGMConfig(clusters="kmeans", centred=False).resolved(n_classes=0)
@@ -233,28 +233,6 @@ SIGMAS = {"sigma_sgd": 1.0, "sigma_count": 200.0, "sigma_sum": 40.0, "sigma_mean
 GIVEN: dict[str, Any] = {"sampling_rate": 0.01, "steps": 530} | SIGMAS
 
 
-def test_rows_are_whole_epochs_and_the_end() -> None:
-    plan = DPGMPlan(**GIVEN)
-    rows = epoch_costs(plan, BY_LABEL, rows=3)
-    assert [row.steps for row in rows] == [200, 400, 500, 530]
-    assert rows[-1].epoch == 5.3
-    assert [row.tight for row in rows] == sorted(row.tight for row in rows)
-    assert rows[-1] == epoch_cost(plan, BY_LABEL)
-    assert [row.steps for row in epoch_costs(DPGMPlan(**{**GIVEN, "steps": 30}), BY_LABEL)] == [30]
-    with pytest.raises(ValueError, match="rows is 0; it must be >= 1"):
-        epoch_costs(plan, BY_LABEL, rows=0)
-
-
-@pytest.mark.parametrize("config", [BY_LABEL, BY_KMEANS], ids=["labels", "kmeans"])
-def test_readings_are_ordered_and_the_tight_one_is_the_event(config: DPGMConfig) -> None:
-    plan = DPGMPlan(**GIVEN)
-    cost = epoch_cost(plan, config)
-    event = plan.event(config)
-    assert cost.tight == epsilon(event, 1e-5)
-    assert cost.tight < cost.rdp
-    assert cost.tight < cost.replace_one
-
-
 def test_a_plan_by_hand() -> None:
     parts = gaussian_parts(DPGMPlan(**GIVEN, sigma_norm=2.0, kmeans_rounds=5).event(BY_KMEANS))
     assert parts == {
@@ -291,9 +269,7 @@ def test_the_plan_that_is_priced_is_the_plan_that_is_trained(config: DPGMConfig)
     module = DPGM(d=6, plan=plan, config=config, n_classes=n_classes)
     planned = plan.calibrated(config)
     assert module.plan == planned
-    cost = epoch_cost(planned, config)
-    assert 1.98 < cost.tight <= 2.0
-    assert general_moments(module.plan, module.config) == cost.general_moments
+    assert 1.98 < epsilon(planned.event(config), planned.delta) <= 2.0
 
 
 @pytest.mark.parametrize("rate", [0.0017, 0.1, 1 / 3, 1.0])

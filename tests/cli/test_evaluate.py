@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import tiny
 
-from dpgen.cli.comparison import Comparison, Entry, compare_runs
+from dpgen.cli.evaluate import Comparison, Entry, compare_runs
 from dpgen.config import parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import Score
