@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tiny
 import yaml
+from refusals import refused
 
 import dpgen
 from dpgen.cli.train import Command, parse_command, usage
@@ -15,14 +15,7 @@ from dpgen.config import DataConfig, ModelConfig, RunConfig, keyword_job, parse_
 from dpgen.data import load_digits
 from dpgen.run import run
 from dpgen.runtime import Runtime, quiet_training
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-
-
-def test_options_reach_the_loader(tmp_path: Path) -> None:
-    records = tiny.job(tmp_path, "--public_records=10", "--test_fraction=0.5").load(tmp_path)
-    assert (records.n + len(records.test_x), records.image_shape, records.n_classes) == (70, (4, 4), 2)
-    assert records.public_x is not None
-    assert len(records.public_x) == 10
+from dpgen.systems.dpgm.plan import DPGMPlan
 
 
 def write(path: Path, text: str) -> Path:
@@ -65,9 +58,8 @@ WRONG = [
 
 @pytest.mark.parametrize("argument", WRONG)
 def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
-    with pytest.raises(ValueError, match=argument.removeprefix("--").partition("=")[0]) as raised:
+    with refused(argument.removeprefix("--").partition("=")[0]):
         parse_job([argument])
-    assert "\n" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -82,22 +74,21 @@ def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
         (["--model=dpg"], "'dpgm'"),
         (["--data=digit"], "'digits'"),
         (["--config=dpgm_mnits"], "dpgm_mnist"),
-        (["--path=a.csv"], "--data .*csv, parquet"),
+        (["--path=a.csv"], "csv, parquet"),
         (["--model=marginals", "--prior_floor=1"], "--model minimax"),
         (["--model=randomized_response", "--reference_path=a"], "--model mbde, minimax, mollifier"),
         (["--component=rbm", "--latent=3"], "latent"),
     ],
 )
 def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said) as raised:
+    with refused(said):
         parse_job(arguments)
-    assert "\n" not in str(raised.value)
 
 
 def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
     rest = parse_command(["--progress_bar", "--epsilon", "--private_logs=false"]).job_arguments
     assert rest == ("--progress_bar", "--epsilon", "--private_logs=false")
-    with pytest.raises(ValueError, match="epsilon has no value"):
+    with refused("epsilon has no value"):
         parse_job(rest)
     assert parse_job(rest[:1]).runtime.progress_bar is True
 
@@ -113,21 +104,16 @@ def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
 )
 def test_options_that_are_given_twice_are_refused(arguments: list[str], name: str) -> None:
     for parse in (parse_job, lambda given: parse_job(parse_command(given).job_arguments)):
-        with pytest.raises(ValueError, match=f"^{name} is given twice"):
+        with refused(f"{name} is given twice"):
             parse(arguments)
 
 
-@pytest.mark.parametrize("model", ["--model=mwem", "--model=mbde", "--model=gaussian"])
 @pytest.mark.parametrize("processes", ["--devices=2", "--num_nodes=2"])
-def test_only_dp_sgd_runs_on_several_processes(model: str, processes: str) -> None:
-    with pytest.raises(ValueError, match="devices"):
-        parse_job([model, processes])
+def test_only_dp_sgd_runs_on_several_processes(processes: str) -> None:
+    for model in ("mwem", "mbde", "gaussian"):
+        with refused("devices"):
+            parse_job([f"--model={model}", processes])
     assert parse_job(["--model=dpgan", processes]).runtime.processes == 2
-
-
-def test_the_options_of_a_files_component_go_with_it() -> None:
-    assert parse_job(["--config=dpgm_digits", "--component=vae"]).model.options.chains == DPGMConfig().chains
-    assert parse_job(["--config=dpgm_digits"]).model.options.chains == 32
 
 
 FILES = [
@@ -151,17 +137,16 @@ FILES = [
     ("data: {name: digits, path: x}", "path"),
     ("runtime: {seed: -3}", "seed"),
     ("runtime: {seed: null}", "seed"),
-    (b"\xff\xfe\x00bad", r"c\.yaml"),
+    *((text, "c.yaml") for text in ("a: 2020-13-45", "[" * 5000, b"\xff\xfe\x00bad")),
 ]
 
 
-@pytest.mark.parametrize(("text", "match"), FILES, ids=[str(text) for text, _ in FILES])
-def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path: Path, text: str | bytes, match: str) -> None:
+@pytest.mark.parametrize(("text", "word"), FILES, ids=[str(text[:40]) for text, _ in FILES])
+def test_a_wrong_file_is_refused_by_what_is_wrong(tmp_path: Path, text: str | bytes, word: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ValueError, match=match) as raised:
+    with refused(word):
         parse_job(["--config", str(path)])
-    assert "\n" not in str(raised.value)
 
 
 def test_text_beyond_the_basic_plane_arrives(tmp_path: Path) -> None:
@@ -184,7 +169,7 @@ def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path
     for other in (["--data=mnist"], ["--config", str(path)]):
         assert "--split_seed" in usage(other)
     assert "--draws_by" in usage(["--model=mbde"])
-    with pytest.raises(ValueError, match="model"):
+    with refused("model"):
         usage(["--model=gan"])
 
 
@@ -202,7 +187,7 @@ def test_a_command_tells_the_scripts_options_from_the_jobs() -> None:
 
 @pytest.mark.parametrize("other", ["--sweep=k=1", "--sweep_jobs=2"])
 def test_a_dry_run_of_a_sweep_is_refused(other: str) -> None:
-    with pytest.raises(ValueError, match=r"dry_run and sweep.* are both given: dry_run is of one run"):
+    with refused("dry_run", "sweep"):
         parse_command(["--dry_run", other])
 
 
@@ -211,7 +196,7 @@ def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) ->
     assert command == Command(("--model=gaussian",), print_config=True)
     job = parse_job(command.job_arguments)
     assert parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))]).settings == job.settings
-    with pytest.raises(ValueError, match="print_config is '3'; it takes no value"):
+    with refused("print_config"):
         parse_command(["--print_config=3"])
 
 
@@ -223,7 +208,7 @@ def test_a_run_on_data_that_are_loaded(tmp_path: Path) -> None:
     assert outcome.release.epsilon <= 1.0
     assert yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["data"] == {"name": "mine"}
     people = parse_job(["--model=marginals", "--data=csv", "--path=absent.csv", "--unit=who"])
-    with pytest.raises(ValueError, match="unit"):
+    with refused("unit"):
         run(people, records)
 
 
@@ -268,5 +253,5 @@ def test_a_command_line_yaml_and_python_build_the_same_run(tmp_path: Path) -> No
     ],
 )
 def test_a_wrong_block_is_refused_by_name(blocks: Any, named: str) -> None:
-    with pytest.raises(ValueError, match=named):
+    with refused(named):
         RunConfig(*blocks)

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from refusals import refused
 
 from dpgen.auditing import AuditOptions
 from dpgen.data.loaders import LOADERS, loaders
-from dpgen.options import choose, keys, meanings, read_yaml, require_writable, split_options, typed
+from dpgen.options import choose, keys, meanings, require_writable, split_options, typed
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import SYSTEMS
 
@@ -48,21 +49,6 @@ def test_every_way_of_writing(arguments: list[str], given: dict[str, str]) -> No
     assert split_options(arguments) == given
 
 
-@pytest.mark.parametrize(
-    ("content", "match"),
-    [
-        (b"a: {b: 1, c: 2, b: 3}", "b is given twice$"),
-        *((content, "c.yaml") for content in (b"a: [1", b"\xff\xfe", b"a: 2020-13-45", b"[" * 5000)),
-    ],
-    ids=["twice", "broken", "no text", "no date", "deep"],
-)
-def test_a_file_that_is_no_yaml_is_refused_in_one_line(content: bytes, match: str, tmp_path: Path) -> None:
-    (tmp_path / "c.yaml").write_bytes(content)
-    with pytest.raises(ValueError, match=match) as raised:
-        read_yaml(tmp_path / "c.yaml", "config file")
-    assert "\n" not in str(raised.value)
-
-
 def test_outputs_that_could_not_be_written_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("")
@@ -70,26 +56,18 @@ def test_outputs_that_could_not_be_written_are_refused(tmp_path: Path) -> None:
     require_writable(tmp_path / "new", "out")
     for path in (tmp_path, tmp_path / "a" / "b"):
         require_writable(path, "out", directory=True)
-    for path, directory, match in (
-        (tmp_path, False, "it is a directory"),
-        (tmp_path / "a" / "b", False, "there is no directory"),
-        (file / "a", False, "there is no directory"),
-        (file, True, "file is no directory"),
-        (file / "a" / "b", True, "file is no directory"),
-    ):
-        with pytest.raises(ValueError, match=f"^out .* cannot be written: .*{match}"):
+    wrong = ((tmp_path, False), (tmp_path / "a" / "b", False), (file / "a", False), (file, True), (file / "a" / "b", True))
+    for path, directory in wrong:
+        with refused("out", "cannot be written"):
             require_writable(path, "out", directory=directory)
 
 
 def test_few_choices_are_listed_and_of_many_the_closest_is_named() -> None:
     few, many = ["red", "green"], [f"colour_{i}" for i in range(21)]
     assert choose("colour", "red", few) == "red"
-    with pytest.raises(ValueError, match=r"^colour must be one of red, green, got 'rod' \(did you mean 'red'\?\)$"):
-        choose("colour", "rod", few)
-    with pytest.raises(ValueError, match=r"^unknown colour 'color_12': did you mean 'colour_12'\? see --help$"):
-        choose("colour", "color_12", many)
-    with pytest.raises(ValueError, match=r"^colour must be one of colour_0, .*colour_20, got 'x'$"):
-        choose("colour", "x", many)
+    for name, choices, said in (("rod", few, "red, green"), ("color_12", many, "'colour_12'"), ("x", many, "colour_1,")):
+        with refused("colour", repr(name), said):
+            choose("colour", name, choices)
 
 
 @pytest.mark.parametrize(
@@ -125,13 +103,12 @@ def test_values_are_typed(name: str, value: Any, found: Any) -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name) as raised:
+    with refused(name):
         typed(SOURCES, {"path": "x", name: value})
-    assert "\n" not in str(raised.value)
 
 
 def test_what_has_no_default_must_be_given() -> None:
-    with pytest.raises(ValueError, match="path"):
+    with refused("path"):
         typed(SOURCES, {})
 
 

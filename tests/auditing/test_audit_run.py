@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from refusals import refused
 
 from dpgen.auditing.audits import audit, canary_coins
 from dpgen.auditing.engine import Watched, train_watched
@@ -88,7 +89,7 @@ def test_quick_options_give_way_to_given_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("arguments", "word"),
     [
         (["--model=nobody"], "model"),
         (["--stepz=3"], "'steps'"),
@@ -100,10 +101,9 @@ def test_quick_options_give_way_to_given_ones() -> None:
         (["--model=minimax", "--canaries=3"], "canaries"),
     ],
 )
-def test_bad_arguments_are_refused(arguments: list[str], match: str) -> None:
-    with pytest.raises(ValueError, match=match) as caught:
+def test_bad_arguments_are_refused(arguments: list[str], word: str) -> None:
+    with refused(word):
         parse_audit(arguments)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

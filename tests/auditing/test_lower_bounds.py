@@ -8,6 +8,7 @@ from math import comb
 
 import pytest
 import torch
+from refusals import refused
 
 from dpgen.auditing.lower_bounds import Finding, epsilon_lower_bound, guesses_p_value, one_run_lower_bound
 from dpgen.privacy.accountants import epsilon
@@ -115,7 +116,7 @@ MANY, FEW = torch.ones(30), torch.ones(19)
 
 
 @pytest.mark.parametrize(
-    ("bound", "match"),
+    ("bound", "word"),
     [
         (lambda: epsilon_lower_bound(FEW, MANY, 0.0), "first"),
         (lambda: epsilon_lower_bound(MANY, torch.ones(30, 2), 0.0), "1 and 2 statistics"),
@@ -126,8 +127,8 @@ MANY, FEW = torch.ones(30), torch.ones(19)
         (lambda: guesses_p_value(3, 2, 5, epsilon=1.0, delta=0.0), "guesses"),
     ],
 )
-def test_what_cannot_be_audited_is_refused(bound: Callable[[], object], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+def test_what_cannot_be_audited_is_refused(bound: Callable[[], object], word: str) -> None:
+    with refused(word):
         bound()
 
 

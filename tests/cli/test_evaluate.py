@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.cli.evaluate import Comparison, Entry, compare_runs
 from dpgen.config import parse_job
@@ -77,7 +78,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_runs_on_the_same_data_are_compared(runs: list[Path], tmp_path: Path) -> None:
     made = compare_runs(runs, out=tmp_path / "new" / "out", progress_bar=False)
     assert (tmp_path / "new" / "out" / "comparison.csv").read_text() == made.to_csv()
-    with pytest.raises(ValueError, match=r"^out .* cannot be written: .*comparison\.csv is no directory"):
+    with refused("out", "cannot be written"):
         compare_runs([tmp_path], out=tmp_path / "new" / "out" / "comparison.csv")
     assert [e.name for e in made.entries] == ["marginals (marginals)", "mwem (mwem)"]
     assert made.data == "tiny"
@@ -91,24 +92,24 @@ def test_runs_with_different_secret_splits_are_not_compared(tmp_path: Path) -> N
         options = ["--epsilon=2", "--label_column=null", "--progress_bar=false", f"--run_dir={tmp_path / name}"]
         run(parse_job(["--model=marginals", *data, *options]))
     assert (tmp_path / "a" / KEY_FILE).exists()
-    with pytest.raises(ValueError, match=r"b and .*a were split by different secret keys.*one --split_key FILE"):
+    with refused("different secret keys", "--split_key"):
         compare_runs([tmp_path / "a", tmp_path / "b"], progress_bar=False)
     assert compare_runs([tmp_path / "a"], progress_bar=False).entries[0].scores
     (tmp_path / "a" / KEY_FILE).unlink()
-    with pytest.raises(ValueError, match=r"split_key '.*a/split\.key' cannot be used: No such file"):
+    with refused("split_key"):
         compare_runs([tmp_path / "a"], progress_bar=False)
 
 
 def test_what_cannot_be_compared_is_refused(runs: list[Path], tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="runs is empty"):
+    with refused("runs"):
         compare_runs([])
-    with pytest.raises(ValueError, match="is no finished run"):
+    with refused("no finished run"):
         compare_runs([tmp_path])
     for name in ("config.yaml", "privacy.json"):
         (tmp_path / name).write_bytes((runs[0] / name).read_bytes())
-    with pytest.raises(ValueError, match="released draws and no model"):
+    with refused("draws"):
         compare_runs([tmp_path])
     text = (tmp_path / "config.yaml").read_text().replace("tiny.npy", "other.npy")
     (tmp_path / "config.yaml").write_text(text)
-    with pytest.raises(ValueError, match="their data must be the same"):
+    with refused("data"):
         compare_runs([runs[0], tmp_path])

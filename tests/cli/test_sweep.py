@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.cli.sweep import Sweep, run_sweep
 from dpgen.cli.train import parse_command
@@ -33,22 +34,22 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("arguments", "word"),
     [
         (["--sweep", "epsilon"], "a list of values"),
         (["--sweep", "=1,2"], "a list of values"),
         (["--sweep", "epsilon="], "a list of values"),
         (["--sweep", "absent.yaml"], "sweep file 'absent.yaml' does not exist"),
-        (["--sweep", "epsilon=1;epsilon=2"], "epsilon is given twice in the sweep"),
-        (["--sweep", "b-c=1;b_c=2"], "b_c is given twice in the sweep"),
-        (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon is given twice: in the sweep and as an option"),
-        (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs must be a whole number >= 1, got '0'"),
-        (["--sweep=seed=1", "--run_dir", "x"], "run_dir must not be given with --sweep"),
-        (["--sweep_jobs=2"], "--sweep_jobs needs --sweep"),
+        (["--sweep", "epsilon=1;epsilon=2"], "epsilon is given twice"),
+        (["--sweep", "b-c=1;b_c=2"], "b_c is given twice"),
+        (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon is given twice"),
+        (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs"),
+        (["--sweep=seed=1", "--run_dir", "x"], "run_dir"),
+        (["--sweep_jobs=2"], "sweep_jobs"),
     ],
 )
-def test_what_is_refused(arguments: list[str], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+def test_what_is_refused(arguments: list[str], word: str) -> None:
+    with refused(word):
         parse_command(arguments)
 
 
@@ -57,13 +58,13 @@ def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> No
         Sweep(values, ("--steps=3",), tmp_path).check(parse_job)
 
     check({"epsilon": [1, 2], "seed": [0]})
-    for values, match in (
-        ({"epsilon": [1, "many"]}, "^epsilon=many: epsilon"),
-        ({"steps": [3]}, "^steps=3: steps is given twice"),
-        ({"run_dir": ["x"]}, "^run_dir=x: run_dir is given twice"),
-        ({"epsilon": [1, 1]}, "^the sweep has the run epsilon=1 twice"),
+    for values, word in (
+        ({"epsilon": [1, "many"]}, "epsilon=many: epsilon"),
+        ({"steps": [3]}, "steps=3: steps"),
+        ({"run_dir": ["x"]}, "run_dir=x: run_dir"),
+        ({"epsilon": [1, 1]}, "epsilon=1 twice"),
     ):
-        with pytest.raises(ValueError, match=match):
+        with refused(word):
             check(values)
 
 
