@@ -35,7 +35,6 @@ class Fact(Enum):
     ONE_IMAGE = _C, "One person is one image: neighbouring data sets differ in one image."
     ONE_ROW = _C, "One person is one record: a row with one value in every column."
     ONE_USER = _C, "One user is one row. A person under two names, or in two files or runs, pays once for each."
-    SEVERAL_RECORDS = _C, "One person is at most {rows} records."
     ONE_PERSON = (
         _C,
         "One person is one value of the column {unit}, which is no data. Neighbouring data sets differ in one person, with all "

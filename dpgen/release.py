@@ -299,8 +299,8 @@ class PrivateDensity(ABC):
     """Public distribution Q0 on R^d with `log_prob(x)` and `sample(n, generator=)`."""
     box: Any = None
     """Public bounds `low` and `high` of the density ratio Q/Q0, where there are some."""
-    lattice: Any = None
-    """Public lattice of `per_axis` cells on each axis in which the density is constant, where it then integrates to 1."""
+    per_axis: int | None = None
+    """Cells on each axis of a public lattice in which the density is constant, where it then integrates to 1."""
 
     @abstractmethod
     def log_ratio(self, x: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
         (["--data=digit"], "'digits'"),
         (["--config=dpgm_mnits"], "dpgm_mnist"),
         (["--path=a.csv"], "csv, parquet"),
-        (["--model=marginals", "--prior_floor=1"], "--model minimax"),
+        (["--model=marginals", "--reference_column=1"], "--model minimax"),
         (["--model=randomized_response", "--reference_path=a"], "--model mbde, minimax, mollifier"),
         (["--component=rbm", "--latent=3"], "latent"),
     ],
@@ -168,7 +168,7 @@ def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path
     assert "--loggers" not in text
     for other in (["--data=mnist"], ["--config", str(path)]):
         assert "--split_seed" in usage(other)
-    assert "--draws_by" in usage(["--model=mbde"])
+    assert "--codebook" in usage(["--model=mbde"])
     with refused("model"):
         usage(["--model=gan"])
 

@@ -15,7 +15,7 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, negative_log_likelihood, optimal_mollification
 from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
-from dpgen.systems.mbde.densities import StandardReference, UniformReference
+from dpgen.systems.mbde.densities import UniformReference
 
 # -- figures -----------------------------------------------------------------------------------------------------------
 
@@ -193,8 +193,8 @@ def _view(release: Release, points: Points, seed: int) -> _View:
     name = privacy_model(release.statement)
     if isinstance(release, Draws) and isinstance(release.origin, PrivateDensity):
         law = release.origin
-        view = _View(points, name, *_nodes(points, law.reference, law.lattice, seed))
-        view.private, view.normalised, view.box = True, law.lattice is not None, law.box
+        view = _View(points, name, *_nodes(points, law.reference, law.per_axis, seed))
+        view.private, view.normalised, view.box = True, law.per_axis is not None, law.box
         view.set_densities(lambda x: law.reference.log_prob(x) + law.log_ratio(x), law.reference.log_prob)
         if list(release.to_pandas().columns) == list(points.columns):
             view.draws = torch.from_numpy(release.to_pandas().to_numpy(copy=True)).to(torch.float64)
@@ -229,13 +229,13 @@ def kernel_density(y: Tensor, x: Tensor, width: Tensor) -> Tensor:
     return torch.cat(parts) - constant
 
 
-def _nodes(points: Points, reference: Any, lattice: Any, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
+def _nodes(points: Points, reference: Any, cells: int | None, seed: int) -> tuple[Tensor, Tensor, Quadrature | None]:
     """Nodes (m, d), the logarithm of their volumes (m,) or (), and the rule in one and two dimensions."""
-    if points.d > 2 or (lattice is not None and lattice.per_axis**points.d > _MOST_NODES):
-        count = _PUBLIC_POINTS if lattice is None else _LATTICE_POINTS
+    if points.d > 2 or (cells is not None and cells**points.d > _MOST_NODES):
+        count = _PUBLIC_POINTS if cells is None else _LATTICE_POINTS
         nodes = reference.sample(count, generator=torch.Generator().manual_seed(seed))
         return nodes, -reference.log_prob(nodes) - math.log(len(nodes)), None
-    bounds = reference.bounds if isinstance(reference, StandardReference) else None
+    bounds = reference.bounds
     if bounds is None:
         reach = _REACH * reference.scale
         bounds = torch.stack([reference.location - reach, reference.location + reach], 1)
@@ -243,7 +243,7 @@ def _nodes(points: Points, reference: Any, lattice: Any, seed: int) -> tuple[Ten
             low, high = torch.stack([bounds, points.bounds]).unbind(2)
             bounds = torch.stack([low.amin(0), high.amax(0)], 1)
     per_axis = _NODES[points.d]
-    if lattice is not None:  # whole nodes in every cell: the density jumps between them
-        per_axis = lattice.per_axis * math.ceil(per_axis / lattice.per_axis)
+    if cells is not None:  # whole nodes in every cell: the density jumps between them
+        per_axis = cells * math.ceil(per_axis / cells)
     rule = Quadrature(bounds, per_axis)
     return rule.nodes, torch.tensor(math.log(rule.weight), dtype=torch.float64), rule

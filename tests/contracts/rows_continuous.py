@@ -9,11 +9,10 @@ import torch
 from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of, swapped
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
-from dpgen.systems.mbde.channels import CellSampler, GridResponse, Lattice
+from dpgen.systems.mbde.channels import CellSampler, GridResponse
 from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity
 from dpgen.systems.mbde.plan import DrawPlan
 
@@ -23,14 +22,10 @@ WHOLE: tuple[Relation, ...] = ("replace_one",)
 # -- Bernstein -----------------------------------------------------------------------------------------------------------
 
 
-def coefficients(degree: int, group_size: int = 1) -> Any:
-    """Lattice sums of records in a box, `group_size` equal ones for each row."""
+def coefficients(degree: int) -> Any:
+    """Lattice sums of records in a box."""
     config = BernsteinConfig(degree=degree, bandwidth=0.05)
-
-    def of(y: np.ndarray) -> BoundedSum:
-        return lattice_sums(torch.from_numpy(y.repeat(group_size, 0)), config=config, group_size=group_size)
-
-    return of
+    return lambda y: lattice_sums(torch.from_numpy(y), config=config)
 
 
 def apart(d: int) -> Any:
@@ -40,7 +35,7 @@ def apart(d: int) -> Any:
 
 BERNSTEIN = [
     SumRow("bernstein", ("Bernstein mechanism: *",), pairs_of(lambda rng, n, d=d: rng.random((n, d))), apart(d), sums=made)
-    for d, made in ((1, coefficients(20)), (1, coefficients(20, 3)), (2, coefficients(20)))
+    for d, made in ((1, coefficients(20)), (2, coefficients(20)))
 ]
 
 
@@ -108,7 +103,7 @@ BOX = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
 def cells_law(x: np.ndarray, relation: Relation) -> Law:
     """The law of the answered cell of 7; every record may be another one."""
     middles = (torch.arange(7, dtype=torch.float64)[:, None] + 0.5) / 7
-    made = GridResponse(torch.from_numpy(x), lattice=Lattice(BOX, 7), epsilon=1.0)
+    made = GridResponse(torch.from_numpy(x), bounds=BOX, per_axis=7, epsilon=1.0)
     sampler = CellSampler(made, curator=curator(), note="cells")
     return Law(sampler.event, made.log_ratio(middles).numpy() - math.log(7))
 

@@ -18,7 +18,7 @@ from dpgen.metrics.densities import Quadrature
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
-from dpgen.systems.mbde.channels import GridResponse, Lattice
+from dpgen.systems.mbde.channels import GridResponse
 from dpgen.systems.mbde.densities import Box, GaussianReference
 from dpgen.systems.mbde.plan import DrawPlan
 
@@ -196,13 +196,14 @@ def test_what_shows_private_data_says_so(tmp_path: Path, monkeypatch: pytest.Mon
 def test_more_cells_than_nodes_are_judged_by_test_points(load: Any) -> None:
     """They took one node in each of 4096^2 cells, and minutes."""
     points = load(n_points=50, n_test=50)
-    law = GridResponse(points.x, lattice=Lattice(points.bounds, 2 ** (24 // points.d)), epsilon=1.0)
+    law = GridResponse(points.x, bounds=points.bounds, per_axis=2 ** (24 // points.d), epsilon=1.0)
     evaluation = evaluate(draws(points, law), points, seed=0)
     assert evaluation.pictures == {}
     assert all("of test points" in score.name for score in evaluation.scores)
     volume = float((points.bounds[:, 1] - points.bounds[:, 0]).log().sum())
     assert evaluation.scores[0].value == pytest.approx(volume, abs=1e-3), "so many cells leave next to nothing of the points"
-    sharp = GridResponse(points.x, lattice=law.lattice, epsilon=20.0)  # its mass is in few cells, which no public point hits
+    # the mass of this one is in few cells, which no public point hits
+    sharp = GridResponse(points.x, bounds=law.bounds, per_axis=law.per_axis, epsilon=20.0)
     background = -math.log(sharp.other / 2**52 * sharp.size)
     assert background > 2
     found = evaluate(draws(points, sharp), points, seed=0).scores[0]

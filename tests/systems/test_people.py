@@ -88,7 +88,6 @@ def test_what_is_not_proved_is_refused_before_anything_is_spent(
         (["--model", "gaussian", "--max_contributions", "3"], "it must be 1 without unit"),
         (["--model", "gaussian", "--unit", "who"], "needs data with a column of people: csv, parquet, npy, sql, not digits"),
         (["--model", "minimax", "--unit", "who"], "unit is no option of --model minimax; it is one of --model dpgm"),
-        (["--model", "bernstein", "--unit", "who", "--group_size", "2"], "group_size is 2; it must be 1 with unit 'who'"),
     ],
 )
 def test_units_that_the_data_or_the_system_do_not_have(given: list[str], said: str) -> None:

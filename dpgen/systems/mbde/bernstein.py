@@ -30,6 +30,8 @@ _SCALES = (1e-6, 1e12)  # that integer noise has
 _MOST_DIMENSIONS = 8
 _MOST_COEFFICIENTS = 2**20
 _CHUNK = 4096
+FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
+"""Of the statement."""
 
 
 def kernel_mass(degree: int, bandwidth: float) -> float:
@@ -79,21 +81,21 @@ def lattice_units(d: int) -> int:
     return (2 ** (_BITS // d)) ** d
 
 
-def lattice_sums(y: Tensor, *, config: BernsteinConfig, group_size: int = 1) -> BoundedSum:
+def lattice_sums(y: Tensor, *, config: BernsteinConfig) -> BoundedSum:
     r"""Sums over records y (n, d) in [0, 1]^d of their product weights, ((k + 1)^d), whole numbers.
 
     A record's weights are >= 0 and their products sum to the product of d sums, each at most :math:`2^{\lfloor 24/d \rfloor}`:
-    that bounds what it adds in L1 norm. Replacing it by one that is far away moves twice as much, a group of g records g times.
+    that bounds what it adds in L1 norm. Replacing it by one that is far away moves twice as much.
     """
     d = y.shape[1]
-    units = 2 ** (_BITS // d)
+    units = 2 ** (_BITS // d)  # of an axis
     total = torch.zeros([config.degree + 1] * d, dtype=torch.int64)
     letters = "abcdefgh"[:d]
     pattern = ",".join(f"z{letter}" for letter in letters) + "->" + letters
     for part in y.split(_CHUNK):
         axes = [record_weights(part[:, i], degree=config.degree, bandwidth=config.bandwidth, units=units) for i in range(d)]
         total += torch.einsum(pattern, *axes).to(torch.int64)  # below 2^36: exact, however the product is taken
-    return BoundedSum(total, float(lattice_units(d) * group_size), "kernel weights", norm="l1")
+    return BoundedSum(total, float(lattice_units(d)), "kernel weights", norm="l1")
 
 
 def basis(u: Tensor, degree: int) -> Tensor:
@@ -104,32 +106,12 @@ def basis(u: Tensor, degree: int) -> Tensor:
     return (logs + torch.special.xlogy(nu, u) + torch.special.xlog1py(degree - nu, -u)).exp()
 
 
-def to_weights(sums: Tensor, config: BernsteinConfig) -> Tensor:
-    """Non-negative weights with sum 1 from noisy coefficients ((k + 1)^d), all of it post-processing."""
-    if config.iterations > 1:
-        operator = _iterated(config.degree, config.iterations)
-        for _ in range(sums.ndim):
-            sums = torch.tensordot(sums, operator, dims=([0], [1]))
+def to_weights(sums: Tensor, floor: float) -> Tensor:
+    """The nearest weights >= 0 of sum 1 to noisy coefficients ((k + 1)^d), with `floor` of the uniform ones mixed in."""
     flat = sums.reshape(-1)
-    if config.postprocess == "shift":
-        flat = flat - flat.min()
-    elif float(flat.sum()) > 0:
-        flat = torch.from_numpy(project_to_simplex((flat / flat.sum()).numpy()))
-    else:
-        flat = torch.zeros_like(flat)
-    total, uniform = flat.sum(), torch.full_like(flat, 1 / len(flat))
-    weights = flat / total if float(total) > 0 else uniform
-    return ((1 - config.floor) * weights + config.floor * uniform).reshape(sums.shape)
-
-
-def _iterated(degree: int, iterations: int) -> Tensor:
-    """Coefficients to those of the iterated operator: the sum of (I - M)^i, i < iterations, M the operator on the lattice."""
-    identity = torch.eye(degree + 1, dtype=torch.float64)
-    residual = identity - basis(torch.arange(degree + 1, dtype=torch.float64) / degree, degree)
-    total = identity
-    for _ in range(1, iterations):
-        total = identity + residual @ total
-    return total
+    uniform = torch.full_like(flat, 1 / len(flat))
+    weights = torch.from_numpy(project_to_simplex((flat / flat.sum()).numpy())) if float(flat.sum()) > 0 else uniform
+    return ((1 - floor) * weights + floor * uniform).reshape(sums.shape)
 
 
 class BernsteinModel(DensityModel, kind="bernstein"):
@@ -197,18 +179,15 @@ def fit(
         raise ValueError(f"the points have {d} columns; the Bernstein mechanism takes at most {_MOST_DIMENSIONS}: choose some")
     if cells**d > _MOST_COEFFICIENTS:
         raise ValueError(f"degree is {config.degree} in {d} dimensions: (degree + 1)^d must be at most {_MOST_COEFFICIENTS}")
-    records = plan.group_size * curator.rows
-    sensitivity = lattice_units(d) * records * (2 if curator.relation == "replace_one" else 1)
+    sensitivity = lattice_units(d) * curator.rows * (2 if curator.relation == "replace_one" else 1)
     low, high = sensitivity / _SCALES[1], sensitivity / _SCALES[0]  # whose integer noise has an exact sampler
     if not low <= plan.epsilon <= high:
-        raise ValueError(f"epsilon is {plan.epsilon!r}; for groups of {records} records it must be in [{low:.3g}, {high:.3g}]")
+        raise ValueError(f"epsilon is {plan.epsilon!r}; for {curator.rows} records it must be in [{low:.3g}, {high:.3g}]")
     note = f"Bernstein mechanism: {cells}^{d} coefficients"
     curator.declare(Planned(pure_event(plan.epsilon), note))
     least, most = bounds.unbind(1)
     unit = (data.x.to(torch.float64) - least) / (most - least)
-    noisy = curator.laplace(note, lattice_sums(unit, config=config, group_size=plan.group_size), plan.epsilon)
-    person = Fact.ONE_RECORD if plan.group_size == 1 else Fact.SEVERAL_RECORDS(rows=plan.group_size)
-    facts = (person, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
-    weights = to_weights(noisy.to(torch.float64), config)
+    noisy = curator.laplace(note, lattice_sums(unit, config=config), plan.epsilon)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
+    weights = to_weights(noisy.to(torch.float64), config.floor)
     return BernsteinModel(weights, bounds=bounds, columns=data.columns, statement=statement)

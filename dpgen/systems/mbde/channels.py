@@ -27,34 +27,6 @@ WORD = 2**52
 """The channel gives every cell a whole number of this many equally likely words, so their probabilities are exact."""
 
 
-class Lattice:
-    """Equal cells, `per_axis` in [2, 2^24] on each axis of a public box (d, 2)."""
-
-    def __init__(self, bounds: Tensor, per_axis: int) -> None:
-        require_whole("cells", per_axis, *GRID_CELLS)
-        self.bounds, self.per_axis, self.reference = bounds.to(torch.float64), per_axis, UniformReference(bounds)
-        self.d = len(bounds)
-        self._powers = per_axis ** torch.arange(self.d - 1, -1, -1)
-
-    def index(self, x: Tensor) -> Tensor:
-        """Cell (n, d), int64, of points (n, d); points outside belong to the nearest cell."""
-        low, high = self.bounds.unbind(1)
-        return ((x - low) / (high - low) * self.per_axis).floor().clamp(0, self.per_axis - 1).to(torch.int64)
-
-    def flat(self, index: Tensor) -> Tensor:
-        """Number (n,) of cells (n, d) in row-major order."""
-        return (index * self._powers).sum(1)
-
-    def unflat(self, number: Tensor) -> Tensor:
-        """Cells (n, d) of their numbers (n,)."""
-        return number[:, None] // self._powers % self.per_axis
-
-    def scatter(self, index: Tensor, secrets: Secrets) -> Tensor:
-        """A uniform point (n, d) of each cell: independent of everything private but the cell."""
-        low, high = self.bounds.unbind(1)
-        return low + (high - low) * (index + secrets.uniform(*index.shape)) / self.per_axis
-
-
 class CellSampler(PrivateSampler):
     """Draws of a `GridResponse`."""
 
@@ -63,7 +35,8 @@ class CellSampler(PrivateSampler):
         self._density = density
 
     def draw(self, secrets: Secrets, count: int) -> Tensor:
-        return self._density.lattice.scatter(self._density.send(self._density.pick(count, secrets), secrets), secrets)
+        cells = self._density.send(self._density.pick(count, secrets), secrets)
+        return self._density.scatter(cells, secrets)
 
 
 def require_box(data: PrivatePoints) -> Tensor:
@@ -89,19 +62,23 @@ class GridResponse(PrivateDensity):
 
     Arguments:
         x: private points (n, d) inside the box; of none the middle of the box stands in, for how many there are is private.
-        lattice: public, at most 2^24 cells.
+        bounds: public box (d, 2).
+        per_axis: cells on each axis; at most 2^24 in all.
         epsilon: of one draw, in nats.
 
     Raises:
         ValueError: too many cells, or epsilon too large for 52 bits.
     """
 
-    def __init__(self, x: Tensor, *, lattice: Lattice, epsilon: float) -> None:
-        self.lattice, self.reference, self.epsilon = lattice, lattice.reference, epsilon
-        self._cells = lattice.index(x if len(x) else lattice.bounds.mean(1)[None])
-        self.size = lattice.per_axis**lattice.d
+    def __init__(self, x: Tensor, *, bounds: Tensor, per_axis: int, epsilon: float) -> None:
+        require_whole("cells", per_axis, *GRID_CELLS)
+        self.bounds, self.per_axis, self.epsilon = bounds.to(torch.float64), per_axis, epsilon
+        self.reference, self.d = UniformReference(bounds), len(bounds)
+        self._powers = per_axis ** torch.arange(self.d - 1, -1, -1)  # of a cell's number, in row-major order
+        self._cells = self.number(x if len(x) else self.bounds.mean(1)[None])
+        self.size = per_axis**self.d
         if self.size > GRID_CELLS[1]:
-            raise ValueError(f"cells is {lattice.per_axis}; {lattice.per_axis}^{lattice.d} cells are above {GRID_CELLS[1]}")
+            raise ValueError(f"cells is {per_axis}; {per_axis}^{self.d} cells are above {GRID_CELLS[1]}")
         if not 0 < epsilon <= 20:
             raise ValueError(f"epsilon is {epsilon!r} a draw; it must be in (0, 20]")
         self.other = math.ceil(WORD / (math.exp(epsilon) + self.size - 1)) + 1  # one word above all rounding
@@ -110,21 +87,33 @@ class GridResponse(PrivateDensity):
             raise ValueError(
                 f"epsilon is {epsilon!r} for {self.size} cells; 52 bits cannot hold it: take fewer cells or a larger epsilon"
             )
-        counts = torch.bincount(lattice.flat(self._cells), minlength=self.size).to(torch.float64)
+        counts = torch.bincount(self._cells, minlength=self.size).to(torch.float64)
         self._shares = counts / counts.sum()
 
     def log_ratio(self, x: Tensor) -> Tensor:
         """Log density (m,) at points (m, d) relative to the reference; points outside count as the nearest ones inside."""
         shares = (self.other + (self.own - self.other) * self._shares) / WORD
-        return (shares[self.lattice.flat(self.lattice.index(x))] * self.size).log()
+        return (shares[self.number(x)] * self.size).log()
+
+    def number(self, x: Tensor) -> Tensor:
+        """Cell (m,), int64, of points (m, d); points outside belong to the nearest cell."""
+        low, high = self.bounds.unbind(1)
+        index = ((x - low) / (high - low) * self.per_axis).floor().clamp(0, self.per_axis - 1).to(torch.int64)
+        return (index * self._powers).sum(1)
 
     def pick(self, k: int, secrets: Secrets) -> Tensor:
-        """Cells (k, d) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
+        """Cells (k,) of k records, each drawn uniformly; any mixture of records keeps the guarantee."""
         return self._cells[(secrets.uniform(k) * len(self._cells)).to(torch.int64)]
 
     def send(self, cells: Tensor, secrets: Secrets) -> Tensor:
-        """The cells (k, d) that the channel makes of these (k, d), in an amount of work that does not depend on them."""
-        return self.lattice.unflat(self.answer(self.lattice.flat(cells), (secrets.uniform(len(cells)) * WORD).to(torch.int64)))
+        """The cells (k,) that the channel makes of these (k,), in an amount of work that does not depend on them."""
+        return self.answer(cells, (secrets.uniform(len(cells)) * WORD).to(torch.int64))
+
+    def scatter(self, cells: Tensor, secrets: Secrets) -> Tensor:
+        """A uniform point (k, d) of each cell (k,): independent of everything private but the cell."""
+        low, high = self.bounds.unbind(1)
+        index = cells[:, None] // self._powers % self.per_axis
+        return low + (high - low) * (index + secrets.uniform(*index.shape)) / self.per_axis
 
     def answer(self, number: Tensor, word: Tensor) -> Tensor:
         """Answers (k,) for cells (k,) and words (k,): own cell below `own`, then `other` words for each other cell."""
@@ -135,7 +124,7 @@ class GridResponse(PrivateDensity):
         raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.lattice.per_axis}^{self.lattice.d} cells)"
+        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.per_axis}^{self.d} cells)"
 
 
 def fit_grid_response(
@@ -144,7 +133,7 @@ def fit_grid_response(
     """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation."""
     runtime.require_one_process()
     note = "randomised response on a public grid"
-    density = GridResponse(data.x, lattice=Lattice(require_box(data), config.cells), epsilon=plan.per_draw)
+    density = GridResponse(data.x, bounds=require_box(data), per_axis=config.cells, epsilon=plan.per_draw)
     curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
     points = CellSampler(density, curator=curator, note=note).sample(plan.draws)
     table = pd.DataFrame(points.numpy(), columns=list(data.columns))

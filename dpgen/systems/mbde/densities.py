@@ -24,9 +24,12 @@ PublicSampler = Callable[[int, torch.Generator], Tensor]
 
 
 class Reference(ABC):
-    """A public distribution on R^d of public centre and scale (d,), in the user's units; networks see (x - location) /
-    scale.
+    """A public distribution on R^d of public centre and scale (d,), in the user's units; networks see (x - location) / scale.
+
+    `bounds` is a public box (d, 2) that the support is cut to, or None.
     """
+
+    bounds: Tensor | None = None
 
     def __init__(self, location: Tensor, scale: Tensor) -> None:
         self.location, self.scale = (torch.as_tensor(values, dtype=torch.float64) for values in (location, scale))
@@ -69,10 +72,7 @@ class Reference(ABC):
 
 
 class StandardReference(Reference):
-    """A reference with independent coordinates and a quantile function, so that it can be drawn securely.
-
-    `bounds` is a public box (d, 2) in the user's units that the support is cut to, or None.
-    """
+    """A reference with independent coordinates and a quantile function, so that it can be drawn securely."""
 
     def __init__(self, location: Tensor, scale: Tensor, *, bounds: Tensor | None = None) -> None:
         super().__init__(location, scale)

@@ -50,8 +50,7 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
     reference = reference_for(data, config) if read is None else ModelReference(read)
     if config.sampler == "rejection" and config.tries is None:  # refuse what it cannot serve before hours of training
-        epsilon, sharing = _shared(plan, config)
-        tries_for(LOG2 * math.fsum(step_sizes(epsilon, config.total_rounds, full=config.steps_full, draws=sharing)))
+        tries_for(LOG2 * math.fsum(step_sizes(plan.per_draw, config.total_rounds)))
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
@@ -70,11 +69,6 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
-def _shared(plan: DrawPlan, config: MBDEConfig) -> tuple[float, int]:
-    """The epsilon that classifiers are trained for, and the draws that share it."""
-    return (plan.epsilon, plan.draws) if config.draws_by == "scaled" else (plan.per_draw, 1)
-
-
 def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
     """The public reference of the configuration, in the user's units."""
     if config.reference == "uniform":
@@ -85,22 +79,18 @@ def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
 
 
 def require_points(x: Tensor, reference: Reference) -> Tensor:
-    """Private points (n, d) in float64 inside the support of the reference.
+    """Private points (n, d) in float64, checked to lie in the support of the reference.
 
-    Raises:
-        ValueError: a wrong shape, not finite, or outside: against the public schema. How many there are is private and
-            nothing to refuse; where there are none, points of the reference stand in for them.
+    How many there are is private and nothing to refuse; where there are none, points of the reference stand in for them.
     """
     if x.ndim != 2 or x.shape[1] != reference.d:
         raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {reference.d})")
     x = x.to(torch.float64)
     if not bool(torch.isfinite(x).all()):
         raise ValueError("x holds NaN or infinite values; they must all be finite")
-    bounds = getattr(reference, "bounds", None)
+    bounds = reference.bounds
     if bounds is not None and bool(((x < bounds[:, 0]) | (x > bounds[:, 1])).any()):
-        raise ValueError(
-            "x has points outside the bounds of the reference, where it has no mass: clamp them or widen the bounds"
-        )
+        raise ValueError("x has points outside the bounds of the reference; clamp them or widen the bounds")
     return x if len(x) else reference.evaluation_points(_STAND_INS)
 
 
@@ -109,14 +99,8 @@ def train(
 ) -> ClippedDensity | TiltedDensity:
     """Learn the density of one draw from private points (n, d) inside the support of the reference; it stays here."""
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
-    epsilon, draws = _shared(plan, config)
     module = MBDE(
-        reference,
-        epsilon=epsilon,
-        config=config,
-        draws=draws,
-        seed=runtime.seed,
-        private_logs=runtime.private_logs,
+        reference, epsilon=plan.per_draw, config=config, seed=runtime.seed, private_logs=runtime.private_logs
     )
     loader = Minibatches(x, batch=config.batch, length=config.steps, seed=runtime.seed)
     trainer = runtime.private_trainer(max_steps=module.total_steps)

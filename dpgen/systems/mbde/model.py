@@ -68,14 +68,13 @@ class MBDE(L.LightningModule):
 
     Arguments:
         reference: the public Q0.
-        epsilon: of all planned draws together.
-        draws: planned draws that share epsilon, with config.draws_by "scaled".
+        epsilon: of one draw.
         classifier: makes the weak learner of a round: a module (b, d) -> (b,) or (b, 1); None: the paper's network.
         seed: of public randomness.
         private_logs: log losses on private points, which no guarantee covers.
 
     Raises:
-        ValueError: epsilon or draws out of range.
+        ValueError: epsilon out of range.
 
     Source: Husain et al. 2020, Algorithm 1 and section 5.
     """
@@ -86,15 +85,14 @@ class MBDE(L.LightningModule):
         *,
         epsilon: float = 1.0,
         config: MBDEConfig | None = None,
-        draws: int = 1,
         classifier: Callable[[int], nn.Module] | None = None,
         seed: int = 0,
         private_logs: bool = False,
     ) -> None:
         super().__init__()
         self.reference, self.config = reference, config or MBDEConfig(sampler="rejection")
-        self.epsilon = require_within("epsilon", epsilon / draws, EPSILONS, " for one draw") * draws
-        self.thetas = step_sizes(self.epsilon, self.config.total_rounds, full=self.config.steps_full, draws=draws)
+        self.epsilon = require_within("epsilon", epsilon, EPSILONS, " for one draw")
+        self.thetas = step_sizes(self.epsilon, self.config.total_rounds)
         public = PublicRandomness(seed)
         weights = public.spawn("weights").generator
         make = classifier or (lambda d: Classifier(d, hidden=self.config.hidden, generator=weights))
@@ -107,7 +105,7 @@ class MBDE(L.LightningModule):
 
     @property
     def bound(self) -> float:
-        """B = log 2 sum theta_t, at most epsilon / (4 draws): what |f| cannot pass."""
+        """B = log 2 sum theta_t, at most epsilon / 4: what |f| cannot pass."""
         return LOG2 * math.fsum(self.thetas)
 
     @property

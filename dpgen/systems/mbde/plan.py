@@ -2,15 +2,15 @@
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
+from dpgen.privacy.mechanisms import Relation, require_positive, require_whole, require_within
 from dpgen.systems.plan import Plan, RowPlan
 
 WHOLE = "whole data set (integral privacy)"
 EPSILONS = (1e-6, 100.0)
-"""Range of epsilon for which whole-number weights keep the guarantee and lose nothing."""
+"""Range of epsilon of one draw for which whole-number weights keep the guarantee and lose nothing."""
 
 CODEBOOKS = (2, 2**16)
 """Range of how many candidates a draw by sampling importance resampling chooses from."""
@@ -40,14 +40,13 @@ class DrawPlan(Plan):
 
     epsilon: float = 1.0
     draws: int = 1
+    limits: ClassVar[tuple[float, float]] = EPSILONS
+    """Least and largest epsilon of one draw."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole("draws", self.draws)
-        self._require_share()
-
-    def _require_share(self) -> None:
-        low, high = EPSILONS
+        low, high = self.limits
         if not low <= self.per_draw <= high:
             raise ValueError(
                 f"epsilon is {self.epsilon!r} for draws {self.draws}, {self.per_draw:g} each; it must be in "
@@ -70,6 +69,8 @@ class DrawPlan(Plan):
 
 
 LOG2 = math.log(2)
+Sampler = Literal["sir", "rejection"]
+ReferenceName = Literal["gaussian", "uniform"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +84,6 @@ class MBDEConfig:
             None: symmetric box.
         codebook: points of the reference for each draw of "sir".
         tries: proposals for each draw of "rejection"; None: so many that its fallback has probability 1e-9.
-        draws_by: several planned draws get epsilon / draws each ("split"), or classifiers of the whole epsilon scaled down
-            by 1 / draws ("scaled"; boosted densities only).
-        steps_full: scale theta so that the boosted density uses the whole budget; the paper leaves theta_T of it unused.
         reference: "gaussian" at the data's public location and scale, cut to public bounds, or "uniform" on public bounds.
         reference_path: directory of a released model of points, whose samples are the reference instead.
         steps: training steps a round, of Adam on minibatches with fresh points of the reference.
@@ -96,14 +94,12 @@ class MBDEConfig:
     Source: Husain et al. 2020, section 5, for rounds and hidden.
     """
 
-    sampler: Literal["sir", "rejection"] = "sir"
+    sampler: Sampler = "sir"
     rounds: int | None = None
     alpha: float | None = None
     codebook: int = 1024
     tries: int | None = None
-    draws_by: Literal["split", "scaled"] = "split"
-    steps_full: bool = False
-    reference: Literal["gaussian", "uniform"] = "gaussian"
+    reference: ReferenceName = "gaussian"
     reference_path: str | None = None
     steps: int = 600
     batch: int = 500
@@ -111,19 +107,18 @@ class MBDEConfig:
     hidden: tuple[int, ...] = (25, 25, 25)
 
     def __post_init__(self) -> None:
-        choices = {"sampler": ("sir", "rejection"), "draws_by": ("split", "scaled"), "reference": ("gaussian", "uniform")}
-        for name, allowed in choices.items():
+        for name, allowed in (("sampler", get_args(Sampler)), ("reference", get_args(ReferenceName))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name, low, high in (("rounds", 1, None), ("steps", 1, None), ("batch", 1, None), ("tries", 1, MOST_TRIES)):
+        for name, high in (("rounds", None), ("steps", None), ("batch", None), ("tries", MOST_TRIES)):
             if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), low, high)
+                require_whole(name, getattr(self, name), high=high)
         for width in self.hidden:
             require_whole("a width in hidden", width)
         require_whole("codebook", self.codebook, *CODEBOOKS)
         require_positive("lr", self.lr)
-        if self.sampler == "sir" and (self.rounds not in (None, 1) or self.draws_by == "scaled" or self.steps_full):
-            raise ValueError("sampler='sir' learns one classifier: rounds must be 1 or None, draws_by 'split', steps_full off")
+        if self.sampler == "sir" and self.rounds not in (None, 1):
+            raise ValueError(f"rounds is {self.rounds}; sampler='sir' learns one classifier: it must be 1 or None")
         if self.alpha is not None:
             if self.sampler != "sir":
                 raise ValueError(f"alpha is {self.alpha}: only sampler='sir' has an asymmetric box")
@@ -142,20 +137,16 @@ def require_alpha(alpha: float) -> float:
     return alpha
 
 
-def step_sizes(epsilon: float, rounds: int, *, full: bool = False, draws: int = 1) -> list[float]:
-    r""":math:`\theta_t = (\epsilon / (\epsilon + 4 \log 2))^t`; `full` divides by their shortfall, `draws` by their number.
-
-    The pair supremum of the density is :math:`4 \log 2 \sum_t \theta_t = \epsilon (1 - \theta_T)` over `draws`; with `full`
-    it is exactly epsilon / draws (epsilon: of all draws together).
+def step_sizes(epsilon: float, rounds: int) -> list[float]:
+    r""":math:`\theta_t = (\epsilon / (\epsilon + 4 \log 2))^t`: the pair supremum of the density is
+    :math:`4 \log 2 \sum_t \theta_t = \epsilon (1 - \theta_T)`.
 
     Source: Husain et al. 2020, Algorithm 1.
 
     >>> [round(theta, 4) for theta in step_sizes(1.0, 3)]
     [0.2651, 0.0703, 0.0186]
     """
-    ratio = epsilon / (epsilon + 4 * LOG2)
-    scale = 1 / (draws * (1 - ratio**rounds if full else 1.0))
-    return [scale * ratio**t for t in range(1, rounds + 1)]
+    return [(epsilon / (epsilon + 4 * LOG2)) ** t for t in range(1, rounds + 1)]
 
 
 GRID_CELLS = (2, 2**24)
@@ -186,26 +177,11 @@ class BernsteinPlan(RowPlan):
     Arguments:
         epsilon: in nats, pure.
         relation: between neighbouring data sets.
-        group_size: how many records are protected together; the noise grows with it.
-
-    Raises:
-        ValueError: epsilon, relation or group_size out of range.
     """
 
     epsilon: float = 1.0
     relation: Relation = "add_remove"
-    group_size: int = 1
     several_rows: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_whole("group_size", self.group_size)
-        if self.unit is not None and self.group_size > 1:
-            raise ValueError(f"group_size is {self.group_size}; it must be 1 with unit {self.unit!r}")
-
-    @property
-    def protected(self) -> str:
-        return super().protected if self.group_size == 1 else f"one group of up to {self.group_size} records"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,24 +191,15 @@ class BernsteinConfig:
     Arguments:
         degree: k of the polynomial on each axis; there are (k + 1)^d coefficients.
         bandwidth: standard deviation of the Gaussian kernel, as a share of the box's width, in [1e-6, 1].
-        iterations: order of the iterated Bernstein operator, 1 for the plain one; higher orders amplify the noise.
-        postprocess: how coefficients become a density: "project" to the nearest non-negative ones of the same sum, or
-            "shift" by the lowest and rescale, as Husain et al. 2018 do.
         floor: share of the uniform density that is mixed in, so that no point of the box has density 0.
     """
 
     degree: int = 60
     bandwidth: float = 0.03
-    iterations: int = 1
-    postprocess: Literal["project", "shift"] = "project"
     floor: float = 0.01
 
     def __post_init__(self) -> None:
-        for name, most in (("degree", 2**14), ("iterations", 10)):
-            require_whole(name, getattr(self, name), 1, most)
-        if not BANDWIDTHS[0] <= self.bandwidth <= BANDWIDTHS[1]:
-            raise ValueError(f"bandwidth is {self.bandwidth!r}; it must be in [{BANDWIDTHS[0]:g}, {BANDWIDTHS[1]:g}]")
-        if self.postprocess not in ("project", "shift"):
-            raise ValueError(f"postprocess is {self.postprocess!r}; it must be one of 'project', 'shift'")
+        require_whole("degree", self.degree, high=2**14)
+        require_within("bandwidth", self.bandwidth, BANDWIDTHS)
         if not 0 <= self.floor <= 1:
             raise ValueError(f"floor is {self.floor!r}; it must be in [0, 1]")

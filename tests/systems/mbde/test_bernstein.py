@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 import torch
 from fixed_source import FixedKeySource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.runtime import Runtime
@@ -49,7 +47,7 @@ def released(x: torch.Tensor, config: BernsteinConfig, **plan: Any) -> Bernstein
 # -- the certificate -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("degree", [1, 4, 20, 100])
+@pytest.mark.parametrize("degree", [1, 20, 100])
 @pytest.mark.parametrize("bandwidth", [0.002, 0.03, 0.2, 1.0])
 def test_no_record_has_more_kernel_mass_than_certified(degree: int, bandwidth: float) -> None:
     y = torch.linspace(0, 1, 3001, dtype=torch.float64)[:, None]
@@ -88,15 +86,15 @@ class Spy(FixedKeySource):
         return super().discrete_laplace(*shape, scale=scale)
 
 
-def exact_loss(*, relation: Any, d: int, group_size: int = 1, made: Any = lattice_sums) -> float:
+def exact_loss(*, relation: Any, d: int, made: Any = lattice_sums) -> float:
     """Largest L1 distance of the sums of neighbours over the noise scale: the exact epsilon of integer Laplace noise."""
-    grid = torch.tensor(list(itertools.product([0.0, 0.13, 0.25, 0.5, 0.77, 1.0], repeat=d)), dtype=torch.float64)
+    grid = torch.tensor(list(itertools.product([0.0, 0.13, 0.25, 0.77, 1.0], repeat=d)), dtype=torch.float64)
     base = torch.full((3, d), 0.4, dtype=torch.float64)
-    plan, spy = BernsteinPlan(epsilon=0.7, relation=relation, group_size=group_size), Spy()
-    Curator(plan.open_ledger(), source=spy).laplace("sums", made(base, config=SMALL, group_size=group_size), 0.7)
+    plan, spy = BernsteinPlan(epsilon=0.7, relation=relation), Spy()
+    Curator(plan.open_ledger(), source=spy).laplace("sums", made(base, config=SMALL), 0.7)
 
     def sums(*extra: torch.Tensor) -> torch.Tensor:
-        return lattice_sums(torch.cat([base, *(y.expand(group_size, d) for y in extra)]), config=SMALL).values
+        return lattice_sums(torch.cat([base, *(y[None] for y in extra)]), config=SMALL).values
 
     if relation == "add_remove":
         pairs = [(sums(y), sums()) for y in grid]
@@ -105,11 +103,10 @@ def exact_loss(*, relation: Any, d: int, group_size: int = 1, made: Any = lattic
     return max(float((a - b).abs().sum()) for a, b in pairs) / spy.scales[0]
 
 
-@pytest.mark.parametrize(("d", "group_size"), [(1, 1), (2, 1), (1, 5)])
+@pytest.mark.parametrize("d", [1, 2])
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_every_pair_of_neighbours_stays_within_epsilon(relation: Any, d: int, group_size: int) -> None:
-    loss = exact_loss(relation=relation, d=d, group_size=group_size)
-    assert 0.5 * 0.7 < loss <= 0.7 * (1 + 1e-15)
+def test_every_pair_of_neighbours_stays_within_epsilon(relation: Any, d: int) -> None:
+    assert 0.5 * 0.7 < exact_loss(relation=relation, d=d) <= 0.7 * (1 + 1e-15)
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -123,21 +120,16 @@ def test_a_twin_with_an_understated_sensitivity_is_rejected(relation: Any) -> No
     assert exact_loss(relation=relation, d=1, made=twin) > 0.7 * 1.2
 
 
-def test_the_noise_of_a_release_has_the_size_that_its_charge_pays_for() -> None:
-    config, spies = BernsteinConfig(degree=3, bandwidth=0.1), {}
-    for relation in ("add_remove", "replace_one"):
-        for group in (1, 3):
-            plan, spy = BernsteinPlan(epsilon=0.5, relation=relation, group_size=group), Spy()  # type: ignore[arg-type]
-            curator = Curator(plan.open_ledger(), source=spy)
-            fit(data(torch.rand(20, 2)), plan=plan, config=config, curator=curator, runtime=Runtime())
-            assert curator.ledger.epsilon() == 0.5
-            [spies[relation, group]] = spy.scales
-    assert spies == {
-        ("add_remove", 1): 2.0**25,
-        ("add_remove", 3): 3 * 2.0**25,
-        ("replace_one", 1): 2.0**26,
-        ("replace_one", 3): 3 * 2.0**26,
-    }
+@pytest.mark.parametrize(
+    ("relation", "rows", "scale"), [("add_remove", 1, 2**25), ("add_remove", 3, 3 * 2**25), ("replace_one", 1, 2**26)]
+)
+def test_the_noise_of_a_release_has_the_size_that_its_charge_pays_for(relation: Any, rows: int, scale: int) -> None:
+    plan, spy = BernsteinPlan(epsilon=0.5, relation=relation, unit="who", rows_per_unit=rows), Spy()
+    curator = Curator(plan.open_ledger(), source=spy)
+    config = BernsteinConfig(degree=3, bandwidth=0.1)
+    fit(data(torch.rand(20, 2)), plan=plan, config=config, curator=curator, runtime=Runtime())
+    assert curator.ledger.epsilon() == 0.5
+    assert spy.scales == [scale]
 
 
 # -- sums and weights ------------------------------------------------------------------------------------------------
@@ -154,7 +146,7 @@ def test_sums_are_those_of_one_record_after_another() -> None:
     assert sums.sensitivity == 2**24
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(seed=st.integers(0, 2**32), chunk=st.integers(1, 40), d=st.integers(1, 3))
 def test_sums_have_the_same_bits_for_any_order_and_chunk_size(seed: int, chunk: int, d: int) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -173,10 +165,9 @@ def test_the_kernel_is_that_of_gauss() -> None:
     assert float((bernstein.kernel_values(u) - (-u).exp()).abs().max()) < 1e-9
 
 
-def test_projection_is_the_nearest_density() -> None:
+def test_weights_are_the_nearest_density_and_hopeless_noise_gives_the_uniform_one() -> None:
     sums = 100 * torch.randn(5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) + 40
-    weights = to_weights(sums, SMALL)
-    target = sums / sums.sum()
+    target, weights = sums / sums.sum(), to_weights(sums, 0.0)
     generator = torch.Generator().manual_seed(2)
     for _ in range(200):  # first-order condition of the projection, against random points of the simplex
         other = torch.rand(5, 5, dtype=torch.float64, generator=generator)
@@ -184,28 +175,8 @@ def test_projection_is_the_nearest_density() -> None:
         assert float(((target - weights) * (other - weights)).sum()) <= 1e-12
     assert float(weights.sum()) == pytest.approx(1)
     assert float(weights.min()) >= 0
-
-
-def test_shifting_keeps_differences_and_hopeless_noise_gives_the_uniform_density() -> None:
-    sums = torch.tensor([3.0, -1.0, 0.0, 1.0, 2.0], dtype=torch.float64)
-    shifted = to_weights(sums, BernsteinConfig(degree=4, postprocess="shift", floor=0.0))
-    assert torch.allclose(shifted, (sums + 1) / 10)
-    assert to_weights(-sums.abs(), SMALL).tolist() == [0.2] * 5
-    assert to_weights(sums, BernsteinConfig(degree=4, floor=0.1)).min() == pytest.approx(0.02)
-    assert to_weights(torch.zeros(5).double(), BernsteinConfig(degree=4, postprocess="shift", floor=0.0)).tolist() == [0.2] * 5
-
-
-def test_iterated_operators_reproduce_polynomials_better() -> None:
-    """B(f) of f(u) = u^2 errs by u (1 - u) / k; two rounds of the operator err less."""
-    nu = torch.arange(9, dtype=torch.float64) / 8
-    u = torch.linspace(0, 1, 101, dtype=torch.float64)
-    errors = []
-    for iterations in (1, 2, 4):
-        weights = to_weights(nu**2, BernsteinConfig(degree=8, iterations=iterations, floor=0.0)) * float((nu**2).sum())
-        scale = float((nu**2).sum())
-        density = basis(u, 8) @ weights
-        errors.append(float((density / density[-1] - u**2).abs().max()) if scale else math.inf)
-    assert errors[0] > errors[1] > errors[2]
+    assert to_weights(-sums.abs(), 0.0).unique().tolist() == [0.04]
+    assert float(to_weights(sums, 0.1).min()) == pytest.approx(0.1 / 25)
 
 
 @pytest.mark.parametrize("degree", [1, 7, 300])
@@ -265,16 +236,11 @@ def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        *(("degree", 0), ("iterations", 11), ("floor", 1.5), ("postprocess", "clip")),
-        *(("bandwidth", value) for value in (0.0, math.nan, 1e-200)),
-        *(("group_size", value) for value in (0, True)),
-    ],
+    ("option", "value"), [("degree", 0), ("floor", 1.5), *(("bandwidth", value) for value in (0.0, math.nan, 1e-200))]
 )
 def test_options_out_of_range_are_refused(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=option):
-        (BernsteinPlan if option == "group_size" else BernsteinConfig)(**{option: value})
+        BernsteinConfig(**{option: value})
 
 
 @pytest.mark.parametrize(
@@ -295,13 +261,6 @@ def test_what_cannot_be_released_is_refused_before_it_is_charged(
     with pytest.raises(ValueError, match=said):
         fit(data(x), plan=made, config=config, curator=Curator(ledger), runtime=Runtime())
     assert ledger.promised() == []
-
-
-def test_a_person_may_be_several_records() -> None:
-    plan = BernsteinPlan(group_size=3)
-    model = fit(data(two_humps()), plan=plan, config=SMALL, curator=Curator(plan.open_ledger()), runtime=Runtime())
-    assert model.statement.unit == "one group of up to 3 records"
-    assert tiny.told(model.statement)[Fact.SEVERAL_RECORDS] == {"rows": 3}
 
 
 def test_the_narrowest_kernel_and_the_most_columns_are_served() -> None:

@@ -52,7 +52,7 @@ def test_a_plain_trainer_with_a_plain_loader() -> None:
     assert module.trained == 2
 
 
-@pytest.mark.parametrize("d", [1, 2, 8])
+@pytest.mark.parametrize("d", [1, 8])
 def test_it_learns_and_stays_within_its_bound(d: int) -> None:
     reference = GaussianReference.standard(d)
     module = trained(MBDE(reference, epsilon=1.0, config=MBDEConfig(sampler="rejection", rounds=2, steps=60)), points(d=d))
@@ -80,12 +80,9 @@ def test_importance_weights_stand_for_samples_of_the_round() -> None:
     assert abs(exact) > 0.2
 
 
-@pytest.mark.parametrize(("draws", "full"), [(1, False), (1, True), (5, False), (5, True)])
-def test_bound_is_the_budget(draws: int, full: bool) -> None:
-    config = MBDEConfig(sampler="rejection", steps_full=full)
-    module = MBDE(GaussianReference.standard(1), epsilon=2.0, config=config, draws=draws)
-    last = (2 / (2 + 4 * LOG2)) ** 3
-    assert 4 * module.bound * draws == pytest.approx(2.0 * (1 if full else 1 - last))
+def test_bound_is_the_budget() -> None:
+    module = MBDE(GaussianReference.standard(1), epsilon=2.0, config=MBDEConfig(sampler="rejection"))
+    assert 4 * module.bound == pytest.approx(2.0 * (1 - (2 / (2 + 4 * LOG2)) ** 3))
 
 
 def test_garbage_weights_tilt_nothing() -> None:
@@ -105,7 +102,7 @@ def test_any_classifier_and_a_reference_without_density() -> None:
     config = MBDEConfig(sampler="rejection", rounds=1, steps=3)
     module = trained(MBDE(samples, config=config, classifier=lambda d: nn.Linear(d, 1)), points())
     assert module(points(5)).shape == (5,)
-    with pytest.raises(ValueError, match="it must give one for each"):
+    with pytest.raises(ValueError, match="classifier"):
         trained(MBDE(samples, config=config, classifier=lambda d: nn.Linear(d, 2)), points())
 
 
@@ -121,8 +118,7 @@ def test_an_early_end_is_told() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trained(module, points(), max_epochs=-1, max_steps=5)
-    expected = "training ended after 5 of 12 steps: 2 of 3 classifiers are used"
-    assert any(expected in str(w.message) for w in caught)
+    assert any("5 of 12 steps: 2 of 3 classifiers" in str(w.message) for w in caught)
 
 
 @pytest.mark.parametrize("batch", [torch.zeros(3), torch.zeros(3, 1), "x", [torch.zeros(3, 5)]])
@@ -131,13 +127,10 @@ def test_bad_batches(batch: Any) -> None:
         MBDE(GaussianReference.standard(2)).training_step(batch, 0)
 
 
-def test_layers_are_the_papers() -> None:
-    shapes = [tuple(p.shape) for p in Classifier(2).parameters()]
-    assert shapes == [(25, 2), (25,), (25, 25), (25,), (25, 25), (25,), (1, 25), (1,)]
-
-
-def test_initial_weights_follow_the_generator() -> None:
+def test_layers_are_the_papers_and_initial_weights_follow_the_generator() -> None:
     first, second = (Classifier(3, generator=torch.Generator().manual_seed(1)) for _ in range(2))
+    shapes = [tuple(p.shape) for p in first.parameters()]
+    assert shapes == [(25, 3), (25,), (25, 25), (25,), (25, 25), (25,), (1, 25), (1,)]
     x = torch.randn(4, 3)
     assert torch.equal(first(x), second(x))
     assert first(x).shape == (4,)

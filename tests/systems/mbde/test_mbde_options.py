@@ -16,8 +16,6 @@ def test_step_sizes_stay_within_the_budget(epsilon: float, rounds: int) -> None:
     used = 4 * LOG2 * math.fsum(step_sizes(epsilon, rounds))
     last = (epsilon / (epsilon + 4 * LOG2)) ** rounds
     assert used == pytest.approx(epsilon * (1 - last))
-    assert 4 * LOG2 * math.fsum(step_sizes(epsilon, rounds, full=True)) == pytest.approx(epsilon)
-    assert 4 * LOG2 * math.fsum(step_sizes(epsilon, rounds, draws=7)) == pytest.approx(epsilon * (1 - last) / 7)
 
 
 @pytest.mark.parametrize(
@@ -26,8 +24,6 @@ def test_step_sizes_stay_within_the_budget(epsilon: float, rounds: int) -> None:
         ({"sampler": "gibbs"}, {}),
         ({"rounds": 0}, {"sampler": "rejection"}),
         ({"rounds": 3}, {}),
-        ({"draws_by": "scaled"}, {}),
-        ({"draws_by": "shared"}, {}),
         ({"reference": "cauchy"}, {}),
         ({"steps": 0}, {}),
         ({"batch": 0}, {}),
@@ -54,7 +50,7 @@ def test_bad_plans_are_refused(option: str, value: Any) -> None:
         DrawPlan(**{option: value})
 
 
-@pytest.mark.parametrize("draws", [1, 3, 7, 1000])
+@pytest.mark.parametrize("draws", [1, 7, 1000])
 def test_all_draws_fit_and_one_more_does_not(draws: int) -> None:
     plan = DrawPlan(epsilon=1.0, draws=draws)
     ledger = plan.open_ledger()
