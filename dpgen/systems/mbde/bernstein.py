@@ -110,7 +110,10 @@ def to_weights(sums: Tensor, floor: float) -> Tensor:
     """The nearest weights >= 0 of sum 1 to noisy coefficients ((k + 1)^d), with `floor` of the uniform ones mixed in."""
     flat = sums.reshape(-1)
     uniform = torch.full_like(flat, 1 / len(flat))
-    weights = torch.from_numpy(project_to_simplex((flat / flat.sum()).numpy())) if float(flat.sum()) > 0 else uniform
+    if not float(flat.sum()) > 0:
+        return uniform.reshape(sums.shape)
+    weights = torch.from_numpy(project_to_simplex((flat / flat.sum()).numpy()))
+    weights = weights / weights.sum()
     return ((1 - floor) * weights + floor * uniform).reshape(sums.shape)
 
 

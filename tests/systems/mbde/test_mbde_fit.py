@@ -135,7 +135,7 @@ def test_few_points_or_equal_ones_are_no_reason_to_refuse(n: int, sampler: Any) 
 def test_an_epsilon_that_rejection_cannot_serve_is_refused_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Runtime, "private_trainer", lambda *_, **__: pytest.fail("trained"))
     with pytest.raises(ValueError, match="tries"):
-        run(ring(), MBDEConfig(sampler="rejection", **SMALL), DrawPlan(epsilon=80.0))
+        run(ring(), MBDEConfig(sampler="rejection", rounds=60, **SMALL), DrawPlan(epsilon=80.0))
 
 
 @pytest.mark.gpu
