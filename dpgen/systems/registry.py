@@ -66,8 +66,8 @@ _LOCAL = {
     "mollifier": "LocalConfig",
     "projected_kernel": "LocalConfig",
     "q_invariant": "LocalConfig",
-    "randomized_response": "RandomizedResponseConfig",
-    "park": "ParkConfig",
+    "randomized_response": "PriorlessConfig",
+    "park": "PriorlessConfig",
 }
 
 SYSTEMS: dict[str, System] = {

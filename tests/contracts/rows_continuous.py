@@ -62,11 +62,12 @@ def curator() -> Curator:
 
 def sir_law(alpha: float | None) -> Any:
     """Which point of a known codebook is released."""
+    ideal = ClippedDensity(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(1.0, alpha), epsilon=1.0)
+    event = samplers.SIRSampler(ideal, curator=curator()).event
 
     def law(values: np.ndarray, relation: Relation) -> Law:
-        ideal = ClippedDensity(lambda x: x.sum(1), GaussianReference.standard(1), box=Box.of(1.0, alpha), epsilon=1.0)
         weights = samplers.whole_weights(torch.from_numpy(values.clip(-50, 50))[None], ideal.box)[0]
-        return Law(samplers.SIRSampler(ideal, curator=curator()).event, np.log(weights.double().numpy() / 2.0**62))
+        return Law(event, np.log(weights.double().numpy() / 2.0**62))
 
     return law
 
@@ -89,8 +90,8 @@ def rejection_law(values: np.ndarray, relation: Relation) -> Law:
 
 
 MBDE = [
-    LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(None), relations=WHOLE),
-    LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE),
+    LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(None), relations=WHOLE, pairs=100),
+    LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE, pairs=100),
     LawRow("mbde", (samplers.REJECTION_DRAWS,), functions(0.1), spike, law=rejection_law, relations=WHOLE),
 ]
 

@@ -11,7 +11,6 @@ from torch import Tensor
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.model import FiniteSampler
 
-EPSILONS = (0.01, 1.0, 20.0, 300.0)
 EXCESS = 1e-12
 
 

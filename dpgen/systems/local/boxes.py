@@ -16,14 +16,12 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from dpgen.divergences import Divergence, perspective
 from dpgen.systems.local.kernels import MinimaxSampler
-from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler
+from dpgen.systems.local.model import FiniteSampler
 
 _STEPS = 300
 _LEAST = 1e-300  # probabilities below it are treated as 0: u / P stays finite
@@ -39,8 +37,8 @@ class BoxSampler(FiniteSampler):
     in it (lemma 2).
     """
 
-    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        super().__init__(epsilon, prior, floor=floor)
+    def __init__(self, epsilon: float, prior: Tensor | int) -> None:
+        super().__init__(epsilon, prior)
         self.lower = self._least()
         self.upper = math.exp(self.epsilon) * self.lower
 
@@ -123,68 +121,17 @@ class QInvariantMinimax(BoxSampler, kind="q_invariant"):
 class ParkSampler(BoxSampler, kind="park"):
     r"""The minimax sampler without a prior (Park et al. 2024): $Q = \max(P / r, 1 / (e^\epsilon + n - 1))$.
 
-    With `density_bounds` $(c_1, c_2)$ it is their sampler for $c_1 \mu \le P \le c_2 \mu$, with the prior as $\mu$:
-    $Q = \mathrm{clip}(P / r, b \mu, e^\epsilon b \mu)$, $a = (1 - c_1) / (c_2 - c_1)$, $b = 1 / (a e^\epsilon + 1 - a)$.
-
-    Arguments:
-        density_bounds: public $0 \le c_1 < 1 < c_2$ that users' P / mu keep; a P that breaks them loses utility, not privacy.
+    Of `prior` only n is used.
 
     >>> ParkSampler(1.0, 2).apply(torch.tensor([0.05, 0.95])).tolist()
     [0.26894..., 0.73105...]
     """
 
-    def __init__(
-        self,
-        epsilon: float,
-        prior: Tensor | int,
-        *,
-        density_bounds: tuple[float, float] | None = None,
-        floor: float = PRIOR_FLOOR,
-    ) -> None:
-        self.density_bounds = None if density_bounds is None else require_density_bounds(density_bounds)
-        size = prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel())
-        super().__init__(epsilon, size if density_bounds is None else prior, floor=floor)
+    def __init__(self, epsilon: float, prior: Tensor | int) -> None:
+        super().__init__(epsilon, prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel()))
 
     def _least(self) -> Tensor:
-        gain = math.exp(self.epsilon)
-        if self.density_bounds is None:
-            return torch.full_like(self.prior, 1 / (gain + self.n - 1))
-        share = self._share()
-        return self.prior / (share * gain + 1 - share)
-
-    def _share(self) -> float:
-        """a, of the cells on which the worst density is high."""
-        assert self.density_bounds is not None
-        low, high = self.density_bounds
-        return (1 - low) / (high - low)
-
-    def get_params(self) -> dict[str, Any]:
-        return super().get_params() | {"density_bounds": self.density_bounds}
-
-    def worst_case(self, divergence: Divergence = "tv") -> float:
-        r"""As for every sampler; with `density_bounds` over $c_1 \mu \le P \le c_2 \mu$ only, 0 if $c_2 \le e^\epsilon c_1$.
-
-        There the worst P is $c_2 \mu$ on a set of mass a and $c_1 \mu$ elsewhere; an upper bound if no categories have that
-        mass.
-        """
-        if self.density_bounds is None:
-            return super().worst_case(divergence)
-        low, high = self.density_bounds
-        gain, share = math.exp(self.epsilon), self._share()
-        if high <= gain * low:
-            return 0.0
-        f, base = perspective(divergence), 1 / (share * gain + 1 - share)
-        pairs = torch.tensor(
-            [[share * high, share * gain * base], [(1 - share) * low, (1 - share) * base]], dtype=torch.float64
-        )
-        return float(f(pairs[:, 0], pairs[:, 1]).sum())
-
-
-def require_density_bounds(bounds: tuple[float, float]) -> tuple[float, float]:
-    """Bounds 0 <= c1 < 1 < c2 < infinity on a density P / mu."""
-    if len(bounds) != 2 or not 0 <= bounds[0] < 1 < bounds[1] < math.inf:
-        raise ValueError(f"density_bounds are {bounds!r}; they must be 0 <= c1 < 1 < c2, finite")
-    return float(bounds[0]), float(bounds[1])
+        return torch.full_like(self.prior, 1 / (math.exp(self.epsilon) + self.n - 1))
 
 
 def project_to_box(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:

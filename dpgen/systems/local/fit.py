@@ -12,17 +12,17 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.facts import Fact, Said
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.release import Draws, PublicModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier, require_density_bounds
+from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
-from dpgen.systems.local.model import SUM_TOLERANCE, FiniteSampler, zero_atoms
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
+from dpgen.systems.local.model import PRIOR_FLOOR, SUM_TOLERANCE, FiniteSampler, distributions
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, PriorlessConfig
 from dpgen.systems.plan import PrivateUsers
 from dpgen.systems.registry import released
 
@@ -52,7 +52,7 @@ MOST_DRAWS = 2**25
 
 
 def fit(
-    name: str, data: PrivateUsers, *, plan: LocalPlan, config: RandomizedResponseConfig, curator: Curator, runtime: Runtime
+    name: str, data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig | PriorlessConfig, curator: Curator, runtime: Runtime
 ) -> Draws:
     """Private draws of all users with the sampler `name` of `SAMPLERS`; a user without events draws from the prior.
 
@@ -60,15 +60,14 @@ def fit(
         Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
 
     Raises:
-        ValueError: counts, a prior or options that draws cannot be made with, or a `reference_path` without such a model.
-            Nothing was charged then.
+        ValueError: counts, a prior or options that draws cannot be made with; nothing was charged.
         BudgetExceeded: the ledger refuses; nothing was drawn.
     """
-    _require_possible(data, plan, config)
+    path = config.reference_path if isinstance(config, LocalConfig) else None
+    _require_possible(data, plan, path)
     prior: Tensor | int = len(data.categories) if data.prior is None else data.prior
-    if isinstance(config, LocalConfig) and config.reference_path is not None:
-        model = released("reference_path", config.reference_path, curator)
-        prior = released_prior(model, data.categories, column=config.reference_column)
+    if isinstance(config, LocalConfig) and path is not None:
+        prior = released_prior(released("reference_path", path, curator), data.categories, column=config.reference_column)
     note, part = f"{name} sampler: a draw of every user", plan.prior_epsilon
     paid = () if part is None else (Planned(pure_event(part), PRIOR_NOTE),)
     curator.declare(*paid, Planned(pure_event(plan.per_draw), note, plan.draws))
@@ -77,18 +76,16 @@ def fit(
     p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
     if part is not None:
         prior = private_prior(p, epsilon=part, curator=curator)
-    mechanism = SAMPLERS[name](plan.per_draw, prior, **config.options())
+    mechanism = SAMPLERS[name](plan.per_draw, prior)
     # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
     p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
     draws = mechanism.bind(p, curator, note=note).sample(plan.draws)
     price = "" if part is None else f" + {part:g} for the prior"
-    facts = [
-        *FACTS,
-        *_about_prior(data, mechanism, config),
-        Fact.COST_OF_A_USER(draws=plan.draws, per_draw=plan.per_draw, prior=price, epsilon=plan.epsilon),
-        *(() if part is None else (Fact.MEASURED_PRIOR,)),
-        Fact.ABSENT_USERS,
-    ]
+    told = [Fact.NAMED_PRIOR(origin=data.prior_origin if path is None else "that of a released model")]
+    if isinstance(config, LocalConfig) and mechanism.raised:
+        told.append(Fact.RAISED_PRIOR(count=mechanism.raised, n=mechanism.n, floor=PRIOR_FLOOR))
+    told.append(Fact.COST_OF_A_USER(draws=plan.draws, per_draw=plan.per_draw, prior=price, epsilon=plan.epsilon))
+    facts = (*FACTS, *told, *(() if part is None else (Fact.MEASURED_PRIOR,)), Fact.ABSENT_USERS)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     return Draws(_table(data, draws), statement=statement, origin=mechanism)
 
@@ -101,7 +98,7 @@ fit_randomized_response = partial(fit, "randomized_response")
 fit_park = partial(fit, "park")
 
 
-def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedResponseConfig) -> None:
+def _require_possible(data: PrivateUsers, plan: LocalPlan, reference_path: str | None) -> None:
     """Data and options that draws can be made with; called before anything is charged."""
     users, n = len(data.user_names), len(data.categories)
     if tuple(data.counts.shape) != (users, n):
@@ -112,33 +109,18 @@ def _require_possible(data: PrivateUsers, plan: LocalPlan, config: RandomizedRes
         raise ValueError(
             f"draws is {plan.draws} for {users} users; draws x users must be <= {MOST_DRAWS}, so draws <= {MOST_DRAWS // users}"
         )
-    if (data.prior_origin == PRIVATE_ORIGIN) != (plan.prior_epsilon is not None):
+    measured = data.prior_origin == PRIVATE_ORIGIN
+    if measured != (plan.prior_epsilon is not None):
         raise ValueError(
             f"prior_epsilon is {plan.prior_epsilon!r} and the prior is {data.prior_origin!r}; a prior measured on the private "
             "users needs prior_epsilon > 0, and any other prior must not have it"
         )
     if plan.prior_epsilon is not None:
         noise_scale(plan.prior_epsilon, relation="replace_one")
-    if data.prior is not None:
-        zero_atoms(data.prior)
-        if tuple(data.prior.shape) != (n,):
-            raise ValueError(f"prior has shape {tuple(data.prior.shape)}; it must be ({n},), one probability per category")
-    if isinstance(config, ParkConfig) and config.density_bounds is not None:
-        require_density_bounds(config.density_bounds)
-    if _reads(config) and (data.prior is not None or data.prior_origin == PRIVATE_ORIGIN):
+    if data.prior is not None and distributions(data.prior, n, name="prior").ndim != 1:
+        raise ValueError(f"prior has shape {tuple(data.prior.shape)}; it must be ({n},), one probability per category")
+    if reference_path is not None and (data.prior is not None or measured):
         raise ValueError(f"reference_path is given and the prior of the data is {data.prior_origin!r}; give one of them")
-
-
-def _reads(config: RandomizedResponseConfig) -> bool:
-    """Whether the prior is that of a released model."""
-    return isinstance(config, LocalConfig) and config.reference_path is not None
-
-
-def _about_prior(data: PrivateUsers, mechanism: FiniteSampler, config: RandomizedResponseConfig) -> tuple[Said, ...]:
-    origin = Fact.NAMED_PRIOR(origin="that of a released model" if _reads(config) else data.prior_origin)
-    if not isinstance(config, LocalConfig) or not mechanism.raised:
-        return (origin,)
-    return origin, Fact.RAISED_PRIOR(count=mechanism.raised, n=mechanism.n, floor=config.prior_floor)
 
 
 def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
@@ -151,7 +133,7 @@ def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
-def private_prior(distributions: Tensor, *, epsilon: float, curator: Curator) -> Tensor:
+def private_prior(p: Tensor, *, epsilon: float, curator: Curator) -> Tensor:
     r"""The average user's distribution with Laplace noise, prior (n,) > 0; epsilon-private for a whole user.
 
     .. math:: h_j = \sum_u \lfloor 2^{24} P_{uj} \rfloor + Z_j, \quad P(Z_j = z) \propto e^{-|z| \epsilon / \Delta},
@@ -161,16 +143,10 @@ def private_prior(distributions: Tensor, *, epsilon: float, curator: Curator) ->
     under replace-one (noise on integers: Ghosh et al. 2009). The floor is the noise scale, which is public: a prior atom of
     zero would forbid a category. Costs add up: a user pays this epsilon and that of the draws.
 
-    Arguments:
-        distributions: P, rows >= 0 that sum to 1, or to 0 for a user who has nothing to say, shape (u, n).
-        epsilon: in nats; below about 3.4e-5 the noise has no exact sampler.
-
-    Raises:
-        ValueError: epsilon out of range, or rows that are no distributions.
-        BudgetExceeded: the ledger refuses; nothing was measured.
+    Rows of P (u, n) sum to 1, or to 0 for a user who has nothing to say. Below about 3.4e-5 the noise has no exact sampler.
     """
     scale = noise_scale(epsilon, relation=curator.relation)
-    noisy = curator.laplace(PRIOR_NOTE, histogram(distributions), epsilon)
+    noisy = curator.laplace(PRIOR_NOTE, histogram(p), epsilon)
     floored = noisy.to(torch.float64).clamp_min(scale)
     return floored / floored.sum()
 
@@ -187,9 +163,9 @@ def noise_scale(epsilon: float, *, relation: str) -> float:
     return {"add_remove": UNIT, "replace_one": 2 * UNIT}[relation] / epsilon
 
 
-def histogram(distributions: Tensor) -> BoundedSum:
+def histogram(p: Tensor) -> BoundedSum:
     """Column sums (n,) of the users' distributions (u, n), in whole units: a user adds at most `UNIT`."""
-    values = distributions.detach().to("cpu", torch.float64)
+    values = p.detach().to("cpu", torch.float64)
     if values.ndim != 2 or not values.shape[1]:
         raise ValueError(f"distributions have shape {tuple(values.shape)}: it must be (users, categories)")
     empty = (values == 0).all(1)
@@ -215,11 +191,7 @@ def released_prior(model: PublicModel, categories: Sequence[str], *, column: str
     with :math:`c_j` how many of 2^18 samples (by a public seed) have category j in a column; or, where the categories are
     columns of 0 and 1 (sites, items), how many samples have a 1 there. Values are compared as texts.
 
-    Arguments:
-        column: which one; None: the columns named like categories, or the only column that holds nothing else.
-
-    Raises:
-        ValueError: no such column, several of them, or values that are no categories.
+    `column` None: the columns named like categories, or the only column that holds nothing else.
 
     Source: half a count for each, Krichevsky and Trofimov 1981.
     """

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dpgen.privacy.mechanisms import Secrets
 from dpgen.privacy.selection import exact_sum, resolve, running_sum, scan_error, uniform_words
-from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler
+from dpgen.systems.local.model import FiniteSampler
 
 Reals = npt.NDArray[np.float64]
 Ranks = npt.NDArray[np.int64]
@@ -39,8 +39,8 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
     [0.00983..., 0.99016...]
     """
 
-    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
-        super().__init__(epsilon, prior, floor=floor)
+    def __init__(self, epsilon: float, prior: Tensor | int) -> None:
+        super().__init__(epsilon, prior)
         # q: sorted prior; a: the scales of the kernel; order: category of each rank; rank: its inverse.
         self._q, self._order = torch.sort(self.prior, stable=True)
         self._gain = math.exp(self.epsilon)
@@ -76,11 +76,7 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         return torch.empty_like(scale).scatter_(0, self._order, scale * self._q)
 
     def kernel(self) -> Tensor:
-        """K (n, m) as a matrix.
-
-        Raises:
-            ValueError: n > 4096; `apply` and the draws never need the matrix.
-        """
+        """K (n, n) as a matrix, n <= 4096; `apply` and the draws never need it."""
         if self.n > MOST_EXPLICIT:
             raise ValueError(f"kernel() has n * n entries and n is {self.n}; it must be <= {MOST_EXPLICIT} (use apply)")
         ranks = torch.arange(self.n)
@@ -93,10 +89,6 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         """One draw from row `items[...]` of K for each item, int64 of the same shape; nothing is charged here.
 
         Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
-
-        Raises:
-            TypeError: `secrets` are no `SecureSource`, or items are not integers.
-            ValueError: an item outside [0, n).
         """
         items = torch.as_tensor(items)
         if items.is_floating_point() or items.dtype == torch.bool:

@@ -25,7 +25,7 @@ EPSILON = (0.0, 700.0)
 """Of one draw, in nats: beyond, e^eps leaves the range of doubles."""
 
 SUM_TOLERANCE = 1e-6  # rows may miss the sum 1 by this much
-PRIOR_FLOOR = 1e-6
+PRIOR_FLOOR = 1e-6  # atoms of a prior that are 0 are raised to this over n
 ROUNDING = 1e-14  # sums this close to 1 are left as they are
 _LEAST_ATOM = 1e-100  # far above what e^-eps could take out of the range of doubles
 
@@ -42,8 +42,7 @@ class FiniteSampler(ABC):
 
     Arguments:
         epsilon: nats per draw, in (0, 700].
-        prior: public distribution q (n,), n >= 2, or n for the uniform one.
-        floor: atoms of q that are 0 are raised to floor / n (see `public_prior`).
+        prior: public distribution q (n,), n >= 2, or n for the uniform one; see `public_prior`.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -51,7 +50,6 @@ class FiniteSampler(ABC):
 
     kind: ClassVar[str]
     kinds: ClassVar[dict[str, type[FiniteSampler]]] = {}
-    raised: int = 0  # atoms of the prior that were 0 and are at the floor
 
     def __init_subclass__(cls, *, kind: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -59,10 +57,9 @@ class FiniteSampler(ABC):
             cls.kind = kind
             FiniteSampler.kinds[kind] = cls
 
-    def __init__(self, epsilon: float, prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> None:
+    def __init__(self, epsilon: float, prior: Tensor | int) -> None:
         self.epsilon = require_within("epsilon", epsilon, EPSILON, " nats")
-        self.prior = public_prior(prior, floor=floor)
-        self.raised = zero_atoms(prior)
+        self.prior, self.raised = public_prior(prior)
         self.n = self.prior.numel()
 
     def get_params(self) -> dict[str, Any]:
@@ -70,11 +67,7 @@ class FiniteSampler(ABC):
         return {"epsilon": self.epsilon, "prior": self.prior}
 
     def apply(self, p: Tensor) -> Tensor:
-        """Distribution Q of the draw for each P, same shape (n,) or (u, n), float64; as private as P.
-
-        Raises:
-            ValueError: P is not made of distributions over the n public categories.
-        """
+        """Distribution Q (float64) of the draw for each P, (n,) or (u, n); as private as P."""
         rows = distributions(p, self.n)
         return self._apply(rows) if rows.ndim == 2 else self._apply(rows[None])[0]
 
@@ -106,10 +99,6 @@ class FiniteSampler(ABC):
         """k private draws for each P: int64 (k,) for P (n,), (k, u) for P (u, n). Each draw costs its user epsilon.
 
         Nothing is charged here: `bind(p, curator).sample(k)` is the way to draw.
-
-        Raises:
-            TypeError: `secrets` are no `SecureSource`.
-            ValueError: P is not made of distributions, or k < 0.
         """
         q = self.apply(p)
         drawn = draw_categorical(secrets, q if q.ndim == 2 else q[None], k=k)
@@ -135,12 +124,9 @@ class FiniteSampler(ABC):
 
 
 class _BoundSampler(PrivateSampler):
-    """Draws of a public mechanism for users with distributions P (n,) or (u, n); k draws of each user cost k epsilon.
+    """Draws of a public mechanism for users with distributions P (n,) or (u, n).
 
     One user's whole distribution is one record of the ledger, and users are disjoint: a draw of all of them costs epsilon once.
-
-    Raises:
-        ValueError: P is not made of distributions, or the curator's relation is not replace_one.
     """
 
     def __init__(self, mechanism: FiniteSampler, p: Tensor, *, curator: Curator, note: str) -> None:
@@ -155,12 +141,7 @@ class _BoundSampler(PrivateSampler):
 
 
 def load_mechanism(directory: Path) -> FiniteSampler:
-    """The inverse of `FiniteSampler.save`.
-
-    Raises:
-        FileNotFoundError: no `mechanism.json` there.
-        ValueError: unknown format or kind, or files that do not match their checksum.
-    """
+    """The inverse of `FiniteSampler.save`; ValueError where the files are not those of a mechanism."""
     card, tensors = read_tensor_files(directory, "mechanism", kinds=sorted(FiniteSampler.kinds))
     try:
         params: dict[str, Any] = card["options"] | tensors
@@ -170,11 +151,7 @@ def load_mechanism(directory: Path) -> FiniteSampler:
 
 
 def distributions(p: Tensor, n: int, *, name: str = "P") -> Tensor:
-    """`p` as float64 rows that sum to 1, (n,) or (u, n); sums off by up to 1e-6 are normalised.
-
-    Raises:
-        ValueError: wrong shape, NaN, infinite or negative entries, or a sum off by more.
-    """
+    """`p` as float64 rows that sum to 1, (n,) or (u, n); sums off by up to 1e-6 are normalised, all else is a ValueError."""
     p = torch.as_tensor(p, dtype=torch.float64).detach()
     if p.ndim not in (1, 2) or p.shape[-1] != n:
         raise ValueError(f"{name} has shape {tuple(p.shape)}; it must be ({n},) or (u, {n}), one column per public category")
@@ -189,46 +166,28 @@ def distributions(p: Tensor, n: int, *, name: str = "P") -> Tensor:
     return p / total
 
 
-def public_prior(prior: Tensor | int, *, floor: float = PRIOR_FLOOR) -> Tensor:
-    """The public prior q (n,) that the samplers use; an int n stands for the uniform one.
+def public_prior(prior: Tensor | int) -> tuple[Tensor, int]:
+    """The public prior q (n,) that the samplers use, and how many of its atoms were raised; an int n: the uniform one.
 
-    An atom that is 0 (or below 1e-100) would forbid every user a category: it is raised to floor / n with a warning.
+    An atom that is 0 (or below 1e-100) would forbid every user a category: it is raised to 1e-6 / n with a warning.
 
-    Raises:
-        ValueError: n < 2, a floor outside (0, 1), or what `distributions` refuses.
-
-    >>> public_prior(4).tolist()
+    >>> public_prior(4)[0].tolist()
     [0.25, 0.25, 0.25, 0.25]
     """
-    if not 0 < floor < 1:
-        raise ValueError(f"floor is {floor!r}; it must lie in (0, 1)")
-    given = _given(prior)
+    if isinstance(prior, bool):
+        raise ValueError(f"prior is {prior!r}; it must be a distribution (n,) or a number of categories n >= 2")
+    if isinstance(prior, int):
+        prior = torch.full((max(prior, 0),), 1.0 / max(prior, 1), dtype=torch.float64)
+    given = torch.as_tensor(prior).detach().to("cpu", torch.float64, copy=True)
+    if given.ndim != 1 or given.numel() < 2:
+        raise ValueError(f"prior has shape {tuple(given.shape)}; it must be (n,) with n >= 2 categories")
     n = given.numel()
     q = distributions(given, n, name="prior")
     empty = q < _LEAST_ATOM
     count = int(empty.sum())
     if not count:
-        return given if math.fabs(float(given.sum()) - 1) <= ROUNDING else q
-    told = Fact.RAISED_PRIOR(count=count, n=n, floor=floor).sentence
-    message = f"{told} Pass a smoothed prior or another floor if that is not meant."
+        return (given if math.fabs(float(given.sum()) - 1) <= ROUNDING else q), 0
+    told = Fact.RAISED_PRIOR(count=count, n=n, floor=PRIOR_FLOOR).sentence
     # Without a place in the code: it is about the data, and a line of Python beside it explains nothing.
-    warnings.warn_explicit(message, UserWarning, filename="prior", lineno=0)
-    return torch.where(empty, floor / n, q * (1 - count * floor / n))
-
-
-def zero_atoms(prior: Tensor | int) -> int:
-    """Number of atoms of a prior that `public_prior` raises to its floor."""
-    given = _given(prior)
-    return int((distributions(given, given.numel(), name="prior") < _LEAST_ATOM).sum())
-
-
-def _given(prior: Tensor | int) -> Tensor:
-    """A copy of the prior in float64, its shape checked."""
-    if isinstance(prior, bool):
-        raise ValueError(f"prior is {prior!r}; it must be a distribution (n,) or a number of categories n >= 2")
-    if isinstance(prior, int):
-        prior = torch.full((max(prior, 0),), 1.0 / max(prior, 1), dtype=torch.float64)
-    prior = torch.as_tensor(prior)
-    if prior.ndim != 1 or prior.numel() < 2:
-        raise ValueError(f"prior has shape {tuple(prior.shape)}; it must be (n,) with n >= 2 categories")
-    return prior.detach().to("cpu", torch.float64, copy=True)
+    warnings.warn_explicit(f"{told} Pass a smoothed prior if that is not meant.", UserWarning, filename="prior", lineno=0)
+    return torch.where(empty, PRIOR_FLOOR / n, q * (1 - count * PRIOR_FLOOR / n)), count

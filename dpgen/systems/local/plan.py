@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dpgen.systems.mbde.plan import DrawPlan
 
 USER = "one user's whole distribution"
-_MOST = 700.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,14 +32,14 @@ class LocalPlan(DrawPlan):
     """
 
     prior_epsilon: float | None = None
+    limits: ClassVar[tuple[float, float]] = (0.0, 700.0)  # beyond, e^eps leaves the range of doubles
 
-    def _require_share(self) -> None:
+    def __post_init__(self) -> None:
         if self.prior_epsilon is not None and not 0 < self.prior_epsilon < self.epsilon:
             raise ValueError(
                 f"prior_epsilon is {self.prior_epsilon!r}; it must lie in (0, {self.epsilon:g}), below epsilon, or None"
             )
-        if self.per_draw > _MOST:
-            raise ValueError(f"epsilon is {self.epsilon!r} for {self.draws} draws; a draw may have at most {_MOST:g} nats")
+        super().__post_init__()
 
     @property
     def per_draw(self) -> float:
@@ -55,32 +55,23 @@ class LocalPlan(DrawPlan):
         return USER
 
 
-Options = dict[str, float | tuple[float, float] | None]
+@dataclass(frozen=True, kw_only=True)
+class PriorlessConfig:
+    """Public choices of samplers that take only the number of categories from the prior: there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RandomizedResponseConfig:
-    """Randomised response takes only the number of categories from the prior: nothing to choose."""
-
-    def options(self) -> Options:
-        """Keyword arguments of the sampler."""
-        return {}
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalConfig(RandomizedResponseConfig):
+class LocalConfig:
     """Public choices of a sampler with a prior.
 
     Arguments:
-        prior_floor: atoms of the prior that are 0 are raised to prior_floor / n.
         reference_path: directory of a released model (or of its run) that the prior is read from.
         reference_column: column of that model that holds the categories, where there are several.
 
     Raises:
-        ValueError: prior_floor outside (0, 1), or a column of no model.
+        ValueError: a column of no model.
     """
 
-    prior_floor: float = 1e-6
     reference_path: str | None = None
     reference_column: str | None = None
 
@@ -89,22 +80,3 @@ class LocalConfig(RandomizedResponseConfig):
             raise ValueError(
                 f"reference_column is {self.reference_column!r}, and reference_path is not given: it names the model"
             )
-        if not 0 < self.prior_floor < 1:
-            raise ValueError(f"prior_floor is {self.prior_floor!r}; it must lie in (0, 1)")
-
-    def options(self) -> Options:
-        return {"floor": self.prior_floor}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ParkConfig(LocalConfig):
-    """Choices of Park et al.'s sampler.
-
-    Arguments:
-        density_bounds: public bounds c1 < 1 < c2 on P / prior; None takes their form for arbitrary P, without prior.
-    """
-
-    density_bounds: tuple[float, float] | None = None
-
-    def options(self) -> Options:
-        return {**super().options(), "density_bounds": self.density_bounds}

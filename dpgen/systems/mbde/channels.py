@@ -70,6 +70,8 @@ class GridResponse(PrivateDensity):
         ValueError: too many cells, or epsilon too large for 52 bits.
     """
 
+    per_axis: int
+
     def __init__(self, x: Tensor, *, bounds: Tensor, per_axis: int, epsilon: float) -> None:
         require_whole("cells", per_axis, *GRID_CELLS)
         self.bounds, self.per_axis, self.epsilon = bounds.to(torch.float64), per_axis, epsilon

@@ -31,10 +31,10 @@ def hard_inputs(n: int, seed: int) -> Tensor:
     return rows / rows.sum(1, keepdim=True)
 
 
-@pytest.mark.parametrize("epsilon", [1e-9, 0.01, 1.0, 8.0, 20.0, 300.0, 700.0])
-@pytest.mark.parametrize("n", [2, 3, 17, 60])
+@pytest.mark.parametrize("epsilon", [1e-9, 1.0, 20.0, 700.0])
+@pytest.mark.parametrize("n", [2, 17, 60])
 def test_rational_twin(n: int, epsilon: float) -> None:
-    for seed in range(4):
+    for seed in range(2):
         lower, upper = box(n, epsilon, seed)
         rows = hard_inputs(n, seed)
         projected = project_to_box(rows, lower, upper)

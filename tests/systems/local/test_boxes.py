@@ -5,7 +5,7 @@ import math
 import mpmath
 import pytest
 import torch
-from finite_cases import EPSILONS, EXCESS, dirichlet, ldp_excess, sampler, users
+from finite_cases import EXCESS, dirichlet, ldp_excess, sampler, users
 from scipy.optimize import linprog
 from torch import Tensor
 
@@ -28,9 +28,9 @@ BOXES = {
 }
 
 
-@pytest.mark.parametrize("epsilon", [1e-6, *EPSILONS, 700.0])
+@pytest.mark.parametrize("epsilon", [1e-6, 1.0, 700.0])
 @pytest.mark.parametrize("name", list(BOXES))
-@pytest.mark.parametrize("n", [2, 50, 10**5])
+@pytest.mark.parametrize("n", [2, 50, 10**4])
 def test_privacy_and_invariance(name: str, epsilon: float, n: int) -> None:
     q = dirichlet(n, seed=n, sharpness=4.0)
     box: BoxSampler = BOXES[name](epsilon, q)
@@ -65,7 +65,7 @@ def best_tv(p: Tensor, box: BoxSampler) -> Tensor:
 
 @pytest.mark.parametrize("divergence", [*DIVERGENCES, lambda t: (t - 1).abs() ** 3])
 @pytest.mark.parametrize("name", list(BOXES))
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 6.0])
+@pytest.mark.parametrize("epsilon", [0.5, 6.0])
 def test_worst_case(name: str, divergence: str, epsilon: float) -> None:
     box: BoxSampler = BOXES[name](epsilon, dirichlet(7, seed=5, sharpness=2.0))
     p = users(7, seed=2, rows=500)
@@ -101,7 +101,7 @@ def test_published_example() -> None:
 
 def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:
     gains = []
-    for seed in range(1000):
+    for seed in range(200):
         n, epsilon = 2 + seed % 12, (0.1, 1.0, 2.0, 5.0, 12.0)[seed % 5]
         q = dirichlet(n, seed=seed, sharpness=1.0 + seed % 4)
         p = dirichlet(n, seed=10_000 + seed, sharpness=1.0 + seed % 3)
@@ -109,7 +109,7 @@ def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:
         for name in ("tv", "kl", "chi2", "hellinger"):
             assert float(f_divergence(p, projected, name) - f_divergence(p, kernel, name)) <= 1e-13
         gains.append(float(f_divergence(p, projected) / f_divergence(p, kernel)))
-    assert sum(gains) / 1000 < 0.8
+    assert sum(gains) / 200 < 0.8
 
 
 def best_kept(q: Tensor, epsilon: float) -> float:
@@ -147,24 +147,3 @@ def test_park(epsilon: float) -> None:
     out = park.apply(p)
     scale = (p / out)[out > least * (1 + 1e-9)]
     assert float(scale.max() / scale.min()) == pytest.approx(1, rel=1e-12), "Q = max(P / r, least), no upper bound"
-
-
-def test_park_with_bounded_densities() -> None:
-    n, low, high, epsilon = 40, 0.25, 3.0, 1.0
-    mu = torch.full((n,), 1 / n).double()
-    share = (1 - low) / (high - low)
-    park = ParkSampler(epsilon, mu, density_bounds=(low, high))
-    assert float(park.box()[0][0]) == pytest.approx(1 / n / (share * math.e + 1 - share), rel=1e-13)
-    # The worst user: high on a share of the cells (part of one cell between), low elsewhere.
-    worst = (share * n - torch.arange(n)).clamp(0, 1).double() * (high - low) / n + low / n
-    reached = {name: float(f_divergence(worst, park.apply(worst), name)) for name in ("tv", "kl", "chi2")}
-    assert reached == pytest.approx({name: park.worst_case(name) for name in reached}, rel=0.03)
-    for seed in range(50):
-        p = (mu * (low + (high - low) * dirichlet(n, seed=seed).mul(n).clamp_max(1))).double()
-        p = p / p.sum()
-        inside = bool(((p >= low * mu) & (p <= high * mu)).all())
-        assert not inside or float(f_divergence(p, park.apply(p))) <= park.worst_case() + 1e-13
-    assert ParkSampler(3.0, mu, density_bounds=(0.5, 2.0)).worst_case() == 0.0
-    assert ldp_excess(park.apply(torch.eye(n)), epsilon) <= EXCESS
-    with pytest.raises(ValueError, match="density_bounds"):
-        ParkSampler(1.0, mu, density_bounds=(1.0, 2.0))

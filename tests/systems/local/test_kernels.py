@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from finite_cases import EPSILONS, EXCESS, best_kernel_tv, dirichlet, explicit_kernel, ldp_excess, users
+from finite_cases import EXCESS, best_kernel_tv, dirichlet, explicit_kernel, ldp_excess, users
 from fixed_source import Digits, FixedKeySource
 from scipy import stats
 from torch import Tensor
@@ -29,8 +29,8 @@ def minimax_failures(kernel: Tensor, q: Tensor, epsilon: float, *, tolerance: fl
     return [name for name, holds in found.items() if not holds]
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 20.0, 300.0, 700.0])
-@pytest.mark.parametrize("n", [2, 3, 20, 200])
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 700.0])
+@pytest.mark.parametrize("n", [2, 20, 200])
 def test_the_kernel_is_the_recursion_and_keeps_its_promises(n: int, epsilon: float) -> None:
     q = dirichlet(n, seed=n, sharpness=3.0)
     sampler = MinimaxSampler(epsilon, q)
@@ -55,7 +55,7 @@ def test_a_kernel_with_one_entry_one_percent_off_is_rejected(entry: tuple[int, i
     assert minimax_failures(off, q, 1.0) != []
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("epsilon", [1.0, 300.0])
 def test_a_million_categories(epsilon: float) -> None:
     n = 10**6
     q = dirichlet(n, seed=3, sharpness=4.0)

