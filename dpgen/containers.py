@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -86,8 +87,8 @@ class Form:
             )
         if self.container in ("polars", "arrow"):
             return self._arrow(table, kept, levels)
-        named = self.categories
-        values = {name: as_type(table[str(name)], dtype, named.get(str(name), levels)) for name, dtype in kept.items()}
+        listed = self.categories
+        values = {name: as_type(table[str(name)], dtype, listed.get(str(name), levels)) for name, dtype in kept.items()}
         if self.container in _ARRAYS:
             return self._array(values)
         frame = pd.DataFrame(values, index=pd.RangeIndex(len(table)))
@@ -112,15 +113,18 @@ class Form:
         for name, text in kept.items():
             dtype = _arrow_type(text)
             numpy = "" if dtype is None else str(dtype.to_pandas_dtype().__name__) if _plain(dtype) else "object"
-            numpy = f"object[{found[2]}]" if (found := _DATES_AS.fullmatch(text)) else numpy
-            values = as_type(table[str(name)], numpy, self.categories.get(str(name), levels))
-            columns[str(name)] = _arrow_array(values, dtype, dictionary=text.startswith("dictionary"))
+            numpy = f"object[{found[2]}]" if (found := _WRITTEN_AS.fullmatch(text)) else numpy
+            listed = self.categories.get(str(name), levels)
+            array = _arrow_array(as_type(table[str(name)], numpy, listed), dtype)
+            columns[str(name)] = _as_dictionary(array, text, listed) if text.startswith("dictionary") else array
         made = pyarrow.table(columns)
         if self.container == "arrow":
             return made
         import polars
 
-        return polars.from_arrow(made)
+        orders = [name for name, text in kept.items() if "ordered=1" in text and str(name) in self.categories]
+        enums = {str(name): polars.Enum(self.categories[str(name)]) for name in orders}
+        return polars.DataFrame(polars.from_arrow(made)).cast(enums)  # type: ignore[arg-type]
 
     def _sets(self, table: pd.DataFrame) -> list[set[str | int]]:
         items = np.array(table.columns, dtype=object)
@@ -135,17 +139,21 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
     >>> as_type(pd.Series([0.2, 300.0]), "uint8").tolist(), as_type(pd.Series(["True", "False"]), "bool").tolist()
     ([0, 255], [True, False])
     """
-    if found := re.fullmatch(r"category\[(.+)\]", dtype):
-        plain = as_type(values, found[1])
-        levels = as_type(pd.Series(categories), found[1]).drop_duplicates() if categories else plain.drop_duplicates()
-        return pd.Series(pd.Categorical(plain, categories=levels))
+    if found := re.fullmatch(r"(ordered )?category\[(.+)\]", dtype):
+        plain = as_type(values, found[2])
+        levels = (as_type(pd.Series(categories), found[2]) if categories else plain).dropna().drop_duplicates()
+        return pd.Series(pd.Categorical(plain, categories=levels, ordered=bool(found[1])))
     if not dtype:
         return values
-    if found := _DATES_AS.fullmatch(dtype):
-        return (values.dt.date if found[2] == "date" else values.dt.strftime(found[2])).astype(found[1])
-    target = pd.api.types.pandas_dtype(dtype)
-    numeric = pd.api.types.is_numeric_dtype(target) or pd.api.types.is_bool_dtype(target)
+    if found := _WRITTEN_AS.fullmatch(dtype):
+        return _written(values, found[2]).astype(found[1])
+    if dtype == "object":
+        return values.astype(object).where(values.notna(), None)
     try:
+        target = _pandas_type(dtype)
+        numeric = pd.api.types.is_numeric_dtype(target) or pd.api.types.is_bool_dtype(target)
+        if isinstance(target, pd.ArrowDtype) and pyarrow.types.is_decimal(target.pyarrow_dtype):
+            return pd.Series(pd.arrays.ArrowExtensionArray(_arrow_array(values, target.pyarrow_dtype)))
         if numeric and not pd.api.types.is_numeric_dtype(values.dtype):
             values = pd.to_numeric(values.astype(str).replace({"True": "1", "False": "0"}))
         if pd.api.types.is_bool_dtype(target):
@@ -157,16 +165,32 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
         if isinstance(target, pd.DatetimeTZDtype):
             return pd.to_datetime(values).dt.tz_localize("UTC").dt.tz_convert(target.tz).astype(target)
         return values.astype(target)
-    except (ValueError, TypeError, OverflowError):
+    except (ValueError, TypeError, OverflowError, pyarrow.ArrowException):
         return values
 
 
-_DATES_AS = re.compile(r"(\w+)\[(date|%.+)\]")
-"""A type of columns whose values are dates: objects of Python, or texts in a format."""
+_WRITTEN_AS = re.compile(r"(\w+)\[(date|decimal|%.+)\]")
+"""A type of columns whose values are written so: dates and decimals of Python, or texts in a format of dates."""
+
+
+def _written(values: pd.Series, form: str) -> pd.Series:
+    if form == "decimal":
+        return values.astype(object).map(lambda value: None if pd.isna(value) else Decimal(repr(float(value))))
+    return values.dt.date if form == "date" else values.dt.strftime(form)
+
+
+def _pandas_type(text: str) -> Any:
+    arrow = _arrow_type(text.removesuffix("[pyarrow]")) if text.endswith("[pyarrow]") else None
+    return pd.api.types.pandas_dtype(text) if arrow is None else pd.ArrowDtype(arrow)
 
 
 def _arrow_type(text: str) -> pyarrow.DataType | None:
-    inner = re.match(r"dictionary<values=(\w+)", text) or _DATES_AS.fullmatch(text)
+    if found := re.fullmatch(r"timestamp\[(\w+), tz=(.+)\]", text):
+        return pyarrow.timestamp(found[1], found[2])
+    if found := re.fullmatch(r"decimal(128|256)\((\d+), (-?\d+)\)", text):
+        made = pyarrow.decimal128 if found[1] == "128" else pyarrow.decimal256
+        return made(int(found[2]), int(found[3]))
+    inner = re.match(r"dictionary<values=(\w+)", text) or _WRITTEN_AS.fullmatch(text)
     try:
         return pyarrow.type_for_alias(inner[1] if inner else text)
     except ValueError:
@@ -177,12 +201,27 @@ def _plain(dtype: pyarrow.DataType) -> bool:
     return bool(pyarrow.types.is_integer(dtype) or pyarrow.types.is_floating(dtype) or pyarrow.types.is_boolean(dtype))
 
 
-def _arrow_array(values: pd.Series, dtype: pyarrow.DataType | None, *, dictionary: bool) -> pyarrow.Array:
+def _arrow_array(values: pd.Series, dtype: pyarrow.DataType | None) -> pyarrow.Array:
     try:
-        array = pyarrow.Array.from_pandas(values, type=dtype)
+        if dtype is not None and pyarrow.types.is_decimal(dtype):
+            return pyarrow.Array.from_pandas(values.astype("Float64")).cast(dtype)
+        if dtype is not None and pyarrow.types.is_timestamp(dtype) and dtype.tz is not None:
+            values = pd.to_datetime(values).dt.tz_localize("UTC")
+        return pyarrow.Array.from_pandas(values, type=dtype)
     except (pyarrow.ArrowException, TypeError, ValueError):
-        array = pyarrow.Array.from_pandas(values)
-    return array.dictionary_encode() if dictionary else array
+        return pyarrow.Array.from_pandas(values)
+
+
+def _as_dictionary(array: pyarrow.Array, text: str, levels: Sequence[str]) -> pyarrow.Array:
+    """Values as categories of the index type that the text names, and in their order where it says so."""
+    ordered, width = "ordered=1" in text, re.search(r"indices=(u?int\d+)", text)
+    found = array.dictionary_encode()
+    if ordered and levels:
+        places = pd.Index(levels).get_indexer(found.dictionary.to_pandas().astype(str))
+        codes = pyarrow.array(places, pyarrow.int32()).take(found.indices)
+        found = pyarrow.DictionaryArray.from_arrays(codes, pyarrow.array(levels, found.type.value_type), ordered=True)
+    index = pyarrow.type_for_alias(width[1]) if width else found.type.index_type
+    return found.cast(pyarrow.dictionary(index, found.type.value_type, ordered))
 
 
 # -- data in memory ----------------------------------------------------------------------------------------------------
@@ -204,10 +243,14 @@ class InMemory(str):
     form: Form
     like: FileForm
     """The form of a file that is read so."""
+    orders: Mapping[str, Sequence[str]]
+    """The declared order of the categories of each column whose type has one; which of them occur is private."""
 
-    def __new__(cls, name: str, content: Any, form: Form, *, engine: bool = False) -> "InMemory":
+    def __new__(
+        cls, name: str, content: Any, form: Form, *, engine: bool = False, orders: Mapping[str, Sequence[str]] | None = None
+    ) -> "InMemory":
         made = super().__new__(cls, name)
-        made.content, made.form = content, form
+        made.content, made.form, made.orders = content, form, orders or {}
         of_array: FileForm = "images" if isinstance(content, Pictures) else "npy"
         of_form: FileForm = "sets" if form.container == "sets" else of_array if form.container in _ARRAYS else "parquet"
         made.like = "sql" if engine else of_form
@@ -232,9 +275,11 @@ def article(name: str) -> str:
 def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemory:
     what = "Series" if container == "series" else "DataFrame"
     names = _checked_names(what, frame.columns)
-    columns = {}
+    columns, orders = {}, {}
     for i, name in enumerate(names):
         column = frame.iloc[:, i]
+        if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
+            orders[str(name)] = [str(value) for value in column.dtype.categories]
         # Which categories occur is private, and Arrow has none of truth values.
         plain = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
         try:
@@ -242,11 +287,14 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemo
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):  # which quotes a value
             raise TypeError(f"{what} column {name!r} has values of no one type ({column.dtype})") from None
     table = pyarrow.table(columns) if columns else pyarrow.table({})
-    return InMemory(what, table, Form(container=container, names=names, types=tuple(map(_type_name, frame.dtypes))))
+    form = Form(container=container, names=names, types=tuple(map(_type_name, frame.dtypes)))
+    return InMemory(what, table, form, orders=orders)
 
 
 def _type_name(dtype: Any) -> str:
-    return f"category[{dtype.categories.dtype}]" if isinstance(dtype, pd.CategoricalDtype) else str(dtype)
+    if not isinstance(dtype, pd.CategoricalDtype):
+        return str(dtype)
+    return f"{'ordered ' if dtype.ordered else ''}category[{dtype.categories.dtype}]"
 
 
 def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
@@ -270,7 +318,13 @@ def _from_arrow(data: Any) -> InMemory:
     except (pyarrow.ArrowException, TypeError, ValueError):
         raise TypeError(f"{what} cannot be read through Arrow: its columns must be of types that Arrow has") from None
     names = _checked_names(what, table.column_names)
-    return InMemory(what, table, Form(container=container, names=names, types=tuple(str(field.type) for field in table.schema)))
+    form = Form(container=container, names=names, types=tuple(str(field.type) for field in table.schema))
+    orders = {
+        field.name: list(map(str, table[field.name].unify_dictionaries().chunk(0).dictionary.to_pylist()))
+        for field in table.schema
+        if pyarrow.types.is_dictionary(field.type) and field.type.ordered and table[field.name].num_chunks
+    }
+    return InMemory(what, table, form, orders=orders)
 
 
 def _from_array(array: npt.NDArray[Any], container: Container = "numpy", what: str = "array", dtype: str = "") -> InMemory:

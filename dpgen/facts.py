@@ -56,7 +56,11 @@ class Fact(Enum):
     KNOWN_SIZE = _C, "The number of records is public: neighbouring data sets have equally many."
     PUBLIC_SIZE = _C, "The number of records, {n}, was declared public."
     NOISY_SIZE = _C, "The number of records is private. Where it is needed a noisy number was paid for."
-    PUBLIC_CONTAINER = _C, "The container, names, order and types of the data are public: samples come back in them."
+    PUBLIC_CONTAINER = (
+        _C,
+        "The container, names, order and types of the data are public, and the order of ordered categories: samples come back "
+        "in them.",
+    )
     PUBLIC_NAMES = _C, "The names of the columns are public."
     PUBLIC_ITEMS = _C, "The number of items is public."
     PUBLIC_FOLDERS = _C, "Names of folders, which are the classes, the size of images and whether they have colours are public."

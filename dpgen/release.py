@@ -194,6 +194,13 @@ class ColumnSamples(Samples):
     def to_pandas(self) -> pd.DataFrame:
         return self.values
 
+    def for_files(self, form: Form | None) -> "ColumnSamples":
+        """The samples with the names, order and types of the data, for a file."""
+        rows = self.values if form is None else self.in_form(form)
+        frame = rows.to_frame() if isinstance(rows, pd.Series) else rows
+        frame = frame if isinstance(frame, pd.DataFrame) else frame.to_pandas()
+        return ColumnSamples(values=frame.rename(columns=str))
+
     def arrays(self) -> Arrays:
         columns = {str(name): column.to_numpy() for name, column in self.values.items()}
         return {name: column.astype(str) if column.dtype == object else column for name, column in columns.items()}

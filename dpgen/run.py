@@ -23,7 +23,7 @@ import yaml
 
 from dpgen.config import RunConfig
 from dpgen.data.split import await_key, secret_key
-from dpgen.evaluation import Evaluation, evaluator
+from dpgen.evaluation import Evaluation, evaluator, unscored
 from dpgen.evaluation.scores import Score, marks, number
 from dpgen.facts import Fact
 from dpgen.files import (
@@ -249,8 +249,9 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
                     release.statement = release.statement.extended([not_covered, *runtime.facts])
                     _commit(release, directory, curator.ledger)
             bar.phase("evaluate")
+            judge = unscored if runtime.evaluation == "none" else evaluate
             evaluation, problem = _evaluated(
-                job, release, partial(evaluate, release, data, seed=runtime.seed), runtime, again=again
+                job, release, partial(judge, release, data, seed=runtime.seed), runtime, again=again
             )
     text = summary(
         f"{job.title} on {data.name}",
@@ -322,16 +323,18 @@ def _evaluated(
         if again:
             raise ValueError(f"{directory} has {KEPT_BY_NOBODY}")
         evaluate = partial(Evaluation, [], notes=(KEPT_BY_NOBODY,))
-    if runtime.evaluation == "none":
-        return Evaluation([], notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
     try:
         evaluation = evaluate()
-        shown = [s for s in evaluation.scores if not s.private or runtime.private_logs or not isinstance(release, Draws)]
-        runtime.log_results(job.settings, {score.tag: score.value for score in shown})
+        judged = runtime.evaluation != "none"
+        if judged:
+            shown = [s for s in evaluation.scores if not s.private or runtime.private_logs or not isinstance(release, Draws)]
+            runtime.log_results(job.settings, {score.tag: score.value for score in shown})
         left = evaluation
         if release.statement.files:  # a run of dpgen 0.4 has none
             _publish(release, directory, {name: made() for name, made in evaluation.released.items()})
             left = replace(evaluation, released={})
+        if not judged:
+            return replace(evaluation, notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
         left.write(directory)  # last: marks the run as finished
     except Exception as error:
         problem = f"the release in {directory} is complete, but its evaluation failed: {error!r}"

@@ -391,27 +391,41 @@ class Schema:
         return any(not isinstance(constraint, Computed) for constraint in self.constraints)
 
     def rows(
-        self, draw: Callable[[int], Tensor], n: int, generator: torch.Generator, shares: Shares | None = None
+        self,
+        draw: Callable[[int], Tensor],
+        n: int,
+        generator: torch.Generator,
+        shares: Shares | None = None,
+        *,
+        holds: Callable[[pd.DataFrame], Rows] | None = None,
     ) -> pd.DataFrame:
         """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
+
+        `holds(table)` says which rows (m,) satisfy a condition more.
 
         Raises:
             ValueError: they accept less than one of 1000 rows.
         """
-        if not self.rejects:
+        if not self.rejects and holds is None:
             return self.decode(draw(n), generator, shares)
-        kept, drawn = self._kept(draw(n), generator, shares), n
+        kept, drawn = self._kept(draw(n), generator, shares, holds), n
         while len(kept) < n:
             if drawn > _MOST_TRIES * max(100, len(kept)):
                 raise ValueError(
                     f"constraints accept {len(kept)} of {drawn} rows that were drawn, and {n} were asked for: they contradict "
-                    "the model; loosen them, or fit with a greater epsilon"
+                    "the model, or what is given; loosen them, or fit with a greater epsilon"
                 )
             more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
-            kept, drawn = pd.concat([kept, self._kept(draw(more), generator, shares)]), drawn + more
+            kept, drawn = pd.concat([kept, self._kept(draw(more), generator, shares, holds)]), drawn + more
         return self._keyed(kept.iloc[:n].reset_index(drop=True))
 
-    def _kept(self, codes: Tensor, generator: torch.Generator, shares: Shares | None) -> pd.DataFrame:
+    def _kept(
+        self,
+        codes: Tensor,
+        generator: torch.Generator,
+        shares: Shares | None,
+        holds: Callable[[pd.DataFrame], Rows] | None,
+    ) -> pd.DataFrame:
         """Values that satisfy the constraints, of those of the codes (n, d) that have such values.
 
         Values are drawn in their bins again where others would satisfy the constraints: only codes without such values are
@@ -420,7 +434,7 @@ class Schema:
         left, places, tables = np.flatnonzero(self.admissible(codes).numpy()), list[npt.NDArray[np.int64]](), []
         for _ in range(_MOST_VALUES):
             table = self.decode(codes[torch.from_numpy(left)], generator, shares)
-            satisfied = self.satisfied(table)
+            satisfied = self.satisfied(table) & (True if holds is None else holds(table))
             places.append(left[satisfied])
             tables.append(table[satisfied])
             left = left[~satisfied]

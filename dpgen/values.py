@@ -26,7 +26,7 @@ class Violation(ValueError):
 
 def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
     """Numbers (n,), int64 where all of their type are; NaN for what is no finite one."""
-    if values.dtype.kind in "iu":
+    if values.dtype.kind in "iu" and not values.hasnans:
         return values.to_numpy().clip(-LARGEST, LARGEST).astype(np.int64)
     found = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return np.where(np.isfinite(found), found, np.nan)

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import sys
 from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
@@ -15,22 +16,28 @@ def parser() -> OneLineParser:
     result = OneLineParser("dpgen sample", description="Draw synthetic records from a released model; this costs no privacy.")
     result.add_argument("model", type=Path, help="directory of a run or of a released model")
     result.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
-    result.add_argument("--out", type=Path, metavar="FILE", default=Path("synthetic.npz"), help=".npz, .csv or .parquet")
+    result.add_argument(
+        "--out", type=Path, metavar="FILE", help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv"
+    )
     result.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
-    result.add_argument("--given", type=_given, metavar="JSON", help='rows of a table given values, such as {"sex": "female"}')
+    rows = 'rows of a table given values: {"sex": "female", "age": {"minimum": 60}}'
+    result.add_argument("--given", type=_given, metavar="JSON", help=rows)
     result.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")
     result.add_argument("--seed", type=int, help="for reproducible draws")
     result.add_argument("--network", **NETWORK)
     return result
 
 
-def main(arguments: list[str]) -> str:
+def main(arguments: list[str]) -> str | int:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
 
+    from dpgen.release import ColumnSamples
     from dpgen.systems.registry import load
 
-    require_writable(options.out, "out")
+    printed = options.out == Path("-")
+    if options.out is not None and not printed:
+        require_writable(options.out, "out")
     if (options.model / DRAWS).is_file():
         raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)
@@ -38,8 +45,17 @@ def main(arguments: list[str]) -> str:
     for name, value in chosen.items():
         if name not in inspect.signature(model.samples).parameters:
             raise ValueError(f"{name} is {value}; {options.model} holds a {model.kind} model, which has none")
-    model.samples(options.n, random_state=options.seed, **chosen).save(options.out)
-    return f"{options.n} records in {options.out}; {model.statement.in_words()}, already paid"
+    samples = model.samples(options.n, random_state=options.seed, **chosen)
+    table = isinstance(samples, ColumnSamples)
+    samples = samples.for_files(model.form) if isinstance(samples, ColumnSamples) else samples
+    paid = f"{model.statement.in_words()}, already paid"
+    if printed:
+        sys.stdout.write(samples.encoded(".csv").decode())
+        sys.stderr.write(f"{options.n} records; {paid}\n")
+        return 0
+    out = options.out or Path("synthetic.csv" if table else "synthetic.npz")
+    samples.save(out)
+    return f"{options.n} records in {out}; {paid}"
 
 
 def _given(text: str) -> dict[str, Any]:

@@ -78,6 +78,8 @@ def draft_of(
         ValueError: what is known contradicts itself, or names a column that is not there.
     """
     types = header(source)
+    if isinstance(source, InMemory):  # categories are categories, whatever their values are
+        types |= {str(name): "string" for name, kind in zip(source.form.names, source.form.types) if "category[" in kind}
     if schema is None:
         given: Mapping[str, Any] = {"fields": []}
     else:

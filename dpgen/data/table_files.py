@@ -343,7 +343,8 @@ def sample_form(
         categories: names of the values of a column of categories, by column.
     """
     if isinstance(path, InMemory):
-        form = path.form
+        form, orders = path.form, path.orders
+        categories = {name: _in_order(values, orders.get(name, ())) for name, values in (categories or {}).items()}
     elif form_of(path) == "npy":
         form = Form(container="numpy", types=(str(read_npy(path, vectors=True).dtype),))
     elif form_of(path) == "csv":
@@ -355,6 +356,12 @@ def sample_form(
         table = parquet_schema(path).empty_table().to_pandas(ignore_metadata=True)
         form = Form(container="pandas", names=tuple(map(str, table.columns)), types=tuple(map(str, table.dtypes)))
     return form.of_columns(names, label=label, categories=categories)
+
+
+def _in_order(values: Sequence[str], order: Sequence[str]) -> tuple[str, ...]:
+    """Values in a declared order, others behind them."""
+    place = {value: i for i, value in enumerate(order)}
+    return tuple(sorted(values, key=lambda value: place.get(value, len(place))))
 
 
 def settled(
@@ -569,7 +576,7 @@ def _parquet_table(path: str | Path, columns: Sequence[str] | None) -> pd.DataFr
     if isinstance(path, InMemory):
         require_columns(path, columns or (), path.content.column_names)
         table = path.content if columns is None else path.content.select(list(columns))
-        return table.to_pandas(integer_object_nulls=True)
+        return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
     try:
         with parquet.ParquetFile(existing_file(path)) as file:
             schema = file.schema_arrow

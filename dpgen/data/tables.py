@@ -160,16 +160,20 @@ def _table_of(source: str, name: str, schema: Schema, codes: Tensor, test: Tenso
 
 
 def form_of_samples(source: str, schema: Schema, names: list[str]) -> Form:
-    """The form of samples: dates that came as text or as Python's dates go back so."""
+    """The form of samples: dates that came as text, and dates and decimals of Python, go back so."""
     categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
     form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
     dates = {field.name: field for field in schema.fields if isinstance(field, NumberField) and field.of_dates}
     types = []
+    arrow = source.content.schema if isinstance(source, InMemory) else None
     for name, dtype in zip(form.names, form.types):
         field = dates.get(str(name))
+        if dtype == "object" and arrow is not None and str(arrow.field(str(name)).type).startswith("decimal"):
+            types.append("object[decimal]")
+            continue
         if field is None or (dtype and not re.search("str|object", dtype)):
             types.append(dtype)
-        elif isinstance(source, InMemory) and str(source.content.schema.field(str(name)).type).startswith("date"):
+        elif arrow is not None and str(arrow.field(str(name)).type).startswith("date"):
             types.append(f"{dtype}[date]")
         else:
             types.append(f"{dtype or 'str'}[{field.format or _ISO[field.type]}]")

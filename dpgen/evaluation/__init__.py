@@ -55,6 +55,11 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
     return found._replace(evaluate=partial(found.evaluate, **quick))
 
 
+def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
+    """What a run leaves that is not evaluated: of a table, synthetic rows."""
+    return tables.unscored(release, seed=seed) if isinstance(data, Table | RawTable) else Evaluation([])
+
+
 def evaluate(release: Any, data: Any, *, seed: int = 0, full: bool = True) -> Evaluation:
     """Scores and pictures of a release, beside what real data and plain baselines reach; see `evaluator`.
 

@@ -1,6 +1,6 @@
 """Evaluation of models of mixed tables: marginals, associations, range queries, prediction, validity and copies."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from dpgen.metrics import (
     train_on_synthetic_auc,
 )
 from dpgen.progress import report
-from dpgen.release import PublicModel
+from dpgen.release import ColumnSamples, PublicModel
 from dpgen.schema import Schema, TableDomain
 
 MOST_ROWS = 100_000
@@ -50,11 +50,11 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOS
     """
     table: Table = data.coded(release.schema) if isinstance(data, RawTable) else data
     report(0.0, "sample")
-    size = max(1, min(int(getattr(release, "size", QUICK)), MOST_ROWS))  # never the private number of rows
-    samples = release.samples(size, random_state=seed)
+    samples = drawn(release, seed)
+    released = _files(release, samples)
     synthetic = table.schema.encode(samples.to_pandas())
     if not table.n:
-        return Evaluation([], released={"samples.csv": partial(samples.encoded, ".csv")})
+        return Evaluation([], released=released)
     generator = torch.Generator().manual_seed(seed)
     private = table.some(MOST_ROWS, generator)
     rivals = {"value": synthetic, "chance": independent_marginals(private, len(private), generator=generator)}
@@ -73,7 +73,23 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOS
         "associations.png": partial(_associations_picture, private, synthetic, table.schema.domain.names),
         "columns.png": partial(_columns_picture, private, synthetic, table.schema),
     }
-    return Evaluation(scores, released={"samples.csv": partial(samples.encoded, ".csv")}, pictures=pictures)
+    return Evaluation(scores, released=released, pictures=pictures)
+
+
+def unscored(release: Any, *, seed: int) -> Evaluation:
+    """The synthetic rows alone."""
+    return Evaluation([], released=_files(release, drawn(release, seed)))
+
+
+def drawn(release: Any, seed: int) -> ColumnSamples:
+    """As many synthetic rows as the release says, with noise, that there were, at most `MOST_ROWS`."""
+    size = max(1, min(int(getattr(release, "size", QUICK)), MOST_ROWS))  # never the private number of rows
+    samples: ColumnSamples = release.samples(size, random_state=seed)
+    return samples
+
+
+def _files(release: Any, samples: ColumnSamples) -> dict[str, Callable[[], bytes]]:
+    return {"samples.csv": partial(samples.for_files(getattr(release, "form", None)).encoded, ".csv")}
 
 
 def _beside(name: str, values: Mapping[str, float], *, better: Any = "lower", **options: Any) -> Score:

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.fields import Field
 from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
@@ -19,12 +20,14 @@ from dpgen.systems.tables.columns import Columns
 from dpgen.systems.tables.marginals import Coarsening, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.rows import iid_rows, matched_rows
+from dpgen.values import numbers
 
 Rows = Literal["iid", "matched"]
 Given = Mapping[str, Any]
 
 _AT_ONCE = 4096
 _DRAWS = 2**16
+_PLACES = 4096  # in a bin that a condition cuts
 _TRIES = ((True, 1), (True, 10), (True, 100), (False, 1), (False, 10), (False, 100))
 """Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
 
@@ -127,24 +130,32 @@ class TablesModel(PublicModel, kind="tables"):
         """n synthetic rows, free of further privacy cost.
 
         Arguments:
-            given: values of some columns by name, a list where it is one of several: rows follow the model's law given them.
+            given: values of some columns by name, a list where it is one of several, `{"minimum": 60, "maximum": 69}` or one
+                of both where it is a number or a date in this range: rows follow the model's law given them.
             rows: "iid", or "matched": the counts of the n rows are close to n times the model's, and rows are dependent.
 
         Raises:
-            ValueError: a column or a value that is not in the schema, or `rows` is neither.
+            ValueError: a column or a value that is not in the schema, `rows` is neither, or next to no row satisfies all of it.
         """
         seed = sampling_seed(n, random_state)
         if rows not in get_args(Rows):
             raise ValueError(f"rows is {rows!r}; choose one of {', '.join(get_args(Rows))}")
-        mixture, inside = self._given(given or {})
+        given = given or {}
+        mixture, inside = self._given(given)
+        ranges = {name: self._range(self._column(name), value) for name, value in given.items() if isinstance(value, Mapping)}
         generator = np.random.default_rng(seed)
 
         def draw(count: int) -> Tensor:
             drawn = matched_rows(mixture, count, generator) if rows == "matched" else iid_rows(mixture, count, generator)
             return torch.from_numpy(self._refined(drawn, inside, generator))
 
-        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self.columns.shares)
-        fixed = {name: value for name, value in (given or {}).items() if not isinstance(value, list)}
+        def inside_ranges(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+            held = [_between(table[name].to_numpy(), *limits) for name, limits in ranges.items()]
+            return np.logical_and.reduce(held)
+
+        holds = inside_ranges if ranges else None
+        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self.columns.shares, holds=holds)
+        fixed = {name: value for name, value in given.items() if not isinstance(value, list | Mapping)}
         for name, value in fixed.items():
             table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
         return ColumnSamples(values=table)
@@ -270,11 +281,43 @@ class TablesModel(PublicModel, kind="tables"):
         inside = self._inside()
         for name, value in given.items():
             c = self._column(name)
-            kept = np.zeros(len(inside[c]), bool)
-            for one in value if isinstance(value, list) else [value]:
-                kept[self._code(c, one)] = True
+            kept = np.zeros(len(inside[c]))
+            if isinstance(value, Mapping):
+                kept[: self.schema.modelled[c].size] = self._parts(c, *self._range(c, value))
+            else:
+                for one in value if isinstance(value, list) else [value]:
+                    kept[self._code(c, one)] = 1.0
+            if not kept.any():
+                raise ValueError(f"given {name} is {value!r}; no value of the schema satisfies it")
             inside[c] = inside[c] * kept
         return (self.mixture if not given else self._restricted(inside)[0]), inside
+
+    def _range(self, c: int, condition: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Least and greatest value of a condition, None where it has none."""
+        field = self.schema.modelled[c]
+        field.bounds()  # refuses a field that has no order
+        if not condition or set(condition) - {"minimum", "maximum"}:
+            raise ValueError(f"given {field.name} is {dict(condition)!r}; it must have minimum or maximum or both")
+        dates = field.type in ("date", "datetime")
+        try:
+            found = {
+                bound: (field.parse(pd.Series([value])) if dates else numbers(pd.Series([value]), whole=False)).to_numpy()[0]
+                for bound, value in condition.items()
+            }
+        except ValueError as error:
+            raise ValueError(f"given {field.name} is {dict(condition)!r}: {error}") from None
+        return found.get("minimum"), found.get("maximum")
+
+    def _parts(self, c: int, low: Any, high: Any) -> Reals:
+        """Share (size,) of the values of every code that lie between two values, by the law of the field."""
+        field = self.schema.modelled[c]
+        first, last = field.bounds()
+        whole = _between(first, low, high) & _between(last, low, high)
+        some = ~whole & _between(last, low, None) & _between(first, None, high)
+        parts = whole.astype(np.float64)
+        for code in np.flatnonzero(some):
+            parts[code] = _between(_values(field, int(code), self.columns.shares[c]), low, high).mean()
+        return parts
 
     def _code(self, c: int, value: Any) -> int:
         field, missing = self.schema.modelled[c], self.schema.domain.missing[c]
@@ -341,6 +384,19 @@ class TablesModel(PublicModel, kind="tables"):
             statement=statement,
             declared=description["declared"],
         )
+
+
+def _values(field: Field, code: int, shares: Reals) -> npt.NDArray[Any]:
+    """Quantiles of the values of a code, by the law of its field."""
+    codes, places = np.full(_PLACES, code), (np.arange(_PLACES) + 0.5) / _PLACES
+    return field.decode(codes, lambda _: field.inside(codes, places, shares)).to_numpy()
+
+
+def _between(values: npt.NDArray[Any], low: Any, high: Any) -> npt.NDArray[np.bool_]:
+    """Which values are in [low, high]; None: without this end."""
+    found = np.ones(len(values), bool)
+    found &= True if low is None else np.asarray(values >= low, bool)
+    return found & (True if high is None else np.asarray(values <= high, bool))
 
 
 def _split(values: npt.NDArray[Any], sizes: Sequence[int]) -> list[npt.NDArray[Any]]:

@@ -67,6 +67,17 @@ def test_columns_come_back_as_they_were(released: Any) -> None:
     assert rows["id"].is_unique
 
 
+def test_a_range_of_bought_bins_is_the_law_of_rows_inside_of_it(released: Any) -> None:
+    _, release, _ = released
+    free = release.sample(40_000, random_state=1)
+    for column, low, high in (("spent", 61.5, 388.25), ("seen", "2020-03-07", "2021-01-19")):
+        kept = free[free[column].between(low, high)]
+        rows = release.sample(4000, random_state=2, given={column: {"minimum": low, "maximum": high}})
+        assert rows[column].between(low, high).all()
+        for name in ("spent", "seen", "weight"):
+            assert ks_2samp(kept[name].dropna().astype("int64"), rows[name].dropna().astype("int64")).statistic < 0.04
+
+
 def test_what_was_bought_and_left_out_is_said(released: Any) -> None:
     _, release, _ = released
     told = " ".join(release.statement.told)

@@ -1,5 +1,6 @@
 """Released models of tables: density, marginals, conditional and matched rows, imputation, files."""
 
+from io import StringIO
 from itertools import product
 from pathlib import Path
 
@@ -53,12 +54,26 @@ def test_given_numbers_come_back_as_they_are(model: TablesModel) -> None:
     assert model.samples(10, random_state=0, given={"job": None}).values["job"].isna().all()
 
 
+def test_a_range_is_the_law_of_rows_inside_of_it(model: TablesModel) -> None:
+    given = model.samples(20_000, random_state=1, given={"age": {"minimum": 3, "maximum": 7}, "home": "flat"}).values
+    kept = model.samples(60_000, random_state=2, given={"home": "flat"}).values
+    kept = kept[kept["age"].between(3, 7)]
+    assert given["age"].between(3, 7).all()
+    assert (shares(given, "age") - shares(kept, "age")).abs().max() < 0.02
+    assert (shares(given, "job") - shares(kept, "job")).abs().max() < 0.02
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
         ({"hom": "flat"}, "column is 'hom'; choose from age, job, home, rich"),
         ({"home": "boat"}, "given home is 'boat'; it is not in the schema"),
         ({"home": None}, "given home is missing; the schema requires a value"),
+        ({"age": {"minimum": 1000}}, "given age"),
+        ({"age": {"above": 3}}, "given age"),
+        ({"age": {"minimum": "x"}}, "given age"),
+        ({"home": {"minimum": 3}}, "'home'"),
+        ({"job": []}, "given job"),
     ],
 )
 def test_values_outside_of_the_schema_are_refused(model: TablesModel, given: dict[str, object], message: str) -> None:
@@ -159,12 +174,16 @@ def test_coarse_expectations_are_sums_of_the_joint_law() -> None:
     np.testing.assert_allclose(found, np.stack([joint[:, :2].sum(1), joint[:, 2]], 1), rtol=1e-5)
 
 
-def test_the_command_line_draws_given_values(model: TablesModel, tmp_path: Path) -> None:
+def test_the_command_line_draws_given_values(model: TablesModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.save(tmp_path / "model")
     options = [str(tmp_path / "model"), "--n=30", f"--out={tmp_path / 'rows.csv'}"]
     assert "30 records" in main([*options, '--given={"home": "flat", "job": ["farm", "town"]}', "--rows=matched"])
     table = pd.read_csv(tmp_path / "rows.csv")
     assert set(table["home"]) == {"flat"}
     assert set(table["job"]) <= {"farm", "town"}
+    assert main([*options[:2], "--out=-", '--given={"age": {"maximum": 2}}']) == 0
+    printed, said = capsys.readouterr()
+    assert pd.read_csv(StringIO(printed))["age"].max() <= 2
+    assert "30 records" in said
     with pytest.raises(ValueError, match=r"clusters is \[1\]; .* holds a tables model, which has none"):
         main([*options, "--clusters=1"])
