@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.fields import Field
 from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
@@ -386,10 +385,10 @@ class TablesModel(PublicModel, kind="tables"):
         )
 
 
-def _values(field: Field, code: int, shares: Reals) -> npt.NDArray[Any]:
+def _values(field: Any, code: int, shares: Reals) -> npt.NDArray[Any]:
     """Quantiles of the values of a code, by the law of its field."""
     codes, places = np.full(_PLACES, code), (np.arange(_PLACES) + 0.5) / _PLACES
-    return field.decode(codes, lambda _: field.inside(codes, places, shares)).to_numpy()
+    return np.asarray(field.decode(codes, lambda _: field.inside(codes, places, shares)))
 
 
 def _between(values: npt.NDArray[Any], low: Any, high: Any) -> npt.NDArray[np.bool_]:
