@@ -374,8 +374,8 @@ class Request:
         return RunConfig(model, source, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
 
 
-def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> RunConfig:
-    """A run from command-line arguments, `--key value`.
+def parse_job(arguments: Sequence[str] | Mapping[str, Any], *, config_root: Path | None = None) -> RunConfig:
+    """A run from command-line arguments, `--key value`, or from their values by name.
 
     `--model NAME` and `--data NAME` choose a system and a loader. `--config FILE` is a YAML file with the four blocks; without
     it `config_root/<model>_<data>.yaml` is the base if it exists.
@@ -383,7 +383,8 @@ def parse_job(arguments: Sequence[str], *, config_root: Path | None = None) -> R
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
-    return Request.of(split_options(arguments), config_root=config_root).config()
+    given = arguments if isinstance(arguments, Mapping) else split_options(arguments)
+    return Request.of(given, config_root=config_root).config()
 
 
 def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> RunConfig:

@@ -69,11 +69,6 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
     return given
 
 
-def as_argument(key: str, value: str) -> str:
-    """An option as one argument, without a value where it had none."""
-    return f"--{key}" if isinstance(value, _Flag) else f"--{key}={value}"
-
-
 def list_items(text: str) -> list[str]:
     """The items of a list as a command line writes it, separated by commas; those in brackets are items of their items.
 

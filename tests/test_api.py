@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 from torch.utils.data import TensorDataset
@@ -74,7 +75,7 @@ def test_random_states_are_those_of_scikit_learn(frame: pd.DataFrame) -> None:
     generator = np.random.default_rng(5)
     assert not release.sample(50, generator).equals(release.sample(50, generator)), "it moves on"
     assert not release.sample(50).equals(release.sample(50))
-    with pytest.raises(ValueError, match=r"random_state is 'x'; it must be None, an integer in \[0, 2\^63\) or NumPy's"):
+    with refused("random_state is 'x'"):
         release.sample(3, "x")  # type: ignore[arg-type]
 
 
@@ -88,11 +89,11 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
     *(("gaussian", TABLE, {name: value}, name) for name, value in (("axes", "many"), ("axes", 0), ("epsilon", None))),
     *(("gaussian", TABLE, {name: value}, name) for name, value in (("epsilon", -1.0), ("seed", object()), ("path", "x"))),
     ("gaussian", TABLE, {"missing": "ignore"}, "missing"),
-    ("gaussian", TABLE * 3, {}, "column 'a' has another value in row ."),
+    ("gaussian", TABLE * 3, {}, "column 'a' has another value in row"),
     ("gaussian", np.eye(4, dtype="uint8").reshape(4, 2, 2), {}, "grey"),
-    ("gaussian", np.full((4, 2, 2), 1.5), {}, r"in row 1"),
-    ("gaussian", np.ones((4, 3, 2, 2)), {}, r"shape \(3, 2, 2\)"),
-    ("gaussian", TensorDataset(torch.ones(3, 2), torch.tensor([0.0, 1.5, 1.0])), {}, r"whole labels"),
+    ("gaussian", np.full((4, 2, 2), 1.5), {}, "in row 1"),
+    ("gaussian", np.ones((4, 3, 2, 2)), {}, "shape (3, 2, 2)"),
+    ("gaussian", TensorDataset(torch.ones(3, 2), torch.tensor([0.0, 1.5, 1.0])), {}, "whole labels"),
     ("gaussian", np.ma.array(np.eye(4), mask=np.eye(4)), {}, "masked"),
     ("gaussian", TABLE[:0], {}, "empty"),
     ("gaussian", TABLE[[]], {}, "columns"),
@@ -110,11 +111,10 @@ REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("model", "data", "options", "match"), REFUSED)
-def test_what_is_wrong_is_said_in_one_line(model: str, data: Any, options: dict[str, Any], match: str) -> None:
-    with pytest.raises((ValueError, TypeError), match=match) as raised:
+@pytest.mark.parametrize(("model", "data", "options", "word"), REFUSED)
+def test_what_is_wrong_is_said_in_one_line(model: str, data: Any, options: dict[str, Any], word: str) -> None:
+    with refused(word):
         dpgen.fit(data, model, **({"epsilon": 1.0} | options))
-    assert "\n" not in str(raised.value)
 
 
 VALUES = st.one_of(
@@ -176,10 +176,9 @@ def test_any_table_is_released_or_refused_in_one_line(frame: pd.DataFrame, model
 def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
     holes = TABLE.astype(float)
     holes.iloc[3, 1] = np.nan
-    with pytest.raises(ValueError, match=r"DataFrame column 'b' has no value in row 4: .* missing=drop$"):
-        dpgen.fit(holes, "marginals", epsilon=1.0)
-    with pytest.raises(ValueError, match="column 'b' has no value in row 4 and holds no categories: choose missing=drop"):
-        dpgen.fit(holes, "marginals", epsilon=1.0, missing="category")
+    for missing in ("error", "category"):
+        with refused("column 'b' has no value in row 4", "missing=drop"):
+            dpgen.fit(holes, "marginals", epsilon=1.0, missing=missing)
     for relation in ("add_remove", "replace_one"):
         dropping = dpgen.fit(holes, "marginals", epsilon=1.0, missing="drop", relation=relation)
         assert dropping.statement.says(Fact.MISSING_DROPPED)
@@ -240,20 +239,20 @@ def test_a_ledger_is_charged_and_has_to_fit() -> None:
         ("run_dir", {"run_dir": "here"}),
     )
     for name, options in other:
-        with pytest.raises(ValueError, match=name):
+        with refused(name):
             dpgen.fit(TABLE, "marginals", epsilon=1.0, ledger=plan.open_ledger(), **options)
-    with pytest.raises(ValueError, match="ledger has unit"):
+    with refused("ledger has unit"):
         dpgen.fit(TABLE, "grid_response", epsilon=1.0, bounds="0,1", ledger=Ledger(Budget(1.0, 0.0), relation="replace_one"))
     replacing = SYSTEMS["marginals"].plan(epsilon=1.0, relation="replace_one")
     dropping: dict[str, Any] = {"epsilon": 1.0, "relation": "replace_one", "missing": "drop"}
-    with pytest.raises(ValueError, match="ledger has always_used True"):
+    with refused("always_used"):
         dpgen.fit(TABLE, "marginals", **dropping, ledger=replacing.open_ledger())
     assert dpgen.fit(TABLE, "marginals", **dropping, ledger=replacing.open_ledger(gaps=True)).epsilon <= 1.0
     assert dpgen.fit(TABLE, "marginals", epsilon=1.0, missing="drop", ledger=plan.open_ledger()).epsilon <= 1.0
 
 
 def test_refused_data_leave_no_budget_behind(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="only 0 and 1 are supported"):
+    with refused("0 and 1"):
         dpgen.fit(TABLE * 3, "marginals", epsilon=1.0, ledger=tmp_path / "shared", ledger_epsilon=2.0)
     assert list(tmp_path.iterdir()) == []
 
@@ -265,7 +264,7 @@ def test_draws_are_never_charged_silently() -> None:
     before = ledger.position()
     assert release.sample().dtypes.tolist() == points.dtypes.tolist()
     assert [len(release.sample(n)) for n in (0, 2, 3)] == [0, 2, 3]
-    with pytest.raises(ValueError, match=r"n is 4; it must be in \[0, 3\], the draws .* paid for: more of them cost more"):
+    with refused("n is 4", "[0, 3]"):
         release.sample(4)
     assert ledger.position() == before
 
@@ -355,7 +354,7 @@ def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, 
         )  # fmt: skip
     shared = SharedBudget(tmp_path / "b")
     (payment,) = shared.spending().payments
-    with pytest.raises(ValueError, match="committed"):
+    with refused("committed"):
         shared.give_back(payment.run)
 
 
@@ -417,21 +416,22 @@ def test_every_system_has_an_estimator(model: str) -> None:
 def test_parameters_reach_the_fit_and_defaults_do_not() -> None:
     made = dpgen.MarginalsSynthesizer(epsilon=1.0, delta=1e-6).set_params(relation="replace_one").fit(BITS)
     assert (made.release_.delta, made.release_.statement.relation) == (1e-6, "replace_one")
-    with pytest.raises(ValueError, match="Invalid parameter 'relatoin' for estimator"):
-        made.set_params(relatoin="add_remove")
-    with pytest.raises(TypeError, match=r"MarginalsSynthesizer: .* did you mean 'epsilon'\?"):
-        dpgen.MarginalsSynthesizer(epsiln=1.0)
-    with pytest.raises(ValueError, match=r"did you mean 'gaussian'"):
-        dpgen.Synthesizer("gausian")
+    for make, nearest in (
+        (lambda: made.set_params(relatoin="add_remove"), "'relatoin'"),
+        (lambda: dpgen.MarginalsSynthesizer(epsiln=1.0), "'epsilon'"),
+        (lambda: dpgen.Synthesizer("gausian"), "'gaussian'"),
+    ):
+        with refused(nearest):
+            make()
 
 
 def test_draws_and_scores() -> None:
     points = pd.DataFrame({"x": np.linspace(0, 1, 50)})
     drawing = dpgen.GridResponseSynthesizer(bounds="0,1", draws=3).fit(points)
     assert len(drawing.sample(2)) == 2
-    with pytest.raises(ValueError, match="Draws has no density: there is no score"):
+    with refused("Draws"):
         drawing.score(points)
     density = dpgen.BernsteinSynthesizer(bounds="0,1", degree=4).fit(points)
     assert abs(density.score(points)) < 1.0, "about uniform"
-    with pytest.raises(ValueError, match="X has 2 features, but BernsteinSynthesizer is expecting 1 features as input"):
+    with refused("2 features"):
         density.score(points.assign(y=0.5))

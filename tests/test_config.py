@@ -86,11 +86,11 @@ def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str
 
 
 def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
-    rest = parse_command(["--progress_bar", "--epsilon", "--private_logs=false"]).job_arguments
-    assert rest == ("--progress_bar", "--epsilon", "--private_logs=false")
+    rest = parse_command(["--progress_bar", "--epsilon", "--private_logs=false"]).options
+    assert rest == {"progress_bar": "true", "epsilon": "true", "private_logs": "false"}
     with refused("epsilon has no value"):
         parse_job(rest)
-    assert parse_job(rest[:1]).runtime.progress_bar is True
+    assert parse_job(["--progress_bar"]).runtime.progress_bar is True
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
     ],
 )
 def test_options_that_are_given_twice_are_refused(arguments: list[str], name: str) -> None:
-    for parse in (parse_job, lambda given: parse_job(parse_command(given).job_arguments)):
+    for parse in (parse_job, lambda given: parse_job(parse_command(given).options)):
         with refused(f"{name} is given twice"):
             parse(arguments)
 
@@ -160,27 +160,27 @@ def test_text_beyond_the_basic_plane_arrives(tmp_path: Path) -> None:
 
 def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path: Path) -> None:
     path = write(tmp_path / "dpgm_digits.yaml", "privacy: {steps: 77}")
-    text = " ".join(usage(["--model=dpgm", "--whatever=3"], config_root=tmp_path).split())
+    text = " ".join(usage({"model": "dpgm", "whatever": "3"}, config_root=tmp_path).split())
     assert f"defaults as in {path}".replace(" ", "") in text.replace(" ", "")
     assert "--steps STEPS training steps T" in text
     assert "default: 77)" in text
     assert text.index("--epsilon") < text.index("--steps") < text.index("--component") < text.index("--run_dir")
     assert "--loggers" not in text
-    for other in (["--data=mnist"], ["--config", str(path)]):
+    for other in ({"data": "mnist"}, {"config": str(path)}):
         assert "--split_seed" in usage(other)
-    assert "--codebook" in usage(["--model=mbde"])
+    assert "--codebook" in usage({"model": "mbde"})
     with refused("model"):
-        usage(["--model=gan"])
+        usage({"model": "gan"})
 
 
 def test_a_command_tells_the_scripts_options_from_the_jobs() -> None:
     command = parse_command(["--model", "dpgm", "--sweep", "k=1,2", "--sweep-jobs=3", "--config=c.yaml"])
-    assert command.job_arguments == ("--model=dpgm", "--config=c.yaml")
+    assert command.options == {"model": "dpgm", "config": "c.yaml"}
     assert command.sweep is not None
-    assert (command.sweep.fixed, command.sweep.jobs) == (command.job_arguments, 3)
+    assert (command.sweep.fixed, command.sweep.options.sweep_jobs) == (command.options, 3)
     assert parse_command(["--dry_run"]).dry_run == ""
-    assert parse_command(["--dry-run=3x4", "--k=2"]) == Command(("--k=2",), dry_run="3x4")
-    assert parse_command(["--k=2"]) == Command(("--k=2",))
+    assert parse_command(["--dry-run=3x4", "--k=2"]) == Command({"k": "2"}, dry_run="3x4")
+    assert parse_command(["--k=2"]) == Command({"k": "2"})
     assert parse_command(["-h", "--model=dpgm"]) == parse_command(["--model=dpgm", "--help"])
     assert parse_command(["-h"]).help
 
@@ -193,8 +193,8 @@ def test_a_dry_run_of_a_sweep_is_refused(other: str) -> None:
 
 def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) -> None:
     command = parse_command(["--model=gaussian", "--print_config"])
-    assert command == Command(("--model=gaussian",), print_config=True)
-    job = parse_job(command.job_arguments)
+    assert command == Command({"model": "gaussian"}, print_config=True)
+    job = parse_job(command.options)
     assert parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))]).settings == job.settings
     with refused("print_config"):
         parse_command(["--print_config=3"])

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from refusals import refused
 from smoke import DATA
 
 import dpgen
@@ -40,11 +41,6 @@ def saved(tmp_path: Path) -> Path:
     return tmp_path / "model"
 
 
-def edit(directory: Path, **changes: Any) -> None:
-    card = json.loads((directory / "model.json").read_text())
-    (directory / "model.json").write_text(json.dumps(card | changes))
-
-
 def reseal(directory: Path, payload: bytes | None = None, **changes: Any) -> None:
     """What an attacker who recomputes the checksum can write."""
     card = json.loads((directory / "model.json").read_text()) | changes
@@ -61,39 +57,6 @@ def test_a_loaded_model_carries_its_statement(saved: Path) -> None:
     assert load(saved).sha256 == tiny.mixture().sha256 == json.loads((saved / "model.json").read_text())["sha256"]
 
 
-@pytest.mark.parametrize("position", [0, 100, -1])
-def test_edited_tensors_are_refused(saved: Path, position: int) -> None:
-    content = bytearray((saved / "model.safetensors").read_bytes())
-    content[position] ^= 1
-    (saved / "model.safetensors").write_bytes(content)
-    with pytest.raises(ValueError, match="does not match the checksum"):
-        load(saved)
-
-
-def test_a_statement_made_prettier_is_refused(saved: Path) -> None:
-    statement = json.loads((saved / "model.json").read_text())["statement"]
-    edit(saved, statement=statement | {"epsilon": 0.1})
-    with pytest.raises(ValueError, match="it was cut or edited"):
-        load(saved)
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", "3", '{"kind": "mixture"}', "\udcff"])
-def test_a_damaged_card_is_refused(saved: Path, text: str) -> None:
-    (saved / "model.json").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(ValueError, match="holds a damaged model"):
-        load(saved)
-
-
-def test_unknown_kinds_and_formats_list_what_can_be_read(saved: Path) -> None:
-    edit(saved, kind="diffusion")
-    said = r"format 2 and kind 'diffusion'; this version reads format 2 and the kinds .*'mixture'"
-    with pytest.raises(ValueError, match=said):
-        load(saved)
-    edit(saved, kind=["mixture"], format=9)
-    with pytest.raises(ValueError, match="has format 9 and kind"):
-        load(saved)
-
-
 def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
     class Bomb:
         def __reduce__(self) -> Any:
@@ -101,7 +64,7 @@ def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
 
     for payload in (pickle.dumps(Bomb()), b"", b"\xff" * 64):
         reseal(saved, payload)
-        with pytest.raises(ValueError, match="holds a damaged model"):
+        with refused("damaged"):
             load(saved)
     assert not (tmp_path / "executed").exists()
 
@@ -119,7 +82,7 @@ def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:
 )
 def test_a_sealed_card_that_makes_no_sense_is_refused(saved: Path, changes: dict[str, Any]) -> None:
     reseal(saved, **changes)
-    with pytest.raises(ValueError, match="holds a damaged model"):
+    with refused("damaged"):
         load(saved)
 
 
@@ -170,7 +133,7 @@ def test_every_draw_is_charged_before_it_is_made() -> None:
 @pytest.mark.parametrize("k", [0, -1, 1.5, True])
 def test_the_number_of_draws_is_checked_before_anything_is_charged(k: Any) -> None:
     book = local_ledger(3)
-    with pytest.raises(ValueError, match=r"k is .*; it must be a whole number"):
+    with refused("k is"):
         Coin(0.3, book).sample(k)
     assert book.epsilon() == 0
 
@@ -181,7 +144,7 @@ def test_the_number_of_draws_is_checked_before_anything_is_charged(k: Any) -> No
     ids=["pickle", "copy", "deepcopy", "torch.save", "state_dict", "save"],
 )
 def test_a_private_sampler_does_not_leave(leak: Any) -> None:
-    with pytest.raises(TypeError, match="Coin cannot be saved, pickled or copied"):
+    with refused("Coin", error=TypeError):
         leak(Coin(0.3, local_ledger(1)))
     assert not [name for name in dir(PrivateSampler) if "density" in name or "prob" in name]
 
@@ -190,7 +153,7 @@ def test_draws_release_the_table_and_nothing_of_their_origin() -> None:
     draws = Draws(pd.DataFrame({"site": ["a", "b"]}), statement=tiny.statement(), origin={"secret": 1})
     assert draws.files() == {"draws.csv": b"site\na\nb\n"}
     assert repr(draws) == "Draws(2 rows, columns ['site'])"
-    with pytest.raises(TypeError, match="cannot be pickled"):
+    with refused("Draws", error=TypeError):
         pickle.dumps(draws)
 
 
@@ -220,12 +183,6 @@ def test_tables(tmp_path: Path, ending: str, columns: tuple[str, ...] | None) ->
     table = pd.read_csv(path) if ending == "csv" else pd.read_parquet(path)
     assert list(table.columns) == [*(columns or ("x0", "x1", "x2")), "cluster", "label"]
     assert table.to_numpy().tolist() == [[0, 1, 1, 2, 7], [1, 0, 0, 0, 8]]
-
-
-def test_other_endings_are_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"path must end in one of \.npz, \.csv, \.parquet, got 's\.txt'"):
-        samples().save(tmp_path / "s.txt")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_data_column_called_label_keeps_its_name(tmp_path: Path) -> None:

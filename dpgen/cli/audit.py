@@ -3,7 +3,7 @@
 from jsonargparse import ArgumentParser
 
 from dpgen.auditing.options import AuditOptions, parse_audit, quick_options, sources_of
-from dpgen.cli.command import Ended
+from dpgen.cli.main import Ended
 from dpgen.options import add_options, choose, split_options
 from dpgen.systems.registry import systems
 

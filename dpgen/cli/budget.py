@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dpgen.cli.command import OneLineParser, aligned
+from dpgen.cli.main import OneLineParser, aligned
 from dpgen.options import require_writable
 from dpgen.privacy.composition import Loads, rdp_bound
 from dpgen.privacy.ledger import Budget

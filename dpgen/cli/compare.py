@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.command import OneLineParser
+from dpgen.cli.main import OneLineParser
 
 
 def parser() -> OneLineParser:

@@ -8,8 +8,8 @@ import shtab
 
 from dpgen.auditing.options import AuditOptions
 from dpgen.cli import budget, evaluate, report, sample, schema, verify
-from dpgen.cli.command import OneLineParser
-from dpgen.cli.main import COMMANDS
+from dpgen.cli.main import COMMANDS, OneLineParser
+from dpgen.cli.sweep import SweepOptions
 from dpgen.cli.train import SCRIPT_OPTIONS
 from dpgen.config import CONFIGS
 from dpgen.data.loaders import LOADERS
@@ -51,7 +51,7 @@ def _options(command: str) -> dict[str, list[str]]:
         named = {name: list[str]() for name in SCRIPT_OPTIONS if name != "help"}
         named |= {"config": sorted(path.stem for path in CONFIGS.glob("*.yaml")), "model": list(systems())}
         named["data"] = list(dict.fromkeys(name for of_kind in LOADERS.values() for name in of_kind))
-        return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime])
+        return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime, SweepOptions])
     if command == "audit":
         return {"model": list(systems())} | _choices([*_of_systems(systems()), AuditOptions])
     return {}

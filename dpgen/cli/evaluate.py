@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgen.cli.command import NETWORK, Ended, OneLineParser, aligned
+from dpgen.cli.main import NETWORK, Ended, OneLineParser, aligned
 from dpgen.config import BLOCKS, RunConfig, parse_job, read_blocks
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically

@@ -1,12 +1,18 @@
-"""The command `dpgen`: a table of commands, each a module with `main(arguments)`, imported when it is called."""
+"""The command `dpgen`: a table of commands, their parser, and exit codes with one line that says what is wrong."""
 
+import argparse
+import errno
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
-    from dpgen.cli.command import Ended
+    from dpgen.run import Outcome
+
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("dpgen.cli.train", "fit a system to private data, release it, evaluate the release"),
@@ -36,8 +42,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("--help", "-h"):
         sys.stdout.write(usage() + "\n")
         return 0
-    from dpgen.cli.command import exit_code
-
     return exit_code(lambda: _run(name, rest))
 
 
@@ -52,3 +56,151 @@ def _run(name: str, arguments: list[str]) -> "str | int | Ended":
         choose("command", name, list(COMMANDS))
     ended: str | int | Ended = import_module(COMMANDS[name][0]).main(arguments)
     return ended
+
+
+# -- the parser ---------------------------------------------------------------------------------------------------------
+
+
+class OneLineParser(argparse.ArgumentParser):
+    """A parser of one command that says in one line what is wrong, with the nearest name."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **({"allow_abbrev": False} | options))
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse, but an option that is given twice is an error."""
+        given = [token.partition("=")[0] for token in args or () if token.startswith("--")]
+        if twice := next((name for name in given if given.count(name) > 1), None):
+            self.error(f"{twice.removeprefix('--')} is given twice")
+        return super().parse_known_args(args, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Exit with code 2."""
+        if message.startswith("unrecognized arguments: --"):
+            message = self._unknown(message.split()[2].partition("=")[0].removeprefix("--"))
+        self.exit(REFUSED, f"error: {' '.join(message.split())}\n")
+
+    def _unknown(self, name: str) -> str:
+        from dpgen.options import choose  # here and below: `dpgen --help` needs none of it
+
+        known = [option.removeprefix("--") for option in self._option_string_actions if option.startswith("--")]
+        try:
+            return f"option {choose('option', name, known)!r} has no place here"
+        except ValueError as error:
+            return str(error)
+
+
+def network(text: str) -> str:
+    """An import path whose class is imported, for models of networks of your own: what a person types, a file may not."""
+    from dpgen.nets.own import imported
+
+    try:
+        imported(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+NETWORK: dict[str, Any] = {
+    "type": network,
+    "metavar": "MODULE:CLASS",
+    "help": "import this network first: released models of networks of your own need theirs",
+}
+"""The option `--network` of commands that read models."""
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table for a terminal, whose columns stand below each other.
+
+    >>> aligned([("a", "bb"), ("ccc", "d")])
+    ['a    bb', 'ccc  d']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
+
+
+# -- exit codes ---------------------------------------------------------------------------------------------------------
+
+REFUSED = 2
+RELEASED_ONLY = 3  # the release stands, its evaluation failed
+TRY_AGAIN = 75  # of the many exit codes, the one that says so
+INTERRUPTED = 130
+
+
+_FULL = "; free some and give the same command again: a run goes on in the same --run_dir"
+
+
+class Ended(NamedTuple):
+    """End of a command: a text for stdout, its exit code, and one line for stderr where something is wrong."""
+
+    text: str
+    code: int = 0
+    problem: str = ""
+
+    @classmethod
+    def of(cls, outcome: "Outcome") -> "Ended":
+        """The end of a command that has run something."""
+        return cls(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)
+
+
+def exit_code(work: Callable[[], str | int | Ended]) -> int:
+    """Do the work of a command, without Lightning's hints, and say how it ended.
+
+    | the work | code | shown |
+    |---|---|---|
+    | returns a text | 0 | the text |
+    | returns a number | that | |
+    | returns an `Ended` | its code | its text, and its problem on stderr |
+    | raises ValueError, OSError, LedgerError or BudgetExceeded | 2 | the error in one line, on stderr |
+    | raises Preempted | 75 | the same |
+    | raises KeyboardInterrupt | 130 | the same |
+    | raises SystemExit | its code | what the parser has said |
+    | raises RemoteFailure, on another process than the first | 0 | nothing: the first one says why |
+    """
+    from dpgen.privacy.ledger import BudgetExceeded, LedgerError
+    from dpgen.runtime import quiet_training
+
+    try:
+        with quiet_training(), _warnings_in_one_line():
+            ended = work()
+    except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return _say(f"error: {error}{_FULL if full else ''}", REFUSED)
+    except KeyboardInterrupt as error:
+        return _say(str(error) or "interrupted", INTERRUPTED)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else 0
+    except RuntimeError as error:
+        from dpgen.callbacks.checkpoint import Preempted  # here, because planning a budget needs no torch
+        from dpgen.privacy.distributed import RemoteFailure
+
+        if isinstance(error, RemoteFailure):
+            return 0
+        if isinstance(error, Preempted):
+            return _say(str(error), TRY_AGAIN)
+        raise
+    if isinstance(ended, int):
+        return ended
+    text, code, problem = Ended(ended) if isinstance(ended, str) else ended
+    sys.stdout.write(text + "\n")
+    return _say(problem, code) if problem else code
+
+
+def _say(text: str, code: int) -> int:
+    sys.stderr.write(" ".join(text.split()) + "\n")
+    return code
+
+
+@contextmanager
+def _warnings_in_one_line() -> Iterator[None]:
+    """Warnings of dpgen in one line each, without the place in the code; those of libraries are for developers."""
+    package = str(Path(__file__).parents[1])
+
+    def show(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
+        if filename.startswith(package) and issubclass(category, UserWarning):
+            _say(f"warning: {message}", 0)
+
+    with warnings.catch_warnings():
+        if not sys.warnoptions:
+            warnings.showwarning = show
+        yield

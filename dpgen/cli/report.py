@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.command import NETWORK, OneLineParser
+from dpgen.cli.main import NETWORK, OneLineParser
 from dpgen.options import require_writable
 
 

@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from dpgen.cli.command import NETWORK, OneLineParser, whole_numbers
+from dpgen.cli.main import NETWORK, OneLineParser
 from dpgen.files import DRAWS
 from dpgen.options import require_writable
 
@@ -19,7 +19,7 @@ def parser() -> OneLineParser:
     result.add_argument(
         "--out", type=Path, metavar="FILE", help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv"
     )
-    result.add_argument("--clusters", type=whole_numbers, metavar="C,C", help="draw from these clusters only")
+    result.add_argument("--clusters", type=_whole_numbers, metavar="C,C", help="draw from these clusters only")
     rows = 'rows of a table given values: {"sex": "female", "age": {"minimum": 60}}'
     result.add_argument("--given", type=_given, metavar="JSON", help=rows)
     result.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")
@@ -56,6 +56,11 @@ def main(arguments: list[str]) -> str | int:
     out = options.out or Path("synthetic.csv" if table else "synthetic.npz")
     samples.save(out)
     return f"{options.n} records in {out}; {paid}"
+
+
+def _whole_numbers(text: str) -> list[int]:
+    """A list of whole numbers as a command line writes it."""
+    return [int(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
 
 
 def _given(text: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgen.cli.command import OneLineParser
+from dpgen.cli.main import OneLineParser
 from dpgen.files import write_atomically
 from dpgen.options import require_writable
 from dpgen.statement import guarantee

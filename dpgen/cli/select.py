@@ -15,8 +15,8 @@ from typing import Any
 import yaml
 
 from dpgen.cli.budget import declared
-from dpgen.cli.command import Ended
-from dpgen.cli.sweep import Selection, Sweep
+from dpgen.cli.main import Ended
+from dpgen.cli.sweep import Sweep, SweepOptions, parse_run
 from dpgen.config import RunConfig
 from dpgen.evaluation.paid import PaidScore
 from dpgen.facts import Fact
@@ -38,10 +38,10 @@ class _SelectionJob(RunConfig):
     """A job whose release is the best of a secret number of runs of its choices, of the same data, relation, unit and delta."""
 
     choices: tuple[tuple[str, RunConfig], ...] = ()
-    selection: Selection = field(default_factory=lambda: Selection("counts"))
+    selection: SweepOptions = field(default_factory=lambda: SweepOptions(sweep="", sweep_select="counts"))
 
     @classmethod
-    def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: Selection) -> _SelectionJob:
+    def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: SweepOptions) -> _SelectionJob:
         """From the jobs of a sweep, which may not differ in what all runs of a selection have in common."""
         first = choices[0][1]
         for name, job in choices:
@@ -78,14 +78,14 @@ class _SelectionJob(RunConfig):
         """A ledger of the whole selection, which pays from the shared budget if there is one."""
         shared, delta = self.shared_budget(), self.privacy.resolved_delta
         payer = None if shared is None else self.payer(shared, path)
-        budget = None if self.selection.epsilon is None else Budget(self.selection.epsilon, delta)
+        budget = None if self.selection.sweep_epsilon is None else Budget(self.selection.sweep_epsilon, delta)
         given = delta if budget is None else None
         return Ledger(budget, delta=given, path=path, payer=payer, **self.new_ledger().terms)
 
     @property
     def score(self) -> PaidScore:
         """The paid score."""
-        return PaidScore(self.selection.noise)
+        return PaidScore(self.selection.sweep_noise)
 
     def trials(self, data: Any) -> list[Trial]:
         """The choices with their plans, which they declare before they look at a record."""
@@ -98,7 +98,7 @@ class _SelectionJob(RunConfig):
     def planned(self, trials: Sequence[Trial]) -> Planned:
         """Price of the whole selection, which must be finite."""
         relation = self.privacy.relation
-        event = selection_event(trials, self.score.price(relation), self.selection.runs, relation)
+        event = selection_event(trials, self.score.price(relation), self.selection.sweep_runs, relation)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
                 f"delta is {self.privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "
@@ -124,7 +124,7 @@ class _SelectionJob(RunConfig):
             best = curator.select(
                 SELECTION,
                 trials,
-                self.selection.runs,
+                self.selection.sweep_runs,
                 run=run,
                 score=lambda found, inner: score.of(found[1], data, inner, seed=runtime.seed),
                 priced=score.price(self.privacy.relation),
@@ -132,30 +132,24 @@ class _SelectionJob(RunConfig):
         if best is None:
             raise ValueError(
                 "the secret number of runs that was drawn is 0: nothing is released, and what was charged stays charged; "
-                f"that happens once in e^{self.selection.runs:g} selections"
+                f"that happens once in e^{self.selection.sweep_runs:g} selections"
             )
         number, release = best
         write_atomically(runtime.directory / "config.yaml", yaml.safe_dump(self.choices[number][1].settings, sort_keys=False))
         names = [choice for choice, _ in self.choices]
-        rule = {"noise": self.selection.noise, "runs": self.selection.runs}
+        rule = {"noise": self.selection.sweep_noise, "runs": self.selection.sweep_runs}
         facts = (Fact.EXACT_INTEGERS, Fact.SELECTED(name=names[number], names=", ".join(names), **rule))
         release.statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*release.statement.facts, *facts))
         return release
 
 
-def select(sweep: Sweep, parse: Callable[[list[str]], RunConfig], *, dry: bool) -> Ended:
+def select(sweep: Sweep, parse: Callable[[Mapping[str, str]], RunConfig], *, dry: bool) -> Ended:
     """Run a selection into `SELECTED`, in the directory of the sweep; dry: only say what it would cost."""
     from dpgen.run import run
 
-    assert sweep.selection is not None
-    place, choices = sweep.directory / SELECTED, []
-    for name, arguments in sweep.runs():
-        moved = [a for a in arguments if not a.startswith("--run_dir=")]
-        try:
-            choices.append((name, parse([*moved, f"--run_dir={place}"])))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    job = _SelectionJob.of(choices, sweep.selection)
+    place = {"run_dir": str(sweep.directory / SELECTED)}
+    choices = [(name, parse_run(name, options | place, parse)) for name, options in sweep.runs()]
+    job = _SelectionJob.of(choices, sweep.options)
     return Ended(_price(job)) if dry else Ended.of(run(job))
 
 
@@ -170,7 +164,7 @@ def _price(job: _SelectionJob) -> str:
     lines = [f"{SELECTION}, dry run: nothing is spent, nothing is written"]
     lines += [f"  choice       {name}" for name, _ in job.choices]
     lines += [
-        f"  runs         {job.selection.runs:g} on average (Poisson), how many is secret",
+        f"  runs         {job.selection.sweep_runs:g} on average (Poisson), how many is secret",
         f"  one run      epsilon {rounded_up(once)}, its score included",
         f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.protected)}",
     ]

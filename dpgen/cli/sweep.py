@@ -10,107 +10,104 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from dpgen.cli.command import Ended
+from dpgen.cli.main import Ended
 from dpgen.files import is_finished, write_atomically
-from dpgen.options import choose, list_items, read_yaml, split_options
+from dpgen.options import list_items, read_yaml, typed
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
-from dpgen.privacy.mechanisms import require_positive, require_within
+from dpgen.privacy.mechanisms import require_positive, require_whole, require_within
 from dpgen.statement import UNPROTECTED, guarantee, rounded_up, shared_in_words
 
-SCORES = ("counts",)
-"""Paid scores that a selection goes by, see `dpgen.evaluation.paid`."""
 
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """Options of a sweep.
 
-@dataclass(frozen=True)
-class Selection:
-    """Rule by which the best of a secret number of runs, `runs` on average, is chosen: a score with noise in records.
-
-    `epsilon` is the most that the selection may cost; None: what it costs is stated.
+    Arguments:
+        sweep: run every combination of "epsilon=1,3;seed=0,1", or of the lists in a YAML file
+        sweep_jobs: so many of them at a time (1)
+        sweep_dir: with a directory for each (runs/sweep)
+        sweep_select: release the best of a secret number of them alone, by a paid score, and pay for the choice: counts
+        sweep_runs: of so many runs on average (10), each of a combination drawn at random
+        sweep_noise: noise of the score, a mean error of counts, in records (20)
+        sweep_epsilon: refuse a selection that costs more
     """
 
-    score: str
-    runs: float = 10.0
-    noise: float = 20.0
-    epsilon: float | None = None
+    sweep: str
+    sweep_jobs: int = 1
+    sweep_dir: Path = Path("runs/sweep")
+    sweep_select: Literal["counts"] | None = None
+    sweep_runs: float = 10.0
+    sweep_noise: float = 20.0
+    sweep_epsilon: float | None = None
 
     def __post_init__(self) -> None:
-        choose("sweep_select", self.score, SCORES)
-        require_within("sweep_runs", self.runs, (2.0, 1000.0), ", the expected number of runs")
-        require_positive("sweep_noise", self.noise)
-        if self.epsilon is not None:
-            require_positive("sweep_epsilon", self.epsilon)
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> "Selection | None":
-        """From the options of a sweep."""
-        given = {name: options[f"sweep_{name}"] for name in ("runs", "noise", "epsilon") if f"sweep_{name}" in options}
-        if "sweep_select" not in options:
-            if given:
-                raise ValueError(f"sweep_{next(iter(given))} needs --sweep_select")
-            return None
-        if "sweep_jobs" in options:
-            raise ValueError("sweep_jobs is given with --sweep_select: how many runs there are is secret, and they run in turn")
-        numbers = {}
-        for name, text in given.items():
-            try:
-                numbers[name] = float(text)
-            except ValueError:
-                raise ValueError(f"sweep_{name} is {text!r}; it must be a number") from None
-        return cls(options["sweep_select"], **numbers)
+        require_whole("sweep_jobs", self.sweep_jobs)
+        require_within("sweep_runs", self.sweep_runs, (2.0, 1000.0), ", the expected number of runs")
+        require_positive("sweep_noise", self.sweep_noise)
+        if self.sweep_epsilon is not None:
+            require_positive("sweep_epsilon", self.sweep_epsilon)
+        if self.sweep_select is not None and self.sweep_jobs != 1:
+            raise ValueError(f"sweep_jobs is {self.sweep_jobs}; it must be 1 with sweep_select, whose number of runs is secret")
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """The product of some options' values, with arguments that all runs share, so many `jobs` at a time.
+    """The product of some options' values, with options that all runs share.
 
-    `directory` holds one run directory per combination, and the table. The runs named in `sharing` split their records by the
-    one secret key there: none is trained on what another one has for evaluation.
+    `options.sweep_dir` holds one run directory per combination, and the table. The runs named in `sharing` split their records
+    by the one secret key there: none is trained on what another one has for evaluation.
     """
 
-    values: dict[str, list[Any]]
-    fixed: tuple[str, ...]
-    directory: Path
-    jobs: int = 1
+    values: Mapping[str, Sequence[Any]]
+    fixed: Mapping[str, str]
+    options: SweepOptions
     sharing: frozenset[str] = frozenset()
-    selection: Selection | None = None
 
-    def runs(self) -> Iterator[tuple[str, list[str]]]:
-        """Name and arguments of every run.
+    @property
+    def directory(self) -> Path:
+        return self.options.sweep_dir
 
-        >>> dict(Sweep({"k": [1, 2]}, ("--steps=3",), Path("out")).runs())["k=2"]
-        ['--steps=3', '--k=2', '--run_dir=out/k=2']
+    def runs(self) -> Iterator[tuple[str, dict[str, str]]]:
+        """Name and options of every run.
+
+        >>> dict(Sweep({"k": [1, 2]}, {"steps": "3"}, SweepOptions(sweep="k=1,2")).runs())["k=2"]
+        {'steps': '3', 'k': '2', 'run_dir': 'runs/sweep/k=2'}
         """
         from dpgen.data.split import KEY_FILE  # here and below: reading a command line needs no torch
 
         for chosen in product(*self.values.values()):
-            pairs = [f"{key}={value}" for key, value in zip(self.values, chosen)]
-            name = ",".join(pairs).replace("/", "_")
-            key = [f"--split_key={self.directory / KEY_FILE}"] if name in self.sharing else []
-            yield name, [*self.fixed, *(f"--{pair}" for pair in pairs), f"--run_dir={self.directory / name}", *key]
+            own = {key: str(value) for key, value in zip(self.values, chosen)}
+            name = ",".join(f"{key}={value}" for key, value in own.items()).replace("/", "_")
+            key = {"split_key": str(self.directory / KEY_FILE)} if name in self.sharing else {}
+            yield name, {**self.fixed, **own, "run_dir": str(self.directory / name), **key}
 
-    def check(self, parse: Callable[[list[str]], Any]) -> "Sweep":
-        """Read the arguments of every run, so that a wrong one is found before the first starts; the sweep, with one key."""
+    def check(self, parse: Callable[[Mapping[str, str]], Any]) -> "Sweep":
+        """Read the options of every run, so that a wrong one is found before the first starts; the sweep, with one key."""
         from dpgen.data.split import KEY_FILE
 
         seen: set[str] = set()
         sharing: set[str] = set()
-        for name, arguments in self.runs():
+        for name, options in self.runs():
             if name in seen:
                 raise ValueError(f"the sweep has the run {name} twice")
             seen.add(name)
-            try:
-                job = parse(arguments)
-            except ValueError as error:
-                raise ValueError(f"{name}: {error}") from error
-            if job.split_key(self.directory / name) == self.directory / name / KEY_FILE:
+            if parse_run(name, options, parse).split_key(self.directory / name) == self.directory / name / KEY_FILE:
                 sharing.add(name)
         return replace(self, sharing=frozenset(sharing))
 
 
-def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | None:
-    """A sweep, if the options of a training command ask for one, with arguments that all runs share.
+def parse_run(name: str, options: Mapping[str, str], parse: Callable[[Mapping[str, str]], Any]) -> Any:
+    """One run of a sweep, by whose name what is wrong with it is refused."""
+    try:
+        return parse(options)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def parse_sweep(options: Mapping[str, str], fixed: Mapping[str, str]) -> Sweep | None:
+    """A sweep, if the options of a training command ask for one, with options that all runs share.
 
     "sweep" is a YAML file with a mapping of option names to lists of values, or the same as in `epsilon=1,3;seed=0,1`.
     """
@@ -118,16 +115,16 @@ def parse_sweep(options: Mapping[str, str], fixed: Sequence[str]) -> Sweep | Non
         if options:
             raise ValueError(f"--{next(iter(options))} needs --sweep")
         return None
-    jobs = options.get("sweep_jobs", "1")
-    if not jobs.isdecimal() or int(jobs) < 1:
-        raise ValueError(f"sweep_jobs must be a whole number >= 1, got {jobs!r}")
-    if any(argument.startswith("--run_dir=") for argument in fixed):
-        raise ValueError("run_dir must not be given with --sweep: every run has its own, inside of --sweep_dir")
-    values = _values(options["sweep"])
-    for key in set(values) & set(split_options(fixed)):
-        raise ValueError(f"{key} is given twice: in the sweep and as an option")
-    directory = Path(options.get("sweep_dir", "runs/sweep"))
-    return Sweep(values, tuple(fixed), directory, int(jobs), selection=Selection.of(options))
+    made = SweepOptions(**typed({"sweep": SweepOptions}, options)["sweep"])
+    of_selection = [name for name in ("sweep_runs", "sweep_noise", "sweep_epsilon") if name in options]
+    if of_selection and made.sweep_select is None:
+        raise ValueError(f"{of_selection[0]} needs --sweep_select")
+    values = _values(made.sweep)
+    for name in (name for name in ("run_dir", *values) if name in fixed):
+        raise ValueError(f"{name} must not be given with --sweep, which sets it for every run")
+    if "run_dir" in values:
+        raise ValueError("run_dir must not be swept: every run has its own, inside of --sweep_dir")
+    return Sweep(values, fixed, made)
 
 
 def _values(text: str) -> dict[str, list[Any]]:
@@ -186,21 +183,20 @@ def run_sweep(sweep: Sweep, command: Sequence[str] = TRAIN) -> Ended:
     sweep.directory.mkdir(parents=True, exist_ok=True)
     runs = list(sweep.runs())
 
-    def start(job: tuple[str, list[str]]) -> Result:
-        name, arguments = job
+    def start(job: tuple[str, dict[str, str]]) -> Result:
+        name, options = job
         directory = sweep.directory / name
         if is_finished(directory):
             return Result(name, 0, directory)
         directory.mkdir(parents=True, exist_ok=True)
-        silent = [] if {"progress_bar", "runtime.progress_bar"} & set(split_options(arguments)) else ["--progress_bar=false"]
-        whole = [*command, *arguments, *silent]
+        whole = [*command, *(f"--{key}={value}" for key, value in ({"progress_bar": "false"} | options).items())]
         with open(directory / "output.log", "a") as log:
             log.write(shlex.join(whole) + "\n")
             log.flush()
             code = subprocess.run(whole, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
         return Result(name, code, directory)
 
-    with ThreadPoolExecutor(sweep.jobs) as pool:
+    with ThreadPoolExecutor(sweep.options.sweep_jobs) as pool:
         results = list(tqdm(pool.map(start, runs), total=len(runs), desc="sweep", disable=None))
     rows = [result.row() for result in results]
     write_atomically(sweep.directory / "sweep.json", json.dumps(rows, indent=2))

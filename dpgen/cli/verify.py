@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpgen.cli.command import Ended, OneLineParser
+from dpgen.cli.main import Ended, OneLineParser
 from dpgen.files import DRAWS, MECHANISM, MODEL, STATEMENT, read_tensor_files, released_files
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.shared_budget import Payer, SharedBudget, account

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from refusals import refused
 
-from dpgen.auditing.audits import audit, canary_coins
-from dpgen.auditing.engine import Watched, train_watched
+from dpgen.auditing.audits import Watched, audit, canary_coins, train_watched
 from dpgen.auditing.options import QUICK, SIGMA, TRAINED, AuditOptions, parse_audit
 from dpgen.cli.audit import usage
 from dpgen.options import keys

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpgen.auditing.engine import ATTACKS, STEEPNESS, CanaryBank, Watched, attack_scores, train_watched
+from dpgen.auditing.audits import ATTACKS, STEEPNESS, CanaryBank, Watched, attack_scores, train_watched
 from dpgen.auditing.lower_bounds import one_run_lower_bound
 from dpgen.privacy.clipping import clipped_sums, flat_coefficients, gradient_norms
 from dpgen.privacy.noise import SecureSource, multiply_rows_

@@ -12,9 +12,10 @@ import tiny
 
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
-from dpgen.cli.sweep import Sweep, run_sweep
+from dpgen.cli.sweep import Sweep, SweepOptions, run_sweep
 from dpgen.config import parse_job
 from dpgen.facts import Fact, Section
+from dpgen.options import split_options
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.shared_budget import SharedBudget
@@ -288,8 +289,7 @@ def test_a_model_that_was_received_alone_is_verified(copied: Path, capsys: pytes
 
 
 def test_a_sweep_says_what_its_runs_have_paid(paid: Path) -> None:
-    fixed = [a for a in arguments(paid, "x") if not a.startswith(("--run_dir", "--seed"))]
-    sweep = Sweep({"seed": [0, 1]}, tuple(fixed), paid)
+    sweep = Sweep({"seed": [0, 1]}, split_options(arguments(paid, "x")), SweepOptions(sweep="", sweep_dir=paid))
     for (name, _), run_of in zip(sweep.runs(), ("one", "two")):
         shutil.copytree(paid / run_of, paid / name)
     text, code, _ = run_sweep(sweep)

@@ -4,16 +4,27 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tiny
 from refusals import refused
 
-from dpgen.cli.sweep import Sweep, run_sweep
+from dpgen.cli.sweep import Sweep, SweepOptions, run_sweep
 from dpgen.cli.train import parse_command
 from dpgen.config import parse_job
+from dpgen.options import split_options
 from dpgen.run import run
 from dpgen.statement import UNPROTECTED
+
+
+def swept(values: dict[str, list[Any]], fixed: dict[str, str], directory: Path) -> Sweep:
+    return Sweep(values, fixed, SweepOptions(sweep="", sweep_dir=directory, sweep_jobs=2))
+
+
+def tiny_options(directory: Path, *left_out: str) -> dict[str, str]:
+    """Options of the smallest run by name, but for some."""
+    return {name: value for name, value in split_options(tiny.arguments(directory)).items() if name not in left_out}
 
 
 @pytest.mark.parametrize("form", ["text", "file"])
@@ -25,7 +36,7 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
         ["--model", "dpgm", "--sweep", what, "--steps=3", f"--sweep-dir={tmp_path}", "--sweep_jobs", "2"]
     ).sweep
     assert sweep is not None
-    assert sweep.jobs == 2
+    assert sweep.options.sweep_jobs == 2
     runs = dict(sweep.runs())
     assert len(runs) == 6
     job = parse_job(runs["epsilon=3,seed=2"])
@@ -42,9 +53,10 @@ def test_every_combination_has_a_run(form: str, tmp_path: Path) -> None:
         (["--sweep", "absent.yaml"], "sweep file 'absent.yaml' does not exist"),
         (["--sweep", "epsilon=1;epsilon=2"], "epsilon is given twice"),
         (["--sweep", "b-c=1;b_c=2"], "b_c is given twice"),
-        (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon is given twice"),
+        (["--sweep", "epsilon=1,2", "--epsilon=1"], "epsilon"),
         (["--sweep=seed=1", "--sweep_jobs=0"], "sweep_jobs"),
         (["--sweep=seed=1", "--run_dir", "x"], "run_dir"),
+        (["--sweep=run_dir=1"], "run_dir"),
         (["--sweep_jobs=2"], "sweep_jobs"),
     ],
 )
@@ -55,13 +67,11 @@ def test_what_is_refused(arguments: list[str], word: str) -> None:
 
 def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> None:
     def check(values: dict[str, list[object]]) -> None:
-        Sweep(values, ("--steps=3",), tmp_path).check(parse_job)
+        swept(values, {"steps": "3"}, tmp_path).check(parse_job)
 
     check({"epsilon": [1, 2], "seed": [0]})
     for values, word in (
         ({"epsilon": [1, "many"]}, "epsilon=many: epsilon"),
-        ({"steps": [3]}, "steps=3: steps"),
-        ({"run_dir": ["x"]}, "run_dir=x: run_dir"),
         ({"epsilon": [1, 1]}, "epsilon=1 twice"),
     ):
         with refused(word):
@@ -69,23 +79,22 @@ def test_every_combination_is_read_before_the_first_starts(tmp_path: Path) -> No
 
 
 def test_the_runs_of_a_sweep_split_by_one_key(tmp_path: Path) -> None:
-    fixed = tuple(a for a in tiny.arguments(tmp_path) if not a.startswith(("--run_dir", "--split_key")))
-    shared = Sweep({"seed": [0, 1]}, fixed, tmp_path / "sweep").check(parse_job)
-    assert [a[-1] for _, a in shared.runs()] == [f"--split_key={tmp_path / 'sweep' / 'split.key'}"] * 2
-    jobs = [parse_job(arguments) for _, arguments in shared.runs()]
+    fixed = tiny_options(tmp_path, "run_dir", "split_key")
+    shared = swept({"seed": [0, 1]}, fixed, tmp_path / "sweep").check(parse_job)
+    jobs = [parse_job(options) for _, options in shared.runs()]
     assert {job.split_key(Path("x")) for job in jobs} == {tmp_path / "sweep" / "split.key"}
-    for more in ("--split_key=mine.key", "--split_column=3", "--test_fraction=0"):
-        own = Sweep({"seed": [0, 1]}, (*fixed, more), tmp_path / "sweep").check(parse_job)
+    for more in ({"split_key": "mine.key"}, {"split_column": "3"}, {"test_fraction": "0"}):
+        own = swept({"seed": [0, 1]}, fixed | more, tmp_path / "sweep").check(parse_job)
         assert own.sharing == frozenset(), more
-    assert Sweep({"seed": [0, 1]}, (), tmp_path).check(parse_job).sharing == frozenset(), "digits are public"
+    assert swept({"seed": [0, 1]}, {}, tmp_path).check(parse_job).sharing == frozenset(), "digits are public"
 
 
 @pytest.mark.usefixtures("quiet")
 def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> None:
-    fixed = tuple(a for a in tiny.arguments(tmp_path, *tiny.UNLABELLED) if not a.startswith(("--run_dir", "--steps")))
-    sweep = Sweep({"epsilon": [1, 2]}, (*fixed, "--steps=0"), tmp_path / "sweep")
-    for _, arguments in replace(sweep, fixed=(*fixed, "--steps=3")).runs():
-        run(parse_job(arguments))
+    fixed = tiny_options(tmp_path, "run_dir") | {"label_column": "null", "image_shape": "null", "clusters": "none"}
+    sweep = swept({"epsilon": [1, 2]}, fixed | {"steps": "0"}, tmp_path / "sweep")
+    for _, options in replace(sweep, fixed=fixed).runs():
+        run(parse_job(options))
     text, code, _ = run_sweep(sweep)
     assert code == 0, "with steps=0 a run that started would have failed"
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
@@ -102,7 +111,7 @@ def test_finished_runs_are_left_alone_and_all_are_added_up(tmp_path: Path) -> No
 def test_a_run_that_fails_is_reported(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys\nsys.exit('no' if '--seed=1' in sys.argv else 0)\n")
-    sweep = Sweep({"seed": [0, 1, 2]}, (), tmp_path / "sweep", jobs=2)
+    sweep = swept({"seed": [0, 1, 2]}, {}, tmp_path / "sweep")
     text, code, _ = run_sweep(sweep, (sys.executable, str(script)))
     assert code == 1
     assert "| seed=1 | 1 |" in text

@@ -14,8 +14,7 @@ from own_networks import Good, Patient
 from torch import nn
 
 import dpgen
-from dpgen.cli.command import exit_code
-from dpgen.cli.main import main
+from dpgen.cli.main import exit_code, main
 from dpgen.config import parse_job
 from dpgen.nets import OwnBank
 from dpgen.nets.own import imported, known

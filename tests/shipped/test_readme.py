@@ -62,7 +62,7 @@ def test_every_training_command_is_understood() -> None:
         arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
         if not arguments[0].startswith("-"):  # a file, which has to be there
             arguments = ["--model=tables", "--data=table", f"--path={arguments[0]}", *arguments[1:]]
-        seen.add(parse_job(parse_command(arguments).job_arguments, config_root=ROOT / "configs").model.name)
+        seen.add(parse_job(parse_command(arguments).options, config_root=ROOT / "configs").model.name)
     assert seen >= {"dpgm", "merr", "mbde", "minimax"}
 
 
