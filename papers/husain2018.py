@@ -21,7 +21,7 @@ from tqdm.auto import tqdm
 
 from dpgen import Box, GaussianReference, UniformReference, quiet_training
 from dpgen.data import Points
-from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, random_gaussians, synthetic_points
+from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, synthetic_points
 from dpgen.evaluation.points import densities_figure
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
@@ -202,6 +202,15 @@ def metropolis(tilt: Tilt, *, d: int, n: int, length: int, seed: int = 0) -> Ten
         moves = torch.rand(n, generator=generator).log() < proposed - height
         state, height = torch.where(moves[:, None], proposal, state), torch.where(moves, proposed, height)
     return state
+
+
+def random_gaussians(
+    k: int, *, d: int = 1, variance: float = 0.01, low: float = 0.0, high: float = 1.0, seed: int = 0
+) -> GaussianMixture:
+    """k Gaussians with means uniform in [low, high]^d (section 5 and Figures 6 to 8)."""
+    generator = torch.Generator().manual_seed(seed)
+    means = low + (high - low) * torch.rand(k, d, generator=generator, dtype=torch.float64)
+    return GaussianMixture(means, torch.full((k,), variance))
 
 
 class Problem:

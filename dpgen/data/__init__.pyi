@@ -21,12 +21,10 @@ from .raw_tables import RawTable as RawTable
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
-from .sets import load_sparse as load_sparse
 from .tables import Table as Table
 from .tables import load_table as load_table
 from .toy import load_mixture as load_mixture
 from .toy import load_mixture_1d as load_mixture_1d
-from .toy import load_random_gaussians as load_random_gaussians
 from .toy import load_ring as load_ring
 from .users import Users as Users
 from .users import load_synthetic_users as load_synthetic_users
@@ -55,11 +53,9 @@ __all__ = [
     "load_mixture_1d",
     "load_mnist",
     "load_points",
-    "load_random_gaussians",
     "load_records",
     "load_ring",
     "load_sets",
-    "load_sparse",
     "load_synthetic_users",
     "load_table",
 ]

@@ -6,14 +6,12 @@ which batch, and in which order. DuckDB hands its batches to this process. Spark
 once.
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from tempfile import TemporaryFile, mkstemp
+from tempfile import TemporaryFile
 from typing import Any
-from weakref import finalize
 
 import numpy as np
 import numpy.typing as npt
@@ -70,11 +68,7 @@ class EngineBatches:
         return replace(self, read=lambda batches: map(change, read(batches)))
 
     def totals(self, part: Part) -> Tensor:
-        """See `dpgen.privacy.exact_sums.totals`.
-
-        Raises:
-            ValueError: what the engine or `read` refuses, or there are not `count` rows.
-        """
+        """See `dpgen.privacy.exact_sums.totals`."""
         if not self.table.spark:
             return part(self)
         total, seen = _added_up(self.table.sorted(self.by), self.read, part)
@@ -86,11 +80,7 @@ class EngineBatches:
         return list(self.read(self.table.sampled(share, seed, self.by).sorted(self.by).batches(self.size, "sample")))
 
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
-        """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once.
-
-        Raises:
-            ValueError: what the engine or `read` refuses.
-        """
+        """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once."""
         dtype = np.min_scalar_type(codes)
         if not self.table.spark:
             return KeptCodes(self, width, dtype)
@@ -107,22 +97,20 @@ class KeptCodes:
     """
 
     def __init__(self, batches: Iterable[Codes], width: int, dtype: "np.dtype[Any]") -> None:
-        self._fd, name = mkstemp(prefix="dpgen-")
-        finalize(self, os.close, self._fd)
-        os.unlink(name)
-        self._width, self._dtype, self._n = width, dtype, 0
-        with os.fdopen(self._fd, "wb", closefd=False) as file:
+        n = 0
+        with TemporaryFile(prefix="dpgen-") as file:
             for batch in batches:
                 file.write(np.ascontiguousarray(batch, dtype).data)
-                self._n += len(batch)
+                n += len(batch)
+            file.flush()
+            self._codes = np.memmap(file, dtype, "r", shape=(n, width)) if n else np.empty((0, width), dtype)
 
     def __len__(self) -> int:
-        return self._n
+        return len(self._codes)
 
     def __iter__(self) -> Iterator[Codes]:
-        row = self._width * self._dtype.itemsize
-        for start in range(0, self._n, ROWS):
-            yield np.frombuffer(os.pread(self._fd, ROWS * row, start * row), self._dtype).reshape(-1, self._width)
+        for start in range(0, len(self), ROWS):
+            yield np.array(self._codes[start : start + ROWS])
 
     def totals(self, part: Part) -> Tensor:
         """See `dpgen.privacy.exact_sums.totals`."""
@@ -131,19 +119,18 @@ class KeptCodes:
     def ranks(self, column: int, size: int) -> "CodeRanks":
         """Ranks of a column of positions in [0, size), which are sorted in a temporary file of their own, 8 bytes each."""
         with TemporaryFile(prefix="dpgen-") as file:
-            values = np.memmap(file, np.int64, "w+", shape=(self._n,))
+            values = np.memmap(file, np.int64, "w+", shape=(len(self),))
         start = 0
         for batch in self:
             values[start : start + len(batch)] = batch[:, column]
             start += len(batch)
         values.sort()
-        return CodeRanks(lambda cuts: np.searchsorted(values, cuts), lambda: values, self._n, size)
+        return CodeRanks(lambda cuts: np.searchsorted(values, cuts), lambda: values, len(self), size)
 
     def some(self, most: int, seed: int) -> Tensor:
         """At most so many of the codes, a random choice, int64 (m, width)."""
-        chosen = np.sort(Random(seed).sample(range(self._n), min(most, self._n)))
-        rows = [batch[chosen[(chosen >= i * ROWS) & (chosen < (i + 1) * ROWS)] - i * ROWS] for i, batch in enumerate(self)]
-        return torch.from_numpy(np.concatenate(rows).astype(np.int64))
+        chosen = np.sort(Random(seed).sample(range(len(self)), min(most, len(self))))
+        return torch.from_numpy(self._codes[chosen].astype(np.int64))
 
 
 def _below(batches: Iterable[Codes], cuts: Integers, column: int) -> Tensor:

@@ -122,9 +122,6 @@ class ColumnReader:
 
         Arguments:
             name: of a table whose rows have no numbers.
-
-        Raises:
-            ValueError: a value is missing, unreadable, no whole number where it must be, or outside the bounds.
         """
         try:
             if self.whole:
@@ -265,9 +262,6 @@ def column_readers(
     """A reader for each column, from one public bound for all of them or one for each.
 
     Bounds that are ISO dates make a column of dates, with a resolution in seconds (1 if none is given).
-
-    Raises:
-        ValueError: bounds are missing, of another number than columns, or no grid.
 
     Example:
         >>> [reader.domain.size for reader in column_readers(["a", "b"], low=0, high=[9, 99])]

@@ -87,11 +87,7 @@ class EngineTable:
         return mark + name.replace(mark, 2 * mark) + mark
 
     def columns(self, names: Sequence[str]) -> "EngineTable":
-        """These columns of the table.
-
-        Raises:
-            ValueError: one is not there.
-        """
+        """These columns of the table."""
         require_columns(self.name, names, self.rows.columns)
         if self.spark:
             return replace(self, rows=self.rows.select(*map(self.quoted, names)))
@@ -146,11 +142,7 @@ class EngineTable:
         return int(self.grouped([], n="count(*)").fetch("number of rows")["n"][0].as_py())
 
     def fetch(self, stage: str) -> "pyarrow.Table":
-        """All rows, where they are few.
-
-        Raises:
-            ValueError: the engine refuses it, in one line, or the files have changed.
-        """
+        """All rows, where they are few."""
         return self._run(self.rows.toArrow if self.spark else self.rows.to_arrow_table, stage)
 
     def batches(self, rows: int, stage: str) -> Iterator["pyarrow.RecordBatch"]:
@@ -163,11 +155,7 @@ class EngineTable:
         self.require_same()
 
     def require_same(self) -> None:
-        """Refuse files that are no longer those that were opened.
-
-        Raises:
-            ValueError: naming the first of them.
-        """
+        """Refuse files that are no longer those that were opened."""
         for file, seen in self.files.items():
             if _seen(file) != seen:
                 raise ValueError(CHANGED.format(file))
@@ -200,9 +188,6 @@ def open_table(
         table: of a DuckDB file.
         text: columns of csv files whose values are texts even where they look like numbers; None: all of them.
         missing: texts of csv files that stand for no value.
-
-    Raises:
-        ValueError: no such file, table or engine, or files whose columns differ.
     """
     if isinstance(source, InMemory):
         return EngineTable(str(source), source.content, {}, snapshot=False)

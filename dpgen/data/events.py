@@ -15,10 +15,8 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.table_files import (
-    BLANKS,
     MISSING_CATEGORY,
     UNREADABLE,
-    CsvPath,
     Missing,
     csv_path,
     existing_file,
@@ -32,12 +30,6 @@ from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, 
 from dpgen.facts import Fact
 
 # -- event files -------------------------------------------------------------------------------------------------------
-
-
-SEPARATORS = {".csv": ",", ".tsv": "\t", ".log": BLANKS, ".txt": BLANKS}
-"""Text files by their ending; all have a header line and may end in .gz as well."""
-
-ENDINGS = (*SEPARATORS, ".jsonl", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -77,16 +69,20 @@ class EventCounts(NamedTuple):
 def read_events(path: str, columns: EventColumns, missing: Missing = "error") -> pd.DataFrame:
     """Events of a file as a table with the columns user, category, weight (float64) and, where named, group.
 
-    The ending chooses the format: .csv, .tsv, .log or .txt (separated by blanks), each with a header line and plain or
-    .gz; .jsonl (one object a line); .parquet. Names are read as text, so user 007 is not user 7; blanks around a name do
-    not count, so " x" is "x".
-
-    Raises:
-        ValueError: if the file is missing, empty or unreadable, lacks a column, or an entry is missing, no name (an
-            object, a list, bytes), not a number, infinite or negative.
+    A file that ends in .jsonl, plain or .gz, has one object a line; others are csv or parquet. Names are read as text, so user
+    007 is not user 7; blanks around a name do not count, so " x" is "x".
     """
-    table = _read(path, columns.wanted)
-    return named_events(table, columns, missing, source=path)
+    wanted = columns.wanted
+    if isinstance(path, InMemory) or not path.removesuffix(".gz").endswith(".jsonl"):
+        # Of a csv file only an empty field is missing: a site may be called NA.
+        return named_events(read_table(path, wanted, text=None, missing=("",)), columns, missing, source=path)
+    existing_file(path)
+    try:
+        table = pd.read_json(path, lines=True, dtype=False)
+    except (*UNREADABLE, TypeError, AttributeError, KeyError):  # of lines that hold no object; pandas may quote them
+        raise ValueError(f"{path} cannot be read as jsonl: each line must be one object") from None
+    require_columns(path, wanted, table.columns)
+    return named_events(table[wanted], columns, missing, source=path)
 
 
 def named_events(table: pd.DataFrame, columns: EventColumns, missing: Missing, *, source: str) -> pd.DataFrame:
@@ -101,9 +97,6 @@ def event_frame(values: dict[str, Any], *, source: str) -> pd.DataFrame:
     """A table of events from columns user, category, group (text) and weight (numbers >= 0, all 1 when not given).
 
     Blanks around names are taken away: " x" and "x" are one category.
-
-    Raises:
-        ValueError: naming the column and the row (counted from 1, without the header) that is wrong.
 
     Example:
         >>> event_frame({"user": ["a", "a"], "category": ["x", " y"]}, source="log").to_numpy().tolist()
@@ -131,11 +124,7 @@ def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
 
 
 def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> EventCounts:
-    """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out.
-
-    Raises:
-        ValueError: if an event's category is not one of ``categories``, a user is in two groups, or the table is too large.
-    """
+    """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out."""
     category = pd.Index(list(categories)).get_indexer(events["category"])
     if (category < 0).any():
         shown = ", ".join(categories[:5]) + (", ..." if len(categories) > 5 else "")
@@ -166,28 +155,6 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
     if wrong.any():
         raise ValueError(f"{source} has a weight in row {int(wrong.argmax()) + 1} that is no finite number >= 0")
     return numbers
-
-
-def _read(source: str, wanted: list[str]) -> pd.DataFrame:
-    if isinstance(source, InMemory):
-        return read_table(source, wanted)
-    path = Path(source)
-    ending = Path(path.name.removesuffix(".gz")).suffix
-    if ending in SEPARATORS:
-        # Only an empty field is missing: a site may be called NA.
-        separator = (source.dialect[0] if isinstance(source, CsvPath) else None) or SEPARATORS[ending]
-        return read_table(source, wanted, form="csv", separator=separator, text=None, missing=("",))
-    if ending == ".parquet":
-        return read_table(path, wanted)
-    existing_file(path)
-    if ending != ".jsonl":
-        raise ValueError(f"{path} cannot be read as events: its name must end in one of {', '.join(ENDINGS)}")
-    try:
-        table = pd.read_json(path, lines=True, dtype=False)
-    except (*UNREADABLE, TypeError, AttributeError, KeyError):  # of lines that hold no object; pandas may quote them
-        raise ValueError(f"{path} cannot be read as jsonl: each line must be one object") from None
-    require_columns(path, wanted, table.columns)
-    return table[wanted]
 
 
 # -- public prior ------------------------------------------------------------------------------------------------------
@@ -226,11 +193,7 @@ def chosen_prior(prior: PriorName | None, *, prior_path: str | None, public_path
 
 
 def prior_from_file(path: str, category: str) -> dict[str, float]:
-    """Probability of each category of a table with the columns ``category`` and ``probability``.
-
-    Raises:
-        ValueError: as `read_events`, or a category comes twice, or the sum is further than 1e-6 from 1.
-    """
+    """Probability of each category of a table with the columns ``category`` and ``probability``."""
     table = read_events(path, EventColumns(user=None, category=category, weight=PROBABILITY))
     twice = table["category"].duplicated().to_numpy()
     if twice.any():
@@ -303,7 +266,7 @@ def load_events(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Users:
-    """Users from a table of events (.csv, .tsv, .log, .txt, .jsonl, .parquet), and the prior that is known about them.
+    """Users from a table of events (.csv, .tsv, .jsonl, .parquet), and the prior that is known about them.
 
     Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
     prior does; else the public table; else they are read from the events and ``facts`` say that epsilon does not cover it.

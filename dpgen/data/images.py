@@ -200,90 +200,77 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-class _File(NamedTuple):
-    """An image file: where it lies below the folder or archive, and its bytes."""
-
-    place: PurePosixPath
-    read: Callable[[], bytes]
+_Places = dict[PurePosixPath, Callable[[], bytes] | None]
+"""Where image files and folders lie below a folder or in an archive, and what reads a file; None: a folder."""
 
 
 def _read(path: str | Path, size: int | None, colours: Colours) -> _Found:
     source = Path(path)
-    folders, files = _listed(source)
+    places = _below_the_top(_listed(source))
+    held = {place.parts[0] for place, read in places.items() if read is None} == {"train", "test"}
+    depth = 1 if held else 0
+    files = {place: read for place, read in places.items() if read is not None}
     if not files:
         raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
-    folders, files = _below_the_top(folders, files)
-    held = {folder.parts[0] for folder in folders} == {"train", "test"}
-    depth = 1 if held else 0
-    names = tuple(sorted({folder.parts[depth] for folder in folders if len(folder.parts) > depth}))
-    if stray := next((file for file in files if names and len(file.place.parts) < depth + 2), None):
-        raise ValueError(f"{source} has {str(stray.place)!r} beside class folders: every image must be in one, or none")
-    files = sorted(files, key=lambda file: (held and file.place.parts[0] == "test", file.place.parts))
-    images = _collected(((f"{source}: {file.place}", file.read) for file in files), len(files), size, colours)
-    labels = [names.index(file.place.parts[depth]) if names else 0 for file in files]
-    test = sum(file.place.parts[0] == "test" for file in files) if held else None
+    names = tuple(sorted({place.parts[depth] for place, read in places.items() if read is None and len(place.parts) > depth}))
+    if stray := next((place for place in files if names and len(place.parts) < depth + 2), None):
+        raise ValueError(f"{source} has {str(stray)!r} beside class folders: every image must be in one, or none")
+    order = sorted(files, key=lambda place: (held and place.parts[0] == "test", place.parts))
+    images = _collected(((f"{source}: {place}", files[place]) for place in order), len(order), size, colours)
+    labels = [names.index(place.parts[depth]) if names else 0 for place in order]
+    test = sum(place.parts[0] == "test" for place in order) if held else None
     return _Found(images, torch.tensor(labels), names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
 
 
-def _listed(source: Path) -> tuple[list[PurePosixPath], list[_File]]:
+def _listed(source: Path) -> _Places:
     """Folders and image files in a folder or an archive; hidden ones are left out."""
+    found: _Places = {}
     if source.is_dir():
-        content = _walked(source)
+        found = {PurePosixPath(at.relative_to(source)): None if at.is_dir() else at.read_bytes for at in source.rglob("*")}
     elif not source.is_file():
         raise ValueError(f"path is {str(source)!r}: there is no such folder or archive")
     elif not source.name.lower().endswith(ARCHIVES):
         raise ValueError(f"path is {str(source)!r}: it must be a folder, or an archive that ends in {', '.join(ARCHIVES)}")
     else:
         try:
-            content = _zipped(source) if source.name.lower().endswith(".zip") else _tarred(source)
+            found = _unpacked(source)
         except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
             raise ValueError(f"{source} cannot be read as an archive: {one_line(error)}") from error
-    places = {PurePosixPath(name): read for name, read in content}
-    places = {place: read for place, read in places.items() if not _hidden(place, folder=read is None)}
-    files = [_File(place, read) for place, read in places.items() if read and place.name.lower().endswith(ENDINGS)]
-    named = {place for place, read in places.items() if read is None and place.parts}
-    return sorted(named | {above for file in files for above in file.place.parents if above.parts}), files
+    shown: _Places = {}
+    for place, read in sorted(found.items()):
+        folders = place.parts if read is None else place.parent.parts
+        image = read is None or place.name.lower().endswith(ENDINGS)
+        if (
+            place.parts
+            and image
+            and not place.name.startswith(".")
+            and not any(part.startswith((".", "__")) for part in folders)
+        ):
+            shown |= {above: None for above in place.parents if above.parts} | {place: read}
+    return shown
 
 
-def _hidden(place: PurePosixPath, *, folder: bool) -> bool:
-    folders = place.parts if folder else place.parent.parts
-    return place.name.startswith(".") or any(part.startswith((".", "__")) for part in folders)
-
-
-_Content = list[tuple[str, Callable[[], bytes] | None]]
-"""Names in a folder or an archive, and what reads a file; None for folders."""
-
-
-def _walked(source: Path) -> _Content:
-    return [(place.relative_to(source).as_posix(), None if place.is_dir() else place.read_bytes) for place in source.rglob("*")]
-
-
-def _zipped(source: Path) -> _Content:
-    with zipfile.ZipFile(source) as archive:
-        items = archive.infolist()
-        return [(item.filename, None if item.is_dir() else partial(bytes, archive.read(item))) for item in items]
-
-
-def _tarred(source: Path) -> _Content:
-    found: _Content = []
-    with tarfile.open(source) as archive:
-        for item in archive:
-            if item.isdir():
-                found.append((item.name, None))
-            elif (file := archive.extractfile(item) if item.isfile() else None) is not None:
-                found.append((item.name, partial(bytes, file.read())))
+def _unpacked(source: Path) -> _Places:
+    if source.name.lower().endswith(".zip"):
+        with zipfile.ZipFile(source) as archive:
+            items = archive.infolist()
+            return {PurePosixPath(i.filename): None if i.is_dir() else partial(bytes, archive.read(i)) for i in items}
+    found: _Places = {}
+    with tarfile.open(source) as packed:
+        for item in packed:
+            file = packed.extractfile(item) if item.isfile() else None
+            if item.isdir() or file is not None:
+                found[PurePosixPath(item.name)] = None if file is None else partial(bytes, file.read())
     return found
 
 
-def _below_the_top(folders: list[PurePosixPath], files: list[_File]) -> tuple[list[PurePosixPath], list[_File]]:
+def _below_the_top(places: _Places) -> _Places:
     """Without the folders that hold everything, as archives often have one: a single one with folders in it."""
-    while True:
-        tops = {place.parts[0] for place in (*folders, *(file.place for file in files))}
-        if len(tops) != 1 or not any(len(folder.parts) > 1 for folder in folders):
-            return folders, files
-        top = tops.pop()
-        folders = [folder.relative_to(top) for folder in folders if len(folder.parts) > 1]
-        files = [file._replace(place=file.place.relative_to(top)) for file in files]
+    while len({place.parts[:1] for place in places}) == 1 and any(
+        read is None and len(place.parts) > 1 for place, read in places.items()
+    ):
+        places = {PurePosixPath(*place.parts[1:]): read for place, read in places.items() if len(place.parts) > 1}
+    return places
 
 
 def _beside(found: _Found, test: _Found, path: str, test_path: str) -> _Found:
@@ -509,11 +496,7 @@ def _idx_files(folders: list[Path]) -> list[Path]:
 
 
 def read_idx(path: Path | str) -> Tensor:
-    """Array of an idx file of unsigned bytes: 0, 0, 8, number of axes, sizes as big-endian uint32, then the values.
-
-    Raises:
-        ValueError: the header is not that of an idx file of bytes, or the file is shorter or longer than it says.
-    """
+    """Array of an idx file of unsigned bytes: 0, 0, 8, number of axes, sizes as big-endian uint32, then the values."""
     content = read_bytes(path)
     if len(content) < 4 or content[:3] != b"\x00\x00\x08" or content[3] == 0:
         raise ValueError(f"{path} starts with 0x{content[:4].hex()}: an idx file of bytes starts with 0x000008 and its axes")

@@ -81,7 +81,6 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "mnist": Loader("dpgen.data.images:load_mnist"),
         "fashion_mnist": Loader("dpgen.data.images:load_fashion_mnist"),
         "sets": Loader("dpgen.data.sets:load_sets"),
-        "sparse": Loader("dpgen.data.sets:load_sparse"),
         "csv": Loader("dpgen.data.records:load_records"),
         "parquet": Loader("dpgen.data.records:load_records"),
         "npy": Loader("dpgen.data.records:load_records"),
@@ -116,7 +115,6 @@ LOADERS: dict[str, dict[str, Loader]] = {
     "points": {
         "ring": Loader("dpgen.data.toy:load_ring"),
         "mixture_1d": Loader("dpgen.data.toy:load_mixture_1d"),
-        "random_gaussians": Loader("dpgen.data.toy:load_random_gaussians"),
         "csv": Loader("dpgen.data.points:load_points"),
         "parquet": Loader("dpgen.data.points:load_points"),
         "npy": Loader("dpgen.data.points:load_points"),

@@ -114,18 +114,14 @@ class Points:
     people: Tensor | None = None
 
     def __post_init__(self) -> None:
-        x, test_x = (require_points(getattr(self, name), name=name) for name in ("x", "test_x"))
-        object.__setattr__(self, "x", x)
-        object.__setattr__(self, "test_x", test_x)
-        if test_x.shape[1] != self.d:
-            raise ValueError(f"test_x has {test_x.shape[1]} columns, x has {self.d}: they must agree")
-        columns = tuple(f"x{i}" for i in range(self.d)) if not self.columns else tuple(self.columns)
+        for name in ("x", "test_x"):
+            object.__setattr__(self, name, require_points(getattr(self, name), name=name))
+        if self.test_x.shape[1] != self.d:
+            raise ValueError(f"test_x has {self.test_x.shape[1]} columns, x has {self.d}: they must agree")
+        columns = tuple(self.columns) or tuple(f"x{i}" for i in range(self.d))
         if len(set(columns)) != self.d:
             raise ValueError(f"columns is {columns}: it must have {self.d} different names")
         object.__setattr__(self, "columns", columns)
-        self._set_public()
-
-    def _set_public(self) -> None:
         if self.bounds is not None:
             object.__setattr__(self, "bounds", require_bounds(self.bounds, self.d))
             for part in (self.x, self.test_x):
@@ -171,11 +167,7 @@ class Points:
 
 
 def require_points(x: Tensor, *, name: str = "x") -> Tensor:
-    """A finite matrix of points, as float64; it may have no rows.
-
-    Raises:
-        ValueError: naming row and column of the first value that is not finite, or the shape.
-    """
+    """A finite matrix of points, as float64; it may have no rows."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (points, coordinates), with a coordinate")
     x = x.detach().to(torch.float64)
@@ -198,9 +190,6 @@ def place(x: Tensor, bounds: Tensor, out_of_range: OutOfRange, columns: Sequence
     """Points inside the box (d, 2): moved to its border, or refused.
 
     Each point is moved by public numbers alone, so clamping costs no privacy.
-
-    Raises:
-        ValueError: a point lies outside and is to be refused, or an unknown `out_of_range`.
 
     Example:
         >>> place(torch.tensor([[3.0]]), torch.tensor([[0.0, 1.0]]), "clamp").item()
@@ -233,11 +222,7 @@ def split_points(
     facts: tuple[Fact | Said, ...] = (),
     form: Form | None = None,
 ) -> Points:
-    """Splits points (n, d) into a private and a test part, without ``split`` by fresh secret coins of probability .2.
-
-    Raises:
-        ValueError: `Points` refuses.
-    """
+    """Splits points (n, d) into a private and a test part, without ``split`` by fresh secret coins of probability .2."""
     split = Split() if split is None else split
     test = split.test_rows(len(x))
     return Points(
@@ -297,9 +282,8 @@ def load_points(
     wanted = None if columns is None else column_names(columns)
     if wanted == []:
         raise ValueError("columns is []; it must name at least one: a point needs a coordinate")
-    table, split = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people, "x")).read(
-        path, wanted, prefix="x", contents=_coordinates
-    )
+    options = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people, "x"))
+    table, split = options.read(path, wanted, prefix="x", contents=_coordinates)
     names = list(table.columns) if wanted is None else wanted
     require_columns(path, names, table.columns)
     for name in names:
@@ -327,9 +311,6 @@ def _coordinates(rows: pd.DataFrame) -> pd.DataFrame:
 
 def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
     """Public box (d, 2) of what a user wrote; one pair serves all columns.
-
-    Raises:
-        ValueError: not numbers, or neither 2 nor 2 d of them, or low >= high.
 
     Example:
         >>> parse_bounds("-1,1", 2).tolist()

@@ -211,9 +211,6 @@ def split_records(
 
     Without ``split`` every record is for evaluation by a fresh secret coin of probability .2, see `Split`.
 
-    Raises:
-        ValueError: if labels and records differ in length, or `Records` refuses.
-
     Example:
         >>> split_records("tiny", torch.eye(10, dtype=torch.uint8), split=Split(key=b"K" * 32))
         Records('tiny': 8 private, 2 test, 0 public records of 10 binary features, no labels)
@@ -368,9 +365,6 @@ def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None
     Arguments:
         numbered: whether rows have numbers, which errors show.
 
-    Raises:
-        ValueError: naming the first column and row (counted from 1) of another value.
-
     Example:
         >>> pixels(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
         [[0, 1], [1, 0]]
@@ -402,9 +396,6 @@ def _grey(values: pd.Series, white: int) -> tuple[npt.NDArray[np.bool_], npt.NDA
 
 def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
     """Classes 0..c-1 of a column, in sorted order, and their names.
-
-    Raises:
-        ValueError: if there are more than `MAX_CLASSES` classes.
 
     Example:
         >>> class_labels(pd.Series(["no", "yes", "no"], name="label"))

@@ -6,13 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from scipy.sparse import load_npz
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import UNREADABLE, existing_file, name_of, read_bytes, unreadable
+from dpgen.data.table_files import name_of, read_bytes
 from dpgen.data.users import natural_order
 from dpgen.facts import Fact, Said
 
@@ -55,7 +54,10 @@ def load_sets(
     test = [] if test_path is None else read_baskets(test_path)
     universe, facts = _universe(baskets, top_items=top_items, items_path=items_path, items=items)
     baskets = [*baskets, *test]
-    _require_room(path, len(baskets), len(universe))
+    if len(baskets) * len(universe) > MAX_CELLS:
+        raise ValueError(
+            f"{path} has {len(baskets)} records x {len(universe)} items: at most {MAX_CELLS} cells fit; lower top_items"
+        )
     form = path.form if isinstance(path, InMemory) else Form(container="sets", types=("str",))
     return split_records(
         name_of(path),
@@ -68,54 +70,8 @@ def load_sets(
     )
 
 
-def load_sparse(
-    *, path: str, test_fraction: float = TEST_FRACTION, split_key: Path | None = None, public_records: int = 0
-) -> Records:
-    """A sparse 0/1 matrix of records and items, as bits.
-
-    Arguments:
-        path: file of `scipy.sparse.save_npz`, of shape (records, items); how many items there are is public.
-        test_fraction: probability of each record to be kept for evaluation, in [0, 1).
-        split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        public_records: number of training records to declare public.
-
-    Raises:
-        ValueError: no such matrix, values but 0 and 1, or more cells than fit.
-    """
-    split = SplitOptions(test_fraction, split_key=split_key).split()
-    try:
-        matrix = load_npz(existing_file(path)).tocsr()
-    except (*UNREADABLE, KeyError) as error:
-        raise unreadable(path, "a sparse matrix", error) from error
-    matrix.sum_duplicates()
-    matrix.eliminate_zeros()
-    if (matrix.data != 1).any():
-        raise ValueError(f"{path} has another value: only 0 and 1 are supported")
-    n, d = matrix.shape
-    _require_room(path, n, d)
-    items = [str(item) for item in range(d)]
-    return split_records(
-        name_of(path),
-        torch.from_numpy(matrix.astype(np.uint8).toarray()),
-        split=split,
-        columns=items,
-        public_records=public_records,
-        facts=(Fact.PUBLIC_ITEMS,),
-        form=Form(container="sets", names=tuple(items), types=("int64",)),
-    )
-
-
-def _require_room(path: str, n: int, d: int) -> None:
-    if n * d > MAX_CELLS:
-        raise ValueError(f"{path} has {n} records x {d} items: at most {MAX_CELLS} cells fit; use fewer items")
-
-
 def read_baskets(path: Path | str) -> list[list[str]]:
-    """Item ids of each line of a file.
-
-    Raises:
-        ValueError: the file is missing, empty, no UTF-8 text, or its ids are not separated by blanks.
-    """
+    """Item ids of each line of a file."""
     if isinstance(path, InMemory):
         found: list[list[str]] = path.content
         return found
@@ -169,11 +125,7 @@ def _universe(
 
 
 def public_items(*, items_path: str | None, items: list[str] | None) -> list[str]:
-    """Ids of public items, in their order, from a file or as they are given.
-
-    Raises:
-        ValueError: none or both are given, or an item is named twice.
-    """
+    """Ids of public items, in their order, from a file or as they are given."""
     if (items is None) == (items_path is None):
         raise ValueError(f"items is {items} and items_path is {items_path!r}: one of them must name the public items")
     source = "items" if items_path is None else items_path

@@ -6,7 +6,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,19 +92,16 @@ class Split:
         """Which of n records are for evaluation, bool (n,)."""
         if self.held_out is not None:
             return torch.arange(n) >= n - self.held_out
-        words = self._coins(n)
-        if len(words) != n:
-            name = "values" if self.people is None else "people"
-            raise ValueError(f"{name} has length {len(words)}: it must be {n}, one for each record")
+        name, texts = ("values", self.values) if self.values is not None else ("people", self.people)
+        if texts is not None and len(texts) != n:
+            raise ValueError(f"{name} has length {len(texts)}: it must be {n}, one for each record")
+        if texts is None:
+            words = self._words(n, "test")
+        else:
+            salt = b"" if self.people is None else b"dpgen person" + self.key
+            coins = {text: _word(salt + text.encode()) for text in set(texts)}
+            words = np.array([coins[text] for text in texts], np.uint64)
         return torch.from_numpy(words < np.uint64(int(Fraction(self.test_fraction) * _WORD)))
-
-    def _coins(self, n: int) -> np.ndarray:
-        if self.values is not None:
-            return np.array([_word(value) for value in self.values], np.uint64)
-        if self.people is None:
-            return self._words(n, "test")
-        coins = {person: _word(person, b"dpgen person" + self.key) for person in set(self.people)}
-        return np.array([coins[person] for person in self.people], np.uint64)
 
     def owners(self, rows: Tensor) -> Tensor | None:
         """A number for the person of each of the rows that are chosen of (n,), int64; None where rows are split one by one."""
@@ -143,17 +139,13 @@ class Split:
         return np.frombuffer(digest, dtype=">u8").astype(np.uint64)
 
 
-def _word(value: str, key: bytes = b"") -> int:
-    return int.from_bytes(hashlib.sha256(key + value.encode()).digest()[:8], "big")
+def _word(content: bytes) -> int:
+    return int.from_bytes(hashlib.sha256(content).digest()[:8], "big")
 
 
 @dataclass(frozen=True)
 class SplitOptions:
-    """Options of loaders that split a file, and, where a person has several rows, choose those that are used.
-
-    Raises:
-        ValueError: options that contradict each other.
-    """
+    """Options of loaders that split a file, and, where a person has several rows, choose those that are used."""
 
     test_fraction: float = TEST_FRACTION
     test_path: str | None = None
@@ -209,47 +201,35 @@ class SplitOptions:
             text: columns whose values are text.
             contents: what rows count as where a person has several.
             reading: of `read_table`.
-
-        Raises:
-            ValueError: a file has no record, the files have different columns, the key column is not there, or a value is
-                missing where it may not be.
         """
-        table = self._table(path, columns, text, reading)
-        settle = partial(self._settled, categorical=categorical)
+        files = [path] if self.test_path is None else [path, same_dialect(self.test_path, path)]
+        parts = [self._table(file, columns, text, reading) for file in files]
         if self.test_path is not None:
-            test = self._table(same_dialect(self.test_path, path), columns, text, reading)
-            require_columns(self.test_path, table.columns, test.columns)
-            require_columns(path, test.columns, table.columns)
-            parts = [settle(table, path=path), settle(test[table.columns], path=self.test_path)]
-            people: list[str] | None = None
-            if self.people is not None:
-                (table, own), (test, others) = (self.people.bounded(part, contents) for part in parts)
-                parts, people = [table, test], own + others
-            return pd.concat(parts, ignore_index=True), self.split(people=people, held_out=len(parts[1]))
+            require_columns(self.test_path, parts[0].columns, parts[1].columns)
+            require_columns(path, parts[1].columns, parts[0].columns)
+            parts[1] = parts[1][parts[0].columns]
+        if self.missing is not None:
+            parts = [settled(part, self.missing, file, categorical=categorical) for file, part in zip(files, parts)]
+        people: list[str] | None = None
         if self.people is not None:
-            table, people = self.people.bounded(settle(table, path=path), contents)
-            return table, self.split(people=people)
+            bounded = [self.people.bounded(part, contents) for part in parts]
+            parts, people = [part for part, _ in bounded], [person for _, owners in bounded for person in owners]
+        if self.test_path is not None:
+            return pd.concat(parts, ignore_index=True), self.split(people=people, held_out=len(parts[1]))
+        [table] = parts
         if self.split_column is None:
-            split = self.split()
-            return settle(table, path=path), split
-        require_columns(path, [self.split_column], table.columns)
-        table = settle(table, path=path)
+            return table, self.split(people=people)
         keys = table[self.split_column].astype(str).tolist()
         return table.drop(columns=self.split_column), self.split(values=keys)
 
-    def _settled(self, table: pd.DataFrame, *, path: str, categorical: Sequence[str]) -> pd.DataFrame:
-        return table if self.missing is None else settled(table, self.missing, path, categorical=categorical)
-
     def _table(self, path: str, columns: Sequence[str] | None, text: Sequence[str], reading: Mapping[str, Any]) -> pd.DataFrame:
-        whose = None if self.people is None else self.people.column
-        key = [name for name in (self.split_column, whose) if name is not None]
+        key = [name for name in (self.split_column, None if self.people is None else self.people.column) if name is not None]
         wanted = None if columns is None else [*columns, *(name for name in key if name not in columns)]
         # The key is text: whether a column holds numbers alone depends on other records.
         table = read_table(path, wanted, text=(*key, *text), **reading)
         if len(table) == 0:
             raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
-        if self.people is not None:
-            require_columns(path, [self.people.column], table.columns)
+        require_columns(path, key, table.columns)
         return table
 
 
@@ -267,12 +247,9 @@ def needs_key(options: Mapping[str, Any]) -> bool:
 
 
 def secret_key(path: Path, *, create: bool = True) -> bytes:
-    """The key in a file, which is made, readable for its owner only, if it is not there.
+    """The key in a file, which is made, readable for its owner only, if it is not there and may be made.
 
     Of several processes that make it at once, one does, and all of them read the same.
-
-    Raises:
-        ValueError: the file cannot be made or read, is not there and may not be made, or holds something else.
     """
     try:
         if create and not path.exists():
@@ -286,11 +263,7 @@ def secret_key(path: Path, *, create: bool = True) -> bytes:
 
 
 def await_key(path: Path, *, seconds: float = _WAIT) -> None:
-    """Wait until another process has made the key.
-
-    Raises:
-        ValueError: it does not within so many seconds.
-    """
+    """Wait until another process has made the key; a ValueError if it does not within so many seconds."""
     end = time.monotonic() + seconds
     while not path.exists():
         if time.monotonic() > end:

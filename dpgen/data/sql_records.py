@@ -195,11 +195,7 @@ def _streamed(
     label: "_Label | None" = None,
     **public: Any,
 ) -> StreamedRecords:
-    """The records that a reader makes, all of them checked.
-
-    Raises:
-        ValueError: no record, too many, or what the reader refuses.
-    """
+    """The records that a reader makes, all of them checked."""
     size = max(1, min(ROWS, _CELLS // reader.d))
     batches = EngineBatches(table, reader, by=by, size=size, count=table.count())
     n, above = batches.totals(_numbers).tolist()
@@ -317,11 +313,7 @@ class _Columns:
 
 
 def _matrix(column: pyarrow.Array, d: int, name: str) -> npt.NDArray[Any]:
-    """Lists or bytes (b, d) of numbers.
-
-    Raises:
-        ValueError: one is missing, or has another length.
-    """
+    """Lists or bytes (b, d) of numbers."""
     if column.null_count:
         raise ValueError(f"{name} has rows without a value: fill them, or choose missing=drop")
     binary = pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type)

@@ -38,9 +38,6 @@ Missing = Literal["error", "drop", "category"]
 
 MISSING_CATEGORY = "missing"
 
-BLANKS = r"\s+"
-"""Separator of text files whose fields are apart by any number of blanks."""
-
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
     "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
@@ -180,11 +177,7 @@ def column_names(columns: Sequence[str] | str) -> list[str]:
 
 
 def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[Any]) -> None:
-    """Refuse a table that lacks a column.
-
-    Raises:
-        ValueError: naming the first column that is not there, the columns that are, and the nearest of them.
-    """
+    """Refuse a table that lacks a column."""
     names = [str(name) for name in present]
     known = set(names)
     for name in wanted:
@@ -196,11 +189,7 @@ def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[A
 
 
 def header(path: str | Path) -> dict[str, str]:
-    """Names of the columns of a table in their order, and their types where the form of the file declares them.
-
-    Raises:
-        ValueError: the file is missing, empty or unreadable, or an array, whose columns have no names.
-    """
+    """Names of the columns of a table in their order, and their types where the form of the file declares them."""
     form = form_of(path)
     if form == "npy":
         raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
@@ -212,11 +201,7 @@ def header(path: str | Path) -> dict[str, str]:
 
 
 def parquet_schema(path: str | Path) -> Any:
-    """The Arrow schema of a parquet file.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
+    """The Arrow schema of a parquet file."""
     try:
         return parquet.read_schema(existing_file(path))
     except (OSError, pyarrow.ArrowException) as error:
@@ -227,8 +212,6 @@ def read_table(
     path: str | Path,
     columns: Sequence[str] | None = None,
     *,
-    form: FileForm | None = None,
-    separator: str | None = None,
     text: Collection[str] | None = (),
     missing: Collection[str] = MISSING,
     prefix: str = "",
@@ -240,22 +223,15 @@ def read_table(
     Arguments:
         path: file to read.
         columns: names of the columns that are read, or None: all of them.
-        form: of the file; None: `form_of` it.
-        separator: of the fields of a csv file: one character, or `BLANKS`; None: as `dialect_of` says.
         text: columns of a csv file whose values are text even where they look like numbers; None: all of them.
         missing: texts of a csv file that stand for no value.
         prefix: of the names of columns of an npy file.
         narrow: whether columns of a csv file that hold single digits alone come as uint8, an eighth of int64.
         whole: columns of a csv file that come as int64 or as text, but never as float64, which rounds above 2^53.
-
-    Raises:
-        ValueError: the file is missing, empty or unreadable, lacks a column or has two of one name, or a row of a csv file
-            has more or fewer fields than the header.
     """
-    form = form or form_of(path)
+    form = form_of(path)
     if form == "csv":
-        delimiter, encoding = dialect_of(path)
-        return _typed(_csv_table(path, columns, separator or delimiter, encoding, missing), text, narrow, whole)
+        return _typed(_csv_table(path, columns, *dialect_of(path), missing), text, narrow, whole)
     if form == "parquet":
         return _parquet_table(path, columns)
     array = read_npy(path)
@@ -270,9 +246,6 @@ def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
     Arguments:
         path: file to read.
         vectors: whether an array (n,) is taken too, as (n, 1).
-
-    Raises:
-        ValueError: the file is missing, empty, unreadable or holds something else.
     """
     if isinstance(path, InMemory):
         return np.asarray(path.content)
@@ -291,11 +264,7 @@ def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
 
 
 def column_name(option: str, column: str | int | None, path: str | Path, prefix: str = "") -> str | None:
-    """Name of the column that an option gives: of an npy file by its number, from 0, or from -1 backwards.
-
-    Raises:
-        ValueError: the file is missing or unreadable, or the array has no such column.
-    """
+    """Name of the column that an option gives: of an npy file by its number, from 0, or from -1 backwards."""
     if column is None or form_of(path) != "npy":
         return None if column is None else str(column)
     width = read_npy(path).shape[1]
@@ -306,11 +275,7 @@ def column_name(option: str, column: str | int | None, path: str | Path, prefix:
 
 
 def read_bytes(path: Path | str) -> bytes:
-    """Content of a file, decompressed when it starts with the gzip signature.
-
-    Raises:
-        ValueError: if the file is missing, empty, or its compressed stream is cut or damaged.
-    """
+    """Content of a file, decompressed when it starts with the gzip signature."""
     content = existing_file(path).read_bytes()
     if content[:2] == b"\x1f\x8b":
         try:
@@ -426,7 +391,7 @@ def _csv_names(path: str | Path, separator: str, encoding: str) -> list[str]:
 
 def _header(stream: Any, separator: str) -> list[str]:
     lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
-    rows: Iterator[list[str]] = map(str.split, lines) if separator == BLANKS else csv.reader(lines, delimiter=separator)
+    rows = csv.reader(lines, delimiter=separator)
     first = next(rows, [])
     names = first or next((row for row in rows if row), [])
     if not first and len(names) == 1:  # of one column every line is a record
@@ -445,8 +410,6 @@ def _rows(
     the first block alone.
     """
     text = pyarrow.TransformInputStream(_recoded(stream, encoding), _without_zeros)
-    if separator == BLANKS:
-        text, separator = io.BytesIO(b"\n".join(b"\t".join(line.split()) for line in text.read().splitlines())), "\t"
     types = {f"f{i}": pyarrow.string() for i in range(len(names))}
     try:
         with arrow_csv.open_csv(

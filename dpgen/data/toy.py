@@ -74,11 +74,7 @@ class GaussianMixture:
         return f"GaussianMixture({self.k} {components} in {self.d} {dimensions})"
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """Log density (n,) in nats at points (n, d).
-
-        Raises:
-            ValueError: x has a wrong shape.
-        """
+        """Log density (n,) in nats at points (n, d)."""
         if x.ndim != 2 or x.shape[1] != self.d:
             raise ValueError(f"x has shape {tuple(x.shape)}: it must be (n, {self.d})")
         x, weights = x.to(torch.float64), self.weights
@@ -89,8 +85,6 @@ class GaussianMixture:
 
     def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
         """n independent points (n, d)."""
-        if n < 0:
-            raise ValueError(f"n is {n}: it must be >= 0")
         assert self.weights is not None
         component = torch.multinomial(self.weights, n, replacement=True, generator=generator) if n else torch.empty(0).long()
         noise = torch.randn(n, self.d, generator=generator, dtype=torch.float64)
@@ -129,21 +123,6 @@ def mixture_1d(reading: Reading = "variance") -> GaussianMixture:
     return GaussianMixture(
         torch.tensor([[0.3], [0.5], [0.7]], dtype=torch.float64), second if reading == "variance" else second**2
     )
-
-
-def random_gaussians(
-    k: int, *, d: int = 1, variance: float = 0.01, low: float = 0.0, high: float = 1.0, seed: int = 0
-) -> GaussianMixture:
-    """k Gaussians with means uniform in [low, high]^d (Husain et al. 2018, section 5 and Figures 6 to 8).
-
-    Raises:
-        ValueError: k or d below 1, or low not below high.
-    """
-    if k < 1 or d < 1 or not low < high:
-        raise ValueError(f"k is {k}, d {d}, low {low}, high {high}: k and d must be >= 1 and low < high")
-    generator = torch.Generator().manual_seed(seed)
-    means = low + (high - low) * torch.rand(k, d, generator=generator, dtype=torch.float64)
-    return GaussianMixture(means, torch.full((k,), variance))
 
 
 def load_ring(
@@ -186,40 +165,10 @@ def load_mixture_1d(
     return synthetic_points(f"mixture_1d ({reading})", mixture_1d(reading), n_points, n_test, data_seed)
 
 
-def load_random_gaussians(
-    *,
-    n_points: int = 10_000,
-    n_test: int = 2_000,
-    k: int = 5,
-    d: int = 1,
-    variance: float = 0.01,
-    low: float = 0.0,
-    high: float = 1.0,
-    data_seed: int = 0,
-) -> Points:
-    """k Gaussians with means uniform in [low, high]^d (Husain et al. 2018, section 5).
-
-    Arguments:
-        n_points: private points to draw.
-        n_test: points for evaluation.
-        k: number of Gaussians.
-        d: dimension.
-        variance: of every coordinate of a Gaussian.
-        low: least coordinate of a mean.
-        high: largest coordinate of a mean.
-        data_seed: of the means and of the draw.
-    """
-    target = random_gaussians(k, d=d, variance=variance, low=low, high=high, seed=data_seed)
-    return synthetic_points(f"{k} random Gaussians", target, n_points, n_test, data_seed)
-
-
 def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, seed: int) -> Points:
     """Points of a known target with the standard Gaussian as public scaling.
 
     The bounds hold 6 standard deviations of the target and 4 of the standard Gaussian.
-
-    Raises:
-        ValueError: n below 10 or n_test below 1.
     """
     generator = torch.Generator().manual_seed(seed)
     x, test_x = target.sample(n, generator=generator), target.sample(n_test, generator=generator)

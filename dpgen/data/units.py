@@ -85,9 +85,6 @@ class People:
         Arguments:
             table: with the column of people.
             contents: what rows (n, c) count as, (n, ...); None: their values.
-
-        Raises:
-            ValueError: a row has no person, or people are named by something else than whole numbers and texts.
         """
         people, rows = table[self.column], table.drop(columns=self.column)
         absent = people.isna().to_numpy()
@@ -96,19 +93,13 @@ class People:
         kept = self.kept(people, rows if contents is None else contents(rows))
         return rows[kept].reset_index(drop=True), people[kept].astype(str).tolist()
 
-    def require_kind(self, kind: object, *, names: bool) -> None:
-        """Refuse people of a type whose values do not name people everywhere alike, such as 1.0.
-
-        Raises:
-            ValueError: they are not named by whole numbers or texts.
-        """
-        if not names:
-            raise ValueError(f"unit {self.column!r} is {kind}; it must hold whole numbers or text")
-
     def _require_names(self, people: pd.Series) -> None:
+        """Refuse people of a type whose values do not name people everywhere alike, such as 1.0."""
         named = people.cat.categories if isinstance(people.dtype, pd.CategoricalDtype) else people
         kind = pd.api.types.infer_dtype(named, skipna=True)
-        self.require_kind(people.dtype if kind != "mixed" else kind, names=kind in ("integer", "string", "empty"))
+        if kind not in ("integer", "string", "empty"):
+            found = kind if kind == "mixed" else people.dtype
+            raise ValueError(f"unit {self.column!r} is {found}; it must hold whole numbers or text")
 
     def _ranks(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.uint64]:
         """Ranks (n, 4), most significant word first."""

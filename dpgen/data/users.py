@@ -141,11 +141,7 @@ def normalised(counts: Tensor) -> Tensor:
 
 
 def checked_prior(prior: Tensor, *, n: int, name: str = "prior") -> Tensor:
-    """The prior (n,) in float64, renormalised.
-
-    Raises:
-        ValueError: if it has another shape, a negative or infinite entry, or a sum further than 1e-6 from 1.
-    """
+    """The prior (n,) in float64, renormalised."""
     if prior.shape != (n,):
         raise ValueError(f"{name} has shape {tuple(prior.shape)}: it must be ({n},), one probability for each category")
     values = prior.to(torch.float64)

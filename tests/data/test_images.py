@@ -10,7 +10,7 @@ import pytest
 import tiny
 import torch
 
-from dpgen.data import LOADERS, load_digits, load_fashion_mnist, load_mnist
+from dpgen.data import load_digits, load_fashion_mnist, load_mnist
 from dpgen.data.images import read_idx
 from dpgen.facts import Fact
 
@@ -154,19 +154,6 @@ def test_digits_stay_recognisable() -> None:
     records = load_digits()
     judge = KNeighborsClassifier(5).fit(records.x.numpy(), records.labels.numpy())
     assert judge.score(records.test_x.numpy(), records.test_labels.numpy()) > 0.9
-
-
-def test_loaders_are_those_a_command_line_offers() -> None:
-    assert list(LOADERS["records"]) == [
-        "digits",
-        "mnist",
-        "fashion_mnist",
-        "sets",
-        "sparse",
-        "csv",
-        "parquet",
-        "npy",
-    ]
 
 
 @pytest.mark.slow

@@ -1,14 +1,17 @@
-"""Points: what is public about them is stated by somebody, and everything else is refused."""
+"""Points: what is public about them is stated by somebody; tables of them with public bounds; what is refused."""
 
 import math
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import tiny
 import torch
 from sklearn.preprocessing import StandardScaler
 
-from dpgen.data.points import Points, PublicScaling, place, split_points
+from dpgen.data.points import Points, PublicScaling, load_points, parse_bounds, place, split_points
 from dpgen.data.split import Split
 from dpgen.facts import Fact
 
@@ -41,12 +44,6 @@ def test_the_scaling_comes_from_the_bounds_never_from_the_points() -> None:
     assert (free.location.tolist(), free.scale.tolist(), free.bounds) == ([0.0, 0.0], [1.0, 1.0], None)
 
 
-def test_a_fitted_scaler_is_refused() -> None:
-    scaler: Any = StandardScaler().fit(cloud().numpy())
-    with pytest.raises(ValueError, match="scaling is a StandardScaler: it must be a PublicScaling"):
-        split_points("a", cloud(), scaling=scaler)
-
-
 def test_nothing_of_the_points_is_shown() -> None:
     points = split_points("a", cloud(), split=Split(key=b"B" * 32))
     assert repr(points) == "Points('a': 32 private and 8 test points in 2 dimensions, no bounds)"
@@ -69,43 +66,113 @@ def with_value(value: float) -> torch.Tensor:
     return x
 
 
+def made(changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes, with a `PublicScaling` of those that are of a scaling."""
+    good = {"location": torch.zeros(1), "scale": torch.ones(1), "origin": "a file"}
+    return {key: PublicScaling(**(good | value)) if isinstance(value, dict) else value for key, value in changes.items()}
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"x": with_value(math.nan)}, "x has no finite value in row 4, column 2: it must be finite"),
+        ({"x": with_value(math.nan)}, "x has no finite value in row 4, column 2"),
         ({"x": with_value(math.inf)}, "in row 4"),
         ({"x": with_value(5.0), "bounds": BOX}, "column 'x1' has a value in row 4 outside its bounds"),
-        ({"x": torch.zeros(2, 0)}, r"x has shape \(2, 0\)"),
-        ({"x": torch.zeros(20)}, r"x has shape \(20,\)"),
-        ({"test_x": cloud(3, 1)}, "test_x has 1 columns, x has 2"),
-        ({"columns": ("a", "a")}, "2 different names"),
-        ({"bounds": torch.tensor([[0.0, 1.0]])}, "it must be 2 pairs"),
-        ({"bounds": torch.tensor([[0.0, 1.0], [2.0, 2.0]])}, "with low < high"),
-        ({"bounds": torch.tensor([[0.0, 1.0], [0.0, math.inf]])}, "finite"),
-        ({"scaling": PublicScaling.standard(3)}, "scaling has 3 coordinates"),
+        ({"x": torch.zeros(2, 0)}, r"^x has shape \(2, 0\)"),
+        ({"x": torch.zeros(20)}, r"^x has shape \(20,\)"),
+        ({"test_x": cloud(3, 1)}, "^test_x has 1 columns, x has 2"),
+        ({"columns": ("a", "a")}, "^columns is"),
+        ({"bounds": torch.tensor([[0.0, 1.0]])}, "^bounds is"),
+        ({"bounds": torch.tensor([[0.0, 1.0], [2.0, 2.0]])}, "^bounds is"),
+        ({"bounds": torch.tensor([[0.0, 1.0], [0.0, math.inf]])}, "^bounds is"),
+        ({"scaling": PublicScaling.standard(3)}, "^scaling has 3 coordinates"),
+        ({"scaling": StandardScaler().fit(cloud().numpy())}, "^scaling is a StandardScaler: it must be a PublicScaling"),
+        ({"scaling": {"scale": torch.ones(3)}}, "^location and scale have shapes"),
+        ({"scaling": {"scale": torch.zeros(1)}}, "scale > 0"),
+        ({"scaling": {"location": torch.tensor([math.nan])}}, "^location is"),
+        ({"scaling": {"origin": " "}}, "^origin is empty"),
     ],
 )
-def test_bad_points_are_refused(changes: dict[str, Any], match: str) -> None:
-    good: dict[str, Any] = {"x": cloud(), "test_x": cloud(5)}
+def test_bad_points_and_scalings_are_refused(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        Points("bad", **(good | changes))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ((torch.zeros(2), torch.ones(3), "a file"), r"both must be \(d,\)"),
-        ((torch.zeros(1), torch.zeros(1), "a file"), "scale > 0"),
-        ((torch.tensor([math.nan]), torch.ones(1), "a file"), "finite"),
-        ((torch.zeros(1), torch.ones(1), " "), "origin is empty"),
-    ],
-)
-def test_bad_scalings_are_refused(arguments: tuple[Any, ...], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        PublicScaling(*arguments)
+        Points("bad", **({"x": cloud(), "test_x": cloud(5)} | made(changes)))
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 9])
 def test_few_points_and_equal_ones_are_points(n: int) -> None:
     points = split_points("few", torch.full((n, 2), 0.5), bounds=BOX)
     assert points.n + len(points.test_x) == n
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def table(n: int = 30) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"age": rng.integers(18, 90, n), "income": rng.normal(30, 10, n), "name": ["x"] * n})
+
+
+@pytest.mark.parametrize("form", ["csv", "csv.gz", "parquet"])
+def test_tables_round_trip(tmp_path: Path, form: str) -> None:
+    path, frame = str(tmp_path / f"people.{form}"), table()
+    frame.to_parquet(path) if form == "parquet" else frame.to_csv(path, index=False)
+    points = load_points(path=path, columns="income,age", bounds="-100,200,0,120")
+    assert (points.name, points.columns, points.n + len(points.test_x)) == ("people", ("income", "age"), 30)
+    together = np.concatenate([points.x, points.test_x])
+    assert np.allclose(np.sort(together[:, 1]), np.sort(frame["age"]))
+    assert points.bounds is not None
+    assert points.bounds.tolist() == [[-100.0, 200.0], [0.0, 120.0]]
+    assert Fact.PUBLIC_BOUNDS in tiny.told(points)
+
+
+def test_npy_and_clamping(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
+    options: dict[str, Any] = {"path": str(tmp_path / "x.npy"), "bounds": [[-0.5, 0.5]]}
+    with pytest.raises(ValueError, match="outside its bounds"):
+        load_points(**options)
+    points = load_points(**options, out_of_range="clamp")
+    assert float(points.x.abs().max()) == 0.5
+    assert Fact.CLAMPED_POINTS in tiny.told(points)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "d", "expected"),
+    [
+        ("0,1", 1, [[0.0, 1.0]]),
+        ("[[0, 1], [-5, 5]]", 2, [[0.0, 1.0], [-5.0, 5.0]]),
+        ([[0, 1]], 2, [[0.0, 1.0], [0.0, 1.0]]),
+        ("-1e3,1e3,0,2", 2, [[-1000.0, 1000.0], [0.0, 2.0]]),
+    ],
+)
+def test_bounds_as_users_write_them(bounds: Any, d: int, expected: list[list[float]]) -> None:
+    assert parse_bounds(bounds, d).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"columns": "age,height"}, "has no column 'height': its columns are age, income, name"),
+        ({"columns": "age,name"}, "column 'name' of .* is not numeric"),
+        ({"columns": []}, "^columns is"),
+        ({"bounds": "0,50"}, "outside its bounds"),
+        ({"bounds": "wide"}, "^bounds is"),
+        ({"bounds": "0,1,2"}, "^bounds has 3 numbers"),
+        ({"bounds": "1,0"}, "^bounds is"),
+        ({"bounds": "0,NaN"}, "^bounds is"),
+        ({"path": "absent.csv"}, "there is no such file"),
+        ({"test_fraction": 1.0}, "^test_fraction is"),
+        ({"out_of_range": "drop"}, "^out_of_range is"),
+        ({"path": "gap.parquet"}, "column 'age' has no value in row 4"),
+        ({"path": "infinite.parquet"}, "^x has no finite value in row 1"),
+        ({"path": "none.parquet"}, "is empty: it has 2 columns and no record"),
+    ],
+)
+def test_bad_options_and_tables_are_refused(tmp_path: Path, changes: dict[str, Any], match: str) -> None:
+    frame = table()
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    frame.assign(age=frame["age"].where(frame.index != 3)).to_parquet(tmp_path / "gap.parquet")
+    frame.assign(income=math.inf).to_parquet(tmp_path / "infinite.parquet")
+    frame[:0].astype({"name": str}).to_parquet(tmp_path / "none.parquet")
+    options: dict[str, Any] = {"path": "people.csv", "columns": ["age", "income"], "bounds": "-100,200"} | changes
+    with pytest.raises(ValueError, match=match):
+        load_points(**options | {"path": str(tmp_path / options["path"])})

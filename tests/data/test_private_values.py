@@ -11,7 +11,6 @@ import pandas as pd
 import pyarrow
 import pytest
 import torch
-from scipy import sparse
 
 from dpgen.containers import in_memory
 from dpgen.data import (
@@ -25,7 +24,6 @@ from dpgen.data import (
     load_points,
     load_records,
     load_sets,
-    load_sparse,
     load_table,
 )
 from dpgen.data.columns import load_sql_columns
@@ -48,8 +46,6 @@ def written(folder: Path, values: Any, ending: str) -> str:
         frame.to_parquet(path)
     elif ending == "jsonl":
         path.write_text(f"{json.dumps({'user': 1, 'category': 'a'})}\n{values[1]}\n")
-    elif ending == "npz":
-        sparse.save_npz(path, sparse.csr_matrix(np.array([[values[1], 1.0]])))
     elif ending == "npy":
         np.save(path, np.array(values)[:, None])
     elif ending == "sets":
@@ -110,7 +106,6 @@ def test_messages_of_files_show_no_value(tmp_path: Path, loader: str, ending: st
     [
         (load_events, "jsonl", {}),
         (load_sets, "sets", {}),
-        (load_sparse, "npz", {}),
         (load_records, "npy", {}),
         (load_mapped, "npy", {}),
         (load_points, "npy", {"bounds": "0,9"}),

@@ -4,12 +4,10 @@ import gzip
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import tiny
-from scipy.sparse import csr_matrix, save_npz
 
-from dpgen.data import load_sets, load_sparse, sets
+from dpgen.data import load_sets, sets
 from dpgen.data.sets import indicator_matrix, read_baskets
 from dpgen.facts import Fact
 
@@ -130,16 +128,3 @@ def test_real_retail() -> None:
     baskets = read_baskets(path)
     assert (len(baskets), max(map(len, baskets))) == (88162, 76)
     assert load_sets(path=str(path), top_items=1303).d == 1303
-
-
-def test_sparse_matrices_are_bits(tmp_path: Path) -> None:
-    bits = np.random.default_rng(0).integers(0, 2, (40, 5))
-    save_npz(tmp_path / "rows.npz", csr_matrix(bits))
-    records = load_sparse(path=str(tmp_path / "rows.npz"), test_fraction=0.5)
-    assert everything(records) == sorted(bits.tolist())
-    assert records.columns == ["0", "1", "2", "3", "4"]
-    save_npz(tmp_path / "twos.npz", csr_matrix(2 * np.eye(3, dtype=int)))
-    (tmp_path / "text.npz").write_text("text")
-    for name, said in (("twos", "only 0 and 1"), ("text", "cannot be read as a sparse matrix"), ("absent", "no such file")):
-        with pytest.raises(ValueError, match=said):
-            load_sparse(path=str(tmp_path / f"{name}.npz"))

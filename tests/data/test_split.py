@@ -357,8 +357,8 @@ REFUSED = [
     ({"test_path": "absent.csv"}, "test_path is 'absent.csv': there is no such file"),
     ({"test_path": "other.csv"}, r"other\.csv has no column 'id'"),
     ({"split_column": "hole"}, "column 'hole' has no value in row 2"),
-    ({"split_key": Path("short.key")}, "split_key 'short.key' is damaged: it has 3 bytes and must have 32"),
-    ({"split_key": Path("no/such.key")}, "split_key 'no/such.key' cannot be used: "),
+    ({"split_key": Path("short.key"), "missing": "drop"}, "split_key 'short.key' is damaged: it has 3 bytes and must have 32"),
+    ({"split_key": Path("no/such.key"), "missing": "drop"}, "split_key 'no/such.key' cannot be used: "),
 ]
 
 

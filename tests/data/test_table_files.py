@@ -12,7 +12,6 @@ import pytest
 
 from dpgen.data import draft_schema, load_columns, load_events, load_points, load_records, load_table, table_files
 from dpgen.data.table_files import (
-    BLANKS,
     UNREADABLE,
     column_name,
     column_names,
@@ -130,18 +129,6 @@ def test_of_one_column_every_line_is_a_record(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("\nx\n1\n")
     with pytest.raises(ValueError, match="begins with an empty line"):
         read_table(tmp_path / "t.csv")
-
-
-@pytest.mark.parametrize(
-    ("row", "said"), [("1 2 3", "row 2 has 3 fields"), ("1", "row 2 has 1 fields"), ("1 \0", "zero bytes")]
-)
-def test_fields_apart_by_blanks(row: str, said: str, tmp_path: Path) -> None:
-    path = tmp_path / "t.log"
-    path.write_text("x  y\n1   2 \n\n 3\t4\n")
-    assert read_table(path, separator=BLANKS).to_numpy().tolist() == [[1, 2], [3, 4]]
-    path.write_text(f"x  y\n1   2 \n\n{row}\n")
-    with pytest.raises(ValueError, match=said):
-        read_table(path, separator=BLANKS)
 
 
 def test_columns_are_chosen_by_name(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from dpgen.data.users import MAX_CELLS, PRIVATE, UNIFORM, Users, checked_prior, natural_order, normalised
+from dpgen.data.users import NEAR, PEAKED, PRIVATE, UNIFORM, Users, load_synthetic_users, natural_order, normalised
 
 
 def users(**changes: Any) -> Users:
@@ -79,6 +79,7 @@ def test_how_many_users_there_are_is_no_reason_to_refuse() -> None:
         ({"prior": torch.ones(3) / 3, "prior_origin": PRIVATE}, "prior is given but"),
         ({"prior": torch.ones(2) / 2, "prior_origin": "file"}, r"prior has shape \(2,\): it must be \(3,\)"),
         ({"prior": torch.ones(3), "prior_origin": "file"}, "prior sums to 3: it must sum to 1 within 1e-06"),
+        ({"prior": torch.tensor([0.5, 0.5 + 1.1e-6, 0]).double(), "prior_origin": "file"}, "must sum to 1"),
         ({"prior": torch.tensor([1.5, -0.5, 0]), "prior_origin": "file"}, "prior has -0.5 in entry 2"),
         ({"prior": torch.tensor([1.0, float("nan"), 0]), "prior_origin": "file"}, "prior has nan in entry 2"),
         ({"prior": torch.tensor([float("inf"), 0, 0]), "prior_origin": "file"}, "prior has inf in entry 1"),
@@ -90,13 +91,29 @@ def test_bad_users_are_refused_in_one_line(changes: dict[str, Any], said: str) -
     assert "\n" not in str(error.value)
 
 
-def test_a_prior_within_the_tolerance_is_accepted_and_beyond_it_refused() -> None:
-    checked_prior(torch.tensor([0.5, 0.5 + 0.9e-6], dtype=torch.float64), n=2)
-    with pytest.raises(ValueError, match="must sum to 1"):
-        checked_prior(torch.tensor([0.5, 0.5 + 1.1e-6], dtype=torch.float64), n=2)
-
-
 def test_names_in_natural_order() -> None:
     names = ["10", "9", "b", "²", "1" * 200, "a"]
     assert sorted(names, key=natural_order) == ["9", "10", "1" * 200, "a", "b", "²"]
-    assert MAX_CELLS == 2**29
+
+
+def test_the_two_regimes() -> None:
+    users = load_synthetic_users(n_categories=20, n_users=31)
+    assert users.prior is not None
+    distance = 0.5 * (users.distributions - users.prior).abs().sum(1)
+    far = distance[[group == PEAKED for group in users.groups or ()]]
+    near = distance[[group == NEAR for group in users.groups or ()]]
+    assert (len(far), len(near)) == (16, 15)
+    assert far[-1] == pytest.approx(1 - float(users.prior[0]))
+    assert near.max() < far[8:].min()
+
+
+def test_the_same_seed_gives_the_same_users() -> None:
+    first, second, other = (load_synthetic_users(data_seed=seed) for seed in (0, 0, 1))
+    assert torch.equal(first.counts, second.counts)
+    assert not torch.equal(first.counts, other.counts)
+
+
+@pytest.mark.parametrize("option", ["n_categories", "n_users"])
+def test_at_least_two_of_each(option: str) -> None:
+    with pytest.raises(ValueError, match=f"{option} is 1: it must be >= 2"):
+        load_synthetic_users(**{option: 1})
