@@ -85,18 +85,6 @@ def test_loaders_use_at_most_m_rows_of_each_and_drop_the_column(visits: Path) ->
     assert columns.n == rows
 
 
-def test_loaders_choose_the_same_rows_in_any_order_and_form(visits: Path, tmp_path: Path) -> None:
-    table = pd.read_csv(visits).sample(frac=1, random_state=1)
-    table.to_parquet(tmp_path / "visits.parquet", index=False)
-    people = People("who", 2, KEY)
-    for name in ("x", "y"):
-        found = [
-            load_columns(path=str(path), columns="x,y", low=0, high=1, people=people)
-            for path in (visits, tmp_path / "visits.parquet")
-        ]
-        assert np.sort(found[0].values[name]).tolist() == np.sort(found[1].values[name]).tolist()
-
-
 def test_clamped_values_are_counted_among_the_rows_that_are_used(tmp_path: Path) -> None:
     pd.DataFrame({"who": ["ann"] * 9 + ["bob"], "x": [7] * 10}).to_csv(tmp_path / "x.csv", index=False)
     path = str(tmp_path / "x.csv")
@@ -112,18 +100,6 @@ def test_people_are_put_aside_with_all_of_their_rows() -> None:
     assert (Split(0.5, b"q" * 32, people=who).test_rows(200).numpy() != test).any()  # the coin is secret
 
 
-def test_files_of_people_are_split_by_person(tmp_path: Path) -> None:
-    """Every row holds the number of its person in binary."""
-    person = np.repeat(np.arange(64), 3)
-    bits = pd.DataFrame({f"b{i}": person >> i & 1 for i in range(6)})
-    bits.assign(who=person).to_csv(tmp_path / "bits.csv", index=False)
-    records = load_records(path=str(tmp_path / "bits.csv"), test_fraction=0.5, people=People("who", 3, KEY))
-    ours, test = ({tuple(row) for row in part.tolist()} for part in (records.x, records.test_x))
-    assert len(ours | test) == 64
-    assert min(len(ours), len(test)) > 10
-    assert not ours & test
-
-
 def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 2], "who": ["ann", None]}).to_csv(tmp_path / "rows.csv", index=False)
     path, people = str(tmp_path / "rows.csv"), People("who", 1, KEY)
@@ -136,14 +112,14 @@ def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])
 def test_people_are_told_apart_as_texts(tmp_path: Path, form: str) -> None:
-    """A csv whose first 30,000 names are whole numbers; the names that follow would be the same numbers."""
-    who = [*map(str, range(30_000)), "01", " 1", "1", "+1", "1.0", "1", "01"]
+    """A csv whose first 3,000 names are whole numbers; the names that follow would be the same numbers."""
+    who = [*map(str, range(3_000)), "01", " 1", "1", "+1", "1.0", "1", "01"]
     table = pd.DataFrame({"who": who, "x": np.arange(len(who)) % 7})
     path = tmp_path / f"rows.{form}"
     table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
     options: dict[str, Any] = {"columns": "x", "low": 0, "high": 6, "people": People("who", 1, KEY)}
     memory, engine = load_columns(path=str(path), **options), load_sql_columns(source=str(path), **options)
-    assert memory.n == 30_004
+    assert memory.n == 3_004
     assert engine.values["x"].in_order().tolist() == np.sort(memory.values["x"]).tolist()
 
 
