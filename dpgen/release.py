@@ -19,8 +19,7 @@ from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
 from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.mechanisms import require_whole
+from dpgen.privacy.mechanisms import pure_event, require_whole
 from dpgen.statement import PrivacyStatement
 
 if TYPE_CHECKING:

@@ -22,9 +22,8 @@ from dpgen.data import load_ring
 from dpgen.data.loaders import LOADERS, loader_of
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import approximate_event
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import gaussian_event
+from dpgen.privacy.mechanisms import approximate_event, gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import PublicModel
 from dpgen.runtime import Runtime

@@ -18,9 +18,8 @@ from smoke import DATA
 
 import dpgen
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.mechanisms import Secrets
+from dpgen.privacy.mechanisms import Secrets, pure_event
 from dpgen.release import (
     ColumnSamples,
     Draws,

@@ -10,9 +10,8 @@ import tiny
 from refusals import refused
 
 from dpgen.facts import Fact
-from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, Ledger, Planned
-from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 from dpgen.statement import PrivacyStatement, collected, guessed
 
 

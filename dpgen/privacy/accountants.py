@@ -6,10 +6,10 @@ All are valid upper bounds, sharp to about .1 %.
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
 | Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
-| (epsilon, delta) guarantees and zCDP, also with Gaussians | `events.py`: basic, binary randomised response, or Renyi |
-| the best of several runs (`tuning.py`), one of several events | Renyi moments, or pure epsilons |
+| (epsilon, delta) guarantees and zCDP, also with Gaussians | basic composition, binary randomised response, or Renyi |
+| the best of several runs (`selection.py`), one of several events | Renyi moments, or pure epsilons |
 | what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
-| `accountant="rdp"` | the stable moments of `moments.py` |
+| `accountant="rdp"` | log-moments, free of cancellation at small rates and large noise |
 
 Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
 stays in the same cluster, so sums move by 2; sqrt(2) only covers counts, and sums of a record that changes its cluster.
@@ -23,21 +23,35 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from dpgen.privacy import moments, pld
-from dpgen.privacy.events import OneOfDpEvent, Parts, inside, mixed_delta, pure_alphas, smallest, zcdp_alphas
-from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, gaussian_parts, require_relation
-from dpgen.privacy.moments import ORDERS
+from dpgen.privacy import pld
+from dpgen.privacy.mechanisms import (
+    Budget,
+    OneOfDpEvent,
+    Parts,
+    Relation,
+    UnsupportedEvent,
+    gaussian_parts,
+    inside,
+    require_relation,
+)
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+    from numpy.typing import NDArray
 
+    Array = NDArray[Any]
     Key = tuple[tuple[tuple[float, float], int], ...]
 
 Accountant = Literal["tightest", "rdp"]
+
+# Orders (lambda) at which moments are kept: fine where epsilon is decided, sparse at both ends.
+ORDERS: tuple[float, ...] = tuple(
+    float(f"{x:.4g}") for x in [*np.geomspace(1e-3, 0.9, 14), *np.geomspace(1, 64, 61), *np.geomspace(70, 2e4, 30)]
+)
 
 
 def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", accountant: Accountant = "tightest") -> float:
@@ -66,7 +80,7 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     if delta == 0:
         return math.inf if key else 0.0
     if accountant == "rdp":
-        return _rdp(event_alphas(event, relation), delta)
+        return rdp_epsilon(event_alphas(event, relation), delta)
     return _gaussian_epsilon(key, delta, relation)
 
 
@@ -145,7 +159,7 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
     mu = _plain(key, relation)
     if mu is not None:
         return _gaussian_epsilon_of(mu, delta)
-    bound = _rdp(_gaussian_alphas(key, relation, ORDERS), delta)
+    bound = rdp_epsilon(_gaussian_alphas(key, relation, ORDERS), delta)
     if bound == 0:
         return 0.0
     directions: tuple[pld.Direction, ...] = ("replace",) if relation == "replace_one" else ("remove", "add")
@@ -172,9 +186,9 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, ...]) -> np.ndarray:
+def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, ...]) -> Array:
     """Log-moments at `orders` (t,), inf at orders so high (losses of 1000 nats) that they never decide, and without noise."""
-    function = moments.replaced_alpha if relation == "replace_one" else moments.subsampled_gaussian_alpha
+    function = replaced_alpha if relation == "replace_one" else subsampled_gaussian_alpha
     highest = max(2.0, 2000 * sigma**2) if sigma else 0.0
 
     def at(order: float) -> float:
@@ -186,19 +200,14 @@ def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, 
     return np.array([at(order) for order in orders])
 
 
-def _gaussian_alphas(key: Key, relation: Relation, orders: tuple[float, ...]) -> np.ndarray:
+def _gaussian_alphas(key: Key, relation: Relation, orders: tuple[float, ...]) -> Array:
     total = np.zeros(len(orders))
     for (rate, sigma), count in key:
         total = total + count * _alphas(rate, sigma, relation, orders)
     return total
 
 
-def _rdp(alphas: np.ndarray, delta: float) -> float:
-    """Epsilon that log-moments at `ORDERS` prove, 0 for nothing."""
-    return moments.rdp_epsilon(alphas, delta, np.array(ORDERS)) if alphas.any() else 0.0
-
-
-def event_alphas(event: DpEvent, relation: Relation = "add_remove", orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+def event_alphas(event: DpEvent, relation: Relation = "add_remove", orders: tuple[float, ...] = ORDERS) -> Array:
     """Log-moments of `event` at `orders`, (t,).
 
     Raises:
@@ -211,13 +220,14 @@ def event_alphas(event: DpEvent, relation: Relation = "add_remove", orders: tupl
     return _gaussian_alphas(key, relation, orders)
 
 
-def _mixed_alphas(parts: Parts, relation: Relation, orders: tuple[float, ...] = ORDERS) -> np.ndarray:
+def _mixed_alphas(parts: Parts, relation: Relation, orders: tuple[float, ...] = ORDERS) -> Array:
     if parts.delta:
         raise UnsupportedEvent(f"a guarantee that fails with probability {parts.delta:g} has no moments")
     at = np.array(orders)
-    total = event_alphas(parts.gaussian, relation, orders) + zcdp_alphas(parts.rho, at)
-    for epsilon, count in parts.pure:
-        total = total + count * pure_alphas(epsilon, at)
+    total = event_alphas(parts.gaussian, relation, orders) + np.asarray(at * (at + 1) * parts.rho)
+    for epsilon, count in parts.pure:  # binary randomised response
+        heads, tails = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
+        total = total + count * np.asarray(np.logaddexp(heads + at * epsilon, tails - at * epsilon))
     for compound, count in parts.compounds:
         total = total + count * _compound_costs(compound, relation, orders)[0]
     return np.asarray(total)
@@ -234,7 +244,7 @@ def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, 
         return math.inf, math.inf, 0.0
 
 
-def _compound_costs(event: DpEvent, relation: Relation, orders: tuple[float, ...]) -> tuple[np.ndarray, float]:
+def _compound_costs(event: DpEvent, relation: Relation, orders: tuple[float, ...]) -> tuple[Array, float]:
     """Log-moments at `orders` (t,), and epsilon, inf where it is not pure; an event that may fail has neither."""
     parts = [Parts.of(part) for part in inside(event)]
     if any(part.delta for part in parts):
@@ -248,7 +258,7 @@ def _compound_costs(event: DpEvent, relation: Relation, orders: tuple[float, ...
     return base + np.array(orders) * mean * deltas + math.log(mean), math.inf if pure else 0.0
 
 
-def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: Relation) -> float:
+def _moment_delta(event: DpEvent, alphas: Array, epsilon: float, relation: Relation) -> float:
     """A delta of `event` at epsilon: in closed form for Gaussians without sampling, from its moments otherwise."""
     worst = 0.0
     for part in event.events if isinstance(event, OneOfDpEvent) else (event,):
@@ -257,7 +267,7 @@ def _moment_delta(event: DpEvent, alphas: np.ndarray, epsilon: float, relation: 
         except UnsupportedEvent:
             mu = None
         if mu is None:
-            return moments.rdp_delta(alphas, epsilon, np.array(ORDERS))
+            return rdp_delta(alphas, epsilon)
         worst = max(worst, _gaussian_delta_of(mu, epsilon))
     return worst
 
@@ -278,7 +288,7 @@ def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant:
             raise
         return _library_epsilon(event, delta, relation) if delta else math.inf
     if accountant == "rdp":
-        return _rdp(_mixed_alphas(parts, relation), delta) if delta else math.inf
+        return rdp_epsilon(_mixed_alphas(parts, relation), delta) if delta else math.inf
     return _mixed_epsilon(parts, delta, relation)
 
 
@@ -290,25 +300,15 @@ def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:
     elif left <= 0:
         return math.inf
     elif parts.by_moments:
-        bound = parts.total + _rdp(_mixed_alphas(replace(parts, pure=(), delta=0.0), relation), left)
+        bound = parts.total + rdp_epsilon(_mixed_alphas(replace(parts, pure=(), delta=0.0), relation), left)
     else:
         bound = parts.total + _gaussian_epsilon(key, left, relation)
     if left > 0 and (parts.pure or parts.compounds):
-        bound = min(bound, _rdp(_mixed_alphas(replace(parts, delta=0.0), relation), left))
-        if not parts.by_moments and _plain(key, relation) is not None and parts.losses() is not None:
-            bound = smallest(lambda e: mixed_delta(parts, e, _stick(key, relation)) - delta, bound)
+        bound = min(bound, rdp_epsilon(_mixed_alphas(replace(parts, delta=0.0), relation), left))
+        losses = parts.losses()
+        if losses is not None and _plain(key, relation) is not None:
+            bound = _smallest(lambda e: _mixed_delta(parts, losses, e, relation) - delta, bound)
     return bound
-
-
-def _stick(key: Key, relation: Relation) -> Callable[[float], float]:
-    """The Gaussians' hockey stick at any real epsilon, never below the truth in either direction."""
-
-    def delta_at(epsilon: float) -> float:
-        if epsilon >= 0:
-            return _gaussian_delta(key, epsilon, relation)
-        return 1.0 - math.exp(epsilon) * (1.0 - _gaussian_delta(key, -epsilon, relation))
-
-    return delta_at
 
 
 def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
@@ -316,11 +316,11 @@ def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
         parts = Parts.of(event)
     except UnsupportedEvent:
         return min(1.0, float(_library(event, relation, 1e-4).get_delta(epsilon)))
-    if not parts.by_moments and parts.losses() is not None:
-        return mixed_delta(parts, epsilon, _stick(_key(parts.gaussian), relation))
+    if (losses := parts.losses()) is not None:
+        return _mixed_delta(parts, losses, epsilon, relation)
     if not math.isfinite(_mixed_epsilon(parts, 1.0 - 1e-12, relation)):
         return 1.0
-    log = smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
+    log = _smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
     return min(1.0, math.exp(-60 + log))
 
 
@@ -448,4 +448,148 @@ def _root(excess: Callable[[float], float], low: float, high: float, tolerance: 
             low, below, above, side = middle, value, above / (2 if side > 0 else 1), 1
         else:
             high, above, below, side = middle, value, below / (2 if side < 0 else 1), -1
+    return high
+
+
+# -- log-moments: alpha(lambda) = log E_P (P / Q)^lambda = lambda * RDP(lambda + 1), the worse of both directions -----------
+
+_SMALL, _TERMS = 0.25, 16
+
+
+def _exp_remainder(u: Array) -> Array:
+    """`e^u - 1 - u` without cancellation."""
+    near = np.abs(u) < _SMALL
+    v = np.where(near, u, 0.0)
+    series = np.zeros_like(v)
+    for n in range(_TERMS, 1, -1):
+        series = (series + 1.0) * v / n
+    return np.where(near, series * v, np.expm1(np.minimum(u, 700.0)) - u)
+
+
+def _log_remainder(x: Array) -> Array:
+    """`log(1 + x) - x` without cancellation, `x > -1`."""
+    near = np.abs(x) < _SMALL
+    v = np.where(near, x, 0.0)
+    # log1p(x) = 2 artanh(x / (2 + x)); the odd series in s converges as 0.12^2n
+    s = v / (2.0 + v)
+    series = np.zeros_like(v)
+    for n in range(_TERMS, 0, -1):
+        series = (series + 1.0 / (2 * n + 1)) * s * s
+    return np.where(near, 2.0 * s * series - s * v, np.log1p(x) - x)
+
+
+def _grid(centre: float, noise_multiplier: float) -> tuple[Array, Array]:
+    """Trapezoid nodes and log-weights of N(0, sigma^2), wide enough for a tilt that moves the mass to `centre`."""
+    reach = 12.0 * noise_multiplier
+    # the integrand is analytic up to |Im z| = pi sigma^2 (a zero of the mixture), the Gaussian asks for sigma / 3
+    step = min(noise_multiplier / 4.0, noise_multiplier**2 / 2.5)
+    low, high = min(0.0, centre) - reach, max(0.0, centre) + reach
+    count = math.ceil((high - low) / step)
+    if count > 4_000_000:
+        raise ValueError(f"noise_multiplier is {noise_multiplier!r}; it is too small for order {centre:.3g}")
+    z = low + step * np.arange(count + 1)
+    return z, -0.5 * (z / noise_multiplier) ** 2 + math.log(step / (noise_multiplier * math.sqrt(2 * math.pi)))
+
+
+def _ratio(z: Array, sampling_rate: float, noise_multiplier: float) -> tuple[Array, Array]:
+    """`x = q (e^t - 1)` (capped) and `log(1 + x)` (not capped), with `t` the loss of the unsampled Gaussian at z."""
+    t = (2.0 * z - 1.0) / (2.0 * noise_multiplier**2)
+    x = sampling_rate * np.expm1(np.minimum(t, 700.0))
+    kept = math.log1p(-sampling_rate) if sampling_rate < 1 else -math.inf
+    far = np.logaddexp(kept, math.log(sampling_rate) + t)
+    log_ratio = np.where(np.abs(x) < 0.5, np.log1p(np.clip(x, -0.5, 0.5)), far)  # 1 + x would cancel at x near -1
+    return x, log_ratio
+
+
+def _log_mean(log_weights: Array, exponent: Array, linear: Array) -> float:
+    """`log(1 + sum w (e^u - 1 - u + r))` for nonnegative summands, in log space where `e^u` is large."""
+    large = exponent > 30.0
+    with np.errstate(divide="ignore"):
+        small = np.log(np.maximum(np.where(large, 0.0, _exp_remainder(np.where(large, 0.0, exponent)) + linear), 0.0))
+    log_terms = log_weights + np.where(large, exponent, small)
+    top = float(log_terms.max())
+    if top == -math.inf:
+        return 0.0
+    return float(np.logaddexp(0.0, top + math.log(float(np.exp(log_terms - top).sum()))))
+
+
+def subsampled_gaussian_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
+    """Log-moment `alpha(order)` of one Poisson-sampled Gaussian, any real order > 0, add/remove-one.
+
+    `alpha = log E_z (1 + x)^(order + 1)`, `x = q (e^((2z - 1) / (2 sigma^2)) - 1)`, `z ~ N(0, sigma^2)`, by the
+    trapezoid rule on `(1 + x)^a - 1 - a x` (nonnegative, and `E x = 0`), so that nothing cancels at small q or large
+    sigma. Removing a record is the worse direction (Mironov, Talwar, Zhang 2019, Theorem 5).
+
+    >>> round(subsampled_gaussian_alpha(3.0, 1.0, 2.0), 12) == 3 * 4 / (2 * 2.0**2)
+    True
+    """
+    if sampling_rate == 1:
+        return order * (order + 1) / (2 * noise_multiplier**2)
+    power = order + 1
+    z, log_weights = _grid(power, noise_multiplier)
+    x, log_ratio = _ratio(z, sampling_rate, noise_multiplier)
+    return _log_mean(log_weights, power * log_ratio, power * np.where(power * log_ratio > 30, 0.0, _log_remainder(x)))
+
+
+def replaced_alpha(order: float, sampling_rate: float, noise_multiplier: float) -> float:
+    """Log-moment for replace-one: `(1-q) N(0) + q N(-1)` against `(1-q) N(0) + q N(1)`, in units of the sensitivity."""
+    if sampling_rate == 1:
+        return 4 * order * (order + 1) / (2 * noise_multiplier**2)
+    # at rates near 1 the ratio tilts the mass by order + 1 one way and by order the same way again
+    z, log_weights = _grid(2 * order + 1, noise_multiplier)
+    x, log_up = _ratio(z, sampling_rate, noise_multiplier)
+    y, log_down = _ratio(-z, sampling_rate, noise_multiplier)
+    exponent = (order + 1) * log_up - order * log_down
+    linear = (order + 1) * _log_remainder(x) - order * _log_remainder(y)
+    return _log_mean(log_weights, exponent, np.where(exponent > 30, 0.0, linear))
+
+
+def rdp_epsilon(alphas: Array, delta: float, at: tuple[float, ...] = ORDERS) -> float:
+    """Smallest `epsilon` that the log-moments `alphas` (t,) at orders (t,) prove at `delta`; 0 for nothing.
+
+    `eps = min alpha / lambda + log(lambda / (lambda + 1)) - log(delta (lambda + 1)) / lambda`: Canonne, Kamath,
+    Steinke 2020, Proposition 12, at Renyi order `lambda + 1`.
+
+    >>> 0 < rdp_epsilon(np.array([0.1]), 1e-5, (5.0,)) < 3
+    True
+    """
+    if not alphas.any():
+        return 0.0
+    orders = np.array(at)
+    values = alphas / orders + np.log(orders / (orders + 1)) - (math.log(delta) + np.log(orders + 1)) / orders
+    return max(0.0, float(np.min(np.where(np.isnan(values), np.inf, values))))
+
+
+def rdp_delta(alphas: Array, epsilon: float, at: tuple[float, ...] = ORDERS) -> float:
+    """Smallest `delta` that the log-moments prove at `epsilon`: the same proposition, solved for delta.
+
+    >>> round(rdp_delta(np.array([0.1]), rdp_epsilon(np.array([0.1]), 1e-5, (5.0,)), (5.0,)), 12)
+    1e-05
+    """
+    orders = np.array(at)
+    logs = alphas - orders * epsilon + (orders + 1) * np.log(orders / (orders + 1)) - np.log(orders)
+    return float(np.exp(min(0.0, float(np.min(np.where(np.isnan(logs), np.inf, logs))))))
+
+
+def _mixed_delta(parts: Parts, losses: tuple[Array, Array], epsilon: float, relation: Relation) -> float:
+    """Delta of pure and Gaussian pieces together: the Gaussians' hockey stick averaged over the pure losses."""
+    key = _key(parts.gaussian)
+
+    def stick(epsilon: float) -> float:  # at any real epsilon, never below the truth
+        if epsilon >= 0:
+            return _gaussian_delta(key, epsilon, relation)
+        return 1.0 - math.exp(epsilon) * (1.0 - _gaussian_delta(key, -epsilon, relation))
+
+    delta = math.fsum(w * stick(epsilon - loss) for loss, w in zip(*(part.tolist() for part in losses)) if w)
+    return min(1.0, delta * (1 + 1e-12) + parts.delta)
+
+
+def _smallest(excess: Callable[[float], float], high: float) -> float:
+    """Smallest value in [0, high] where the falling function `excess` is not positive, from above, to 1e-9."""
+    low = 0.0
+    if excess(low) <= 0:
+        return low
+    while high - low > 1e-9 * max(high, 1e-9):
+        middle = (low + high) / 2
+        low, high = (middle, high) if excess(middle) > 0 else (low, middle)
     return high

@@ -44,8 +44,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpgen.privacy.ledger_file import encode_event
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, encode_event
 
 if TYPE_CHECKING:
     import numpy as np
@@ -221,7 +220,7 @@ def worst(
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     from dpgen.privacy.accountants import epsilon
-    from dpgen.privacy.events import for_two_records
+    from dpgen.privacy.mechanisms import for_two_records
 
     def read(event: DpEvent) -> DpEvent:
         if own in (None, relation):
@@ -238,17 +237,15 @@ def rdp_bound(loads: Loads, delta: float, relation: Relation) -> float:
     """The same epsilon from RDP, microseconds after the first call: moments are kept with the mechanisms."""
     import numpy as np
 
-    from dpgen.privacy import moments
-    from dpgen.privacy.accountants import event_alphas
+    from dpgen.privacy.accountants import ORDERS, event_alphas, rdp_epsilon
 
     def alphas(m: LedgerItem) -> np.ndarray:
         if relation not in m.alphas:
             m.alphas[relation] = event_alphas(m.event, relation)
         return m.alphas[relation]
 
-    orders = np.array(moments.ORDERS)
-    totals = [sum((count * alphas(m) for m, count in case), np.zeros(len(orders))) for case in cases(loads, relation)]
-    return max(moments.rdp_epsilon(total, delta, orders) if total.any() else 0.0 for total in totals)
+    totals = [sum((count * alphas(m) for m, count in case), np.zeros(len(ORDERS))) for case in cases(loads, relation)]
+    return max(rdp_epsilon(total, delta) for total in totals)
 
 
 _INFINITE = 1 << 4 * _BITS
@@ -327,7 +324,7 @@ class Filter:
     @classmethod
     def best(cls, epsilon: float, delta: float) -> Filter:
         """The filter of the best order for one Gaussian, whose log-moment is `lambda (lambda + 1) / (2 s^2)`."""
-        from dpgen.privacy.moments import ORDERS  # here: a plan is read and explained without NumPy
+        from dpgen.privacy.accountants import ORDERS  # here: a plan is read and explained without NumPy
 
         if not delta:
             return cls(epsilon, delta, None)

@@ -39,13 +39,14 @@ from torch import Tensor
 
 from dpgen.privacy.distributed import NoiseAhead, Ranks, RemoteFailure, release_sum_
 from dpgen.privacy.draws import Reals
-from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import (
     Mechanism,
     effective_multiplier,
+    for_rows,
     gaussian_event,
+    pure_event,
     require_positive,
     require_whole,
     subsampled_gaussian_event,

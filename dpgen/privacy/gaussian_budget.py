@@ -28,9 +28,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dpgen.privacy.accountants import calibrate_noise
-from dpgen.privacy.events import approximate_event
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import gaussian_event, require_positive
+from dpgen.privacy.mechanisms import approximate_event, gaussian_event, require_positive
 from dpgen.privacy.selection import ExponentialMechanism, FrequentCounts, Integers
 
 if TYPE_CHECKING:

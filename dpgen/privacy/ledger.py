@@ -26,8 +26,17 @@ from dpgen.privacy.composition import (
     rdp_bound,
     worst,
 )
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
-from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, keeps_size, require_whole
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile
+from dpgen.privacy.mechanisms import (
+    Budget,
+    Relation,
+    UnsupportedEvent,
+    decode_event,
+    encode_event,
+    keeps_size,
+    require_grouped,
+    require_whole,
+)
 from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
@@ -54,7 +63,7 @@ class Ledger:
     guarantees it is their sum. Why: `composition.py`.
 
     `group` is parallel composition: charges of different groups must touch disjoint records, see `composition.cases`.
-    Guarantees of `events.py` hold for the ledger's own relation.
+    (epsilon, delta) events hold for the ledger's own relation.
 
     Arguments:
         budget: what is enforced; None only reports, at `delta`, undeclared charges as if they were fixed in advance.
@@ -319,8 +328,6 @@ class Ledger:
             if not (isinstance(note, str) and (group is None or isinstance(group, str))):
                 raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
             if group is not None:
-                from dpgen.privacy.events import require_grouped
-
                 require_grouped(event, group, self.relation, self.rows)
             found = self._known[key] = LedgerItem.of(event, note, group, whole=whole, divisible=divisible)
         return found

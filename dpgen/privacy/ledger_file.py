@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import os
 import stat
 import tempfile
@@ -15,10 +14,7 @@ import time
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
-
-if TYPE_CHECKING:
-    from dp_accounting import DpEvent
+from typing import Any, NoReturn
 
 
 class LedgerError(RuntimeError):
@@ -157,60 +153,3 @@ def _sync_directory(path: Path) -> None:
             os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def encode_event(event: DpEvent) -> list[Any]:
-    """`[class name, {field: value}]`, events inside encoded likewise; numbers must be finite.
-
-    >>> from dp_accounting import GaussianDpEvent
-    >>> encode_event(GaussianDpEvent(2.0))
-    ['GaussianDpEvent', {'noise_multiplier': 2.0}]
-    """
-    import attr
-
-    fields = {f.name: _encode_value(getattr(event, f.name)) for f in attr.fields(type(event))}
-    if fields.get("shape") == math.inf:  # a Poisson number of runs; JSON has no number for it
-        fields["shape"] = "inf"
-    return [type(event).__name__, fields]
-
-
-def _encode_value(value: Any) -> Any:
-    import numpy as np
-    from dp_accounting import DpEvent
-
-    if isinstance(value, DpEvent):
-        return encode_event(value)
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, list | tuple):
-        return [_encode_value(v) for v in value]
-    return value
-
-
-def decode_event(code: Any) -> DpEvent:
-    """Inverse of `encode_event`; LedgerError for an event that this version does not know.
-
-    >>> decode_event(['GaussianDpEvent', {'noise_multiplier': 2.0}])
-    GaussianDpEvent(noise_multiplier=2.0)
-    """
-    from dp_accounting import DpEvent, dp_event
-
-    from dpgen.privacy.events import ApproximateDpEvent, OneOfDpEvent
-
-    own = {kind.__name__: kind for kind in (ApproximateDpEvent, OneOfDpEvent)}
-    try:
-        name, fields = code
-        kind = own.get(name) or getattr(dp_event, name)
-        if not issubclass(kind, DpEvent):
-            raise TypeError(name)
-        return kind(**{key: _decode_value(value) for key, value in fields.items()})
-    except (TypeError, ValueError, AttributeError) as error:
-        raise LedgerError(f"the ledger declares an unknown event {code!r}: {error}") from None
-
-
-def _decode_value(value: Any) -> Any:
-    if not isinstance(value, list):
-        return math.inf if value == "inf" else value
-    if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
-        return decode_event(value)
-    return [_decode_value(v) for v in value]

@@ -1,7 +1,8 @@
-"""Gaussian mechanisms as events: what is released, in units of its sensitivity.
+"""Mechanisms as events: what a release costs, as a ledger writes it down.
 
-Events are `dp_accounting`'s, so other tools can read a ledger. `dp_accounting` is imported when the first event is
-made: importing this module stays cheap.
+A Gaussian event states its noise in units of the add/remove sensitivity; an (epsilon, delta) or zCDP event is a guarantee for
+the neighbouring relation of the ledger that is charged. Events are `dp_accounting`'s, so other tools can read a ledger; it is
+imported when the first event is made, so that importing this module stays cheap.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol, TypeVar, cast, get_args
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
     from dp_accounting import DpEvent
     from torch import Tensor
+
+_MOST_LOSSES = 20_000
+_MOST_EPSILON = 600  # of several steps with a delta each, whose factors e^epsilon fit float64
 
 
 def require_whole(name: str, value: int, low: int = 1, high: int | None = None) -> int:
@@ -238,3 +242,301 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
         if rate > 0 and sigma < math.inf:
             parts[rate, sigma] += count
     return parts
+
+
+# -- events that dp_accounting has no class for: mechanisms known by their guarantee, for the ledger's own relation ---------
+
+
+@dataclass(frozen=True)
+class ApproximateDpEvent:
+    """Any mechanism that is (epsilon, delta)-DP; pure when `delta` is 0.
+
+    Attributes:
+        epsilon: in nats, finite and >= 0.
+        delta: in [0, 1).
+    """
+
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (isinstance(self.epsilon, int | float) and 0 <= self.epsilon < math.inf):
+            raise ValueError(f"epsilon is {self.epsilon!r}; it must be a finite number >= 0")
+        if not (isinstance(self.delta, int | float) and 0 <= self.delta < 1):
+            raise ValueError(f"delta is {self.delta!r}; it must lie in [0, 1)")
+
+
+def pure_event(epsilon: float) -> ApproximateDpEvent:
+    """Any epsilon-DP mechanism.
+
+    >>> pure_event(0.5)
+    ApproximateDpEvent(epsilon=0.5, delta=0.0)
+    """
+    return approximate_event(epsilon, 0.0)
+
+
+def approximate_event(epsilon: float, delta: float) -> ApproximateDpEvent:
+    """Any (epsilon, delta)-DP mechanism."""
+    return ApproximateDpEvent(float(epsilon), float(delta))
+
+
+@dataclass(frozen=True)
+class OneOfDpEvent:
+    """One of at least one event, drawn at random whatever the data and released: it costs what the worst one costs."""
+
+    events: tuple[DpEvent, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "events", tuple(self.events))
+        if not self.events:
+            raise ValueError("events is (); it must hold at least one")
+
+
+def repeated_event(event: DpEvent, mean: float) -> DpEvent:
+    """The best of a Poisson number of runs of `event`, of this mean in [2, 1000]; see `selection`."""
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+
+    require_within("mean", mean, (2.0, 1000.0), ", the expected number of runs")
+    return RepeatAndSelectDpEvent(event, float(mean), math.inf)
+
+
+def inside(event: DpEvent) -> tuple[DpEvent, ...]:
+    """The events that a compound one is made of, whose cost is worked out from theirs; none of any other."""
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+
+    if isinstance(event, RepeatAndSelectDpEvent):
+        return (event.event,)
+    return event.events if isinstance(event, OneOfDpEvent) else ()
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A composition sorted by how its pieces can be bounded."""
+
+    pure: tuple[tuple[float, int], ...]  # (epsilon, times)
+    delta: float
+    rho: float
+    gaussian: DpEvent
+    compounds: tuple[tuple[DpEvent, int], ...] = ()  # (event, times)
+
+    @classmethod
+    def of(cls, event: DpEvent) -> Parts:
+        """Raises UnsupportedEvent for anything but Gaussians, zCDP, (epsilon, delta) guarantees and compounds."""
+        import dp_accounting as dpa
+
+        pure: Counter[float] = Counter()
+        delta = rho = 0.0
+        gaussians: list[DpEvent] = []
+        compounds: list[tuple[DpEvent, int]] = []
+        for leaf, count in walk(event):
+            inner = leaf.event if isinstance(leaf, dpa.PoissonSampledDpEvent) else leaf
+            if isinstance(leaf, ApproximateDpEvent):
+                pure[leaf.epsilon] += count if leaf.epsilon else 0
+                delta += count * leaf.delta
+            elif isinstance(leaf, dpa.ZCDpEvent) and not leaf.xi:
+                if not 0 <= leaf.rho < math.inf:
+                    raise ValueError(f"rho is {leaf.rho!r}; it must be a finite number >= 0")
+                rho += count * leaf.rho
+            elif isinstance(inner, dpa.GaussianDpEvent | dpa.NonPrivateDpEvent):
+                gaussians.append(dpa.SelfComposedDpEvent(leaf, count))
+            elif inside(leaf) and getattr(leaf, "shape", math.inf) == math.inf:
+                compounds.append((leaf, count))
+            else:
+                raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, zCDP or an epsilon-delta guarantee")
+        return cls(tuple(sorted((+pure).items())), delta, rho, dpa.ComposedDpEvent(gaussians), tuple(compounds))
+
+    @property
+    def by_moments(self) -> bool:
+        """Whether something in it has moments and no losses that could be enumerated."""
+        return bool(self.rho or self.compounds)
+
+    @property
+    def total(self) -> float:
+        """Sum of the pure epsilons: basic composition."""
+        return math.fsum(epsilon * count for epsilon, count in self.pure)
+
+    def losses(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
+        """Privacy losses (m,) of the pure part and their probabilities; None for too many, or where a part has moments only.
+
+        An epsilon-DP mechanism is dominated by binary randomised response (Kairouz, Oh, Viswanath 2015): losses
+        +-epsilon with probability e^(+-epsilon/2) / (2 cosh(epsilon/2)). Dominating pairs compose adaptively.
+        """
+        if self.by_moments or math.prod(count + 1 for _, count in self.pure) > _MOST_LOSSES:
+            return None
+        import numpy as np
+        from scipy.stats import binom
+
+        losses, weights = np.zeros(1), np.ones(1)
+        for epsilon, count in self.pure:
+            heads = np.arange(count + 1)
+            losses = np.add.outer(losses, (2 * heads - count) * epsilon).ravel()
+            weights = np.multiply.outer(weights, binom.pmf(heads, count, 1 / (1 + math.exp(-epsilon)))).ravel()
+        return losses, weights
+
+
+# -- guarantees read for units of several rows, and for replaced records ----------------------------------------------------
+
+
+def row_epsilon(epsilon: float, rows: int) -> float:
+    """Epsilon of a pure mechanism for one row, such that a person with at most so many rows has `epsilon`.
+
+    >>> row_epsilon(0.5, 1), round(row_epsilon(0.5, 5), 9)
+    (0.5, 0.1)
+    """
+    return epsilon if rows == 1 else epsilon / rows * (1 - 1e-12)  # `for_rows` must not round above it
+
+
+def row_delta(delta: float, epsilon: float, rows: int) -> float:
+    """Delta of an (epsilon, delta) mechanism for one row, such that `for_rows` makes `delta` of it.
+
+    >>> row_delta(1e-6, 0.5, 1), round(row_delta(1e-6, 0.5, 5) * 1e6, 4)
+    (1e-06, 0.058)
+    """
+    return delta if rows == 1 else delta / _steps_delta(epsilon, rows) * (1 - 1e-12)
+
+
+def _steps_delta(epsilon: float, rows: int) -> float:
+    """The sum of e^(i epsilon) over i = 0, ..., m - 1."""
+    if rows * epsilon > _MOST_EPSILON:
+        raise UnsupportedEvent(
+            f"epsilon is {rows * epsilon:g} for {rows} rows; with a delta it must be at most {_MOST_EPSILON}"
+        )
+    return math.expm1(rows * epsilon) / math.expm1(epsilon) if epsilon else float(rows)
+
+
+def for_rows(event: DpEvent, rows: int) -> DpEvent:
+    r"""A guarantee for one row, read for a person with at most m rows, which is m steps of one row each.
+
+    :math:`(\epsilon, \delta)` becomes :math:`(m \epsilon, \sum_{i < m} e^{i \epsilon} \delta)`; rho-zCDP becomes
+    :math:`m^2 \rho`; a Gaussian of multiplier s one of s / m, which is exact; anything else is an `UnsupportedEvent`. Under
+    replace_one a step may also insert or delete a row: the guarantee has to cover these three.
+
+    Source: Vadhan 2017, Lemma 2.2; Bun and Steinke 2016, Proposition 1.9; Dong, Roth and Su 2022, Theorem 2.14.
+
+    >>> for_rows(pure_event(0.5), 3), for_rows(gaussian_event(6.0), 3)
+    (ApproximateDpEvent(epsilon=1.5, delta=0.0), GaussianDpEvent(noise_multiplier=2.0))
+    """
+    if rows == 1:
+        return event
+    if isinstance(event, ApproximateDpEvent):
+        delta = event.delta * _steps_delta(event.epsilon, rows) if event.delta else 0.0
+        if delta >= 1:
+            raise UnsupportedEvent(f"event {event!r} says nothing about people with up to {rows} rows")
+        return approximate_event(rows * event.epsilon, delta)
+    import dp_accounting as dpa
+
+    if isinstance(event, dpa.ZCDpEvent) and not event.xi:
+        return dpa.ZCDpEvent(rows**2 * event.rho)
+    if isinstance(event, dpa.GaussianDpEvent):
+        return dpa.GaussianDpEvent(event.noise_multiplier / rows)
+    raise UnsupportedEvent(f"event {event!r} is of one row; for people with up to {rows} rows there is no guarantee")
+
+
+def for_two_records(event: DpEvent) -> DpEvent:
+    """An add/remove guarantee read under replace_one, which is two steps; Gaussians are left as they are.
+
+    (epsilon, delta) becomes (2 epsilon, (1 + e^epsilon) delta), rho-zCDP becomes 4 rho (Bun, Steinke 2016, Prop. 1.9).
+
+    >>> for_two_records(pure_event(0.5))
+    ApproximateDpEvent(epsilon=1.0, delta=0.0)
+    """
+    import dp_accounting as dpa
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+
+    if isinstance(event, dpa.SelfComposedDpEvent):
+        return dpa.SelfComposedDpEvent(for_two_records(event.event), event.count)
+    if isinstance(event, dpa.ComposedDpEvent | OneOfDpEvent):
+        return type(event)([for_two_records(part) for part in event.events])
+    if isinstance(event, RepeatAndSelectDpEvent):
+        return RepeatAndSelectDpEvent(for_two_records(event.event), event.mean, event.shape)
+    if isinstance(event, ApproximateDpEvent):
+        grown = 1 + math.exp(event.epsilon) if event.epsilon <= _MOST_EPSILON else math.inf
+        delta = event.delta * grown if event.delta else 0.0
+        if delta >= 1:
+            raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
+        return ApproximateDpEvent(2 * event.epsilon, delta)
+    if isinstance(event, dpa.ZCDpEvent):
+        if event.xi:
+            raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
+        return dpa.ZCDpEvent(4 * event.rho)
+    return event
+
+
+def require_grouped(event: DpEvent, group: str, relation: Relation, rows: int) -> None:
+    """Refuse a charge for one of several disjoint groups of rows where a unit may be in more than one of them.
+
+    Rows of one person may lie in any groups; a record that leaves one for another is removed here and added there, and only
+    Gaussians have both bounds.
+    """
+    if rows > 1:
+        raise ValueError(f"group is {group!r}; it must be None where a person has up to {rows} rows, in any groups")
+    if relation == "replace_one" and _holds_for_own_relation(event):
+        raise ValueError(f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group")
+
+
+def _holds_for_own_relation(event: DpEvent) -> bool:
+    """Whether a part of `event` is a guarantee for the ledger's own relation only."""
+    from dp_accounting import ZCDpEvent
+
+    return any(
+        isinstance(leaf, ApproximateDpEvent | ZCDpEvent) or any(map(_holds_for_own_relation, inside(leaf)))
+        for leaf, _ in walk(event)
+    )
+
+
+# -- events in files --------------------------------------------------------------------------------------------------------
+
+
+def encode_event(event: DpEvent) -> list[Any]:
+    """`[class name, {field: value}]`, events inside encoded likewise; numbers must be finite.
+
+    >>> encode_event(gaussian_event(2.0))
+    ['GaussianDpEvent', {'noise_multiplier': 2.0}]
+    """
+    import attr
+
+    names = fields(event) if is_dataclass(event) else attr.fields(type(event))
+    values = {f.name: _encode_value(getattr(event, f.name)) for f in names}
+    if values.get("shape") == math.inf:  # a Poisson number of runs; JSON has no number for it
+        values["shape"] = "inf"
+    return [type(event).__name__, values]
+
+
+def _encode_value(value: Any) -> Any:
+    import numpy as np
+    from dp_accounting import DpEvent
+
+    if isinstance(value, DpEvent | ApproximateDpEvent | OneOfDpEvent):
+        return encode_event(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, list | tuple):
+        return [_encode_value(v) for v in value]
+    return value
+
+
+def decode_event(code: Any) -> DpEvent:
+    """Inverse of `encode_event`; ValueError for an event that this version does not know.
+
+    >>> decode_event(['GaussianDpEvent', {'noise_multiplier': 2.0}])
+    GaussianDpEvent(noise_multiplier=2.0)
+    """
+    from dp_accounting import DpEvent, dp_event
+
+    own = {kind.__name__: kind for kind in (ApproximateDpEvent, OneOfDpEvent)}
+    try:
+        name, values = code
+        kind = own.get(name) or getattr(dp_event, name)
+        if not (name in own or issubclass(kind, DpEvent)):
+            raise TypeError(name)
+        return kind(**{key: _decode_value(value) for key, value in values.items()})
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"event {code!r} is unknown: {error}") from None
+
+
+def _decode_value(value: Any) -> Any:
+    if not isinstance(value, list):
+        return math.inf if value == "inf" else value
+    if len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], dict):
+        return decode_event(value)
+    return [_decode_value(v) for v in value]

@@ -28,8 +28,15 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.draws import Integers, Reals, Words, exact_context
-from dpgen.privacy.events import approximate_event, pure_event
-from dpgen.privacy.mechanisms import Relation, Secrets, gaussian_event, require_positive, require_whole
+from dpgen.privacy.mechanisms import (
+    Relation,
+    Secrets,
+    approximate_event,
+    gaussian_event,
+    pure_event,
+    require_positive,
+    require_whole,
+)
 from dpgen.privacy.noise import require_secure
 
 if TYPE_CHECKING:

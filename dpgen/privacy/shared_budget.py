@@ -46,8 +46,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event
-from dpgen.privacy.mechanisms import Budget, Relation, require_relation, require_whole
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile
+from dpgen.privacy.mechanisms import Budget, Relation, decode_event, require_relation, require_whole
 
 _FORMAT = 2
 _WHO = ("run", "model", "user", "directory", "time")

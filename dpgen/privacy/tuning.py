@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgen.privacy.composition import BudgetExceeded, LedgerItem, Loads, Planned, cases
-from dpgen.privacy.events import OneOfDpEvent, repeated_event
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import Budget, Relation, Secrets
+from dpgen.privacy.mechanisms import Budget, OneOfDpEvent, Relation, Secrets, repeated_event
 from dpgen.privacy.shared_budget import Payer, same_plan
 
 if TYPE_CHECKING:

@@ -51,9 +51,8 @@ from torch import Tensor
 
 from dpgen.privacy import accountants
 from dpgen.privacy.accountants import delta
-from dpgen.privacy.events import for_rows
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, for_rows
 
 RELATIONS: tuple[Relation, ...] = get_args(Relation)
 SLACK = 1e-9

@@ -9,9 +9,8 @@ from conformance import Law, LawRow, Row, SumRow, pairs_of, swapped
 
 from dpgen.evaluation.paid import NOTE as SCORE
 from dpgen.evaluation.paid import Queries
-from dpgen.privacy.events import pure_event, repeated_event
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, pure_event, repeated_event
 from dpgen.privacy.tuning import SELECTION as NOTE
 
 D, EPSILON = 4, 0.5

@@ -28,10 +28,9 @@ from replay import Step, Tape, watched
 from rows_raw_tables import levels_once, without_delta
 from smoke import SMOKE
 
-from dpgen.privacy.events import ApproximateDpEvent, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.mechanisms import Relation, gaussian_event
+from dpgen.privacy.mechanisms import ApproximateDpEvent, Relation, gaussian_event, pure_event
 from dpgen.runtime import quiet_training
 
 CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]

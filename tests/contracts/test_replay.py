@@ -17,8 +17,7 @@ from torch.utils.data import TensorDataset
 
 import dpgen
 from dpgen.facts import Fact
-from dpgen.privacy.events import pure_event
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, pure_event
 from dpgen.systems.ordered.merr import Step
 from dpgen.systems.registry import SYSTEMS
 

@@ -9,23 +9,23 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 from scipy.stats import binom, norm
 
 from dpgen.privacy.accountants import delta, epsilon, event_alphas
-from dpgen.privacy.events import (
-    OneOfDpEvent,
-    approximate_event,
-    for_rows,
-    for_two_records,
-    pure_event,
-    row_delta,
-    row_epsilon,
-)
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import (
+    OneOfDpEvent,
     UnsupportedEvent,
+    approximate_event,
+    decode_event,
     effective_multiplier,
+    encode_event,
+    for_rows,
+    for_two_records,
     gaussian_event,
     gaussian_parts,
+    pure_event,
     require_positive,
     require_whole,
+    row_delta,
+    row_epsilon,
     subsampled_gaussian_event,
     walk,
 )
@@ -277,3 +277,22 @@ def test_what_has_no_guarantee_is_refused(make, name):
     with pytest.raises(ValueError, match=name):
         make()
     IN_GROUPS.charge(gaussian_event(5.0), note="sums", group="first half")
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        dpa.GaussianDpEvent(1.5),
+        dpa.PoissonSampledDpEvent(0.1, dpa.LaplaceDpEvent(2.0)),
+        dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(0.1 + 0.2), 7), dpa.NoOpDpEvent()]),
+        dpa.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.5]),
+    ],
+)
+def test_events_survive_the_file(event):
+    assert decode_event(encode_event(event)) == event
+
+
+@pytest.mark.parametrize("code", [["os", {}], ["DpEvent"], 3, ["GaussianDpEvent", {"sigma": 1}], ["annotations", {}]])
+def test_unknown_events(code):
+    with pytest.raises(ValueError, match="unknown"):
+        decode_event(code)

@@ -15,10 +15,9 @@ import dp_accounting as dpa
 import pytest
 
 from dpgen.privacy.accountants import epsilon
-from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerEntry, LedgerError, Planned
 from dpgen.privacy.ledger_file import LedgerFile
-from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import UnsupportedEvent, approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 
 SGD = subsampled_gaussian_event(0.02, 1.5)
 SUM = gaussian_event(10.0)

@@ -3,10 +3,9 @@ import errno
 import os
 import pickle
 
-import dp_accounting as dpa
 import pytest
 
-from dpgen.privacy.ledger_file import LedgerError, LedgerFile, decode_event, encode_event
+from dpgen.privacy.ledger_file import LedgerError, LedgerFile
 
 
 def written(path, *documents):
@@ -91,22 +90,3 @@ def test_copies_and_forks_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: -1)
     with pytest.raises(LedgerError, match="forked"):
         file.write({})
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        dpa.GaussianDpEvent(1.5),
-        dpa.PoissonSampledDpEvent(0.1, dpa.LaplaceDpEvent(2.0)),
-        dpa.ComposedDpEvent([dpa.SelfComposedDpEvent(dpa.GaussianDpEvent(0.1 + 0.2), 7), dpa.NoOpDpEvent()]),
-        dpa.dp_event.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.5]),
-    ],
-)
-def test_events_survive_the_file(event):
-    assert decode_event(encode_event(event)) == event
-
-
-@pytest.mark.parametrize("code", [["os", {}], ["DpEvent"], 3, ["GaussianDpEvent", {"sigma": 1}], ["annotations", {}]])
-def test_unknown_events(code):
-    with pytest.raises(LedgerError, match="the ledger declares an unknown event"):
-        decode_event(code)

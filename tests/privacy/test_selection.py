@@ -14,7 +14,7 @@ from small_domains import chi_square
 from torch import Tensor
 
 from dpgen.privacy import selection
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import (
     ExponentialMechanism,

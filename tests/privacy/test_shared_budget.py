@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from dpgen.privacy.composition import Filter, FilterTotals
-from dpgen.privacy.events import approximate_event, pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
-from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 
 TOTAL, OWN = Budget(3.0, 1e-5), Budget(1.5, 1e-5)

@@ -12,21 +12,22 @@ from dp_accounting.rdp import RdpAccountant
 from fixed_source import FixedKeySource
 from scipy.stats import norm, poisson
 
-from dpgen.privacy.accountants import epsilon, event_alphas, filter_cost
+from dpgen.privacy.accountants import ORDERS, epsilon, event_alphas, filter_cost
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import (
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
+from dpgen.privacy.mechanisms import (
     OneOfDpEvent,
     approximate_event,
+    decode_event,
+    encode_event,
     for_two_records,
+    gaussian_event,
     holds_for_own_relation,
     pure_event,
     repeated_event,
+    subsampled_gaussian_event,
 )
-from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
-from dpgen.privacy.ledger_file import decode_event, encode_event
-from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
-from dpgen.privacy.moments import ORDERS
 from dpgen.privacy.tuning import Trial, draw_runs, selection_event
 
 TRAINING = ComposedDpEvent([SelfComposedDpEvent(subsampled_gaussian_event(0.01, 1.0), 1000), gaussian_event(20.0)])

@@ -13,10 +13,9 @@ import dpgen
 from dpgen.config import parse_job
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import for_rows, pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger, Planned
-from dpgen.privacy.mechanisms import UnsupportedEvent, gaussian_event
+from dpgen.privacy.mechanisms import UnsupportedEvent, for_rows, gaussian_event, pure_event
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.run import run
 from dpgen.runtime import quiet_training

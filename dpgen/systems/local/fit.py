@@ -14,9 +14,9 @@ from torch import Tensor
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws, PublicModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier

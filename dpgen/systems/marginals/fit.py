@@ -17,9 +17,9 @@ from torch import Tensor
 from dpgen.facts import Fact
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
-from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum, Each, totals
 from dpgen.privacy.ledger import Budget, Planned
+from dpgen.privacy.mechanisms import for_rows, pure_event, row_epsilon
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.progress import steps

@@ -84,7 +84,7 @@ class MWEMPlan(RowPlan):
         """Everything that is released when a selection or a measurement costs `step`."""
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        from dpgen.privacy.events import pure_event
+        from dpgen.privacy.mechanisms import pure_event
 
         rounds = SelfComposedDpEvent(pure_event(step), 2 * self.rounds)
         if not totals:

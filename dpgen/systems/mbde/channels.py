@@ -11,9 +11,8 @@ from torch import Tensor
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Secrets, require_whole
+from dpgen.privacy.mechanisms import Secrets, pure_event, require_whole
 from dpgen.release import Draws, PrivateDensity, PrivateSampler
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.densities import UniformReference

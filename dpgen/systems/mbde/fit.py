@@ -10,8 +10,8 @@ from torch import Tensor
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws, PrivateSampler
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement

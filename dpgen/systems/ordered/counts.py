@@ -19,10 +19,9 @@ from scipy.optimize import isotonic_regression
 from dpgen.discretized import Ranks
 from dpgen.facts import Fact, Said
 from dpgen.privacy.accountants import calibrate_noise
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import Relation, gaussian_event
+from dpgen.privacy.mechanisms import Relation, gaussian_event, pure_event
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

@@ -8,9 +8,8 @@ import numpy as np
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, keeps_size, require_whole, require_within
+from dpgen.privacy.mechanisms import Relation, keeps_size, pure_event, require_whole, require_within
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Values, cell_counts, size_fact
 from dpgen.systems.ordered.model import OrderedDistribution

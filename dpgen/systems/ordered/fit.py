@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.counts import clamped_count, size_fact

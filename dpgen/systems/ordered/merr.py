@@ -21,9 +21,8 @@ import numpy as np
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
-from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.ledger import Budget, Planned
-from dpgen.privacy.mechanisms import Relation, Secrets, require_whole
+from dpgen.privacy.mechanisms import Relation, Secrets, for_rows, pure_event, require_whole, row_epsilon
 from dpgen.privacy.selection import exponential_event, exponential_mechanism
 from dpgen.systems.ordered.counts import (
     NO_RECORDS,

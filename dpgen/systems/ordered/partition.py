@@ -44,10 +44,9 @@ import numpy as np
 
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.draws import Words, reach_thresholds
-from dpgen.privacy.events import for_rows, pure_event, row_epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, Secrets, require_positive
+from dpgen.privacy.mechanisms import Relation, Secrets, for_rows, pure_event, require_positive, row_epsilon
 from dpgen.systems.ordered.counts import (
     Integers,
     MonotoneCounts,

@@ -14,12 +14,11 @@ from dpgen.nets import RBMBank, VAEBank
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_parts
-from dpgen.privacy.moments import general_moments_epsilon
 from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems.dp_sgd.plan import DPSGDConfig
 from dpgen.systems.dpgan.plan import DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments, general_moments_epsilon
 
 ONE = DPGMConfig(clusters="none", centred=False).resolved(n_classes=0)
 KMEANS = DPGMConfig(clusters="kmeans", centred=False).resolved(n_classes=0)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.privacy.events import pure_event
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.systems.local.plan import USER, LocalPlan
 
 

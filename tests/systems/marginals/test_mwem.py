@@ -12,8 +12,8 @@ from fixed_source import FixedKeySource
 from small_domains import chi_square
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.fit import (

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import BudgetExceeded
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 
 

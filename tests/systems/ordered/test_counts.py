@@ -11,9 +11,8 @@ from scipy.optimize import minimize
 from dpgen.privacy.accountants import delta as delta_of
 from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import Relation, pure_event
 from dpgen.systems.ordered import counts
 from dpgen.systems.ordered.counts import MonotoneCounts, gaussian_beside, monotone_counts, relation_gaussian
 

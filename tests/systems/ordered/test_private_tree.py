@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from fixed_source import FixedKeySource
 
-from dpgen.privacy.events import ApproximateDpEvent
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.mechanisms import ApproximateDpEvent, Relation
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.ordered.partition import PrivateTree, TreeNoise, TreeRule
 

@@ -3,9 +3,9 @@
 import torch
 
 from dpgen.facts import Fact
-from dpgen.privacy.events import pure_event
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import RecordModel, RecordSamples, round_bits, sampling_generator
 from dpgen.statement import PrivacyStatement
 
