@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, cast, get_args
 
@@ -284,7 +284,7 @@ def approximate_event(epsilon: float, delta: float) -> ApproximateDpEvent:
 class OneOfDpEvent:
     """One of at least one event, drawn at random whatever the data and released: it costs what the worst one costs."""
 
-    events: tuple[DpEvent, ...]
+    events: Sequence[DpEvent]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
@@ -306,7 +306,7 @@ def inside(event: DpEvent) -> tuple[DpEvent, ...]:
 
     if isinstance(event, RepeatAndSelectDpEvent):
         return (event.event,)
-    return event.events if isinstance(event, OneOfDpEvent) else ()
+    return tuple(event.events) if isinstance(event, OneOfDpEvent) else ()
 
 
 @dataclass(frozen=True)
