@@ -470,16 +470,16 @@ def require_grouped(event: DpEvent, group: str, relation: Relation, rows: int) -
     """
     if rows > 1:
         raise ValueError(f"group is {group!r}; it must be None where a person has up to {rows} rows, in any groups")
-    if relation == "replace_one" and _holds_for_own_relation(event):
+    if relation == "replace_one" and holds_for_own_relation(event):
         raise ValueError(f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group")
 
 
-def _holds_for_own_relation(event: DpEvent) -> bool:
+def holds_for_own_relation(event: DpEvent) -> bool:
     """Whether a part of `event` is a guarantee for the ledger's own relation only."""
     from dp_accounting import ZCDpEvent
 
     return any(
-        isinstance(leaf, ApproximateDpEvent | ZCDpEvent) or any(map(_holds_for_own_relation, inside(leaf)))
+        isinstance(leaf, ApproximateDpEvent | ZCDpEvent) or any(map(holds_for_own_relation, inside(leaf)))
         for leaf, _ in walk(event)
     )
 
