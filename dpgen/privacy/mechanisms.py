@@ -334,9 +334,7 @@ class Parts:
                 pure[leaf.epsilon] += count if leaf.epsilon else 0
                 delta += count * leaf.delta
             elif isinstance(leaf, dpa.ZCDpEvent) and not leaf.xi:
-                if not 0 <= leaf.rho < math.inf:
-                    raise ValueError(f"rho is {leaf.rho!r}; it must be a finite number >= 0")
-                rho += count * leaf.rho
+                rho += count * _checked(leaf.rho)
             elif isinstance(inner, dpa.GaussianDpEvent | dpa.NonPrivateDpEvent):
                 gaussians.append(dpa.SelfComposedDpEvent(leaf, count))
             elif inside(leaf) and getattr(leaf, "shape", math.inf) == math.inf:
@@ -458,8 +456,14 @@ def for_two_records(event: DpEvent) -> DpEvent:
     if isinstance(event, dpa.ZCDpEvent):
         if event.xi:
             raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
-        return dpa.ZCDpEvent(4 * event.rho)
+        return dpa.ZCDpEvent(4 * _checked(event.rho))
     return event
+
+
+def _checked(rho: float) -> float:
+    if not 0 <= rho < math.inf:
+        raise ValueError(f"rho is {rho!r}; it must be a finite number >= 0")
+    return rho
 
 
 def require_grouped(event: DpEvent, group: str, relation: Relation, rows: int) -> None:
