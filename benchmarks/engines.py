@@ -32,10 +32,9 @@ from measuring import machine, store
 from dpgen.config import keyword_job
 from dpgen.data.columns import load_sql_columns
 from dpgen.data.engines import MEMORY
-from dpgen.data.mapped import MappedRecords, load_mapped
 from dpgen.data.records import load_records
-from dpgen.data.sql_records import load_sql_records
-from dpgen.data.sql_tables import load_sql_table
+from dpgen.data.stored import MappedRecords, load_mapped, load_sql_records
+from dpgen.data.tables import load_sql_table
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime, quiet_training

@@ -20,7 +20,7 @@ from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records
 from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
-from dpgen.data.sql_records import StreamedRecords
+from dpgen.data.stored import StreamedRecords
 from dpgen.data.table_files import form_of, is_source
 from dpgen.options import choose, meanings
 from dpgen.privacy.curator import Curator

@@ -11,9 +11,6 @@ from .images import load_fashion_mnist as load_fashion_mnist
 from .images import load_images as load_images
 from .images import load_mnist as load_mnist
 from .loaders import LOADERS as LOADERS
-from .mapped import MappedRecords as MappedRecords
-from .mapped import MappedRows as MappedRows
-from .mapped import load_mapped as load_mapped
 from .points import Points as Points
 from .points import PublicScaling as PublicScaling
 from .points import load_points as load_points
@@ -21,6 +18,9 @@ from .raw_tables import RawTable as RawTable
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
+from .stored import MappedRecords as MappedRecords
+from .stored import MappedRows as MappedRows
+from .stored import load_mapped as load_mapped
 from .tables import Table as Table
 from .tables import load_table as load_table
 from .toy import load_mixture as load_mixture

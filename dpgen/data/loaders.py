@@ -86,15 +86,15 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "npy": Loader("dpgen.data.records:load_records"),
     },
     "mapped": {
-        "mapped": Loader("dpgen.data.mapped:load_mapped"),
+        "mapped": Loader("dpgen.data.stored:load_mapped"),
     },
     "streams": {
-        "sql": Loader("dpgen.data.sql_records:load_sql_records"),
-        "sql_sets": Loader("dpgen.data.sql_records:load_sql_sets"),
+        "sql": Loader("dpgen.data.stored:load_sql_records"),
+        "sql_sets": Loader("dpgen.data.sets:load_sql_sets"),
     },
     "table": {
         "table": Loader("dpgen.data.tables:load_table"),
-        "sql": Loader("dpgen.data.sql_tables:load_sql_table"),
+        "sql": Loader("dpgen.data.tables:load_sql_table"),
     },
     "images": {
         "images": Loader("dpgen.data.images:load_images"),

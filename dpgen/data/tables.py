@@ -1,21 +1,24 @@
 """Mixed tables - categories, numbers, dates and gaps - as codes of a public schema, and their files."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
+import pyarrow
 import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, in_memory
-from dpgen.data.batches import KeptCodes, SparkCodes
+from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames, whole_groups
+from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import RawTable, draft_of, load_raw, unnamed
-from dpgen.data.split import TEST_FRACTION, SplitOptions
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import csv_path, header, name_of, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
@@ -272,3 +275,75 @@ def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
         }
     )
     return in_memory(frame)
+
+
+# -- in an engine ------------------------------------------------------------------------------------------------------
+
+
+def load_sql_table(
+    *,
+    source: str,
+    table: str | None = None,
+    schema: dict[str, Any] | str | None = None,
+    show_values: bool = False,
+    people: People | None = None,
+) -> Table:
+    """A table in DuckDB, of parquet or csv files larger than memory, or in Spark, whose values satisfy a public schema.
+
+    It is read once. What is kept are codes, one or two bytes a value: of DuckDB in a temporary file, of Spark on its
+    executors. No rows are held out for evaluation.
+
+    Arguments:
+        source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        schema: file of the public Table Schema in JSON or YAML, or the schema itself; `dpgen schema FILE` drafts one.
+        show_values: whether an error shows the first private value that the schema forbids.
+
+    Raises:
+        ValueError: no such source, table or column, no schema, or values outside of it.
+    """
+    if schema is None:
+        raise ValueError("schema is None; it must be the public schema of the table; dpgen schema FILE drafts one from a file")
+    public = Schema.from_descriptor(schema)
+    opened = open_table(source, table, text=None, missing=public.missing_values)
+    given = {field.name for field in public.fields if field not in public.modelled}
+    columns = opened.schema.names
+    wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
+    if people is not None and people.column in wanted:
+        raise ValueError(f"unit is {people.column!r}; it must be no field of the schema")
+    rows = opened.columns(wanted if people is None else [*wanted, people.column])
+    read = partial(_codes, schema=public, show=show_values, people=people)
+    batches = EngineBatches(rows, read, by=None if people is None else people.column)
+    codes = batches.kept(len(public.modelled), max(public.domain.sizes))
+    if not len(codes):
+        raise ValueError(f"{opened.name} is empty: it has {len(columns)} columns and no record")
+    return Table(
+        name=opened.name,
+        codes=codes,
+        schema=public,
+        test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
+        facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows")),
+        form=_form_in_engine(opened, public, [name for name in columns if name in wanted]),
+    )
+
+
+def _codes(
+    batches: Iterable[pyarrow.RecordBatch], schema: Schema, show: bool, people: People | None
+) -> Iterator[npt.NDArray[np.int64]]:
+    """Codes of the rows of each batch that are used."""
+    encode = partial(schema.encode, show=show, numbered=False)
+    if people is None:
+        for table in frames(batches):
+            yield encode(table).numpy()
+        return
+    for table in whole_groups(frames(batches), people.column):
+        codes = pd.DataFrame(encode(table.drop(columns=people.column)).numpy())
+        yield people.bounded(codes.assign(**{people.column: table[people.column]}))[0].to_numpy()
+
+
+def _form_in_engine(table: EngineTable, schema: Schema, names: list[str]) -> Form:
+    """The form of samples, by the types of the columns."""
+    empty = table.schema.empty_table()
+    types = tuple(map(str, empty.to_pandas().dtypes))
+    form = Form(container="pandas", names=tuple(empty.column_names), types=types)
+    return form_of_samples(InMemory(table.name, empty, form), schema, names)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
-from dpgen.data.sql_records import StreamedRecords
+from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
 from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation

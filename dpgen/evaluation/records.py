@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from dpgen.data import MappedRecords, Records
-from dpgen.data.sql_records import StreamedRecords
+from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
 from dpgen.evaluation.scores import FULL, MOST_SYNTHETIC, Effort, Evaluation, Score, require_size
 from dpgen.metrics import (

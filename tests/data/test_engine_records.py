@@ -16,7 +16,8 @@ from pyarrow import parquet
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import Records, load_records, load_sets
-from dpgen.data.sql_records import StreamedRecords, load_sql_records, load_sql_sets
+from dpgen.data.sets import load_sql_sets
+from dpgen.data.stored import StreamedRecords, load_sql_records
 from dpgen.data.units import People
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact

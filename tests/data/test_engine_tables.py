@@ -14,8 +14,7 @@ import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import Table, load_table
 from dpgen.data.batches import ROWS, KeptCodes, whole_groups
-from dpgen.data.sql_tables import load_sql_table
-from dpgen.data.tables import VISITS, simulated_visits
+from dpgen.data.tables import VISITS, load_sql_table, simulated_visits
 from dpgen.data.units import People
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact

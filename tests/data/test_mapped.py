@@ -14,8 +14,8 @@ from fixed_source import FixedKeySource
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.config import keyword_job
-from dpgen.data.mapped import MappedRows, load_mapped
 from dpgen.data.records import Records
+from dpgen.data.stored import MappedRows, load_mapped
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator

@@ -29,8 +29,8 @@ from dpgen.data import (
 from dpgen.data.columns import load_sql_columns
 from dpgen.data.events import load_sql_events
 from dpgen.data.records import pixels
-from dpgen.data.sql_records import load_sql_records
-from dpgen.data.sql_tables import load_sql_table
+from dpgen.data.stored import load_sql_records
+from dpgen.data.tables import load_sql_table
 
 TEXT, NUMBER = "C1203928", 79.98
 SCHEMA = {"fields": [{"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 9, "required": True}}]}

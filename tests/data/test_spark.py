@@ -19,9 +19,9 @@ from dpgen.containers import in_memory
 from dpgen.data import load_records, load_table
 from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.events import load_events, load_sql_events
-from dpgen.data.sql_records import load_sql_records, load_sql_sets
-from dpgen.data.sql_tables import load_sql_table
-from dpgen.data.tables import VISITS
+from dpgen.data.sets import load_sql_sets
+from dpgen.data.stored import load_sql_records
+from dpgen.data.tables import VISITS, load_sql_table
 from dpgen.data.units import People
 from dpgen.privacy.exact_sums import totals
 

@@ -99,9 +99,7 @@ def train(
 ) -> ClippedDensity | TiltedDensity:
     """Learn the density of one draw from private points (n, d) inside the support of the reference; it stays here."""
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
-    module = MBDE(
-        reference, epsilon=plan.per_draw, config=config, seed=runtime.seed, private_logs=runtime.private_logs
-    )
+    module = MBDE(reference, epsilon=plan.per_draw, config=config, seed=runtime.seed, private_logs=runtime.private_logs)
     loader = Minibatches(x, batch=config.batch, length=config.steps, seed=runtime.seed)
     trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)

@@ -156,4 +156,3 @@ def test_a_law_stays_where_it_is_and_shows_nothing() -> None:
     for leave in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(TypeError, match="cannot be saved"):
             leave(some_law())
-

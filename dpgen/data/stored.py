@@ -1,0 +1,564 @@
+"""Records that stay where they are: on disk, in memory-mapped shards of NumPy or Arrow, or in DuckDB or Spark.
+
+Memory does not depend on how many there are. A draw reads its own rows of a shard; sums are made in passes over chunks of
+rows, and of an engine where its rows are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow
+import pyarrow.compute
+import torch
+from torch import Tensor
+
+from dpgen.containers import Form
+from dpgen.data.batches import ROWS, EngineBatches, frames, whole_groups
+from dpgen.data.engines import CHANGED, EngineTable, open_table
+from dpgen.data.records import WHITE, Records, class_labels, pixels, require_grey, require_threshold, split_records, white_of
+from dpgen.data.split import Split, rows_of
+from dpgen.data.table_files import Missing, column_name, read_npy, require_columns, unreadable
+from dpgen.data.units import People
+from dpgen.facts import Fact, Said
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+_CHUNK = 2**22  # entries that a pass holds at once
+
+
+class MappedRows:
+    """Rows (n, d) of numbers in shards one behind the other, used like a tensor (n, d) where rows are drawn by number.
+
+    What a draw costs in memory are its own rows, whatever n is: the system keeps pages of the files as long as it has room.
+    Values are not looked at before they are drawn; clipping bounds what any of them moves, and a row that is not finite
+    moves nothing.
+
+    Arguments:
+        shards: arrays (n_i, d) of one dtype, bool, uint8 or floating point, which may be memory-mapped.
+        without: column that is left out, as one of labels; the shards then have d + 1.
+
+    Raises:
+        ValueError: no shards, or shards of different columns or types.
+
+    >>> rows = MappedRows([np.eye(3, dtype=np.uint8), np.ones((2, 3), np.uint8)])
+    >>> rows.shape, rows[torch.tensor([1, 4, 0])].tolist()
+    ((5, 3), [[0, 1, 0], [1, 1, 1], [1, 0, 0]])
+    """
+
+    def __init__(self, shards: Sequence[npt.NDArray[Any]], *, without: int | None = None) -> None:
+        if not shards:
+            raise ValueError("shards is []; there must be at least one")
+        for i, shard in enumerate(shards):
+            if shard.ndim != 2 or shard.shape[1] == 0 or shard.shape[1] != shards[0].shape[1] or shard.dtype != shards[0].dtype:
+                raise ValueError(
+                    f"shard {i} has {shard.dtype} {shard.shape}; all of them must be {shards[0].dtype} (n, d) of one d >= 1"
+                )
+        if shards[0].dtype.kind not in "bf" and shards[0].dtype != np.uint8:
+            raise ValueError(f"shards have dtype {shards[0].dtype}; it must be bool, uint8 or floating point")
+        if without is not None and not 0 <= without < shards[0].shape[1] > 1:
+            raise ValueError(f"without is {without}; it must be one of at least 2 columns, and there are {shards[0].shape[1]}")
+        self._shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
+
+    @classmethod
+    def open(cls, path: str, *, column: str | None = None) -> MappedRows:
+        """Map npy or Arrow files into memory, several by a glob, in the order of their names.
+
+        Arguments:
+            path: of arrays (n, d), or of Arrow files as `datasets` and `pyarrow.ipc` write them.
+            column: of Arrow files, whose rows are lists of one length; it may be left out where there is one.
+
+        Raises:
+            ValueError: no such file, one that is neither, or no such column.
+        """
+        return _opened(path, column=column, label=None, option="path")[0]
+
+    @classmethod
+    def of_arrow(cls, column: Any) -> MappedRows:
+        """An Arrow column of lists of one length, as `datasets.Dataset` keeps them on disk; nothing is copied.
+
+        Arguments:
+            column: chunked array of `fixed_size_list`; of a dataset `dataset.data.column(NAME)`, after `flatten_indices()`
+                where rows were selected or shuffled.
+
+        Raises:
+            ValueError: another type, or rows that are missing.
+        """
+        if not str(column.type).startswith("fixed_size_list"):
+            raise ValueError(f"column has type {column.type}; it must be lists of one length: List(Value('uint8'), length=d)")
+        if column.null_count or any(chunk.flatten().null_count for chunk in column.chunks):
+            raise ValueError("column has missing rows or values; there must be none")
+        width = column.type.list_size
+        return cls([chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, width) for chunk in column.chunks])
+
+    def __repr__(self) -> str:
+        return f"MappedRows({len(self)} x {self.shape[1]} in {len(self._shards)} shards)"
+
+    def __len__(self) -> int:
+        return int(self._ends[-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), int(self._shards[0].shape[1]) - (self._without is not None)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.from_numpy(np.zeros(0, self._shards[0].dtype)).dtype
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """Rows (b, d) by their numbers (b,), by a mask (n,), or from one to another."""
+        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.numpy()
+        numbers = np.flatnonzero(numbers) if numbers.dtype == bool else numbers
+        found = np.empty((len(numbers), self._shards[0].shape[1]), self._shards[0].dtype)
+        shard = np.searchsorted(self._ends, numbers, side="right")
+        for i in np.unique(shard):
+            own = shard == i
+            found[own] = self._shards[i][numbers[own] - (self._ends[i] - len(self._shards[i]))]
+        return torch.from_numpy(found if self._without is None else np.delete(found, self._without, 1))
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """Chunks of at most `size` rows, in order."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+    def fingerprint(self) -> str:
+        """Hash of all rows in order."""
+        digest = hashlib.sha256(repr((self.shape, self.dtype)).encode())
+        for part in self.split(max(1, _CHUNK // self.shape[1])):
+            digest.update(part.numpy().data)
+        return digest.hexdigest()
+
+
+_ARROW = (".arrow", ".feather", ".ipc")
+
+
+def _arrow_table(file: str) -> Any:
+    """An Arrow file, in either of the two forms, mapped into memory."""
+    try:
+        mapped = pyarrow.memory_map(file)
+        try:
+            return pyarrow.ipc.open_file(mapped).read_all()
+        except pyarrow.ArrowInvalid:
+            mapped.seek(0)
+            return pyarrow.ipc.open_stream(mapped).read_all()
+    except (OSError, pyarrow.ArrowException) as error:
+        raise unreadable(file, "arrow", error) from error
+
+
+def _opened(path: str, *, column: str | None, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series | None]:
+    """Rows of files, and the values of their label column."""
+    files = sorted(glob(path, recursive=True))
+    if not files:
+        raise ValueError(f"{option} is {path!r}: there is no such file")
+    if Path(files[0]).suffix not in _ARROW:
+        if column is not None:
+            raise ValueError(f"column is {column!r}: it must be left out for npy files, whose columns have no names")
+        shards = [read_npy(file) for file in files]
+        if label is None:
+            return MappedRows(shards), None
+        number = int(str(column_name("label_column", label, files[0])))
+        return MappedRows(shards, without=number), pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
+    tables = {file: _arrow_table(file) for file in files}
+    names = tables[files[0]].column_names
+    require_columns(files[0], [] if label is None else [str(label)], names)
+    others = [name for name in names if name != label]
+    if column is None and len(others) != 1:
+        raise ValueError(f"column is not given: {files[0]} has the columns {', '.join(names)}")
+    column = others[0] if column is None else column
+    for file, table in tables.items():
+        require_columns(file, [column, *([] if label is None else [str(label)])], table.column_names)
+    rows = MappedRows([shard for table in tables.values() for shard in MappedRows.of_arrow(table.column(column))._shards])
+    if label is None:
+        return rows, None
+    return rows, pd.concat([table.column(str(label)).to_pandas() for table in tables.values()], ignore_index=True).rename(label)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MappedRecords(Records):
+    """`Records` that stay on disk: ``x`` and, if there are any, ``test_x`` are `MappedRows`; labels are in memory.
+
+    >>> MappedRecords("tiny", MappedRows([np.eye(4, dtype=np.uint8)]), image_shape=(2, 2))
+    MappedRecords('tiny': 4 private, 0 test, 0 public records of 4 binary features, no labels)
+    """
+
+    test_x: Any = None
+    form: Form | None = field(default_factory=lambda: Form(container="numpy", types=("uint8",)))
+
+    def __post_init__(self) -> None:
+        if self.test_x is None:
+            object.__setattr__(self, "test_x", torch.empty(0, self.d, dtype=torch.uint8))
+        super().__post_init__()
+
+    def some(self, most: int) -> Records:
+        """At most so many private and test records in memory, by a public choice."""
+        own, tested = (_choice(len(part), most) for part in (self.x, self.test_x))
+        return Records(
+            self.name,
+            self.x[own].to(torch.uint8),
+            self.test_x[tested].to(torch.uint8),
+            labels=rows_of(self.labels, own),
+            test_labels=rows_of(self.test_labels, tested),
+            n_classes=self.n_classes,
+            class_names=self.class_names,
+            image_shape=self.image_shape,
+            form=self.form,
+        )
+
+
+def _choice(n: int, most: int) -> Tensor:
+    """Numbers of at most so many of n rows, in order: of all of them, or of a choice by public randomness."""
+    if n <= most:
+        return torch.arange(n)
+    return torch.from_numpy(np.sort(np.random.default_rng(0).choice(n, most, replace=False, shuffle=False)))
+
+
+def load_mapped(
+    *,
+    path: str,
+    column: str | None = None,
+    label_column: str | int | None = None,
+    test_path: str | None = None,
+    image_shape: tuple[int, int] | None = None,
+) -> MappedRecords:
+    """Shards of NumPy or Arrow whose values are all 0/1, which stay on disk; their labels, 8 bytes each, are read.
+
+    Arguments:
+        path: npy files, each an array (n, d) of bool, uint8 or floats, or Arrow files, as in "shards/*.npy".
+        column: of Arrow files, whose rows are lists of one length; it may be left out where there is no other.
+        label_column: column with the class of each record, of npy files by its number from 0; the classes are sorted.
+        test_path: files of the test records, of the same form; without them there are none, and all of `path` is private.
+        image_shape: (height, width) when the columns are the pixels of an image, row by row.
+
+    Raises:
+        ValueError: no such files or column, shards of different widths or types, a value that is neither 0 nor 1, a label
+            that is missing, or one of test records that the others do not have.
+    """
+    x, values = _opened(path, column=column, label=label_column, option="path")
+    test = test_values = None
+    if test_path is not None:
+        test, test_values = _opened(test_path, column=column, label=label_column, option="test_path")
+    files = sorted(glob(path, recursive=True))
+    facts: tuple[Fact | Said, ...] = (Split(0.0, held_out=None if test is None else len(test)).fact(), Fact.UNCHANGED_FILES)
+    labels = test_labels = class_names = None
+    if values is not None:
+        labels, class_names = class_labels(_present(values, path))
+        facts = (Fact.READ_CLASSES(k=len(class_names)), *facts)
+        tested = values[:0] if test_values is None else _present(test_values, str(test_path))
+        codes = pd.Index(class_names, dtype=object).get_indexer(pd.Index(tested.map(str), dtype=object))
+        if (codes < 0).any():
+            raise ValueError(f"{test_path} has a label in row {int((codes < 0).argmax()) + 1} that no other record has")
+        test_labels = torch.from_numpy(codes.astype(np.int64))
+    return MappedRecords(
+        Path(files[0]).stem if len(files) == 1 else Path(files[0]).resolve().parent.name,
+        x,
+        test,
+        labels,
+        test_labels,
+        len(class_names or ()),
+        image_shape,
+        class_names=class_names,
+        facts=facts,
+    )
+
+
+def _present(values: pd.Series, path: str) -> pd.Series:
+    if values.isna().any():
+        row = int(values.isna().argmax()) + 1
+        raise ValueError(f"{path} column {values.name!r} has no value in row {row}: labels need one")
+    return values
+
+
+# -- in an engine ------------------------------------------------------------------------------------------------------
+
+
+Values = tuple[Tensor, Tensor | None]
+"""uint8 (b, d) and labels (b,)."""
+
+_CELLS = 2**21
+"""Values of a batch, at most."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StreamedRecords:
+    """Records that stay in an engine; see `dpgen.data.Records` for what is not said here.
+
+    Arguments:
+        name: what the data are called in reports.
+        rows: PRIVATE, batches of `Values`: bits, or grey values where there is a threshold.
+        n: private number of records.
+        d: features of a record.
+        grey_threshold: values above it are ones; None: records are bits.
+    """
+
+    name: str
+    rows: EngineBatches
+    n: int
+    d: int
+    n_classes: int = 0
+    class_names: tuple[str, ...] | None = None
+    image_shape: tuple[int, int] | None = None
+    columns: list[str] | None = None
+    grey_threshold: int | None = None
+    facts: tuple[Fact | Said, ...] = ()
+    form: Form | None = None
+
+    def __repr__(self) -> str:
+        return f"StreamedRecords({self.name!r}: {self.n} private records of {self.d} features)"
+
+    def stream(self, *, labelled: bool = False, grey: bool = False) -> EngineBatches:
+        """Batches of x (b, d) float32 in [0, 1] and labels (b,) or None, PRIVATE.
+
+        Arguments:
+            labelled: whether records come with their labels.
+            grey: whether x are grey values; else bits.
+        """
+        return self.rows.each(partial(_between, labelled=labelled, grey=grey, threshold=self.grey_threshold))
+
+    @property
+    def n_test(self) -> int:
+        """Number of test records: there are none."""
+        return 0
+
+    def some(self, most: int, seed: int = 0) -> Records:
+        """About so many of the records at most, in memory, PRIVATE."""
+        batches = self.rows.some(min(1.0, most / max(1, self.n)), seed)
+        values = torch.cat([torch.empty(0, self.d, dtype=torch.uint8), *(x for x, _ in batches)])
+        labels = torch.cat([torch.empty(0, dtype=torch.int64), *(own for _, own in batches if own is not None)])
+        return split_records(
+            self.name,
+            values,
+            split=Split(0.0),
+            labels=labels if self.n_classes else None,
+            n_classes=self.n_classes,
+            image_shape=self.image_shape,
+            columns=self.columns,
+            class_names=self.class_names,
+            grey_threshold=self.grey_threshold,
+        )
+
+
+def _between(values: Values, *, labelled: bool, grey: bool, threshold: int | None) -> Values:
+    x, labels = values
+    if threshold is not None and not grey:
+        x = x > threshold
+    return x.to(torch.float32) / (WHITE if grey else 1.0), labels if labelled else None
+
+
+def load_sql_records(
+    *,
+    source: str,
+    table: str | None = None,
+    label_column: str | None = None,
+    image_shape: tuple[int, int] | None = None,
+    grey_threshold: int | None = None,
+    width: int | None = None,
+    missing: Missing = "error",
+    people: People | None = None,
+) -> StreamedRecords:
+    """0/1 columns, or grey values, of a table in DuckDB, in parquet or csv files larger than memory, or in Spark.
+
+    All columns but `label_column` are features, or a single one that holds a list or bytes for each record. They are read
+    several times, in batches. No records are held out for evaluation.
+
+    Arguments:
+        source: a DuckDB file, or parquet or csv files, as in "scans/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        label_column: column with the class of each record; the classes are sorted.
+        image_shape: (height, width) when the features are the pixels of an image, row by row.
+        grey_threshold: features are grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
+            point; those above this number of 255 are ones for systems that work on bits. None: they are bits.
+        width: public length of lists, unless image_shape says it.
+        missing: "error", or "drop" records with a missing value.
+
+    Raises:
+        ValueError: no such source, table or column, or a value that is missing, or no bit or grey value.
+    """
+    if missing not in ("error", "drop"):
+        raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
+    if grey_threshold is not None:
+        require_threshold(grey_threshold)
+    opened = open_table(source, table, text=[] if people is None else [people.column])
+    own = [name for name in (label_column, None if people is None else people.column) if name is not None]
+    require_columns(opened.name, own, opened.schema.names)
+    rows = opened.complete() if missing == "drop" else opened
+    features = [name for name in rows.schema.names if name not in own]
+    if not features:
+        raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
+    label = None if label_column is None else _Label.of(rows, label_column)
+    lists = features[0] if len(features) == 1 and _holds_lists(rows.schema.field(features[0]).type) else None
+    form = None if lists else _form(opened, label, people)
+    white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if form is None else white_of(form)
+    reader = _Columns(
+        opened.name, len(features) if lists is None else _width(lists, image_shape, width), lists, label, white, people
+    )
+    return streamed(
+        rows,
+        reader,
+        by=None if people is None else people.column,
+        label=label,
+        image_shape=image_shape,
+        columns=features if lists is None else None,
+        grey_threshold=grey_threshold,
+        form=form if form is None or white is None else replace(form, white=white),
+    )
+
+
+def streamed(
+    table: EngineTable,
+    reader: Any,
+    *,
+    by: str | None,
+    label: _Label | None = None,
+    **public: Any,
+) -> StreamedRecords:
+    """The records that a reader makes, all of them checked."""
+    size = max(1, min(ROWS, _CELLS // reader.d))
+    batches = EngineBatches(table, reader, by=by, size=size, count=table.count())
+    n, above = batches.totals(_numbers).tolist()
+    if not n:
+        raise ValueError(f"{table.name} is empty: it has {len(table.schema)} columns and no record")
+    require_grey(table.name, bits=reader.white == WHITE and not above)
+    facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
+    if label is not None:
+        facts += (Fact.READ_CLASSES(k=len(label.names)),)
+    return StreamedRecords(
+        name=table.name,
+        rows=batches,
+        n=n,
+        d=reader.d,
+        n_classes=0 if label is None else len(label.names),
+        class_names=None if label is None else label.names,
+        facts=(*facts, *table.facts, Split(0.0).fact()),
+        **public,
+    )
+
+
+def _numbers(batches: Iterable[Values]) -> Tensor:
+    """The number of records and that of values above 1, (2,) int64."""
+    total = torch.zeros(2, dtype=torch.int64)
+    for x, _ in batches:
+        total += torch.tensor([len(x), int((x > 1).sum())])
+    return total
+
+
+@dataclass(frozen=True)
+class _Label:
+    """The column of classes: its values in order."""
+
+    column: str
+    values: pd.Index[Any]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, table: EngineTable, column: str) -> _Label:
+        found = table.columns([column]).grouped([column]).fetch("classes")[column].to_pandas().dropna()
+        names = class_labels(found.rename(column))[1]
+        return cls(column, pd.Index(found.sort_values()), names)
+
+
+def _holds_lists(kind: Any) -> bool:
+    listed = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
+    return any(fits(kind) for fits in (*listed, pyarrow.types.is_binary, pyarrow.types.is_large_binary))
+
+
+def _white(kind: Any) -> int:
+    return 1 if hasattr(kind, "value_type") and pyarrow.types.is_floating(kind.value_type) else WHITE
+
+
+def _width(column: str, image_shape: tuple[int, int] | None, width: int | None) -> int:
+    sides = None if image_shape is None else image_shape[0] * image_shape[1]
+    found = sides if width is None else width
+    if found is None or found < 1 or sides not in (None, found):
+        wanted = "the public length of the lists" if sides is None else f"{sides}, the pixels of image_shape"
+        raise ValueError(f"width is {width}; column {column!r} holds lists, and it must be {wanted}")
+    return found
+
+
+def _form(table: EngineTable, label: _Label | None, people: People | None) -> Form:
+    """The form of samples, by the types of the columns."""
+    empty = table.schema.empty_table()
+    kept = [name for name in empty.column_names if people is None or name != people.column]
+    types = tuple(str(dtype) for dtype in empty.select(kept).to_pandas().dtypes)
+    form = Form(container="pandas", names=tuple(kept), types=types)
+    return form if label is None else form.of_columns(kept, label=label.column, categories={label.column: label.names})
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Batches of rows as records: features in columns, or in the one of `lists`."""
+
+    name: str
+    d: int
+    lists: str | None
+    label: _Label | None
+    white: int | None
+    people: People | None
+
+    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Values]:
+        tables = frames(batches) if self.lists is None else (self._unfolded(batch, self.lists) for batch in batches)
+        if self.people is not None:
+            tables = (self.people.bounded(table)[0] for table in whole_groups(tables, self.people.column))
+        for table in tables:
+            yield self._values(table)
+
+    def _unfolded(self, batch: pyarrow.RecordBatch, column: str) -> pd.DataFrame:
+        """The table with the values of a list in columns of their own."""
+        found = pd.DataFrame(_matrix(batch[column], self.d, f"{self.name} column {column!r}"), copy=False)
+        found.columns = pd.Index([f"{column}[{i}]" for i in range(self.d)])
+        others = batch.drop_columns([column])
+        return found.assign(**others.to_pandas(integer_object_nulls=True)) if others.num_columns else found
+
+    def _values(self, table: pd.DataFrame) -> Values:
+        if self.people is not None:
+            table = table.drop(columns=self.people.column, errors="ignore")
+        absent = table.isna().any()
+        if absent.any():
+            raise ValueError(
+                f"{self.name} column {absent.idxmax()!r} has rows without a value: fill them, or choose missing=drop"
+            )
+        labels = None
+        if self.label is not None:
+            codes = self.label.values.get_indexer(pd.Index(table[self.label.column]))
+            if (codes < 0).any():
+                raise ValueError(CHANGED.format(self.name))
+            labels, table = torch.from_numpy(codes.astype(np.int64)), table.drop(columns=self.label.column)
+        return pixels(table, self.name, white=self.white, numbered=False), labels
+
+
+def _matrix(column: pyarrow.Array, d: int, name: str) -> npt.NDArray[Any]:
+    """Lists or bytes (b, d) of numbers."""
+    if column.null_count:
+        raise ValueError(f"{name} has rows without a value: fill them, or choose missing=drop")
+    binary = pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type)
+    if not pyarrow.types.is_fixed_size_list(column.type):
+        lengths = pyarrow.compute.binary_length(column) if binary else pyarrow.compute.list_value_length(column)
+        if pyarrow.compute.any(pyarrow.compute.not_equal(lengths, d)).as_py():
+            raise ValueError(f"{name} has a list of another length than {d}: all must have the public length")
+    elif column.type.list_size != d:
+        raise ValueError(f"{name} has lists of length {column.type.list_size}; width must be that")
+    if not binary:
+        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, d)
+    offsets = np.frombuffer(column.buffers()[1], np.int64 if pyarrow.types.is_large_binary(column.type) else np.int32)
+    start = int(offsets[column.offset]) if len(column) else 0
+    data = column.buffers()[2]
+    return np.frombuffer(data or b"", np.uint8)[start : start + len(column) * d].reshape(-1, d)
