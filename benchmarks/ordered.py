@@ -23,7 +23,7 @@ from dpgen.data.toy import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import kolmogorov_error, total_variation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.estimator import MonotoneCounts
 from dpgen.systems.ordered.fit import ordered_estimator
 from dpgen.systems.ordered.model import PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.plan import OrderedConfig

@@ -12,8 +12,7 @@ import pandas as pd
 from dpgen.data.columns import Columns, KnownDistribution
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
-from dpgen.systems.ordered.counts import Values, below, in_order, outline
-from dpgen.systems.ordered.estimator import ranked
+from dpgen.systems.ordered.estimator import Values, below, in_order, outline, ranked
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 
 Integers = npt.NDArray[np.int64]

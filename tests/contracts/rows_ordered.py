@@ -12,8 +12,8 @@ from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, pairs_of, swa
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.prefix_sums import prefix_sensitivity, square_root_factor
-from dpgen.systems.ordered import counts
-from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered import estimator as counts
+from dpgen.systems.ordered.estimator import MonotoneCounts
 from dpgen.systems.ordered.merr import PointSelection, Step
 from dpgen.systems.ordered.partition import PartitionCDF, leaf_counts
 
@@ -148,14 +148,14 @@ def leaves(known: bool) -> Callable[[np.ndarray], BoundedSum]:
 
 
 ROWS: list[Row] = [
-    counted(counts.RECORDS_NOTE, counts.record_count, "add_remove"),
-    counted("number of clamped values", lambda x: counts.clamped_count(int((x < 1).sum()))),
+    counted(counts.RECORDS_NOTE, lambda x: counts.number_of(len(x)), "add_remove"),
+    counted("number of clamped values", lambda x: counts.number_of(int((x < 1).sum()))),
     counted("counts of * public cells", lambda x: counts.cell_counts(x, np.arange(N + 1), norm="l1")),
-    where_rows_vanish(counts.RECORDS_NOTE, counts.record_count),
+    where_rows_vanish(counts.RECORDS_NOTE, lambda x: counts.number_of(len(x))),
     where_rows_vanish("partition: prefix counts", leaves(False), tight=TWO_CELLS),
     *(counted("MERR, noisy counts", lambda x, norm=norm: counts.prefix_count(x, 1, norm=norm)) for norm in _NORMS),  # type: ignore[misc]
     chosen(point_law(0.0, POINTS)),
-    chosen(point_law(DELTA, BALANCED), at=(0.05, 0.1), reaches=0.3, why=_CURVE),
+    chosen(point_law(DELTA, BALANCED), at=(0.05, 0.1), reaches=0.3, why=_CURVE, pairs=100),
     LawRow("merr", ("partition: tree",), TREES, one_path, law=tree_law, pairs=100),
     *(
         SumRow("merr", ("partition: prefix counts",), RANDOM, TWO_CELLS, sums=leaves(r == "replace_one"), relations=(r,))

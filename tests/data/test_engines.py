@@ -19,7 +19,7 @@ from dpgen.data.units import People
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
-from dpgen.systems.ordered.counts import outline
+from dpgen.systems.ordered.estimator import outline
 from dpgen.systems.ordered.fit import fit
 from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
 

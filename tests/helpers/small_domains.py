@@ -5,7 +5,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 
-from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.estimator import MonotoneCounts
 
 
 @cache

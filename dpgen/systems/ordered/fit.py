@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpgen.facts import Fact
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import pure_event
-from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import clamped_count, size_fact
-from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, ranked
+from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, number_of, ranked
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
@@ -41,11 +39,7 @@ class _Column:
 def ordered_estimator(
     config: OrderedConfig, epsilon: float, delta: float, size: int | None, *, rows: int = 1, always_used: bool = True
 ) -> OrderedEstimator:
-    """The estimator of one column with this share of the budget and a public number of records, for the unit of a ledger.
-
-    Raises:
-        ValueError: the method needs delta > 0, or an option is out of its range.
-    """
+    """The estimator of one column with this share of the budget and a public number of records, for the unit of a ledger."""
     common: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "size": size, "rows": rows, "always_used": always_used}
     match config.method:
         case "partition":
@@ -60,9 +54,10 @@ def _columns(
 ) -> list[_Column]:
     """Estimator and budget of each column, `factor` times its share of epsilon; only public facts decide."""
     size, found = None if ledger.keeps_size else plan.public_n, []
-    share_of_clamped = 0.0 if data.clamped is None else CLAMP_SHARE
-    for name, (share, delta) in zip(data.values, plan.shares(len(data.values))):
-        epsilon, N = factor * share, data.domains[name].size
+    share, delta = plan.share(len(data.values))
+    share_of_clamped, epsilon = 0.0 if data.clamped is None else CLAMP_SHARE, factor * share
+    for name in data.values:
+        N = data.domains[name].size
         clamped = share_of_clamped * epsilon if share_of_clamped else None
         counted = [] if clamped is None else [Planned(pure_event(clamped), _CLAMPED_NOTE)]
         try:
@@ -119,11 +114,11 @@ def fit(
     columns = _composed(data, plan, config, curator.ledger)
     curator.declare(*(line for column in columns for line in column.planned))
     cdfs, notes, shares = {}, dict[str, Any](method=config.method), []
-    for column in steps(columns, "columns"):
+    for column in columns:
         name, N = column.name, column.N
         shares.append(f"{name} eps {column.epsilon:.4g}, delta {column.estimator.delta:.3g}")
         if data.clamped is not None and column.clamped is not None:
-            noisy = curator.laplace(_CLAMPED_NOTE, clamped_count(data.clamped[name]), column.clamped)
+            noisy = curator.laplace(_CLAMPED_NOTE, number_of(data.clamped[name]), column.clamped)
             notes[f"clamped values of {name}, noisy"] = max(0, int(noisy))
         counts = column.estimator.release(ranked(data.values[name], N=N), N=N, curator=curator)
         if config.degree is None:
@@ -134,5 +129,12 @@ def fit(
     split = "; ".join(shares)
     several = (Fact.SPLIT_BUDGET(columns=len(columns), split=split), Fact.NO_DEPENDENCE)
     told = several if len(columns) > 1 else (Fact.BUDGET_OF_A_COLUMN(split=split),)
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *told, size_fact(plan.public_n, known=known)))
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *told, _size_fact(plan.public_n, known=known)))
     return OrderedDistribution(cdfs, data.domains, statement=statement, notes=notes)
+
+
+def _size_fact(size: int | None, *, known: bool) -> Said:
+    """What a statement says of the number of records; `known`: all neighbours have as many."""
+    if known:
+        return Fact.KNOWN_SIZE()
+    return Fact.NOISY_SIZE() if size is None else Fact.PUBLIC_SIZE(n=size)

@@ -24,20 +24,18 @@ from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import Relation, Secrets, for_rows, pure_event, require_whole, row_epsilon
 from dpgen.privacy.selection import exponential_event, exponential_mechanism
-from dpgen.systems.ordered.counts import (
+from dpgen.systems.ordered.estimator import (
     NO_RECORDS,
     SCORE,
     Integers,
     MonotoneCounts,
+    OrderedEstimator,
     Reals,
     Values,
     in_order,
-    monotone_counts,
     planned_size,
     prefix_count,
-    released_size,
 )
-from dpgen.systems.ordered.estimator import OrderedEstimator
 from dpgen.systems.ordered.plan import STEPS
 
 if TYPE_CHECKING:
@@ -76,20 +74,19 @@ class MERR(OrderedEstimator):
         require_whole("steps", self.steps, *STEPS)
 
     def planned(self, N: int, relation: Relation) -> list[Planned]:
-        """The number of records where it is private, the steps."""
-        size = planned_size(_SIZE_SHARE * self.epsilon, free=self.size_is_free(relation))
         selection, answer = self.step(relation).events(relation)
-        return [*size, Planned(selection, _SELECTION, self.steps), Planned(answer, _ANSWERS, self.steps)]
+        steps = Planned(selection, _SELECTION, self.steps), Planned(answer, _ANSWERS, self.steps)
+        return [*planned_size(self.size_epsilon(_SIZE_SHARE, relation)), *steps]
 
     def step(self, relation: Relation) -> Step:
         """The strength of each step."""
-        size = 0.0 if self.size_is_free(relation) else _SIZE_SHARE * self.epsilon
+        size = self.size_epsilon(_SIZE_SHARE, relation)
         return Step.of(self.steps, self.epsilon, self.delta, rows=self.rows, relation=relation, size=size)
 
     def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of values (n,) in [0, N), at knots that are selected from all of them in memory."""
         values, step = in_order(values), self.step(curator.relation)
-        size = released_size(values, self.size, epsilon=_SIZE_SHARE * self.epsilon, curator=curator)
+        size = self.released_size(values, _SIZE_SHARE * self.epsilon, curator)
         selection = PointSelection(values, N=N, rate=step.rate, zcdp=step.zcdp)
         knots, counts = np.empty(self.steps, np.int64), np.empty(self.steps)
         variances = np.full(self.steps, step.variance)
@@ -97,7 +94,7 @@ class MERR(OrderedEstimator):
         for t in range(self.steps):
             [knots[t]] = curator.release(_SELECTION, selection.given(model))
             counts[t] = step.answer(values, int(knots[t]), curator)
-            model = monotone_counts(knots[: t + 1], counts[: t + 1], variances[: t + 1], N=N, size=size)
+            model = MonotoneCounts.fitted(knots[: t + 1], counts[: t + 1], variances[: t + 1], N=N, size=size)
         return model
 
 

@@ -15,7 +15,7 @@ from dpgen.discretized import DiscretizedColumn
 from dpgen.files import under
 from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.counts import Integers, MonotoneCounts, Reals
+from dpgen.systems.ordered.estimator import Integers, MonotoneCounts, Reals
 
 _COARSE = 6  # merging in pairs stops at this many times the pieces wanted; one by one after that
 _AUTOMATIC = 48  # pieces at which automatic choice starts to merge one by one

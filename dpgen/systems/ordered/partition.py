@@ -42,25 +42,30 @@ from typing import TYPE_CHECKING
 import numba
 import numpy as np
 
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.draws import Words, reach_thresholds
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import Relation, Secrets, for_rows, pure_event, require_positive, row_epsilon
-from dpgen.systems.ordered.counts import (
+from dpgen.privacy.ledger import Budget, Planned
+from dpgen.privacy.mechanisms import (
+    Relation,
+    Secrets,
+    for_rows,
+    gaussian_event,
+    pure_event,
+    require_positive,
+    require_relation,
+    row_epsilon,
+)
+from dpgen.systems.ordered.estimator import (
     Integers,
     MonotoneCounts,
+    OrderedEstimator,
     Values,
     cell_counts,
-    gaussian_beside,
-    monotone_counts,
     outline,
     planned_size,
-    records_moved,
-    relation_gaussian,
-    released_size,
 )
-from dpgen.systems.ordered.estimator import OrderedEstimator
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -101,22 +106,20 @@ class PartitionCDF(OrderedEstimator):
 
     def _multiplier(self, relation: Relation) -> float:
         """Noise of the prefix counts, std over sensitivity under `relation`, that the budget leaves beside the pure parts."""
-        tree, size = TREE_SHARE * self.epsilon, SIZE_SHARE * self.epsilon
-        pure = (tree,) if self.size_is_free(relation) else (tree, size)
+        pure = TREE_SHARE * self.epsilon, self.size_epsilon(SIZE_SHARE, relation)
         return gaussian_beside(pure, self.epsilon, self.delta, relation)
 
     def planned(self, N: int, relation: Relation) -> list[Planned]:
-        """The number of records where it is private, the tree, the prefix counts."""
         return [
-            *planned_size(SIZE_SHARE * self.epsilon, free=self.size_is_free(relation)),
+            *planned_size(self.size_epsilon(SIZE_SHARE, relation)),
             Planned(for_rows(self._rule(1.0, relation).event, self.rows), _TREE),
-            Planned(relation_gaussian(self._multiplier(relation), relation), _PREFIXES),
+            Planned(_gaussian(self._multiplier(relation), relation), _PREFIXES),
         ]
 
     def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:
         """Noisy monotone prefix counts of values (n,) in [0, N)."""
         relation = curator.relation
-        size = released_size(values, self.size, epsilon=SIZE_SHARE * self.epsilon, curator=curator)
+        size = self.released_size(values, SIZE_SHARE * self.epsilon, curator)
         [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
         known = curator.keeps_size  # then all records lie below N, and the last prefix count needs no noise
         if known and len(ends) == 1:
@@ -124,8 +127,26 @@ class PartitionCDF(OrderedEstimator):
         cells = leaf_counts(values, ends, known=known)
         sums, variances = curator.prefix_sums(_PREFIXES, cells, self._multiplier(relation))
         if known:
-            return monotone_counts(ends[:-1], sums, variances, N=N, size=size)
-        return monotone_counts(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))
+            return MonotoneCounts.fitted(ends[:-1], sums, variances, N=N, size=size)
+        return MonotoneCounts.fitted(ends[:-1], sums[:-1], variances[:-1], N=N, size=max(float(sums[-1]), 0.0))
+
+
+def _gaussian(noise_multiplier: float, relation: Relation) -> DpEvent:
+    """The event of a Gaussian of multiplier std / L2 sensitivity under `relation`; the ledger doubles sensitivities under
+    replace-one.
+    """
+    return gaussian_event(noise_multiplier * (2 if relation == "replace_one" else 1))
+
+
+@lru_cache(maxsize=64)
+def gaussian_beside(pure: tuple[float, ...], epsilon: float, delta: float, relation: Relation) -> float:
+    """Least multiplier of a Gaussian that, beside mechanisms of these pure epsilons, keeps all within the budget."""
+    from dp_accounting import ComposedDpEvent
+
+    def event(multiplier: float) -> DpEvent:
+        return ComposedDpEvent([*map(pure_event, filter(None, pure)), _gaussian(multiplier, relation)])
+
+    return calibrate_noise(event, Budget(epsilon, delta), relation=relation, high=1e6)
 
 
 def leaf_counts(values: Values, ends: Integers, *, known: bool) -> BoundedSum:
@@ -182,7 +203,7 @@ class TreeNoise:
         ratio = math.exp(-1 / self.scale)
         tails = np.exp(-np.arange(1, _LEVELS) * (self.decay / self.scale)) / (1 + ratio)
         above = float(np.log1p(tails * -math.expm1(-1 / self.scale) / (1 - tails)).sum())
-        return above + (1 + records_moved(relation)) / self.scale
+        return above + (3 if require_relation(relation) == "replace_one" else 2) / self.scale
 
 
 @dataclass(frozen=True, kw_only=True)

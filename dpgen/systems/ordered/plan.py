@@ -1,6 +1,5 @@
 """Public choices of a release of ordered columns: what it may spend, by which estimator, and the limits of both."""
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -29,7 +28,7 @@ CLAMP_SHARE = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class OrderedPlan(RowPlan):
-    """Budget of all columns together; columns share epsilon and delta by `column_shares`.
+    """Budget of all columns together, which share epsilon and delta equally.
 
     Without `delta` it is :math:`n^{-1.1}` for a public n, else :math:`10^{-9}`, which is below :math:`n^{-1.1}` up to
     :math:`n = 10^8`. (Diakonikolas et al. 2015 take 1/n, which allows one record to be published.)
@@ -40,7 +39,6 @@ class OrderedPlan(RowPlan):
         relation: "replace_one" as in Diakonikolas et al. 2015, or "add_remove". The number n of records is public under
             replace_one of single records, unless those with gaps are left out; it is private of people and under add_remove.
         public_n: number of records, if it is declared public where it is private; without it a noisy number is bought.
-        column_shares: positive weights of the columns in the budget; None: equal.
 
     Raises:
         ValueError: a number out of its range.
@@ -53,7 +51,6 @@ class OrderedPlan(RowPlan):
     delta: float | None = None
     relation: Relation = "replace_one"
     public_n: int | None = None
-    column_shares: list[float] | None = None
     several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -61,8 +58,6 @@ class OrderedPlan(RowPlan):
             raise ValueError(f"public_n is {self.public_n}; it must be at least 2")
         super().__post_init__()
         require_within("epsilon", self.epsilon, EPSILON, PER_COLUMN)
-        if self.column_shares is not None and not all(0 < share < math.inf for share in self.column_shares):
-            raise ValueError(f"column_shares are {self.column_shares}; every one must be > 0")
 
     @property
     def resolved_delta(self) -> float:
@@ -71,13 +66,10 @@ class OrderedPlan(RowPlan):
             return self.delta
         return DEFAULT_DELTA if self.public_n is None else float(self.public_n) ** -1.1
 
-    def shares(self, columns: int) -> list[tuple[float, float]]:
-        """(epsilon, delta) of each column; they add up to the whole budget."""
-        weights = self.column_shares or [1.0] * columns
-        if len(weights) != columns:
-            raise ValueError(f"column_shares has {len(weights)} entries; the data have {columns} columns")
-        total = math.fsum(weights) * (1 + 1e-12)  # rounding must not exceed the budget
-        return [(self.epsilon * w / total, self.resolved_delta * w / total) for w in weights]
+    def share(self, columns: int) -> tuple[float, float]:
+        """(epsilon, delta) of each column; rounding must not exceed the budget."""
+        total = columns * (1 + 1e-12)
+        return self.epsilon / total, self.resolved_delta / total
 
 
 @dataclass(frozen=True, kw_only=True)

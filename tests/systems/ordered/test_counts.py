@@ -12,9 +12,10 @@ from dpgen.privacy.accountants import delta as delta_of
 from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
-from dpgen.privacy.mechanisms import Relation, pure_event
-from dpgen.systems.ordered import counts
-from dpgen.systems.ordered.counts import MonotoneCounts, gaussian_beside, monotone_counts, relation_gaussian
+from dpgen.privacy.mechanisms import Relation, gaussian_event, pure_event
+from dpgen.systems.ordered import estimator
+from dpgen.systems.ordered.estimator import LaplaceHistogram, MonotoneCounts
+from dpgen.systems.ordered.partition import gaussian_beside
 
 N = 8
 
@@ -22,8 +23,8 @@ N = 8
 def test_counts_are_those_of_a_slow_loop() -> None:
     values = np.sort(np.random.default_rng(0).integers(0, N, 30))
     every = [int((values == x).sum()) for x in range(N)]
-    assert counts.cell_counts(values, np.arange(N + 1), norm="l2").values.tolist() == every
-    assert counts.prefix_count(values, 3, norm="l1").values.tolist() == [sum(every[:3])]
+    assert estimator.cell_counts(values, np.arange(N + 1), norm="l2").values.tolist() == every
+    assert estimator.prefix_count(values, 3, norm="l1").values.tolist() == [sum(every[:3])]
 
 
 # -- the number of records ---------------------------------------------------------------------------------------------
@@ -31,40 +32,43 @@ def test_counts_are_those_of_a_slow_loop() -> None:
 VALUES = np.arange(1000)
 
 
+def released(curator: Curator, epsilon: float, *, size: int | None = None, n: int = 1000) -> float:
+    return LaplaceHistogram(epsilon=1.0, size=size).released_size(VALUES[:n], epsilon, curator)
+
+
 def test_replace_one_knows_the_number() -> None:
     curator = Curator(Ledger(Budget(1.0, 1e-6), relation="replace_one"))
-    assert curator.keeps_size
-    assert counts.planned_size(0.1, free=True) == []
-    assert counts.released_size(VALUES, None, epsilon=0.1, curator=curator) == 1000
+    assert LaplaceHistogram(epsilon=1.0).size_epsilon(0.1, "replace_one") == 0
+    assert released(curator, 0.1) == 1000
     assert curator.ledger.epsilon() == 0
-    with pytest.raises(ValueError, match="size is 999"):
-        counts.released_size(VALUES, 999, epsilon=0.1, curator=curator)
+    with pytest.raises(ValueError, match="size"):
+        released(curator, 0.1, size=999)
 
 
 @pytest.mark.parametrize("terms", [{"rows": 2}, {"always_used": False}], ids=str)
 def test_replace_one_does_not_know_the_number_where_rows_may_vanish(terms: Any) -> None:
     curator = Curator(Ledger(Budget(1.0, 1e-6), relation="replace_one", **terms))
-    found = {counts.released_size(VALUES, None, epsilon=0.05, curator=curator) for _ in range(10)}
-    assert len(found) > 1
+    assert LaplaceHistogram(epsilon=1.0, **terms).size_epsilon(0.1, "replace_one") == 0.1
+    assert len({released(curator, 0.05) for _ in range(10)}) > 1
     assert curator.ledger.epsilon() == pytest.approx(0.5, rel=1e-4)
-    assert counts.released_size(VALUES, 999, epsilon=0.1, curator=curator) == 999, "a declared number is not compared with n"
+    assert released(curator, 0.1, size=999) == 999, "a declared number is not compared with n"
 
 
 def test_add_remove_pays_for_it_or_is_told() -> None:
     curator = Curator(Ledger(Budget(1.0, 1e-6)))
-    assert counts.released_size(VALUES, 5000, epsilon=0.1, curator=curator) == 5000
+    assert released(curator, 0.1, size=5000) == 5000
     assert curator.ledger.epsilon() == 0
-    curator.declare(*counts.planned_size(0.5, free=False))
-    noisy = counts.released_size(VALUES, None, epsilon=0.5, curator=curator)
+    curator.declare(*estimator.planned_size(0.5))
+    noisy = released(curator, 0.5)
     assert curator.ledger.epsilon() == pytest.approx(0.5, rel=1e-4)
     assert abs(noisy - 1000) < 100  # e^-50 of the draws miss
     with pytest.raises(BudgetExceeded, match="number of records"):
-        counts.released_size(VALUES, None, epsilon=0.6, curator=curator)
+        released(curator, 0.6)
 
 
 def test_noise_is_there_and_the_result_is_at_least_one() -> None:
     curator = Curator(Ledger(None, delta=1e-6))
-    found = {counts.released_size(VALUES[:1], None, epsilon=0.05, curator=curator) for _ in range(40)}
+    found = {released(curator, 0.05, n=1) for _ in range(40)}
     assert len(found) > 3
     assert min(found) == 1.0
 
@@ -72,22 +76,17 @@ def test_noise_is_there_and_the_result_is_at_least_one() -> None:
 # -- the Gaussian that a budget buys --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_the_gaussian_is_calibrated_for_its_own_relation(relation: Relation) -> None:
+@pytest.mark.parametrize(("relation", "moved"), [("add_remove", 1), ("replace_one", 2)])
+def test_the_gaussian_beside_pure_mechanisms_fills_the_budget_of_its_own_relation(relation: Relation, moved: int) -> None:
     """delta of a Gaussian whose means are 1 / multiplier apart, in closed form (Balle and Wang 2018)."""
-    multiplier = gaussian_beside((), 1.0, 1e-6, relation)
-    mu = 1 / multiplier
+    alone, beside = (gaussian_beside(pure, 1.0, 1e-6, relation) for pure in ((), (0.3,)))
+    mu = 1 / alone
     phi = lambda x: 0.5 * math.erfc(-x / math.sqrt(2))  # noqa: E731
     exact = phi(mu / 2 - 1 / mu) - math.e * phi(-mu / 2 - 1 / mu)
     assert exact == pytest.approx(1e-6, rel=2e-3)
-    assert delta_of(relation_gaussian(multiplier, relation), 1.0, relation=relation) == pytest.approx(exact, rel=1e-3)
-
-
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_pure_mechanisms_beside_it_are_paid_first(relation: Relation) -> None:
-    alone, beside = (gaussian_beside(pure, 1.0, 1e-6, relation) for pure in ((), (0.3,)))
+    assert delta_of(gaussian_event(moved * alone), 1.0, relation=relation) == pytest.approx(exact, rel=1e-3)
     assert beside > alone
-    total = ComposedDpEvent([pure_event(0.3), relation_gaussian(beside, relation)])
+    total = ComposedDpEvent([pure_event(0.3), gaussian_event(moved * beside)])
     assert 0.999 < epsilon_of(total, 1e-6, relation=relation) <= 1.0
 
 
@@ -95,7 +94,7 @@ def test_pure_mechanisms_beside_it_are_paid_first(relation: Relation) -> None:
 
 
 def test_repeated_knots_are_averaged_by_inverse_variance() -> None:
-    fit = monotone_counts(np.array([5, 5]), np.array([10.0, 40.0]), np.array([1.0, 2.0]), N=10, size=50)
+    fit = MonotoneCounts.fitted(np.array([5, 5]), np.array([10.0, 40.0]), np.array([1.0, 2.0]), N=10, size=50)
     assert fit.positions.tolist() == [0, 5, 10]
     assert fit.counts[1] == pytest.approx(20.0)
 
@@ -103,7 +102,7 @@ def test_repeated_knots_are_averaged_by_inverse_variance() -> None:
 def test_weighted_isotonic_fit_agrees_with_a_general_minimiser() -> None:
     rng = np.random.default_rng(0)
     knots, counts, variances = np.arange(1, 7), rng.normal(50, 30, 6), rng.uniform(0.5, 3, 6)
-    fit = monotone_counts(knots, counts, variances, N=8, size=1000)
+    fit = MonotoneCounts.fitted(knots, counts, variances, N=8, size=1000)
     slow = minimize(
         lambda y: ((y - counts) ** 2 / variances).sum(),
         np.sort(counts),
@@ -120,14 +119,14 @@ def test_result_is_monotone_in_range_and_never_worse_at_the_knots() -> None:
         knots = np.unique(rng.integers(1, 99, 20))
         truth = np.sort(rng.uniform(0, 30, knots.size))
         noisy = truth + rng.normal(0, 10, knots.size)
-        fit = monotone_counts(knots, noisy, np.ones(knots.size), N=100, size=30.0)
+        fit = MonotoneCounts.fitted(knots, noisy, np.ones(knots.size), N=100, size=30.0)
         assert (np.diff(fit.counts) >= 0).all()
         assert (fit.counts[0], fit.counts[-1]) == (0.0, 30.0)
         assert np.abs(fit.at(knots) - truth).max() <= np.abs(noisy - truth).max() + 1e-9
 
 
 def test_ends_and_nothing() -> None:
-    fit = monotone_counts(np.array([0, 9]), np.array([7.0, -3.0]), np.ones(2), N=9, size=4)
+    fit = MonotoneCounts.fitted(np.array([0, 9]), np.array([7.0, -3.0]), np.ones(2), N=9, size=4)
     assert fit.positions.tolist() == [0, 9]
     assert fit.counts.tolist() == [0.0, 4.0]
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.systems.ordered.counts import MonotoneCounts
+from dpgen.systems.ordered.estimator import MonotoneCounts
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 from dpgen.systems.registry import load
 
@@ -124,15 +125,12 @@ def test_what_is_no_cdf_is_refused(knots: list, values: list, shapes: dict) -> N
 def test_bad_questions() -> None:
     model = release(2)
     for ask, said in [
-        (lambda: model.cdf([1.0]), "column is None"),
-        (lambda: model.quantile([0.5], "x"), "column is 'x'"),
+        (lambda: model.cdf([1.0]), "column"),
+        (lambda: model.quantile([0.5], "x"), "column"),
         (lambda: model.histogram([2.0, 1.0], "price"), "edges"),
-        (lambda: model.samples(-1), "n is -1"),
-        (lambda: OrderedDistribution({}, {}, statement=tiny.statement()), "must agree"),
-        (
-            lambda: OrderedDistribution({"x": curved()}, {"x": DiscretizedColumn.integers(8)}, statement=tiny.statement()),
-            "ends at",
-        ),
+        (lambda: model.samples(-1), "n is"),
+        (lambda: OrderedDistribution({}, {}, statement=tiny.statement()), "cdfs"),
+        (lambda: OrderedDistribution({"x": curved()}, {"x": DiscretizedColumn.integers(8)}, statement=tiny.statement()), "CDF"),
     ]:
-        with pytest.raises(ValueError, match=said):
+        with refused(said):
             ask()

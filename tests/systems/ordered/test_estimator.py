@@ -5,16 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tiny
 from fixed_source import FixedKeySource
+from refusals import refused
 
-from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, sorted_values
+from dpgen.systems.ordered.estimator import LaplaceHistogram, OrderedEstimator, sorted_values
 from dpgen.systems.ordered.merr import MERR
+from dpgen.systems.ordered.model import PiecewiseCDF
 from dpgen.systems.ordered.partition import PartitionCDF
 
 ALL: list[type[OrderedEstimator]] = [PartitionCDF, LaplaceHistogram, MERR]
@@ -29,11 +29,9 @@ def estimator(kind: type[OrderedEstimator], **options: float) -> OrderedEstimato
 @pytest.mark.parametrize("kind", ALL)
 def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEstimator], relation: Relation) -> None:
     ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
-    model = estimator(kind).fit(VALUES, N=300, curator=Curator(ledger))
+    cdf = PiecewiseCDF.from_counts(estimator(kind).fit_counts(VALUES, N=300, curator=Curator(ledger)))
     assert 0.98 < ledger.epsilon() <= 1.0
-    assert model.statement.epsilon == ledger.epsilon()
-    assert {*FACTS, Fact.NOISY_SIZE} <= set(tiny.told(model.statement)) | {Fact.NOISY_SIZE}
-    error = np.abs(model.cdf(np.arange(300)) - (np.arange(300) + 1) / 300).max()
+    error = np.abs(cdf.below(np.arange(1, 301)) - (np.arange(300) + 1) / 300).max()
     assert 0 < error < 0.08, "noise is there, and it is no more than that"
 
 
@@ -41,17 +39,19 @@ def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEsti
 def test_a_budget_that_is_too_small_draws_nothing(kind: type[OrderedEstimator], monkeypatch: pytest.MonkeyPatch) -> None:
     source = SecureSource()
     monkeypatch.setattr(source, "_stream", lambda: pytest.fail("drew before the ledger agreed"))
+    curator = Curator(Ledger(Budget(0.25, 1e-6), relation="replace_one"), source=source)
     with pytest.raises(BudgetExceeded):
-        estimator(kind).fit(VALUES, N=300, curator=Curator(Ledger(Budget(0.25, 1e-6), relation="replace_one"), source=source))
+        estimator(kind).fit_counts(VALUES, N=300, curator=curator)
 
 
-@pytest.mark.parametrize("kind", ALL)
 @pytest.mark.parametrize(
     ("option", "value"), [("epsilon", 0.0), ("epsilon", float("nan")), ("delta", 1.0), ("size", 0), ("rows", 0)]
 )
-def test_bad_options(kind: type[OrderedEstimator], option: str, value: float) -> None:
-    with pytest.raises(ValueError, match=option):
-        estimator(kind, **{option: value})
+def test_bad_options(option: str, value: float) -> None:
+    with refused(option):
+        estimator(LaplaceHistogram, **{option: value})
+    with refused("delta"):
+        PartitionCDF(epsilon=1.0)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_bad_values(values: np.ndarray, N: int) -> None:
 @pytest.mark.parametrize("kind", ALL)
 def test_how_many_records_there_are_is_no_reason_to_refuse(kind: type[OrderedEstimator], n: int, relation: Relation) -> None:
     ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
-    model = estimator(kind).fit(np.full(n, 17), N=300, curator=Curator(ledger))
-    assert model.cdfs["x"].values[-1] == 1
-    assert 0.98 < model.statement.epsilon <= 1.0
+    counts = estimator(kind).fit_counts(np.full(n, 17), N=300, curator=Curator(ledger))
+    assert PiecewiseCDF.from_counts(counts).values[-1] == 1
+    assert 0.98 < ledger.epsilon() <= 1.0
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
@@ -90,7 +90,7 @@ def test_the_plan_is_what_is_charged(kind: type[OrderedEstimator], relation: Rel
     """Charges inside a plan are granted by exact events: anything else would show as a second line."""
     some = estimator(kind)
     ledger = Ledger(Budget(1.0, 1e-6), relation=relation)
-    some.fit(VALUES, N=300, curator=Curator(ledger))
+    some.fit_counts(VALUES, N=300, curator=Curator(ledger))
     charged: Counter[Any] = Counter()
     for entry in ledger.entries():
         charged[entry.event, entry.note] += entry.count

@@ -8,6 +8,7 @@ from itertools import combinations_with_replacement, product
 import numpy as np
 import pytest
 from fixed_source import FixedKeySource
+from refusals import refused
 
 from dpgen.privacy.mechanisms import ApproximateDpEvent, Relation
 from dpgen.privacy.noise import SecureSource
@@ -84,7 +85,7 @@ def worst_path(tree: TreeRule, levels: int) -> tuple[float, float]:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(
-    ("epsilon", "threshold"), [(0.01, 200), (0.2, 40), (0.3, 16), (0.7, 1), (1.0, 3), (1.0, 40), (2.9, 5), (5.0, 12), (30.0, 2)]
+    ("epsilon", "threshold"), [(0.01, 200), (0.3, 16), (0.7, 1), (1.0, 40), (5.0, 12), (30.0, 2)]
 )
 def test_the_worst_path_of_any_length_and_counts_costs_epsilon_and_wastes_nothing(
     epsilon: float, threshold: int, relation: Relation
@@ -161,7 +162,7 @@ def tree_chances(
 @pytest.mark.parametrize("N", [8, 5])
 def test_leaves_have_their_chances(N: int) -> None:
     """Chi-square with about 25 degrees of freedom: above 110 with chance < 1e-10."""
-    values, draws = np.array([0, 0, 1, 1, 1, 4]), 6000
+    values, draws = np.array([0, 0, 1, 1, 1, 4]), 3000
     tree = rule(4.0, 2)
     expected = tree_chances(tree, values, 0, 8, 0, N)
     assert sum(expected.values()) == pytest.approx(1)
@@ -205,14 +206,11 @@ def test_more_coins_continue_the_same_run(monkeypatch: pytest.MonkeyPatch) -> No
     assert tree.draw(Tape())[0].tolist() == plenty.tolist()
 
 
-@pytest.mark.parametrize("epsilon", [0.0, math.inf, 500.0, 1e-6])
-def test_bad_budgets_are_refused(epsilon: float) -> None:
-    with pytest.raises(ValueError, match="epsilon is"):
-        TreeNoise.of(epsilon, "add_remove")
-
-
-def test_bad_rules_are_refused() -> None:
-    with pytest.raises(ValueError, match="threshold is 0"):
+def test_bad_budgets_and_rules_are_refused() -> None:
+    for epsilon in (0.0, math.inf, 500.0, 1e-6):
+        with refused("epsilon"):
+            TreeNoise.of(epsilon, "add_remove")
+    with refused("threshold"):
         rule(1.0, 0)
-    with pytest.raises(ValueError, match="relation is 'both'"):
+    with refused("relation"):
         TreeNoise.of(1.0, "both")  # type: ignore[arg-type]
