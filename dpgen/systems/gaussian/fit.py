@@ -1,4 +1,4 @@
-"""The Gaussian component from records to release: location, axes, moments, clean-up, calibration."""
+"""The Gaussian system from records to release: location, axes, moments, clean-up, calibration."""
 
 from __future__ import annotations
 
@@ -15,18 +15,31 @@ from dpgen.cosines import lowest_frequencies
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
-from dpgen.privacy.ledger import Budget
+from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.calibration import Warp, calibrated_thresholds, fit_tilt, release_marginals, release_pairs
-from dpgen.systems.gaussian.components import release_components
-from dpgen.systems.gaussian.image_fit import fit_images
-from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, PostProcessing
-from dpgen.systems.gaussian.plan import MARGINALS, GaussianConfig, GaussianPlan, Sizes, default_shares, sizes
+from dpgen.systems.gaussian.images import fit_images
+from dpgen.systems.gaussian.model import (
+    Calibration,
+    GaussianMixtureModel,
+    PostProcessing,
+    Subspace,
+    Warp,
+    calibrated_thresholds,
+    fit_tilt,
+)
+from dpgen.systems.gaussian.plan import MARGINALS, GaussianConfig, GaussianPlan, Sizes, allocated, default_shares, sizes
+from dpgen.systems.gaussian.releases import (
+    Location,
+    release_components,
+    release_location,
+    release_marginals,
+    release_pairs,
+    release_subspace,
+)
 from dpgen.systems.gaussian.sets import SHARES, release_sets
-from dpgen.systems.gaussian.subspace import Location, Subspace, release_location, release_subspace
-from dpgen.systems.gaussian.sums import Batches, Encode, RecordStream, Spending, checked, one_class
+from dpgen.systems.gaussian.sums import WHOLE, Batches, Encode, RecordStream, checked, one_class
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import PrivateImages, PrivateRecords, PrivateStream, large
 
@@ -216,34 +229,29 @@ def fit(
         config.require_for("images")
         if plan.public_n is not None:
             raise ValueError(f"public_n is {plan.public_n}; it must be left out, for the data are images")
-        return fit_images(cast(PrivateImages, data), config, budget=plan.budget, curator=curator, device=device)
+        return fit_images(cast(PrivateImages, data), config, GaussianBudget(curator, plan.budget, WHOLE), device=device)
     config.require_for("records")
     records = cast(PrivateRecords | PrivateStream, data)
     inputs = Inputs.of(records, config, seed=runtime.seed, device=device, public_n=plan.public_n)
-    return fit_inputs(inputs, budget=plan.budget, curator=curator)
-
-
-def fit_inputs(inputs: Inputs, *, budget: Budget, curator: Curator) -> RecordModel:
-    """Spend the budget, under the ledger's relation, and release a model."""
     inputs.require_sound()
-    if inputs.form != "latent":
-        return _fit_sizes(inputs, Spending(curator, budget, SHARES))
-    return _fit_latent(inputs, Spending(curator, budget, inputs.shares(1)))  # the mean has one share in all
+    budget = GaussianBudget(curator, plan.budget, WHOLE)
+    return _fit_sizes(inputs, budget) if inputs.form == "sizes" else _fit_latent(inputs, budget)
 
 
-def _statement(inputs: Inputs, spending: Spending) -> PrivacyStatement:
-    n = inputs.public_n
-    declared = () if n is None else (Fact.PUBLIC_SIZE(n=n),)
-    return PrivacyStatement.from_ledger(spending.curator.ledger, facts=(*FACTS, *declared))
+def _statement(inputs: Inputs, budget: GaussianBudget) -> PrivacyStatement:
+    declared = () if inputs.public_n is None else (Fact.PUBLIC_SIZE(n=inputs.public_n),)
+    return PrivacyStatement.from_ledger(budget.curator.ledger, facts=(*FACTS, *declared))
 
 
-def _fit_sizes(inputs: Inputs, spending: Spending) -> RecordModel:
+def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
+    """Sets: levels of size and classes of frequent items."""
     generator = PublicRandomness(inputs.seed).spawn("classes").generator
-    mixture = release_sets(checked(inputs.bits, inputs.d, 0), inputs.d, spending=spending, generator=generator)
+    shares = allocated(SHARES, budget.left)
+    mixture = release_sets(checked(inputs.bits, inputs.d, 0), inputs.d, budget=budget, shares=shares, generator=generator)
     return ProductMixture(
         mixture.probabilities,
         mixture.weights * mixture.count,
-        statement=_statement(inputs, spending),
+        statement=_statement(inputs, budget),
         columns=inputs.columns,
         declared=(
             f"conjunctions of the {len(mixture.frequent)} items that were counted most are fitted; other items are independent "
@@ -252,41 +260,45 @@ def _fit_sizes(inputs: Inputs, spending: Spending) -> RecordModel:
     )
 
 
-def _fit_independent(inputs: Inputs, spending: Spending, why: str) -> RecordModel:
+def _fit_independent(inputs: Inputs, budget: GaussianBudget, why: str) -> RecordModel:
+    """Marginals of every class, for all that is left."""
     bits = checked(inputs.bits, inputs.d, inputs.n_classes)
-    counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, spending=spending)
+    counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, budget=budget, share=budget.left)
     declared = Fact.INDEPENDENT_BITS(why=why)
     return ProductMixture(
         frequencies,
         counts,
-        statement=_statement(inputs, spending).extended((declared,)),
+        statement=_statement(inputs, budget).extended((declared,)),
         n_classes=inputs.n_classes,
         columns=inputs.columns,
         declared=(declared.sentence,),
     )
 
 
-def _fit_latent(inputs: Inputs, spending: Spending) -> RecordModel:
-    location = release_location(checked(inputs.values, inputs.d, inputs.n_classes), inputs.d, spending=spending)
+def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
+    """Gaussians on principal axes; without an axis that stands out from the noise, independent bits."""
+    mu, share = budget.mu, allocated(inputs.shares(1), budget.left)["mean"]  # the mean has one share in all
+    location = release_location(checked(inputs.values, inputs.d, inputs.n_classes), inputs.d, budget=budget, share=share)
     if inputs.public_n is not None:
         location = replace(location, count=float(inputs.public_n))
-    chosen = inputs.sizes(spending.mu, location.count)
-    spending.share({name: share for name, share in inputs.shares(chosen.subclusters).items() if name != "mean"})
+    chosen = inputs.sizes(mu, location.count)
+    later = {name: share for name, share in inputs.shares(chosen.subclusters).items() if name != "mean"}
+    shares = allocated(later, budget.left)
     subspace = release_subspace(
         inputs.values,
         location,
         axes=chosen.axes,
         radius=inputs.config.radius,
         clip=math.sqrt(location.spread),
-        spending=spending,
         within=inputs.frequencies(chosen.axes),
+        budget=budget,
+        share=shares["subspace"],
     )
     if float(subspace.eigenvalues[0]) <= subspace.edge:
-        spending.share({"marginals": 1.0})
-        return _fit_independent(inputs, spending, _no_signal(spending.mu, location, subspace))
-    model = _fit_components(inputs, spending, location, subspace, chosen)
-    _calibrate(inputs, spending, model, location)
-    model.statement = _statement(inputs, spending).extended(model.statement.facts)
+        return _fit_independent(inputs, budget, _no_signal(mu, location, subspace))
+    model = _fit_components(inputs, budget, shares, location, subspace, chosen)
+    model.calibration = _calibration(inputs, budget, shares, model, location)
+    model.statement = _statement(inputs, budget).extended(model.statement.facts)
     return model
 
 
@@ -303,8 +315,10 @@ def _no_signal(mu: float, location: Location, subspace: Subspace) -> str:
 
 
 def _fit_components(
-    inputs: Inputs, spending: Spending, location: Location, subspace: Subspace, chosen: Sizes
+    inputs: Inputs, budget: GaussianBudget, shares: dict[str, float], location: Location, subspace: Subspace, chosen: Sizes
 ) -> GaussianMixtureModel:
+    """The Gaussians in the coordinates of the axes, not calibrated yet."""
+
     def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return subspace.project(x), one_class(x) if labels is None else labels
 
@@ -319,25 +333,24 @@ def _fit_components(
         m=chosen.axes,
         subclusters=chosen.subclusters,
         cut=inputs.config.cut,
-        spending=spending,
+        budget=budget,
+        shares=shares,
         generator=PublicRandomness(inputs.seed).spawn("centres").generator,
     )
     left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, inputs.d - chosen.axes)
     names = ", ".join(map(str, components.pooled))
     declared = (Fact.POOLED_CLASSES(classes=names, records="records"),) if names else ()
-    threshold = inputs.grey_threshold
+    threshold = 0.5 if inputs.grey_threshold is None else (inputs.grey_threshold + 0.5) / 255.0
     return GaussianMixtureModel(
         subspace,
         components.mixture,
         density=components.density,
         classes=components.classes,
         counts=components.counts,
-        statement=_statement(inputs, spending).extended(declared),
+        statement=_statement(inputs, budget).extended(declared),
         n_classes=inputs.n_classes,
         residual=max(left, 1e-4 * location.spread / inputs.d),
-        post=PostProcessing(
-            warp=inputs.warp, grey=inputs.grey, threshold=0.5 if threshold is None else (threshold + 0.5) / 255.0
-        ),
+        post=PostProcessing(warp=inputs.warp, grey=inputs.grey, threshold=threshold),
         image_shape=inputs.image_shape,
         columns=inputs.columns,
         declared=tuple(fact.sentence for fact in declared),
@@ -357,16 +370,18 @@ def _as_they_are(u: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
     return u, classes
 
 
-def _calibrate(inputs: Inputs, spending: Spending, model: GaussianMixtureModel, location: Location) -> None:
-    """Let the model's bits follow released marginals; a pilot of its own samples serves, so only releases cost."""
+def _calibration(
+    inputs: Inputs, budget: GaussianBudget, shares: dict[str, float], model: GaussianMixtureModel, location: Location
+) -> Calibration:
+    """What lets the model's bits follow released marginals; a pilot of its own samples serves, so only releases cost."""
     if inputs.calibration == "none":
-        return
+        return Calibration()
     pairs, bits = None, checked(inputs.bits, inputs.d, inputs.n_classes)
     if inputs.calibration == "pairs":
-        pairs, noise_std = release_pairs(bits, inputs.d, spending=spending)
+        pairs, noise_std = release_pairs(bits, inputs.d, budget=budget, share=shares["pairs"])
         marginals = pairs.diagonal().clone()
     elif inputs.grey:
-        marginals = release_marginals(bits, inputs.d, k=1, spending=spending)[1][0]
+        marginals = release_marginals(bits, inputs.d, k=1, budget=budget, share=shares["marginals"])[1][0]
     else:
         marginals = location.mean
     generator = PublicRandomness(inputs.seed).spawn("pilot").generator
@@ -377,4 +392,4 @@ def _calibrate(inputs: Inputs, spending: Spending, model: GaussianMixtureModel, 
         values = values + jitter.float() * torch.randn(values.shape, generator=generator)
     thresholds = calibrated_thresholds(values, marginals)
     tilt = None if pairs is None else fit_tilt(values > thresholds, pairs, noise_std=max(noise_std, 1e-4))
-    model.calibration = Calibration(marginals=marginals, thresholds=thresholds, jitter=jitter, tilt=tilt)
+    return Calibration(marginals=marginals, thresholds=thresholds, jitter=jitter, tilt=tilt)

@@ -6,14 +6,57 @@ from copy import copy
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import grid_sample
 
 from dpgen.files import under
 from dpgen.release import GreySamples, RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.gaussian.calibration import Warp, calibrated_thresholds, tilted_choice
-from dpgen.systems.gaussian.subspace import Subspace
+
+_IN_CACHE = 512  # rows
+
+
+@dataclass(frozen=True)
+class Subspace:
+    r"""The released affine map u = (x - mean) axes / scales, under which most records have norm at most 1.
+
+    Arguments:
+        mean: (d,) float64.
+        axes: orthonormal columns (d, m) float64.
+        scales: (m,) float64, above 0.
+        edge: largest eigenvalue that noise alone would show, in the units of `eigenvalues`.
+        eigenvalues: noisy eigenvalues (m,).
+    """
+
+    mean: Tensor
+    axes: Tensor
+    scales: Tensor
+    edge: float
+    eigenvalues: Tensor
+
+    def project(self, x: Tensor) -> Tensor:
+        """Coordinates (b, m) float64 of records (b, d) in [0, 1]; not clipped.
+
+        Records, the mean and weights are rounded to grids so fine that float64 holds every sum of their products: what a
+        record gives does not depend on the batch that it is in.
+        """
+        bits = 52 - math.ceil(math.log2(len(self.mean)))
+        grid = 2.0 ** min(24, bits // 2)
+        weights = self.axes / self.scales
+        step = 2.0 ** (math.ceil(math.log2(float(weights.abs().max()))) - (bits - round(math.log2(grid))))
+        weights = (weights / step).round() * step
+        weights = (weights / grid).to(x.device)
+        offset = (self.mean[None].to(x.device) * grid).round_() @ weights
+        result = torch.empty(len(x), weights.shape[1], dtype=torch.float64, device=x.device)
+        for rows, part in zip(x.split(_IN_CACHE), result.split(_IN_CACHE)):
+            torch.mm((rows * grid).round_().double(), weights, out=part)
+        return result.sub_(offset)
+
+    def place(self, u: Tensor) -> Tensor:
+        """Records (b, d) of coordinates (b, m)."""
+        return (u * self.scales.to(u)) @ self.axes.T.to(u) + self.mean.to(u)
 
 
 @dataclass(frozen=True)
@@ -50,10 +93,6 @@ class LatentMixture:
         noise = torch.randn(n, factor.shape[1], generator=generator)
         return torch.addmm(self.means[component].float(), noise, factor.T)
 
-    def covariances(self) -> Tensor:
-        """(k, m, m) covariances of the draws."""
-        return (self.vectors * self.eigenvalues[:, None, :]) @ self.vectors.transpose(1, 2)
-
     def log_densities(self, u: Tensor) -> Tensor:
         """log w_j + log N_j(u), (n, k) float64, for coordinates u (n, m), with `rest` where eigenvalues were cut."""
         u = u.double()
@@ -66,31 +105,105 @@ class LatentMixture:
         return torch.stack(columns, 1) + self.weights.log()
 
 
+# -- post-processing ---------------------------------------------------------------------------------------------------
+
+_ROUNDS = 60
+_MOST = 4.0  # bound of |theta|: a weight ratio of e^4 per pair says "never" loudly enough
+_AT_ONCE = 4096
+
+
 @dataclass(frozen=True)
-class Cleaned:
-    """Eigenvalues after clean-up (m,), falling, their vectors (m, m), and the mean of what was cut."""
+class Warp:
+    """Rotation (degrees), relative scale and shift (pixels) of every image, normal with these standard deviations, at least 0.
 
-    eigenvalues: Tensor
-    vectors: Tensor
-    rest: float
-
-
-def clean_covariance(covariance: Tensor, edge: float) -> Cleaned:
-    """Keep the eigenvalues of a noisy covariance (m, m) above `edge`, the largest that noise alone would show.
-
-    The mean of the others is nearly free of noise; it is at least a thousandth of `edge` or 1e-9.
+    They stand for the ways of writing that few Gaussians do not have; being public, they cost nothing.
     """
-    values, vectors = torch.linalg.eigh(covariance)
-    values, vectors = values.flip(0), vectors.flip(1)
-    kept = values > edge
-    cut = values[~kept]
-    rest = max(float(cut.mean()) if len(cut) else 0.0, 1e-3 * edge, 1e-9)
-    return Cleaned(torch.where(kept, values, 0.0), vectors.contiguous(), rest)
+
+    rotation: float = 8.6
+    scale: float = 0.10
+    shift: float = 1.5
+
+    def __post_init__(self) -> None:
+        for name in ("rotation", "scale", "shift"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
+
+    @classmethod
+    def of_strength(cls, strength: float, shape: tuple[int, int]) -> "Warp":
+        """`strength` times the warp that suits handwriting on 28 pixels, its shift in proportion to the shorter side."""
+        return cls(rotation=8.6 * strength, scale=0.10 * strength, shift=1.5 * strength * min(shape) / 28.0)
+
+    def __call__(self, x: Tensor, shape: tuple[int, int], generator: torch.Generator) -> Tensor:
+        """Warped images (n, height * width) float32 in the range of x, bilinear, with zeros from outside."""
+        n, (height, width) = len(x), shape
+        angle = torch.randn(n, generator=generator) * math.radians(self.rotation)
+        scale = 1.0 + torch.randn(n, generator=generator) * self.scale
+        shift = torch.randn(n, 2, generator=generator) * self.shift * torch.tensor([2.0 / width, 2.0 / height])
+        cos, sin = angle.cos() * scale, angle.sin() * scale
+        sides = ((torch.arange(side) + 0.5) * (2.0 / side) - 1.0 for side in shape)  # middles of the pixels from -1 to 1
+        y, x_ = torch.meshgrid(*sides, indexing="ij")
+        parts = []
+        for rows in torch.arange(n).split(_AT_ONCE):
+            c, s, move = cos[rows, None, None], sin[rows, None, None], shift[rows, :, None, None]
+            grid = torch.stack([c * x_ - s * y + move[:, 0], s * x_ + c * y + move[:, 1]], 3)
+            images = x[rows].float().reshape(-1, 1, height, width)
+            parts.append(grid_sample(images, grid, align_corners=False).flatten(1))
+        return torch.cat(parts) if parts else x.float()
+
+
+def calibrated_thresholds(pilot: Tensor, marginals: Tensor) -> Tensor:
+    """Thresholds t (d,) with P(pilot_j > t_j) = marginals_j, for public samples (n, d) and released frequencies of ones (d,).
+
+    >>> t = calibrated_thresholds(torch.arange(8.0)[:, None], torch.tensor([0.25]))
+    >>> int((torch.arange(8.0) > t).sum())
+    2
+    """
+    n = len(pilot)
+    # NumPy sorts values alone, and rows, several times as fast as torch sorts columns with their positions.
+    ordered = torch.from_numpy(np.sort(pilot.T.contiguous().cpu().numpy(), axis=1)).T
+    below = ((1.0 - marginals.cpu().clamp(0.0, 1.0)) * n).round().long()
+    lower = ordered.gather(0, (below - 1).clamp_min(0)[None])[0]
+    upper = ordered.gather(0, below.clamp_max(n - 1)[None])[0]
+    middle = (lower + upper) / 2.0
+    middle = torch.where(below == 0, ordered[0] - 1.0, middle)
+    return torch.where(below == n, ordered[-1] + 1.0, middle)
+
+
+def pair_scores(bits: Tensor, tilt: Tensor) -> Tensor:
+    """b^T Theta b of every row (n,)."""
+    bits = bits.to(tilt.dtype)
+    return ((bits @ tilt) * bits).sum(1)
+
+
+def fit_tilt(bits: Tensor, pairs: Tensor, *, noise_std: float) -> Tensor:
+    r"""Theta (d, d), symmetric: minimises :math:`\log E e^{b^\top \Theta b} - \langle \Theta, \Pi \rangle + (s/2)|\Theta|^2`.
+
+    b are public samples (n, d) of the model, Pi released pairwise frequencies (d, d), s > 0 the std of an entry's noise: the
+    last term leaves a pair wrong by s |theta|, so that noise is not fitted.
+
+    Source: maximum entropy with relaxed constraints (Dudik, Phillips, Schapire 2007).
+    """
+    b = bits.double()
+    tilt = torch.zeros(b.shape[1], b.shape[1], dtype=torch.float64)
+    step, moment, square = 0.2, torch.zeros_like(tilt), torch.zeros_like(tilt)
+    for i in range(1, _ROUNDS + 1):  # Adam: the features are correlated and a plain ascent crawls
+        weights = torch.softmax(pair_scores(b, tilt), 0)
+        gradient = pairs - (b * weights[:, None]).T @ b - noise_std * tilt
+        moment, square = 0.8 * moment + 0.2 * gradient, 0.95 * square + 0.05 * gradient.square()
+        slope = moment / (1 - 0.8**i) / ((square / (1 - 0.95**i)).sqrt() + noise_std + 1e-6)
+        tilt = (tilt + step * slope * (1 - (i - 1) / _ROUNDS)).clamp(-_MOST, _MOST)
+    return tilt
+
+
+def tilted_choice(bits: Tensor, tilt: Tensor, n: int, generator: torch.Generator) -> Tensor:
+    """Positions (n,) among candidate rows, drawn with repeats in proportion to exp(b^T Theta b) (resampling, Rubin 1987)."""
+    weights = torch.softmax(pair_scores(bits, tilt), 0)
+    return torch.multinomial(weights, n, replacement=True, generator=generator)
 
 
 # -- gaussian model ----------------------------------------------------------------------------------------------------
 
-_AT_ONCE = 8192
+_DRAWN_AT_ONCE = 8192
 _CANDIDATES = 4
 
 
@@ -167,30 +280,22 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
 
     # -- draws -------------------------------------------------------------------------------------------------------
 
-    def samples(
-        self,
-        n: int,
-        *,
-        random_state: RandomState = None,
-        clusters: Sequence[int] | None = None,
-        components: Sequence[int] | None = None,
-    ) -> RecordSamples:
+    def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         """n synthetic records, free of further privacy cost.
 
         Arguments:
             n: number of records, at least 0.
             random_state: None, a seed, or a generator of NumPy; noise never came from a seed.
             clusters: of these classes only (components, without labels).
-            components: of these components only.
 
         Raises:
             ValueError: n below 0, or a cluster that is not there.
         """
         generator = sampling_generator(n, random_state)
-        component = draw_components(self.mixture.weights, n, self._allowed(clusters, components), generator)
+        component = draw_components(self.mixture.weights, n, self._components(clusters), generator)
         bits, grey = torch.zeros(2, 0, len(self.subspace.mean), dtype=torch.uint8)
         if n:
-            bits, grey, component = map(torch.cat, zip(*(self._part(c, generator) for c in component.split(_AT_ONCE))))
+            bits, grey, component = map(torch.cat, zip(*(self._part(c, generator) for c in component.split(_DRAWN_AT_ONCE))))
         classes = self.classes[component]
         shared: dict[str, Any] = {
             "x": bits,
@@ -201,12 +306,10 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         }
         return GreySamples(**shared, grey=grey) if self.post.grey else RecordSamples(**shared)
 
-    def _allowed(self, clusters: Sequence[int] | None, components: Sequence[int] | None) -> list[int] | None:
-        if clusters is not None and components is not None:
-            raise ValueError("give clusters or components, not both")
+    def _components(self, clusters: Sequence[int] | None) -> list[int] | None:
+        """Components of these clusters."""
         if clusters is None or not self.n_classes:
-            chosen = components if clusters is None else clusters
-            return None if chosen is None else list(chosen)
+            return None if clusters is None else list(clusters)
         if not clusters or not all(0 <= c < self.n_classes for c in clusters):
             raise ValueError(f"clusters must be a non-empty list of numbers in [0, {self.n_classes}), got {list(clusters)}")
         return torch.isin(self.classes, torch.tensor(list(clusters))).nonzero().flatten().tolist()

@@ -17,6 +17,7 @@ which no budget covers; for any other data they are public.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, Self
 
@@ -52,6 +53,16 @@ def sizes(mu: float, n: float, *, d: int, k: int) -> Sizes:
 def default_shares(*, subclusters: int, extra: tuple[str, ...] = ()) -> dict[str, float]:
     """Shares of mu^2 by name; `extra` releases get `MARGINALS` each."""
     return {**(SINGLE if subclusters == 1 else FULL), **dict.fromkeys(extra, MARGINALS)}
+
+
+def allocated(weights: Mapping[str, float], left: float) -> dict[str, float]:
+    """What is left of 1 / s^2, in proportion to the weights of the releases to come: what will not be made costs nothing.
+
+    >>> allocated({"axes": 1.0, "moments": 3.0}, 2.0)
+    {'axes': 0.5, 'moments': 1.5}
+    """
+    unit = left / sum(weights.values())
+    return {name: weight * unit for name, weight in weights.items()}
 
 
 Form = Literal["auto", "latent", "sizes"]

@@ -21,7 +21,7 @@ item counts, where the model knows how large sets were down-weighted, and the cl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import comb
@@ -31,7 +31,8 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from dpgen.privacy.exact_sums import CHUNK, BoundedSum, totals
-from dpgen.systems.gaussian.sums import Batches, Spending
+from dpgen.privacy.gaussian_budget import GaussianBudget
+from dpgen.systems.gaussian.sums import NOTES, Batches
 from dpgen.systems.simplex_projection import project_to_simplex
 
 SHARES = {"sizes": 0.05, "items": 0.55, "frequent": 0.4}
@@ -208,11 +209,8 @@ class FrequentItems:
         """The released blocks, a divided out, with the noise std of each."""
         parts = noisy.split([math.prod(shape) for shape in self.shapes])
         scales = [math.sqrt(square) for square in _SQUARES]
-        count, others, held, items, by_group, pairs, triples = (
-            part.reshape(shape) / a for part, shape, a in zip(parts, self.shapes, scales)
-        )
-        stds = tuple(noise_std / a for a in scales)
-        return Conjunctions(count, others, held, items, by_group, pairs, triples, stds, self.kept, self.groups)
+        blocks = [part.reshape(shape) / a for part, shape, a in zip(parts, self.shapes, scales)]
+        return Conjunctions(self, *blocks, stds=tuple(noise_std / a for a in scales))
 
 
 _SQUARES = (1.0, 4.0, 0.5, 1.0, 0.25, 0.5, 0.25)  # a^2 of the blocks
@@ -290,12 +288,9 @@ def _binned_sizes(probabilities: Tensor, bins: Tensor) -> Tensor:
 def fit_levels(
     histogram: Tensor, bins: Tensor, counts: Tensor, *, clip: float, records: float, held: Tensor | float
 ) -> _Levels:
-    """Levels, weights and probabilities that explain the released values; post-processing.
+    """Levels that explain the cleaned shares of the `bins` and shrunken item counts (items,); post-processing.
 
-    Arguments:
-        histogram: cleaned shares of the `bins`.
-        counts: shrunken item counts (items,), sets above `clip` down-weighted.
-        held: mean number of other items, the frequent ones, that sets hold; one for each level, or one.
+    Sets above `clip` are down-weighted in the counts; `held` is the mean number of frequent items, of all sets or by level.
     """
     d = len(counts)
     top = float(bins[int(histogram.nonzero().max())])
@@ -333,21 +328,9 @@ _RIDGE = 1e-3  # keeps logits that nothing moves where they are
 
 @dataclass(frozen=True)
 class Conjunctions:
-    """Released blocks of `FrequentItems`.
+    """Released blocks of `FrequentItems`, in its order, a divided out, and their noise stds."""
 
-    Arguments:
-        count: records (1,).
-        others: by bin of how many other items they hold (bins,).
-        held: by h (f + 1,).
-        items: with each item (f,).
-        by_group: with each item, by group of bins (f, groups).
-        pairs: with both items (pairs,).
-        triples: with all three (triples,).
-        stds: noise stds of the blocks.
-        kept: what a conjunction of o of h items counts (4, f + 1).
-        groups: group of each bin (bins,).
-    """
-
+    layout: FrequentItems
     count: Tensor
     others: Tensor
     held: Tensor
@@ -356,8 +339,6 @@ class Conjunctions:
     pairs: Tensor
     triples: Tensor
     stds: tuple[float, ...]
-    kept: Tensor
-    groups: Tensor
 
     @property
     def n(self) -> float:
@@ -405,11 +386,7 @@ def fit_classes(
     where h, the number of frequent items in a set, is a sum of independent bits and :math:`c_o(h)` is what its conjunctions
     count.
 
-    Arguments:
-        weights: u (l,).
-        by_group: P(group of others) of each level (l, groups).
-        information: beta.
-        generator: public, of the first logits.
+    `weights` are u (l,), `by_group` P(group of others) of each level (l, groups), `information` beta; `generator` is public.
     """
     level = torch.arange(len(weights)).repeat_interleave(1 + (_CLASSES * weights).round().long())
     model = _Model(found, weights, level, by_group, information)
@@ -433,13 +410,11 @@ class _Model:
     def __init__(self, found: Conjunctions, weights: Tensor, level: Tensor, by_group: Tensor, information: float) -> None:
         n, f = found.n, len(found.items)
         self._level, self._level_weights, self._by_group = level, weights, by_group[level]
-        self._information = information
+        self._information, self._layout = information, found.layout
         self._marginals = (found.items / n).clamp(1e-6, 1.0 - 1e-6)
         self.prior = torch.logit(self._marginals)
-        self._pairs = torch.combinations(torch.arange(f), 2).T
-        self._triples = torch.combinations(torch.arange(f), 3).T
-        self._subsets = torch.tensor([[float(math.comb(h, o)) for h in range(f + 1)] for o in range(4)]).double()
-        self._kept = found.kept * self._subsets
+        self._subsets = torch.tensor([[float(comb(h, o)) for h in range(f + 1)] for o in range(4)]).double()
+        self._kept = found.layout.kept * self._subsets
         blocks = (found.held, found.items, found.by_group, found.pairs, found.triples)
         self._targets = [block / n for block in blocks]
         self._precisions = [(n / std) ** 2 / 2.0 for std in found.stds[2:]]
@@ -464,21 +439,11 @@ class _Model:
         held = held_shares(p)
         fixed = held.detach()
         share = (fixed @ self._kept.T) / (fixed @ self._subsets.T).clamp_min(1e-300)  # r (k, 4)
-        i, j = self._pairs
-        first, second, third = self._triples
-        single = (w * share[:, 1])[:, None] * p
-        return [
-            w @ held,
-            single.sum(0),
-            single.T @ self._by_group,
-            (((w * share[:, 2])[:, None] * p).T @ p)[i, j],
-            self._triple((w * share[:, 3])[:, None] * p, p)[first, second, third],
-        ]
-
-    def _triple(self, weighted: Tensor, p: Tensor) -> Tensor:
-        k, f = p.shape
-        both = (weighted[:, :, None] * p[:, None, :]).reshape(k, f * f)
-        return (both.T @ p).reshape(f, f, f)
+        once, twice, thrice = ((w * share[:, o])[:, None] * p for o in (1, 2, 3))
+        both = (thrice[:, :, None] * p[:, None, :]).flatten(1)
+        every = (both.T @ p).reshape(p.shape[1], p.shape[1], p.shape[1])
+        pairs, triples = self._layout.pairs, self._layout.triples
+        return [w @ held, once.sum(0), once.T @ self._by_group, (twice.T @ p)[tuple(pairs)], every[tuple(triples)]]
 
 
 # -- the whole fit -----------------------------------------------------------------------------------------------------
@@ -494,17 +459,22 @@ class SetMixture:
     frequent: Tensor
 
 
-def release_sets(batches: Batches, d: int, *, spending: Spending, generator: torch.Generator) -> SetMixture:
+def release_sets(
+    batches: Batches, d: int, *, budget: GaussianBudget, shares: Mapping[str, float], generator: torch.Generator
+) -> SetMixture:
     """The whole fit: sizes, items, frequent items, then post-processing; `generator` is public."""
-    bins = size_bins(d)
-    sizes, size_std = spending.release("sizes", size_histogram(batches, bins))
-    histogram = cleaned_histogram(sizes, size_std)
+
+    def released(name: str, sums: BoundedSum) -> tuple[Tensor, float]:
+        return budget.sums(NOTES[name], sums, shares[name])
+
+    mu, bins = budget.mu, size_bins(d)
+    histogram = cleaned_histogram(*released("sizes", size_histogram(batches, bins)))
     reached = (histogram.cumsum(0) >= _CLIP_QUANTILE).nonzero().flatten()
     clip = max(1, int(bins[min(int(reached[0]) + 1, len(bins) - 1)]))
-    counts = shrunken_counts(*spending.release("items", item_sums(batches, d, clip)))
+    counts = shrunken_counts(*released("items", item_sums(batches, d, clip)))
     frequent = counts.argsort(descending=True, stable=True)[: min(FREQUENT, d // 2)].sort().values
     layout = FrequentItems(frequent, bins, _groups(histogram))
-    found = layout.parted(*spending.release("frequent", layout.sums(batches)))
+    found = layout.parted(*released("frequent", layout.sums(batches)))
     rest = torch.ones(d, dtype=torch.bool).index_fill_(0, frequent, False)
     others = cleaned_histogram(found.others, found.stds[1])
 
@@ -514,9 +484,8 @@ def release_sets(batches: Batches, d: int, *, spending: Spending, generator: tor
     first = levels(float(found.items.sum()) / found.n)
     by_group = torch.zeros(len(first.sizes), int(layout.groups.max()) + 1, dtype=torch.float64)
     by_group.index_add_(1, layout.groups, _binned_sizes(first.probabilities, bins))
-    classes = fit_classes(
-        found, first.weights, by_group, information=_INFORMATION * (spending.mu * found.n) ** 0.7, generator=generator
-    )
+    information = _INFORMATION * (mu * found.n) ** 0.7
+    classes = fit_classes(found, first.weights, by_group, information=information, generator=generator)
     probabilities = torch.empty(len(classes.weights), d, dtype=torch.float64)
     probabilities[:, frequent] = classes.probabilities
     probabilities[:, rest] = levels(_held(classes, first.weights)).probabilities[classes.level]

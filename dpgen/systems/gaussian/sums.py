@@ -1,4 +1,4 @@
-r"""Private records as a stream, their exact sums in one pass, and the one Gaussian that pays for all sums of a fit.
+r"""Private records as a stream, and their exact sums in one pass.
 
 A record with clipped vector u, |u| <= 1, adds :math:`v v^\top` with :math:`v = (a, u)` to the matrix of its cluster: the
 count (times :math:`a^2`), the sum (times a) and the second moment at once. All :math:`(m + 1)^2` entries are one vector of
@@ -19,15 +19,13 @@ products of grid values are exact in float64, and batches are added in int64. Bo
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import (
     CHUNK,
     GRAM_GRID,
@@ -41,8 +39,6 @@ from dpgen.privacy.exact_sums import (
     whole,
     whole_squares,
 )
-from dpgen.privacy.gaussian_budget import GaussianBudget
-from dpgen.privacy.ledger import Budget
 
 _CELLS = 2**21
 """Values of a slice: its temporaries stay in memory that the process has."""
@@ -73,14 +69,6 @@ class RecordStream:
     top: float = 1.0
     batch_size: int | None = None
     device: str = "cpu"
-
-    def __post_init__(self) -> None:
-        if self.x.ndim != 2 or self.x.shape[1] < 1:  # there may be no records: their number is private
-            raise ValueError(f"x must have shape (n, d), d at least 1, got {tuple(self.x.shape)}")
-        if self.labels is not None and self.labels.shape != self.x.shape[:1]:
-            raise ValueError(f"labels must have shape {tuple(self.x.shape[:1])}, got {tuple(self.labels.shape)}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:
         size = self.batch_size or max(1, _CELLS // self.x.shape[1])
@@ -223,18 +211,8 @@ def symmetric(noisy: Tensor) -> Tensor:
     return (noisy + noisy.transpose(1, 2)) / 2.0
 
 
-def spectral_noise(m: int, *, noise_std: float) -> float:
-    """About the largest eigenvalue of the noise on a second moment (m, m): std sqrt(2 m), for `noise_std` of a diagonal
-    entry.
-    """
-    return noise_std * math.sqrt(2.0 * m)
-
-
 BORDER = 0.5
 """Weight a of the count beside a vector of norm at most 1: a^2 = 1/4 costs the second moment 1.25 in noise."""
-
-MEAN_BORDER = MEAN_SQUARE = 0.3
-"""Weights of the count and of the squared norm beside the first mean."""
 
 WHOLE = "Gaussian fit: all its noisy sums together"
 """Note of the one Gaussian, completed by its multiplier: several fits may share a ledger."""
@@ -252,44 +230,4 @@ NOTES = {
     "frequent": "conjunctions of frequent items, and how many others sets hold",
     "images": "count, mean and second moments of the frequencies of every class",
 }
-"""Every release of this package, by its name in `shares`, and what the ledger calls it."""
-
-
-class Noisy(NamedTuple):
-    """Released sums, and the standard deviation of the noise of every entry."""
-
-    values: Tensor
-    noise_std: float
-
-
-class Spending:
-    """The Gaussian of a fit, see `GaussianBudget`, and the weight of each release to come.
-
-    Raises:
-        ValueError: a budget that no noise in range reaches.
-        BudgetExceeded: the curator's ledger does not allow it.
-
-    >>> from dpgen.privacy.ledger import Ledger
-    >>> spending = Spending(Curator(Ledger(Budget(1.0, 1e-5))), Budget(1.0, 1e-5), {"mean": 0.5, "components": 0.5})
-    >>> round(spending.mu, 3)
-    0.268
-    """
-
-    def __init__(self, curator: Curator, budget: Budget | float, shares: Mapping[str, float]) -> None:
-        self.curator, self._budget = curator, GaussianBudget(curator, budget, WHOLE)
-        self.mu = self._budget.mu
-        """Sensitivity of a row / noise std of a moment matrix that had all of the budget."""
-        self.share(shares)
-
-    def share(self, shares: Mapping[str, float]) -> None:
-        """Share what is left among the releases to come; what will not be made costs nothing."""
-        whole = self._budget.left / sum(shares.values())
-        self._shares = {name: share * whole for name, share in shares.items()}
-
-    def release(self, name: str, sums: BoundedSum, rounds: int = 1) -> Noisy:
-        """One of `rounds` runs of a release, charged before it is made.
-
-        Raises:
-            BudgetExceeded: the Gaussian does not hold it any more; nothing was released.
-        """
-        return Noisy(*self._budget.sums(NOTES[name], sums, self._shares[name] / rounds))
+"""Every release of a Gaussian fit, by the name of its share, and what the ledger calls it."""

@@ -1,0 +1,356 @@
+r"""The private releases of Gaussians on principal axes: first moments, axes, moments of components, marginals, pairs.
+
+Each adds up records (`sums`), pays a share of 1 / s^2 of the fit's one Gaussian (`GaussianBudget`), and cleans up what it gets.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpgen.privacy.exact_sums import BoundedSum, clipped
+from dpgen.privacy.gaussian_budget import GaussianBudget
+from dpgen.systems.gaussian.model import LatentMixture, Subspace
+from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, Encode, gram_sums, one_class, symmetric, vector_sums
+from dpgen.systems.kmeans.features import NORM
+from dpgen.systems.kmeans.fit import Centres, update_centres
+
+# -- first moments -----------------------------------------------------------------------------------------------------
+
+MEAN_BORDER = MEAN_SQUARE = 0.3
+"""Weights of the count and of the squared norm beside the first mean."""
+
+
+@dataclass(frozen=True)
+class Location:
+    """Noisy number of records, at least 1; mean (d,) clamped to [0, 1]; mean of |x - mean|^2, above 0."""
+
+    count: float
+    mean: Tensor
+    spread: float
+
+
+def centred(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Records in [0, 1]^d around the middle of the cube, in units of its half diagonal: nothing is clipped."""
+    return (x - 0.5).div_(math.sqrt(x.shape[1]) / 2.0), one_class(x)
+
+
+def location_sums(batches: Batches, d: int) -> BoundedSum:
+    """Count, sum and sum of squares of `centred` records."""
+    return vector_sums(batches, centred, k=1, m=d, border=MEAN_BORDER, square=MEAN_SQUARE)
+
+
+def release_location(batches: Batches, d: int, *, budget: GaussianBudget, share: float) -> Location:
+    """Count, mean and mean square from noisy `location_sums`."""
+    radius = math.sqrt(d) / 2.0
+    [noisy], noise_std = budget.sums(NOTES["mean"], location_sums(batches, d), share)
+    count = max(1.0, float(noisy[0]) / MEAN_BORDER)
+    mean = noisy[1:-1] * radius / count
+    # E|x - m~|^2 = E|x - c|^2 - |m~ - c|^2 + 2 E|noise|^2: the noise of the mean is known and taken into account
+    square = float(noisy[-1]) / MEAN_SQUARE * radius**2 / count
+    noise = d * (noise_std * radius / count) ** 2
+    spread = square - float(mean.square().sum()) + 2.0 * noise
+    return Location(count, (mean + 0.5).clamp(0.0, 1.0), min(max(spread, 1e-3 * radius**2), radius**2))
+
+
+# -- axes --------------------------------------------------------------------------------------------------------------
+
+_POWER = 0.5
+_LEAST_EIGENVALUE = 0.3  # in units of the noise edge: an axis below cannot be told from noise and is not magnified more
+
+
+def spectral_noise(m: int, noise_std: float) -> float:
+    """About the largest eigenvalue of the noise on a second moment (m, m), for `noise_std` of a diagonal entry."""
+    return noise_std * math.sqrt(2.0 * m)
+
+
+def centred_moments(batches: Batches, location: Location, clip: float) -> BoundedSum:
+    """Second moment (1, d, d) of clip(x - mean), in units of clip^2."""
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return (x - location.mean.to(x)).div_(clip), one_class(x)
+
+    return gram_sums(batches, encode, k=1, m=len(location.mean), border=0.0)
+
+
+def release_subspace(
+    batches: Batches,
+    location: Location,
+    *,
+    axes: int,
+    radius: float,
+    clip: float,
+    budget: GaussianBudget,
+    share: float,
+    within: Tensor | None = None,
+) -> Subspace:
+    r"""Eigenvectors of the noisy second moment of clip(x - mean) (DP-PCA by the Gaussian mechanism).
+
+    With `within`, orthonormal public rows B (r, d), they are those of :math:`B M B^\top`, whose noise is that of a matrix of r
+    rows: its largest eigenvalue falls with the root of r / d, and only what B leaves out of the signal is lost.
+
+    Axis i gets the scale :math:`R \lambda_i^{p/2}`, with :math:`R^2 = r^2 \sum_i s_i \lambda_i^{-p}` and s the eigenvalues
+    without noise: p = 0 keeps distances, p = 1 whitens; p = 1/2 spreads the noise of the moments best. R is r = `radius` times
+    the root mean square norm of the projected records according to released eigenvalues: clipping looks at no record.
+
+    Source: Dwork, Talwar, Thakurta, Zhang 2014 ("Analyze Gauss"), Algorithm 1.
+    """
+    noisy, noise_std = budget.sums(NOTES["subspace"], centred_moments(batches, location, clip), share)
+    unit = clip**2 / location.count
+    moments = symmetric(noisy)[0] * unit
+    if within is not None:
+        moments = within @ moments @ within.T
+    values, vectors = torch.linalg.eigh(moments)
+    edge = spectral_noise(len(moments), noise_std * unit)
+    values, vectors = values.flip(0)[:axes], vectors.flip(1)[:, :axes]
+    if within is not None:
+        vectors = within.T @ vectors
+    safe = values.clamp_min(_LEAST_EIGENVALUE * edge)
+    # A spike s shows up at s + (edge / 2)^2 / s (Benaych-Georges, Nadakuditi 2011); its size without noise sets the radius.
+    spikes = (safe + (safe.square() - edge**2).clamp_min(0.0).sqrt()) / 2.0
+    scales = safe.pow(_POWER / 2.0) * radius * float((spikes * safe.pow(-_POWER)).sum()) ** 0.5
+    return Subspace(location.mean, vectors.contiguous(), scales, edge, values)
+
+
+# -- k-means inside classes --------------------------------------------------------------------------------------------
+
+ROUNDS = 4
+"""Rounds of k-means; more make each round noisier, four were as good as any on the training splits."""
+
+_SPREAD = 0.7  # initial centres are drawn from the class Gaussian, shrunk
+_STARVING = 3.0  # noise stds of a count below which a centre is not moved
+
+
+def nearest(encode: Encode, centres: Tensor) -> Encode:
+    """Clipped coordinates, and component class * s + nearest of the s centres of the own class, for centres (k, s, m)."""
+
+    def assigned(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, classes = encode(x, labels)
+        u = clipped(u)
+        component = classes * centres.shape[1]
+        for c in classes.unique().tolist():
+            own = classes == c
+            component[own] += Centres.cut(centres[c].to(u.device), 1.0).nearest(u[own].double() * NORM)
+        return u, component
+
+    return assigned
+
+
+def centre_sums(batches: Batches, encode: Encode, centres: Tensor) -> BoundedSum:
+    """(count, sum) of the records nearest to every centre of their own class, (k s, m + 1), for centres (k, s, m)."""
+    k, s, m = centres.shape
+    return vector_sums(batches, nearest(encode, centres), k=k * s, m=m, border=BORDER)
+
+
+def release_centres(
+    batches: Batches, encode: Encode, centres: Tensor, *, budget: GaussianBudget, share: float, rounds: int = ROUNDS
+) -> Tensor:
+    """Lloyd's rounds with noisy (counts, sums) of every class at once, from released centres (k, s, m).
+
+    One record is in one class, so a round is one Gaussian.
+    """
+    for _ in range(rounds):
+        noisy, std = budget.sums(NOTES["clusters"], centre_sums(batches, encode, centres), share / rounds)
+        counts, floor = noisy[:, 0] / BORDER, _STARVING * std / BORDER
+        moved = update_centres(centres.flatten(0, 1), counts, noisy[:, 1:], sum_std=std, floor=floor, shrink=False)
+        centres = moved.reshape(centres.shape)
+    return centres
+
+
+# -- components --------------------------------------------------------------------------------------------------------
+
+_DETECTED = 4.0  # noise stds of a count below which a component is not told from an empty one
+
+
+@dataclass(frozen=True)
+class Components:
+    """Released Gaussians: for draws and for densities, the class (k,) and noisy size (k,) of each, and what was pooled."""
+
+    mixture: LatentMixture
+    density: LatentMixture
+    classes: Tensor
+    counts: Tensor
+    pooled: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Noisy counts (k,), means (k, m), covariances (k, m, m), and the noise std of a diagonal entry of their sums."""
+
+    counts: Tensor
+    means: Tensor
+    covariances: Tensor
+    noise_std: float
+
+    @property
+    def detected(self) -> Tensor:
+        """Whether a component has more records than noise would show, (k,)."""
+        return self.counts > _DETECTED * self.noise_std / BORDER**2
+
+    @property
+    def edges(self) -> Tensor:
+        """Largest eigenvalue (k,) that noise alone shows in each covariance."""
+        return spectral_noise(self.means.shape[1], self.noise_std) / self.counts.clamp_min(1.0)
+
+
+def release_moments(
+    batches: Batches, encode: Encode, *, k: int, m: int, note: str, budget: GaussianBudget, share: float
+) -> Moments:
+    """One noisy (count, sum, second moment) matrix per cluster, one Gaussian mechanism for all of them."""
+    values, noise_std = budget.sums(note, gram_sums(batches, encode, k=k, m=m, border=BORDER), share)
+    noisy = symmetric(values)
+    counts = noisy[:, 0, 0] / BORDER**2
+    safe = counts.clamp_min(1.0)
+    means = noisy[:, 0, 1:] / BORDER / safe[:, None]
+    covariances = noisy[:, 1:, 1:] / safe[:, None, None] - means[:, :, None] * means[:, None, :]
+    return Moments(counts, means, covariances, noise_std)
+
+
+def pooled(moments: Moments) -> Moments:
+    """The moments of all components together: one component, of noise sqrt(k)."""
+    weights = moments.counts.clamp_min(0.0)
+    total = weights.sum().clamp_min(1.0)
+    mean = (weights[:, None] * moments.means).sum(0) / total
+    second = moments.covariances + moments.means[:, :, None] * moments.means[:, None, :]
+    second = (weights[:, None, None] * second).sum(0) / total
+    noise_std = moments.noise_std * len(weights) ** 0.5
+    return Moments(total[None], mean[None], (second - torch.outer(mean, mean))[None], noise_std)
+
+
+Cleaned = tuple[Tensor, Tensor, float]
+"""Eigenvalues after clean-up (m,), falling, their vectors (m, m), and what stands for those that were cut."""
+
+
+def clean_covariance(covariance: Tensor, edge: float) -> Cleaned:
+    """Keep the eigenvalues of a noisy covariance (m, m) above `edge`, the largest that noise alone would show.
+
+    The mean of the others is nearly free of noise; it is at least a thousandth of `edge` or 1e-9.
+    """
+    values, vectors = torch.linalg.eigh(covariance)
+    values, vectors = values.flip(0), vectors.flip(1)
+    kept = values > edge
+    cut = values[~kept]
+    rest = max(float(cut.mean()) if len(cut) else 0.0, 1e-3 * edge, 1e-9)
+    return torch.where(kept, values, 0.0), vectors.contiguous(), rest
+
+
+def shrunken(covariance: Tensor, target: Tensor, noise_std: float) -> Cleaned:
+    """A noisy covariance (m, m) moved towards a steadier one, as far as noise explains their distance; for densities.
+
+    A likelihood divides by eigenvalues: cutting them would make every record infinitely unlikely. They are kept above a tenth
+    of the target's mean.
+
+    Source: the shrinkage of Ledoit, Wolf 2004 with a known noise, noise_std on the diagonal and / sqrt 2 elsewhere.
+    """
+    m = len(covariance)
+    noise = noise_std**2 * m * (m + 1) / 2.0
+    weight = min(1.0, noise / max(float((covariance - target).square().sum()), 1e-300))
+    values, vectors = torch.linalg.eigh((1.0 - weight) * covariance + weight * target)
+    least = max(0.1 * float(target.trace()) / m, 1e-9)
+    return values.clamp_min(least).flip(0), vectors.flip(1).contiguous(), least
+
+
+def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> LatentMixture:
+    eigenvalues, vectors, rest = zip(*covariances)
+    return LatentMixture(weights, means, torch.stack(vectors), torch.stack(eigenvalues), torch.tensor(rest).double())
+
+
+def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:
+    """Clean components; a class that is not detected takes the pooled Gaussian, a sub-cluster that is not detected is left out.
+
+    `owners` are the classes (k,) of the components; eigenvalues below `cut` noise edges are cut.
+    """
+    detected, whole = moments.detected, pooled(moments)
+    undetected = [c for c in range(int(owners.max()) + 1) if not bool(detected[owners == c].any())]
+    own = [float(moments.counts[owners == c].sum().clamp_min(1.0)) for c in undetected]
+    few = len(undetected)
+    sizes = torch.cat([moments.counts[detected], torch.tensor(own, dtype=torch.float64)])
+    classes = torch.cat([owners[detected], torch.tensor(undetected, dtype=torch.int64)])
+    means = torch.cat([moments.means[detected], whole.means.expand(few, -1)])
+    covariances = torch.cat([moments.covariances[detected], whole.covariances.expand(few, -1, -1)])
+    edges = torch.cat([moments.edges[detected], whole.edges.expand(few)]).tolist()
+    weights = sizes / sizes.sum()
+    # The spread inside components, not between them, is what a component is likely to have.
+    target = torch.einsum("k,kij->ij", weights, covariances)
+    cleaned = [clean_covariance(one, cut * edge) for one, edge in zip(covariances, edges)]
+    dense = [shrunken(one, target, edge / math.sqrt(2.0 * len(target))) for one, edge in zip(covariances, edges)]
+    mixture, density = (_mixture(weights, means, kind) for kind in (cleaned, dense))
+    return Components(mixture, density, classes, sizes, tuple(undetected))
+
+
+def _initial_centres(classes: Components, s: int, generator: torch.Generator) -> Tensor:
+    """s centres (k, s, m) of each class, drawn from its released Gaussian with public randomness."""
+    mixture, result = classes.mixture, []
+    for j in classes.classes.argsort().tolist():
+        result.append(mixture.means[j] + _SPREAD * (mixture.draw(j, s, generator).double() - mixture.means[j]))
+    return torch.stack(result)
+
+
+def release_components(
+    batches: Batches,
+    encode: Encode,
+    *,
+    k: int,
+    m: int,
+    subclusters: int,
+    cut: float,
+    budget: GaussianBudget,
+    shares: Mapping[str, float],
+    generator: torch.Generator,
+) -> Components:
+    """Gaussians of k classes with `subclusters` each, from one to six passes over the records.
+
+    `encode` gives (coordinates (b, m), class (b,)). "components" pays, or "classes", "clusters" and "components".
+    """
+
+    def moments(name: str, encode: Encode, k: int) -> Moments:
+        return release_moments(batches, encode, k=k, m=m, note=NOTES[name], budget=budget, share=shares[name])
+
+    if subclusters == 1:
+        return mixture_of(moments("components", encode, k), torch.arange(k), cut)
+    classes = mixture_of(moments("classes", encode, k), torch.arange(k), cut)
+    start = _initial_centres(classes, subclusters, generator)
+    centres = release_centres(batches, encode, start, budget=budget, share=shares["clusters"])
+    found = moments("components", nearest(encode, centres), k * subclusters)
+    return mixture_of(found, torch.arange(k).repeat_interleave(subclusters), cut)
+
+
+# -- bits --------------------------------------------------------------------------------------------------------------
+
+
+def marginal_sums(batches: Batches, d: int, *, k: int) -> BoundedSum:
+    """Sizes and sums (k, d + 1) of the `centred` bits of every class."""
+
+    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        u, one = centred(x, labels)
+        return u, labels if k > 1 and labels is not None else one
+
+    return vector_sums(batches, encode, k=k, m=d, border=BORDER)
+
+
+def release_marginals(batches: Batches, d: int, *, k: int, budget: GaussianBudget, share: float) -> tuple[Tensor, Tensor]:
+    """Noisy sizes (k,) and frequencies of ones (k, d) in [0, 1] of every class of binary records."""
+    noisy, _ = budget.sums(NOTES["marginals"], marginal_sums(batches, d, k=k), share)
+    counts = noisy[:, 0] / BORDER
+    frequencies = 0.5 + noisy[:, 1:] * (math.sqrt(d) / 2.0) / counts.clamp_min(1.0)[:, None]
+    return counts, frequencies.clamp(0.0, 1.0)
+
+
+def pair_sums(batches: Batches, d: int) -> BoundedSum:
+    """Count, sum and second moment (1, d + 1, d + 1) of `centred` bits."""
+    return gram_sums(batches, centred, k=1, m=d, border=BORDER)
+
+
+def release_pairs(batches: Batches, d: int, *, budget: GaussianBudget, share: float) -> tuple[Tensor, float]:
+    """Noisy pairwise frequencies (d, d), the marginals on the diagonal, and the noise std of a pair's sum over the count."""
+    radius = math.sqrt(d) / 2.0
+    values, noise_std = budget.sums(NOTES["pairs"], pair_sums(batches, d), share)
+    noisy = symmetric(values)[0]
+    count = max(1.0, float(noisy[0, 0]) / BORDER**2)
+    mean = noisy[0, 1:] * radius / (BORDER * count)
+    # x y = (x - 1/2)(y - 1/2) + (x - 1/2)/2 + (y - 1/2)/2 + 1/4
+    pairs = noisy[1:, 1:] * radius**2 / count + mean[:, None] / 2 + mean[None, :] / 2 + 0.25
+    pairs.diagonal().copy_(mean + 0.5)
+    return pairs.clamp(0.0, 1.0), noise_std * radius**2 / (math.sqrt(2.0) * count)
