@@ -9,12 +9,9 @@ from conformance import Neighbours, SumRow, pairs_of, swapped
 from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
-from dpgen.systems.gaussian.components import Centres, centre_sums
-from dpgen.systems.gaussian.image_fit import EVEN, ODD, image_sums
-from dpgen.systems.gaussian.images import Frequencies
+from dpgen.systems.gaussian.images import EVEN, ODD, Frequencies, image_sums
+from dpgen.systems.gaussian.releases import Location, centre_sums, centred_moments, location_sums, marginal_sums, pair_sums
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.subspace import Location, centred_moments, location_sums
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums
 
 Rows = list[list[float]]
@@ -66,7 +63,6 @@ def row(name: str, neighbours: Neighbours, pair: Any, sums: Any) -> SumRow:
 MIDDLE = Location(10.0, torch.tensor([0.5, 0.5], dtype=torch.float64), 0.1)
 CORNER = Location(10.0, torch.tensor([1.0, 1.0], dtype=torch.float64), 0.1)
 CENTRES = torch.tensor([[[0.0, 0.0], [5.0, 5.0]], [[0.3, 0.1], [-0.4, 0.2]]], dtype=torch.float64)
-CENTRE_SETS = {1: Centres(CENTRES[:1], torch.zeros(1, 2), 0.0), 2: Centres(CENTRES, torch.zeros(2, 2), 0.0)}
 OPPOSITE = math.sqrt(1 - BORDER**4)  # (-a^2, this) has norm 1, and its bordered vector is orthogonal to that of (1, 0)
 
 
@@ -145,7 +141,7 @@ ROWS = [
     ),
     row("components", records(directions(2)), tight([0.2, 0.3, 0], [1.0, 0.0, 0], [-(BORDER**2), OPPOSITE, 0]), moments(1)),
     *(
-        row("clusters", records(directions(2), k), TURNED, lambda b, k=k: centre_sums(b, as_they_are, CENTRE_SETS[k]))
+        row("clusters", records(directions(2), k), TURNED, lambda b, k=k: centre_sums(b, as_they_are, CENTRES[:k]))
         for k in (1, 2)
     ),
     *(row("marginals", records(bits(4), k), TURNED_BITS, lambda b, k=k: marginal_sums(b, 4, k=k)) for k in (1, 2)),

@@ -210,7 +210,7 @@ class FrequentItems:
         parts = noisy.split([math.prod(shape) for shape in self.shapes])
         scales = [math.sqrt(square) for square in _SQUARES]
         blocks = [part.reshape(shape) / a for part, shape, a in zip(parts, self.shapes, scales)]
-        return Conjunctions(self, *blocks, stds=tuple(noise_std / a for a in scales))
+        return Conjunctions(self, tuple(noise_std / a for a in scales), *blocks)
 
 
 _SQUARES = (1.0, 4.0, 0.5, 1.0, 0.25, 0.5, 0.25)  # a^2 of the blocks
@@ -331,6 +331,7 @@ class Conjunctions:
     """Released blocks of `FrequentItems`, in its order, a divided out, and their noise stds."""
 
     layout: FrequentItems
+    stds: tuple[float, ...]
     count: Tensor
     others: Tensor
     held: Tensor
@@ -338,7 +339,6 @@ class Conjunctions:
     by_group: Tensor
     pairs: Tensor
     triples: Tensor
-    stds: tuple[float, ...]
 
     @property
     def n(self) -> float:

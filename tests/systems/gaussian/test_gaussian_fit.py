@@ -1,4 +1,4 @@
-"""The Gaussian component from records to release: the contract, both sides of utility, and bad input."""
+"""The Gaussian system from records to release: the budget, the public rules, both sides of utility, and bad input."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,10 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
-from dpgen.systems.gaussian.fit import Inputs, fit, fit_inputs
-from dpgen.systems.gaussian.model import GaussianMixtureModel
-from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
-from dpgen.systems.gaussian.sums import gram_sums
+from dpgen.systems.gaussian.fit import Inputs, fit
+from dpgen.systems.gaussian.model import GaussianMixtureModel, Warp
+from dpgen.systems.gaussian.plan import FULL, MARGINALS, SINGLE, GaussianConfig, GaussianPlan, default_shares, sizes
+from dpgen.systems.gaussian.sums import NOTES, gram_sums
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
 
@@ -67,6 +67,7 @@ def test_the_ledger_holds_the_whole_budget_and_the_statement_says_so(options: di
     [plan] = ledger.promised()
     made = sum(entry.count * entry.event.noise_multiplier**-2 for entry in ledger.entries())
     assert made == pytest.approx(plan.event.noise_multiplier**-2), "nothing is left unused, whatever was not released"
+    assert {entry.note for entry in ledger.entries()} <= set(NOTES.values())
 
 
 def test_samples_teach_a_classifier_and_noise_is_there() -> None:
@@ -111,19 +112,58 @@ def test_axes_of_large_images_lie_among_their_lowest_frequencies(shape: tuple[in
     assert (float((axes - rows.T @ rows @ axes).norm()) < 1e-6) == smooth
 
 
-def test_streams_do_not_have_to_be_in_memory() -> None:
-    records = two_classes(2000)
+# -- options and public rules --------------------------------------------------------------------------------------------
 
-    class Slices:
-        """Re-readable, never whole."""
 
-        def __iter__(self) -> Any:
-            assert records.labels is not None
-            return zip(records.x.float().split(100), records.labels.split(100))
+@pytest.mark.parametrize(
+    ("kind", "name", "value"),
+    [
+        *((GaussianConfig, *option) for option in (("k", 0), ("axes", 0), ("radius", 0.0), ("radius", float("nan")))),
+        *((GaussianConfig, *option) for option in (("cut", -0.1), ("warp", -1.0), ("frequencies", 3))),
+        (GaussianPlan, "public_n", 0),
+    ],
+)
+def test_numbers_out_of_range_are_refused(kind: Any, name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=name):
+        kind(**{name: value})
 
-    inputs = Inputs(values=Slices(), bits=Slices(), d=records.d, config=GaussianConfig(), n_classes=2)
-    budget = Budget(3.0, 1e-5)
-    assert fit_inputs(inputs, budget=budget, curator=Curator(Ledger(budget))).samples(10).x.shape == (10, records.d)
+
+def test_more_signal_never_gives_fewer_axes_or_clusters() -> None:
+    found = [sizes(mu, 60_000, d=784, k=10) for mu in (0.01, 0.1, 0.268, 0.5, 1.0, 2.0, 10.0)]
+    assert [s.axes for s in found] == sorted(s.axes for s in found)
+    assert [s.subclusters for s in found] == sorted(s.subclusters for s in found)
+    assert found[-1].subclusters == 10
+    assert sizes(2.0, 10**9, d=16, k=1).axes == 8, "at most half of the features"
+    hopeless = [sizes(0.1, n, d=d, k=10) for n, d in ((1.0, 2), (-50.0, 1), (10.0, 784))]
+    assert all(found.axes >= 1 and found.subclusters == 1 for found in hopeless)
+
+
+def test_shares_are_whole_and_the_mean_has_one_before_the_size_is_known() -> None:
+    assert [sum(shares.values()) for shares in (SINGLE, FULL)] == pytest.approx([1.0] * 2)
+    assert default_shares(subclusters=1, extra=("pairs",))["pairs"] == MARGINALS
+    assert inputs().shares(1)["mean"] == inputs().shares(5)["mean"]
+
+
+def inputs(d: int = 16, *, n_classes: int = 2, shape: tuple[int, int] | None = None, **options: Any) -> Inputs:
+    return Inputs(values=[], bits=[], d=d, config=GaussianConfig(**options), n_classes=n_classes, image_shape=shape)
+
+
+def test_auto_is_a_public_rule() -> None:
+    assert [inputs(d, n_classes=k).form for d, k in ((16, 0), (1303, 0), (1303, 2))] == ["latent", "sizes", "latent"]
+    assert inputs(1600, n_classes=0, shape=(40, 40)).form == "latent"
+    assert [inputs(d).calibration for d in (100, 500)] == ["pairs", "thresholds"]
+    assert inputs(shape=(4, 4)).calibration == "thresholds"
+    assert inputs(shape=(4, 4)).warp == Warp.of_strength(0.8, (4, 4))
+    assert inputs().warp is None
+    with pytest.raises(ValueError, match="calibration"):
+        _ = inputs(300, calibration="pairs").calibration
+
+
+def test_records_become_streams() -> None:
+    made = Inputs.of(tiny.records(), GaussianConfig(clusters="kmeans", k=3))
+    assert (made.n_classes, made.k, made.groups) == (0, 3, 1)
+    assert next(iter(made.values))[1] is None
+    assert Inputs.of(tiny.records(), GaussianConfig()).groups == 2
 
 
 # -- noise and draws -------------------------------------------------------------------------------------------------
@@ -221,23 +261,23 @@ def test_constant_features_stay_constant() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"axes": 13}, {"public_n": 9, "form": "sizes"}, {"calibration": "pairs", "axes": 500}, {"clusters": "labels", "k": 3}],
+    ("name", "options"),
+    [
+        ("axes", {"axes": 13}),
+        ("public_n", {"public_n": 9, "form": "sizes"}),
+        ("axes", {"calibration": "pairs", "axes": 500}),
+        ("k must be", {"clusters": "labels", "k": 3}),
+        ("x must be", {}),
+        ("labels must be", {}),
+    ],
 )
-def test_bad_options_are_refused(options: dict[str, Any]) -> None:
-    ledger = Ledger(Budget(1.0, 1e-5))
-    with pytest.raises(ValueError, match=r"axes|public_n|k must be"):
-        fitted(two_classes(100), epsilon=1.0, ledger=ledger, **options)
-    assert not ledger.promised(), "refused before anything is declared"
-
-
-def test_records_out_of_range_are_refused_before_anything_is_declared() -> None:
-    records = first(100, two_classes(200))
-    for name in ("x", "labels"):
-        ledger = Ledger(Budget(1.0, 1e-5))
-        with pytest.raises(ValueError, match=f"{name} must be in"):
-            fitted(SimpleNamespace(**vars(records) | {name: getattr(records, name) + 1}), epsilon=1.0, ledger=ledger)
-        assert not ledger.promised()
+def test_what_is_wrong_is_refused_before_anything_is_declared(name: str, options: dict[str, Any]) -> None:
+    records, ledger = first(100, two_classes(200)), Ledger(Budget(1.0, 1e-5))
+    for wrong in {"x must be": ["x"], "labels must be": ["labels"]}.get(name, []):
+        setattr(records, wrong, getattr(records, wrong) + 1)
+    with pytest.raises(ValueError, match=name):
+        fitted(records, epsilon=1.0, ledger=ledger, **options)
+    assert not ledger.promised()
 
 
 def test_a_ledger_with_too_little_left_is_obeyed() -> None:

@@ -14,11 +14,20 @@ from dpgen.data import Images
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import GRAM_GRID
+from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.systems.gaussian.image_fit import BORDER, EVEN, ODD, Moments, cleaned, fit_images, image_sums
-from dpgen.systems.gaussian.images import Frequencies, GaussianImages
+from dpgen.systems.gaussian.images import (
+    BORDER,
+    EVEN,
+    ODD,
+    Frequencies,
+    GaussianImages,
+    Moments,
+    cleaned,
+    fit_images,
+    image_sums,
+)
 from dpgen.systems.gaussian.plan import GaussianConfig
-from dpgen.systems.gaussian.sums import Noisy
 
 SHAPES = [(12, 12, 3), (10, 8, 3), (9, 12, 1)]
 
@@ -126,7 +135,7 @@ def test_sums_are_the_moments_of_images_and_mirror_images() -> None:
 def released(images: Images, epsilon: float, **options: object) -> GaussianImages:
     budget = Budget(epsilon, 1e-5)
     config = GaussianConfig(**options)  # type: ignore[arg-type]
-    return fit_images(images, config, budget=budget, curator=Curator(Ledger(budget)), device="cpu")
+    return fit_images(images, config, GaussianBudget(Curator(Ledger(budget)), budget, "fit"))
 
 
 def test_a_release_learns_its_classes_and_comes_back_from_its_files(tmp_path: Path) -> None:
@@ -170,7 +179,7 @@ def test_cleaned_covariances_are_positive_whatever_the_noise(noise_std: float) -
     map = Frequencies((12, 12, 3), 20)
     sums = image_sums(pictures(60), torch.arange(60) % 3, map, k=3)
     noise = torch.from_numpy(np.random.default_rng(0).normal(size=len(sums.values))) * noise_std
-    for part in cleaned(Moments.of(Noisy(sums.values.double() * sums.step + noise, noise_std), map, 3)):
+    for part in cleaned(Moments.of(sums.values.double() * sums.step + noise, noise_std, map, 3)):
         assert bool(torch.isfinite(part).all())
         if part.ndim == 3:
             assert float(torch.linalg.eigvalsh(part).min()) > 0
@@ -179,7 +188,7 @@ def test_cleaned_covariances_are_positive_whatever_the_noise(noise_std: float) -
 def test_without_noise_moments_are_those_of_the_images() -> None:
     images, map = stripes(), Frequencies((12, 12, 3), 12)
     sums = image_sums(images.x, images.labels, map, k=2)
-    moments = Moments.of(Noisy(sums.values.double() * sums.step, 1e-9), map, 2)
+    moments = Moments.of(sums.values.double() * sums.step, 1e-9, map, 2)
     assert moments.counts.tolist() == pytest.approx([500, 500], rel=1e-4)
     result = cleaned(moments)
     torch.testing.assert_close(result.means, moments.means, atol=3e-3, rtol=0)

@@ -1,4 +1,4 @@
-"""The released Gaussian mixture: densities, classes, conditional draws, closed forms."""
+"""The released Gaussian mixture: densities, classes, draws, and the post-processing of draws."""
 
 import math
 from dataclasses import replace
@@ -8,11 +8,21 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from torch import Tensor
+from torch.nn.functional import affine_grid, grid_sample
 
 from dpgen.release import GreySamples
-from dpgen.systems.gaussian.calibration import Warp
-from dpgen.systems.gaussian.model import Calibration, GaussianMixtureModel, LatentMixture, PostProcessing, clean_covariance
-from dpgen.systems.gaussian.subspace import Subspace
+from dpgen.systems.gaussian.model import (
+    Calibration,
+    GaussianMixtureModel,
+    LatentMixture,
+    PostProcessing,
+    Subspace,
+    Warp,
+    calibrated_thresholds,
+    fit_tilt,
+    tilted_choice,
+)
 from dpgen.systems.registry import load
 
 D, M = 16, 3
@@ -39,13 +49,18 @@ def model(n_classes: int = 2, **details: Any) -> GaussianMixtureModel:
     )
 
 
+def covariances(mixture: LatentMixture) -> Tensor:
+    """Of the draws, (k, m, m)."""
+    return (mixture.vectors * mixture.eigenvalues[:, None, :]) @ mixture.vectors.transpose(1, 2)
+
+
 def test_the_density_is_a_normal_mixture_in_all_directions() -> None:
     made = model(residual=0.02)
     x = torch.rand(30, D, generator=torch.Generator().manual_seed(1)).double()
     total = torch.zeros(30).double()
     axes = made.subspace.axes * made.subspace.scales
     outside = torch.eye(D).double() - made.subspace.axes @ made.subspace.axes.T
-    for weight, mean, covariance in zip(made.mixture.weights, made.mixture.means, made.mixture.filled().covariances()):
+    for weight, mean, covariance in zip(made.mixture.weights, made.mixture.means, covariances(made.mixture.filled())):
         whole = axes @ covariance @ axes.T + 0.02 * outside
         normal = torch.distributions.MultivariateNormal(made.subspace.mean + axes @ mean, whole)
         total += weight * normal.log_prob(x.float().double()).exp()
@@ -72,12 +87,12 @@ def test_conditional_draws() -> None:
     by_class = made.samples(200, random_state=0, clusters=[1])
     assert by_class.labels is not None
     assert set(by_class.labels.tolist()) == {1}
-    assert set(model(0).samples(200, random_state=0, components=[2]).cluster.tolist()) == {2}
+    assert set(model(0).samples(200, random_state=0, clusters=[2]).cluster.tolist()) == {2}
     shares = torch.bincount(made.samples(20_000, random_state=1).labels) / 20_000  # type: ignore[arg-type]
     assert shares.tolist() == pytest.approx([0.5, 0.5], abs=0.02)
-    for options in ({"clusters": [2]}, {"clusters": [0], "components": [0]}, {"components": [4]}):
+    for classes, missing in ((2, 2), (0, 4)):
         with pytest.raises(ValueError, match="clusters"):
-            made.samples(5, **options)  # type: ignore[arg-type]
+            model(classes).samples(5, clusters=[missing])
 
 
 def test_another_warp_keeps_the_marginals() -> None:
@@ -137,9 +152,9 @@ def mixture() -> LatentMixture:
 def test_densities_are_torchs() -> None:
     u = torch.randn(20, 2, generator=torch.Generator().manual_seed(0)).double()
     made = mixture()
-    covariances = made.filled().covariances()
+    variances = covariances(made.filled())
     for j in range(2):
-        normal = torch.distributions.MultivariateNormal(made.means[j], covariances[j])
+        normal = torch.distributions.MultivariateNormal(made.means[j], variances[j])
         wanted = normal.log_prob(u) + math.log(float(made.weights[j]))
         assert torch.allclose(made.log_densities(u)[:, j], wanted)
 
@@ -149,12 +164,56 @@ def test_draws_have_the_moments(filled: bool) -> None:
     made = mixture().filled() if filled else mixture()
     u = made.draw(1, 40_000, torch.Generator().manual_seed(0)).double()
     assert torch.allclose(u.mean(0), made.means[1], atol=0.02)
-    assert torch.allclose(u.T.cov(), made.covariances()[1], atol=0.02)
+    assert torch.allclose(u.T.cov(), covariances(made)[1], atol=0.02)
     assert int(torch.linalg.matrix_rank(u.T.cov(), tol=1e-6)) == (2 if filled else 1)
 
 
-def test_clean_up_keeps_what_stands_out() -> None:
-    cleaned = clean_covariance(torch.diag(torch.tensor([0.2, 5.0, -0.4, 0.6]).double()), 1.0)
-    assert cleaned.eigenvalues.tolist() == [5.0, 0.0, 0.0, 0.0]
-    assert cleaned.rest == pytest.approx(0.4 / 3)
-    assert clean_covariance(torch.zeros(2, 2).double(), 1.0).rest == pytest.approx(1e-3), "never 0"
+# -- post-processing ---------------------------------------------------------------------------------------------------
+
+
+def bits(n: int = 3000) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(n, 5, generator=generator) < torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
+    x[:, 1] = torch.where(torch.rand(n, generator=generator) < 0.8, x[:, 0], x[:, 1])
+    return x.to(torch.uint8)
+
+
+def test_a_tilt_moves_independent_bits_to_the_released_pairs() -> None:
+    x = bits(20_000)
+    pairs = x.double().T @ x.double() / len(x)
+    generator = torch.Generator().manual_seed(2)
+    pilot = (torch.rand(20_000, 5, generator=generator) < x.double().mean(0)).to(torch.uint8)
+    tilt = fit_tilt(pilot, pairs, noise_std=1e-3)
+    chosen = pilot[tilted_choice(pilot, tilt, 4000, generator)].double()
+    before = float((pilot.double().T @ pilot.double() / len(pilot) - pairs).abs().max())
+    after = float((chosen.T @ chosen / len(chosen) - pairs).abs().max())
+    assert after < 0.35 * before
+
+
+def test_the_fast_grid_is_pytorchs() -> None:
+    x = torch.rand(4, 48, generator=torch.Generator().manual_seed(0))
+    warped = Warp(10.0, 0.1, 1.0)(x, (6, 8), torch.Generator().manual_seed(3))
+    generator = torch.Generator().manual_seed(3)
+    angle = torch.randn(4, generator=generator).deg2rad() * 10.0
+    scale = 1.0 + 0.1 * torch.randn(4, generator=generator)
+    shift = torch.randn(4, 2, generator=generator) * torch.tensor([2.0 / 8, 2.0 / 6])
+    cos, sin = angle.cos() * scale, angle.sin() * scale
+    maps = torch.stack([torch.stack([cos, -sin, shift[:, 0]], 1), torch.stack([sin, cos, shift[:, 1]], 1)], 1)
+    grid = affine_grid(maps, [4, 1, 6, 8], align_corners=False)
+    slow = grid_sample(x.reshape(4, 1, 6, 8), grid, align_corners=False).flatten(1)
+    assert torch.allclose(warped, slow, atol=1e-5)
+
+
+def test_shifts_are_as_large_as_stated() -> None:
+    x = torch.zeros(4000, 21 * 21)
+    x[:, 10 * 21 + 10] = 1.0
+    warped = Warp(0.0, 0.0, 1.5)(x, (21, 21), torch.Generator().manual_seed(0)).reshape(-1, 21, 21)
+    rows = (warped.sum(2) * torch.arange(21.0)).sum(1)
+    assert float(rows.std()) == pytest.approx(1.5, rel=0.05)
+
+
+def test_thresholds_give_the_marginals_of_every_feature() -> None:
+    pilot = torch.randn(1000, 6, generator=torch.Generator().manual_seed(0)) * torch.arange(1.0, 7.0)
+    wanted = torch.tensor([0.0, 0.1, 0.25, 0.5, 0.99, 1.0])
+    found = (pilot > calibrated_thresholds(pilot, wanted)).double().mean(0)
+    assert torch.allclose(found, wanted.double(), atol=1e-3)

@@ -12,15 +12,9 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum, clipped
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.calibration import marginal_sums, pair_sums
-from dpgen.systems.gaussian.components import Centres, centre_sums
+from dpgen.systems.gaussian.model import Subspace
+from dpgen.systems.gaussian.releases import Location, centre_sums, centred_moments, location_sums, marginal_sums, pair_sums
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.subspace import (
-    Location,
-    Subspace,
-    centred_moments,
-    location_sums,
-)
 from dpgen.systems.gaussian.sums import RecordStream, checked, gram_sums, vector_sums
 
 A = 0.5
@@ -183,7 +177,7 @@ FOUND = Subspace(
     0.1,
     torch.ones(5).double(),
 )
-CENTRES = Centres(torch.randn(K, 4, 5, generator=torch.Generator().manual_seed(2)).double() * 0.3, torch.zeros(K, 4), 0.0)
+CENTRES = torch.randn(K, 4, 5, generator=torch.Generator().manual_seed(2)).double() * 0.3
 
 
 def coordinates(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:

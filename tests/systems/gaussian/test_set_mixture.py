@@ -2,21 +2,30 @@
 
 import math
 from itertools import combinations
+from typing import Any
 
 import pytest
 import tiny
 import torch
+from fixed_source import FixedKeySource
+from torch import Tensor
 
 from dpgen.metrics import independent_marginals, query_errors
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.gaussian import sets as of_sets
+from dpgen.systems.gaussian.plan import allocated
 from dpgen.systems.gaussian.sets import (
     SHARES,
+    Classes,
+    Conjunctions,
     FrequentItems,
     SetMixture,
     _binned_sizes,
     cleaned_histogram,
+    fit_classes,
     fit_levels,
     held_shares,
     item_sums,
@@ -24,11 +33,11 @@ from dpgen.systems.gaussian.sets import (
     size_bins,
     size_histogram,
 )
-from dpgen.systems.gaussian.sums import RecordStream, Spending
+from dpgen.systems.gaussian.sums import RecordStream
 from dpgen.systems.marginals.model import ProductMixture
 
 
-def baskets(n: int = 6000, d: int = 120) -> torch.Tensor:
+def baskets(n: int = 6000, d: int = 120) -> Tensor:
     """Sets of very different sizes over items of very different frequency."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.arange(1, d + 1).float() ** -0.8
@@ -87,7 +96,7 @@ def test_without_noise_the_fit_gives_items_and_sizes_back() -> None:
 LAYOUT = FrequentItems(torch.tensor([1, 2, 4, 6, 7]), size_bins(9), torch.tensor([0, 0, 1, 1, 2, 2, 2, 2, 2, 2]), 3)
 
 
-def slow_sums(x: torch.Tensor, layout: FrequentItems) -> torch.Tensor:
+def slow_sums(x: Tensor, layout: FrequentItems) -> Tensor:
     """What the table of `FrequentItems` says, record by record."""
     total = torch.zeros(sum(math.prod(shape) for shape in layout.shapes), dtype=torch.float64)
     f, groups = len(layout.items), int(layout.groups.max()) + 1
@@ -149,14 +158,17 @@ def test_the_number_of_items_that_are_held_is_exact() -> None:
 # -- the whole fit -----------------------------------------------------------------------------------------------------
 
 
-def fitted(x: torch.Tensor, epsilon: float) -> tuple[SetMixture, Ledger]:
-    ledger = Ledger(Budget(epsilon, 1e-5))
-    spending = Spending(Curator(ledger), Budget(epsilon, 1e-5), SHARES)
-    generator = torch.Generator().manual_seed(0)
-    return release_sets(RecordStream(x, None), x.shape[1], spending=spending, generator=generator), ledger
+def fitted(x: Tensor, budget: GaussianBudget, weights: dict[str, float] = SHARES) -> SetMixture:
+    generator, shares = torch.Generator().manual_seed(0), allocated(weights, budget.left)
+    return release_sets(RecordStream(x, None), x.shape[1], budget=budget, shares=shares, generator=generator)
 
 
-def together(n: int = 8000, d: int = 120) -> torch.Tensor:
+def of_epsilon(epsilon: float) -> GaussianBudget:
+    budget = Budget(epsilon, 1e-5)
+    return GaussianBudget(Curator(Ledger(budget)), budget, "fit")
+
+
+def together(n: int = 8000, d: int = 120) -> Tensor:
     """Baskets in which the second item goes with the first, and the third never does."""
     x = baskets(n, d)
     x[:, 1] = x[:, 0]
@@ -166,7 +178,7 @@ def together(n: int = 8000, d: int = 120) -> torch.Tensor:
 
 def test_queries_beat_independent_marginals_even_exact_ones() -> None:
     x = together()
-    found, ledger = fitted(x, 4.0)
+    found = fitted(x, of_epsilon(4.0))
     statement: PrivacyStatement = tiny.statement()
     model = ProductMixture(found.probabilities, found.weights * found.count, statement=statement)
     mine = query_errors(x, model.samples(len(x), random_state=0).x)
@@ -174,15 +186,76 @@ def test_queries_beat_independent_marginals_even_exact_ones() -> None:
     assert sum(mine[f"any_{p}%"] < exact[f"any_{p}%"] for p in (20, 40, 60, 80, 100)) >= 4
     assert mine["all_2"] < 0.6 * exact["all_2"]
     assert mine["all_3"] < 0.6 * exact["all_3"]
-    assert 3.9 < ledger.epsilon() <= 4.0
     assert {0, 1, 2} <= set(found.frequent.tolist())
     assert model.conjunction([0, 1]) == pytest.approx(float(x[:, 0].double().mean()), rel=0.15)
     assert model.conjunction([0, 2]) < 0.25 * model.conjunction([0]) * model.conjunction([2])
 
 
 @pytest.mark.parametrize(("n", "d"), [(0, 40), (300, 1), (300, 2)])
-def test_few_records_and_few_items_make_a_model(n: int, d: int) -> None:
-    found, _ = fitted(torch.ones(n, d, dtype=torch.uint8), 1.0)
+def test_few_records_and_few_items_make_a_model(n: int, d: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(of_sets, "_STEPS", 20)
+    found = fitted(torch.ones(n, d, dtype=torch.uint8), of_epsilon(1.0))
     assert bool(found.probabilities.isfinite().all())
     assert float(found.weights.sum()) == pytest.approx(1.0)
     assert 0 <= float(found.probabilities.min()) <= float(found.probabilities.max()) <= 1
+
+
+# -- noise --------------------------------------------------------------------------------------------------------------
+
+
+def test_sets_are_cleaned_by_the_noise_that_they_carry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What clean-up and classes are told is the deviation of what they are given; the number of records is noisy, too."""
+    told: dict[str, list[tuple[Tensor, float]]] = {"cleaned_histogram": [], "shrunken_counts": []}
+    for name in told:
+        clean = getattr(of_sets, name)
+
+        def watched(noisy: Tensor, noise_std: float, name: str = name, clean: Any = clean) -> Tensor:
+            told[name].append((noisy, noise_std))
+            return clean(noisy, noise_std)  # type: ignore[no-any-return]
+
+        monkeypatch.setattr(of_sets, name, watched)
+    given: list[Conjunctions] = []
+
+    def classes(found: Conjunctions, *args: Any, **options: Any) -> Classes:
+        given.append(found)
+        return fit_classes(found, *args, **options)
+
+    monkeypatch.setattr(of_sets, "fit_classes", classes)
+    monkeypatch.setattr(of_sets, "_STEPS", 1)
+    d, n, multiplier = 400, 3000, 20.0
+    x = torch.zeros(n, d, dtype=torch.uint8)
+    x[:, :4] = 1
+    budget = GaussianBudget(Curator(Ledger(None, delta=1e-5), source=FixedKeySource()), multiplier, "fit")
+    found = fitted(x, budget, {"sizes": 0.2, "items": 0.4, "frequent": 0.4})
+    whole = multiplier / math.sqrt(0.4)
+    (noisy, std), (others, others_std) = told["cleaned_histogram"]
+    exact = torch.zeros(len(noisy)).double()
+    exact[4] = n
+    assert std == pytest.approx(multiplier / math.sqrt(0.2))
+    assert float((noisy - exact).std()) == pytest.approx(std, rel=0.35)
+    assert others_std == pytest.approx(whole * norm() / 2)
+    assert float((others - n * torch.eye(len(others))[0]).std()) == pytest.approx(others_std, rel=0.35)
+    ((noisy, std),) = told["shrunken_counts"]
+    assert std == pytest.approx(whole * 5**0.5), "the clip is the size above all"
+    assert float((noisy - n * x[0].double()).std()) == pytest.approx(std, rel=0.1)
+    (blocks,) = given
+    held = torch.isin(found.frequent, torch.arange(4)).double()
+    assert found.count == blocks.n
+    assert blocks.stds[5:] == pytest.approx((whole * norm() * 2**0.5, whole * norm() * 2.0))
+    for values, std, order in ((blocks.pairs, blocks.stds[5], 2), (blocks.triples, blocks.stds[6], 3)):
+        every = torch.combinations(held, order).prod(1)
+        assert float((values - n * every).std()) == pytest.approx(std, rel=0.25)
+
+
+def norm() -> float:
+    """Of what one record adds for 16 frequent items, of which it holds 5: count, bins, held, items twice, pairs, triples."""
+    return math.sqrt(1 + 4 + 0.5 + 5 + 5 / 4 + 10 / 2 + 10 / 4)
+
+
+def test_histograms_end_where_what_is_left_could_be_noise() -> None:
+    """At three deviations of the sum of all bins that are left, neither at two nor at five."""
+    bins, std = 50, 10.0
+    for deviations, kept in ((2.0, False), (5.0, True)):
+        noisy = torch.zeros(bins).double()
+        noisy[0], noisy[20] = 1000.0, deviations * std * math.sqrt(bins - 20)
+        assert bool(cleaned_histogram(noisy, std)[20] > 0) is kept
