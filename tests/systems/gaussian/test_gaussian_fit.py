@@ -28,6 +28,12 @@ from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
 
 
+@pytest.fixture(autouse=True)
+def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Classes of frequent items are fitted in `test_set_mixture`."""
+    monkeypatch.setattr("dpgen.systems.gaussian.sets._STEPS", 5)
+
+
 def two_classes(n: int = 4000, d: int = 12) -> Records:
     """Class 0 has its first half of bits on, class 1 its second; within a class bits come in three correlated groups."""
     generator = torch.Generator().manual_seed(0)
