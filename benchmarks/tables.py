@@ -9,7 +9,8 @@ seconds of fit and independent rows for Adult's rows, for 10^6 draws from them, 
 `dpgen.intervals` cover the truth of a known law, beside intervals of one synthetic table that is taken for real.
 
 Tables that nothing was tuned on: `--csv diamonds.csv ...` in the place of `--only`, each under the schema of its name in
-`schemas/`: four of R's data sets, as the package pydataset 0.2 has them, written by `to_csv(index=False)`.
+`schemas/`: seven of R's data sets, as the package pydataset 0.2 has them, written by `to_csv(index=False)`; `--ranges` also
+fits them without the bins of their schemas.
 
 Rows of other packages are scored beside ours: `--export codes.npz` writes codes and sizes of Adult, and `--rows mst.npz --name
 "MST, eps 1" --seconds 117` scores what another environment has made of them. With `pip install dpmm==0.1.9` there:
@@ -21,6 +22,7 @@ Rows of other packages are scored beside ours: `--export codes.npz` writes codes
 """
 
 import argparse
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -160,6 +162,22 @@ def fresh(path: Path) -> Case:
     return Case(codes[:cut], codes[cut:], schema)
 
 
+def from_ranges(path: Path, epsilon: float, seed: int) -> dict[str, float]:
+    """Scores, under the schema with its bins, of a release that was told of numbers their ranges alone."""
+    schema = json.loads((Path(__file__).parent / "schemas" / f"{path.stem}.json").read_text())
+    case, frame = fresh(path), pd.read_csv(path)[[field["name"] for field in schema["fields"]]]
+    train = frame.iloc[torch.randperm(len(frame), generator=torch.Generator().manual_seed(0))[: len(case.codes)].numpy()]
+    fields = [{key: value for key, value in field.items() if key != "dpgen:bins"} for field in schema["fields"]]
+    start = time.process_time()
+    release = dpgen.fit(train, "tables", epsilon=epsilon, schema=schema | {"fields": fields}, seed=seed)
+    drawn = release.samples(release.size, random_state=seed, rows="matched").to_pandas()
+    seconds = time.process_time() - start
+    numbers = [name for name in drawn if pd.api.types.is_numeric_dtype(train[name])]
+    distances = {name: float(ks_2samp(train[name].dropna(), drawn[name].dropna()).statistic) for name in numbers}
+    found = scores(case, case.schema.encode(drawn))
+    return found | {"worst KS": round(max(distances.values()), 4), "CPU seconds": round(seconds, 1)}
+
+
 def scores(case: Case, synthetic: Tensor) -> dict[str, float]:
     """Total variation of all marginals of one to three columns, and areas under the curve."""
     domain = case.schema.domain
@@ -291,6 +309,7 @@ def main() -> None:
     parts = ["adult", "higgs", "raw", "large", "laws", "coverage"]
     parser.add_argument("--only", nargs="+", choices=parts, default=["adult", "higgs"])
     parser.add_argument("--csv", nargs="+", type=Path, default=[], help="other tables, each with a schema in schemas/, instead")
+    parser.add_argument("--ranges", action="store_true", help="also fit these from the ranges of their numbers, without bins")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.1, 1.0, 3.0, 10.0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[101, 102, 103])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "tables.json")
@@ -341,6 +360,11 @@ def main() -> None:
             runs = [ours(case, epsilon, seed) for seed in options.seeds]
             mean = {key: round(float(np.mean([run[key] for run in runs])), 4) for key in runs[0]}
             found = {f"eps {epsilon:g}": {"mean": mean, "runs": runs}, f"eps {epsilon:g}, independent columns": alone}
+            if options.ranges:
+                path = next(path for path in options.csv if path.stem == name)
+                found[f"eps {epsilon:g}, ranges alone"] = {
+                    f"seed {seed}": from_ranges(path, epsilon, seed) for seed in options.seeds
+                }
             store(options.out, name, found)
             print(name, epsilon, mean, alone, flush=True)
 
