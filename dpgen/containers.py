@@ -245,12 +245,21 @@ class InMemory(str):
     """The form of a file that is read so."""
     orders: Mapping[str, Sequence[str]]
     """The declared order of the categories of each column whose type has one; which of them occur is private."""
+    index_names: tuple[str, ...]
+    """Names of the index of a DataFrame, which is no data."""
 
     def __new__(
-        cls, name: str, content: Any, form: Form, *, engine: bool = False, orders: Mapping[str, Sequence[str]] | None = None
+        cls,
+        name: str,
+        content: Any,
+        form: Form,
+        *,
+        engine: bool = False,
+        orders: Mapping[str, Sequence[str]] | None = None,
+        index_names: tuple[str, ...] = (),
     ) -> "InMemory":
         made = super().__new__(cls, name)
-        made.content, made.form, made.orders = content, form, orders or {}
+        made.content, made.form, made.orders, made.index_names = content, form, orders or {}, index_names
         of_array: FileForm = "images" if isinstance(content, Pictures) else "npy"
         of_form: FileForm = "sets" if form.container == "sets" else of_array if form.container in _ARRAYS else "parquet"
         made.like = "sql" if engine else of_form
@@ -275,9 +284,14 @@ def article(name: str) -> str:
 def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemory:
     what = "Series" if container == "series" else "DataFrame"
     names = _checked_names(what, frame.columns)
-    columns, orders = {}, {}
+    columns, orders, types = {}, {}, []
     for i, name in enumerate(names):
         column = frame.iloc[:, i]
+        if isinstance(column.dtype, pd.SparseDtype):
+            column = column.sparse.to_dense()
+        if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.dtype.categories, pd.IntervalIndex):
+            column = column.cat.rename_categories(str)
+        types.append(_type_name(column.dtype))
         if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
             orders[str(name)] = [str(value) for value in column.dtype.categories]
         # Which categories occur is private, and Arrow has none of truth values.
@@ -285,10 +299,13 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemo
         try:
             columns[str(name)] = pyarrow.Array.from_pandas(plain)
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):  # which quotes a value
-            raise TypeError(f"{what} column {name!r} has values of no one type ({column.dtype})") from None
+            raise TypeError(
+                f"{what} column {name!r} has values of no one type ({column.dtype}); they must all be numbers, texts, dates or "
+                "truth values"
+            ) from None
     table = pyarrow.table(columns) if columns else pyarrow.table({})
-    form = Form(container=container, names=names, types=tuple(map(_type_name, frame.dtypes)))
-    return InMemory(what, table, form, orders=orders)
+    index = tuple(str(name) for name in frame.index.names if name is not None)
+    return InMemory(what, table, Form(container=container, names=names, types=tuple(types)), orders=orders, index_names=index)
 
 
 def _type_name(dtype: Any) -> str:

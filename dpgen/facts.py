@@ -85,6 +85,13 @@ class Fact(Enum):
     GENERATED_KEYS = _C, "Values of {columns} have one pattern and are not repeated: samples have new ones of this pattern."
     LEFT_OUT = _C, "No value of {columns} is frequent: it is left out of the release."
     NOT_IN_SCHEMA = _C, "The schema does not name {columns}: it is left out of the release."
+    INDEX_LEFT_OUT = _C, "The index, {names}, is no column: it is left out of the release."
+    UNSEEN = _C, "At this budget noise hides the values of {columns}: what comes back is not like them."
+    WIDE_BINS = (
+        _C,
+        "Values of {columns} are spread inside of wide bins, which hold more than a fifth of them each: tell bins that are "
+        "known, or spend more on fewer columns.",
+    )
     MOVED = _C, "About {share} % of {column} lay {where} {bound} and were moved there."
     NAMED_PRIOR = _C, "The prior is {origin}."
     RAISED_PRIOR = (

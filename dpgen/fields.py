@@ -277,7 +277,8 @@ class NumberField(Field):
     def encode(self, values: pd.Series) -> Codes:
         index, outside = self.grid.encode_clamped(values.to_numpy())
         if outside.any() and not self.clamp:
-            raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}", outside)
+            zone = ", in UTC, to which times of a timezone are converted" if self.type == "datetime" else ""
+            raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}{zone}", outside)
         return np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
 
     @cached_property

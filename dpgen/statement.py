@@ -64,7 +64,17 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     )
 
 
-_TOLD = (Fact.CHOSEN_MODEL, Fact.BOUGHT, Fact.GENERATED_KEYS, Fact.LEFT_OUT, Fact.NOT_IN_SCHEMA, Fact.MOVED)
+_TOLD = (
+    Fact.CHOSEN_MODEL,
+    Fact.BOUGHT,
+    Fact.GENERATED_KEYS,
+    Fact.LEFT_OUT,
+    Fact.NOT_IN_SCHEMA,
+    Fact.INDEX_LEFT_OUT,
+    Fact.UNSEEN,
+    Fact.WIDE_BINS,
+    Fact.MOVED,
+)
 _PART = re.compile(r"GaussianDpEvent\(noise_multiplier=([^)]+)\)")
 
 

@@ -58,9 +58,10 @@ def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
         values = _exact(plain) if whole else pd.to_numeric(plain)
     found = values.to_numpy(np.float64) if whole is False or values.dtype.kind not in "iu" else values.to_numpy()
     finite = np.isfinite(found)
-    odd |= ~finite
     if odd.any():
         raise Violation("it holds numbers", odd)
+    if not finite.all():
+        raise Violation("it holds finite numbers", ~finite)
     if not whole:
         return pd.Series(found)
     broken = (found != np.floor(found)) | (np.abs(found.astype(np.float64)) >= 2**62)

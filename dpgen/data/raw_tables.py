@@ -78,6 +78,8 @@ def draft_of(
         ValueError: what is known contradicts itself, or names a column that is not there.
     """
     types = header(source)
+    if not types:
+        raise ValueError(f"{source} has no column; it must have one at least")
     if isinstance(source, InMemory):  # categories are categories, whatever their values are
         types |= {str(name): "string" for name, kind in zip(source.form.names, source.form.types) if "category[" in kind}
     if schema is None:
@@ -127,7 +129,8 @@ def unnamed(source: str, draft: Mapping[str, Any], unit: str | None = None) -> t
     named = {entry["name"] for entry in draft["fields"]}
     left = [name for name in header(source) if name not in named and name != unit]
     shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
-    return (Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()
+    index = ", ".join(getattr(source, "index_names", ()))
+    return (*((Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()), *((Fact.INDEX_LEFT_OUT(names=index),) if index else ()))
 
 
 def _without_gaps(source: str) -> set[str]:

@@ -13,7 +13,7 @@ from dpgen.systems.tables.marginals import Coarsening, Counts, Integers, Margina
 
 if TYPE_CHECKING:
     from dpgen.privacy.gaussian_budget import GaussianBudget
-    from dpgen.schema import TableDomain
+    from dpgen.schema import Schema, TableDomain
 
 NOTE = "marginals of columns"
 MOST_CLASSES = 4
@@ -48,6 +48,25 @@ class Columns:
     def group_shares(self) -> list[Reals]:
         """Shares of the groups that the mixture sees, of each column."""
         return [np.bincount(group, share).astype(np.float64) for group, share in zip(self.coarse.groups, self.shares)]
+
+
+def wide_bins(schema: Schema, shares: Sequence[Reals]) -> str:
+    """The columns in which a bin holds more than a fifth of the values and spans more than a tenth of the range, with it."""
+    found = []
+    for given, share in zip(schema.modelled, shares):
+        if given.type in ("string", "boolean"):
+            continue
+        low, high = (np.asarray(values) for values in given.bounds())
+        wide = (high - low) > (high[-1] - low[0]) / 10
+        heavy = wide & (share[: given.size] > 0.2)
+        if heavy.any():
+            worst = int(np.argmax(np.where(heavy, share[: given.size], 0.0)))
+            found.append(f"{given.name} ({100 * share[worst]:.0f} % between {_text(low[worst])} and {_text(high[worst])})")
+    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+
+
+def _text(value: Any) -> str:
+    return str(value.astype("datetime64[s]")) if value.dtype.kind == "M" else f"{value:g}"
 
 
 def first_marginals(domain: TableDomain, *, alone: bool) -> list[Marginal]:

@@ -128,6 +128,7 @@ class Discovery:
     shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
     counts: dict[str, tuple[Reals, Reals]] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    unseen: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     moved: list[Said] = field(default_factory=list)
 
@@ -161,6 +162,8 @@ class Discovery:
             found.append(Fact.GENERATED_KEYS(columns=_listed(self.keys)))
         if self.left_out:
             found.append(Fact.LEFT_OUT(columns=_listed(self.left_out)))
+        if self.unseen:
+            found.append(Fact.UNSEEN(columns=_listed(self.unseen)))
         return (*found, *self.moved)
 
     # -- forms ---------------------------------------------------------------------------------------------------------
@@ -256,7 +259,8 @@ class Discovery:
         chosen = chosen[spikes[chosen] >= total / 128]
         values, spikes = values[chosen], spikes[chosen].astype(np.float64)
         rest = grid.exact[~np.isin(grid.exact, values)]
-        edges, inside = self._scale(name, grid, rest, parts[SCALE], limits)
+        bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
+        edges, inside = self._scale(name, grid, rest, parts[SCALE], limits, bare=bare)
         edges, units, values = grid.fixed(edges, values)
         values, order = np.unique(values, return_inverse=True)  # a step that follows from the range can join some
         joined = np.bincount(order, minlength=len(values)).astype(np.float64)
@@ -274,9 +278,9 @@ class Discovery:
         return self._described(given, grid, starts, counts, stds, form)
 
     def _scale(
-        self, name: str, grid: Grid, rest: npt.NDArray[Any], share: float, limits: tuple[Any, Any]
+        self, name: str, grid: Grid, rest: npt.NDArray[Any], share: float, limits: tuple[Any, Any], *, bare: bool
     ) -> tuple[npt.NDArray[Any], Reals]:
-        """Edges of the cells in which there are values, and their noisy counts."""
+        """Edges of the cells in which there are values, and their noisy counts; `bare`: no value is known to be there."""
         edges = grid.scale(limits)
         counts = cells(np.searchsorted(edges, rest, side="right") - 1, len(edges) - 1)
         noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
@@ -285,7 +289,9 @@ class Discovery:
             return edges, np.where(found > SEEN * std, found, 0.0)
         seen = np.flatnonzero(found > _RANGE * std)
         if not len(seen):
-            seen = np.array([found.argmax()])
+            self.unseen += [name] if bare else []
+            zero = int(np.clip(np.searchsorted(edges, 0, side="right") - 1, 0, len(found) - 1))
+            seen = np.array([zero if bare else int(found.argmax())])  # the greatest noise is anywhere, up to 10^18
         first, last = int(seen[0]), int(seen[-1])
         first = 0 if limits[0] is not None else first
         last = len(found) - 1 if limits[1] is not None else last
@@ -294,7 +300,7 @@ class Discovery:
     def _tell_moved(self, given: Descriptor, grid: Grid, tree: Leaves, total: float) -> None:
         for where, count, unit in (("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)):
             if count > TOLD * tree.outer_std:
-                share = f"{100 * count / total:.2g}"
+                share = f"{min(100.0, 100 * count / total):.2g}"
                 self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
 
     def _described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:

@@ -19,7 +19,7 @@ from dpgen.progress import steps
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import PrivateRawTable, PrivateTable
-from dpgen.systems.tables.columns import Columns, release_columns
+from dpgen.systems.tables.columns import Columns, release_columns, wide_bins
 from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture
@@ -92,6 +92,8 @@ def fit(
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
     if found is not None:
         statement = statement.extended(found.facts)
+    wide = wide_bins(table.schema, columns.shares)
+    statement = statement.extended([Fact.WIDE_BINS(columns=wide)] if wide else [])
     model = TablesModel(
         mixture,
         columns,

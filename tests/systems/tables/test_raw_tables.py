@@ -1,14 +1,18 @@
 """Raw tables as people have them: types that come back, odd and bad tables, files and commands."""
 
 import datetime
+import re
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import polars
 import pyarrow
+import pytest
 
 import dpgen
+from dpgen.systems.tables.plan import TablesPlan
 
 SIZES = ["small", "medium", "large"]  # in an order that is not the alphabet's
 
@@ -90,3 +94,81 @@ def test_a_categorical_type_is_declared_by_the_schema_alone() -> None:
     assert not any("of ordered" in str(line["note"]) for line in release.statement.mechanisms)
     assert release.sample(10)["ordered"].dtype == dtype
     assert "huge" not in dpgen.fit(frame, epsilon=60.0, method="independent").schema.by_name["ordered"].values
+
+
+def rows(n: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame({"a": rng.integers(0, 9, n), "b": rng.choice(["x", "y"], n)})
+
+
+SECRET = "s3cret"
+HOURS = pd.Series(pd.date_range("2020-01-01", periods=300, freq="h", tz="Asia/Tokyo"))
+YEAR = {"fields": [{"name": "a", "constraints": {"minimum": "2020-01-01", "maximum": "2020-12-31"}}]}
+POSITIVE = {"fields": [{"name": "a", "type": "number", "constraints": {"minimum": 0, "maximum": 9}}]}
+
+BAD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
+    "one name twice": (rows().set_axis(["a", "a"], axis=1), {}, "2 columns called 'a'"),
+    "a MultiIndex": (rows().set_axis(pd.MultiIndex.from_tuples([("a", 1), ("b", 2)]), axis=1), {}, "names must be texts"),
+    "a name of no text": (rows().set_axis([1.5, "b"], axis=1), {}, "names must be texts"),
+    "lists": (rows().assign(a=[[SECRET]] * 300), {}, "'a' is list"),
+    "mappings": (rows().assign(a=[{"b": SECRET}] * 300), {}, "'a' is struct"),
+    "mixed types": (rows().assign(a=[1, SECRET] * 150), {}, "'a' has values of no one type"),
+    "dates and texts": (rows().assign(a=[datetime.date(2020, 1, 1), SECRET] * 150), {}, "'a' has values of no one type"),
+    "no rows": (rows(0), {}, "is empty"),
+    "no columns": (rows()[[]], {}, "no column"),
+    "infinite beside a range": (rows().assign(a=[np.inf, 1.0] * 150), {"schema": POSITIVE}, "'a' .* finite"),
+    "a time zone past a bound": (rows().assign(a=HOURS), {"schema": YEAR}, "'a' .* timezone"),
+    "no epsilon": (rows(), {"epsilon": 0.0}, "epsilon"),
+}
+
+
+@pytest.mark.parametrize("name", list(BAD))
+def test_a_bad_table_is_refused_in_one_line_for_free(name: str) -> None:
+    frame, options, match = BAD[name]
+    ledger = TablesPlan(epsilon=1.0).open_ledger()
+    with pytest.raises((ValueError, TypeError), match=match) as caught:
+        dpgen.fit(frame, "tables", **({"epsilon": 1.0, "ledger": ledger} | options))
+    assert ledger.charges == 0
+    assert SECRET not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+ODD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
+    "gaps alone": (rows().assign(a=None), {}, ""),
+    "one row": (rows(1), {}, ""),
+    "infinite values": (rows().assign(a=[np.inf, -np.inf, 1.0] * 100), {}, ""),
+    "decimals": (rows().assign(a=[Decimal("0.50")] * 300), {}, ""),
+    "intervals": (rows().assign(a=lambda frame: pd.cut(frame["a"], 3)), {"epsilon": 50.0}, ""),
+    "a sparse column": (rows().assign(a=pd.arrays.SparseArray(rows()["a"])), {}, ""),
+    "times": (rows().assign(a=[datetime.time(10)] * 300), {}, ""),
+    "a named index": (rows().rename_axis("person"), {}, "index, person, .* left out"),
+    "indices": (rows().assign(k=1, l=range(300)).set_index(["k", "l"]), {}, "index, k, l, .* left out"),
+    "an unnamed column": (
+        rows(),
+        {"schema": {"fields": [{"name": "b", "type": "string", "constraints": {"enum": ["x", "y"]}}]}},
+        "schema does not name a: it is left out",
+    ),
+    "100 columns": (pd.DataFrame({f"c{i}": [0, 1, 2] * 99 for i in range(100)}), {}, "hides the values of c"),
+    "a small epsilon": (rows().assign(c=3, d=4.5), {"epsilon": 1e-4}, "hides the values of"),
+    "free text": (rows(20_000).assign(a=[f"{i} of {i * 7}" for i in range(20_000)]), {}, "No value of a is frequent"),
+}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_an_odd_table_is_released_and_what_is_odd_is_said(name: str) -> None:
+    frame, options, match = ODD[name]
+    release = dpgen.fit(frame, "tables", **({"epsilon": 1.0, "method": "independent"} | options))
+    made = release.sample(7, random_state=0)
+    assert len(made) == 7
+    assert set(made) <= set(frame)
+    assert re.search(match, str(release))
+    if name not in ("intervals", "a sparse column"):
+        assert made.dtypes.equals(frame[made.columns].dtypes)
+
+
+def test_a_heavy_wide_bin_is_said() -> None:
+    """Of released counts alone: what the owner stated is as wide as what was bought."""
+    field = {"name": "a", "type": "number", "constraints": {"minimum": 0, "maximum": 90}, "dpgen:bins": {"equal": 3}}
+    release = dpgen.fit(rows(), epsilon=5.0, method="independent", schema={"fields": [field]})
+    assert "of a (" in next(text for text in release.statement.told if "wide bins" in text)
+    assert not any("wide bins" in text for text in dpgen.fit(rows(3000), epsilon=5.0, method="independent").statement.told)
