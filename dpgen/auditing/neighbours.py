@@ -1,10 +1,10 @@
 """Worst-case neighbours for every system, and what an adversary sees of the fits on them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,8 +31,7 @@ _CATEGORIES = 4
 Numbers = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two neighbouring data sets, in words and in full."""
 
     description: str

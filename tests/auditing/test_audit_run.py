@@ -1,8 +1,6 @@
 """Audits from the command line to the verdict."""
 
 import json
-import runpy
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,12 @@ from refusals import refused
 from dpgen.auditing.audits import Watched, audit, canary_coins, train_watched
 from dpgen.auditing.options import QUICK, SIGMA, TRAINED, AuditOptions, parse_audit
 from dpgen.cli.audit import usage
+from dpgen.cli.main import main
 from dpgen.options import keys
 from dpgen.systems.registry import systems
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-SCRIPT = Path(__file__).parents[2] / "scripts" / "audit.py"
 QUIET = ("--progress_bar=false", "--workers=1")
 SMALL = ("--steps=4", "--sampling_rate=0.5", *QUIET)
 
@@ -26,13 +24,6 @@ def modest(*given: Any, **options: Any) -> Watched:
     """A faulty variant: a training that claims a tenth of what it spent."""
     seen = train_watched(*given, **options)
     return seen._replace(claimed=seen.claimed / 10)
-
-
-def status(*arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", [str(SCRIPT), *arguments])
-    with pytest.raises(SystemExit, match=r"^\d$") as left:
-        runpy.run_path(str(SCRIPT), run_name="__main__")
-    return int(left.value.code or 0)
 
 
 def test_coins_are_fair() -> None:
@@ -51,17 +42,15 @@ def test_several_runs_with_several_canaries_each() -> None:
 
 def test_exit_codes_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "finding.json"
-    consistent = ("--canaries=40", "--sigma_sgd=0.3", f"--out={out}")
-    assert status(*SMALL, *consistent, monkeypatch=monkeypatch) == 0
+    assert main(["audit", *SMALL, "--canaries=40", "--sigma_sgd=0.3", f"--out={out}"]) == 0
     assert "consistent" in capsys.readouterr().out
     assert json.loads(out.read_text())["verdict"] == "consistent"
     monkeypatch.setattr("dpgen.auditing.audits.train_watched", modest)
-    assert status(*QUIET, "--steps=2", "--sampling_rate=1", "--canaries=400", "--sigma_sgd=0.3", monkeypatch=monkeypatch) == 1
+    assert main(["audit", *QUIET, "--steps=2", "--sampling_rate=1", "--canaries=400", "--sigma_sgd=0.3"]) == 1
     assert "VIOLATED" in capsys.readouterr().out
-    assert status("--canaries=3", monkeypatch=monkeypatch) == 2
-    said = capsys.readouterr()
-    assert said.err.startswith("error: canaries")
-    assert said.err.count("\n") == 1
+    assert main(["audit", "--canaries=3"]) == 2
+    said = capsys.readouterr().err
+    assert (said[:15], said.count("\n")) == ("error: canaries", 1)
 
 
 @pytest.mark.slow

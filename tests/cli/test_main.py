@@ -9,7 +9,9 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
+import tiny
 from refusals import refused
 
 import dpgen
@@ -18,6 +20,7 @@ from dpgen.cli.main import COMMANDS, OneLineParser, exit_code, main
 from dpgen.options import REMOVED, keys
 from dpgen.privacy.distributed import RemoteFailure
 from dpgen.privacy.ledger import BudgetExceeded, LedgerError
+from dpgen.run import Outcome
 from dpgen.runtime import quiet_training
 from dpgen.systems.registry import SYSTEMS
 
@@ -120,10 +123,61 @@ def test_bash_completes(words: str, found: list[str], tmp_path: Path, capsys: py
     assert completed(words, tmp_path, capsys) == found
 
 
-def test_samples_of_private_draws_are_those_that_were_paid_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "draws.csv").write_text("draw,x\n0,1.5\n")
-    assert main(["sample", str(tmp_path), "--n", "3"]) == 2
-    assert f"all that were paid for are in {tmp_path / 'draws.csv'}" in capsys.readouterr().err
+# -- samples -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
+def test_samples_are_drawn_from_a_run_or_from_its_model(
+    ending: str, finished: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, contents = tmp_path / f"s.{ending}", []
+    for source in (finished.directory, finished.directory / "model"):
+        assert main(["sample", str(source), "--n=7", f"--out={out}", "--clusters", "1", "--seed=3"]) == 0
+        said = capsys.readouterr().out
+        assert "7 records in" in said
+        assert "already paid" in said
+        contents.append(out.read_bytes())
+    assert contents[0] == contents[1]
+    if ending == "npz":
+        with np.load(out) as arrays:
+            assert (arrays["x"].shape, set(arrays["cluster"].tolist())) == ((7, tiny.D), {1})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["absent"], "holds no model"),
+        (["RUN", "--n=-1"], "n is -1"),
+        (["RUN", "--clusters", "9"], "[9]"),
+        (["RUN", "--out=s.txt"], ".npz, .csv, .parquet"),
+        (["RUN", "--out=absent/s.csv"], "absent"),
+        (["DRAWS", "--n=3"], "draws.csv"),
+    ],
+)
+def test_samples_are_refused_in_one_line(
+    arguments: list[str],
+    said: str,
+    finished: Outcome,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "draws").mkdir()
+    (tmp_path / "draws" / "draws.csv").write_text("draw,x\n0,1.5\n")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    places = {"RUN": str(finished.directory), "DRAWS": str(tmp_path / "draws")}
+    assert main(["sample", *(places.get(argument, argument) for argument in arguments)]) == 2
+    errors = capsys.readouterr().err
+    assert (errors[:7], errors.count("\n"), said in errors) == ("error: ", 1, True)
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_samples_are_drawn_in_a_process_of_its_own(finished: Outcome, tmp_path: Path) -> None:
+    """In this process every kind of model is known already; a new one has to find it."""
+    command = [sys.executable, "-m", "dpgen", "sample", str(finished.directory), "--out", str(tmp_path / "s.csv")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, (tmp_path / "s.csv").exists()) == (0, True), done.stderr
 
 
 @pytest.mark.parametrize("command", ["sample", "report"])
