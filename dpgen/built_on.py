@@ -20,7 +20,7 @@ from dpgen.facts import Fact
 from dpgen.files import MODEL, STATEMENT, damaged, read_tensor_files
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import approximate_event
-from dpgen.privacy.tuning import SELECTION
+from dpgen.privacy.selection import SELECTION
 from dpgen.schema import Schema, read_descriptor
 from dpgen.statement import PrivacyStatement, person
 

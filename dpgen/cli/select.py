@@ -24,7 +24,7 @@ from dpgen.files import write_atomically
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, Planned
-from dpgen.privacy.tuning import SELECTION, Trial, selection_event
+from dpgen.privacy.selection import SELECTION, selection_event
 from dpgen.release import Release
 from dpgen.runtime import Runtime
 from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
@@ -87,15 +87,11 @@ class _SelectionJob(RunConfig):
         """The paid score."""
         return PaidScore(self.selection.sweep_noise)
 
-    def trials(self, data: Any) -> list[Trial]:
-        """The choices with their plans, which they declare before they look at a record."""
+    def trials(self, data: Any) -> list[list[Planned]]:
+        """Plans of the choices, which they declare before they look at a record."""
+        return [[item.planned_line(count) for item, count in declared(job, data)] for _, job in self.choices]
 
-        def trial(job: RunConfig) -> Trial:
-            return Trial(declared(job, data), lambda payer: job.new_ledger(payer=payer))
-
-        return [trial(job) for _, job in self.choices]
-
-    def planned(self, trials: Sequence[Trial]) -> Planned:
+    def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""
         relation = self.privacy.relation
         event = selection_event(trials, self.score.price(relation), self.selection.sweep_runs, relation)

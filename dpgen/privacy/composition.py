@@ -140,6 +140,20 @@ class LedgerItem:
             item.precision = _precision(event)
         return item
 
+    @staticmethod
+    def loads(plan: Iterable[Planned]) -> Loads:
+        """The lines of a plan as items with their counts."""
+        return [(LedgerItem.of(p.event, p.note, p.group, divisible=p.divisible), p.count) for p in plan]
+
+    def planned_line(self, count: int) -> Planned:
+        """So many of it as a line of a plan."""
+        return Planned(self.event, self.note, count, self.group, self.divisible)
+
+    @property
+    def key(self) -> str:
+        """Event, note and group as text, by which items of different ledgers are the same."""
+        return json.dumps([self.note, self.group, self.code, self.divisible])
+
     @property
     def divisible(self) -> bool:
         """Whether it is spent in parts, and only in parts."""

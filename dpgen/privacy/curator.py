@@ -30,19 +30,24 @@ Formal guarantees:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.distributed import NoiseAhead, Ranks, RemoteFailure, release_sum_
-from dpgen.privacy.draws import Reals
+from dpgen.privacy.draws import Integers, Reals
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import BudgetExceeded, Ledger
+from dpgen.privacy.ledger import BudgetExceeded, Ledger, Planned
 from dpgen.privacy.mechanisms import (
+    Budget,
     Mechanism,
+    approximate_event,
     effective_multiplier,
     for_rows,
     gaussian_event,
@@ -51,16 +56,21 @@ from dpgen.privacy.mechanisms import (
     require_whole,
     subsampled_gaussian_event,
 )
-from dpgen.privacy.noise import SecureSource, place, require_secure, to_device
-from dpgen.privacy.prefix_sums import noisy_prefix_sums
+from dpgen.privacy.noise import SecureSource, noisy_prefix_sums, place, require_secure, to_device
 from dpgen.privacy.sampling import PoissonMask
+from dpgen.privacy.selection import (
+    FrequentCounts,
+    GaussianSelection,
+    Granted,
+    draw_runs,
+    selection_event,
+    uniform_integers,
+)
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
-    from dpgen.privacy.ledger import Planned
     from dpgen.privacy.mechanisms import Relation
-    from dpgen.privacy.tuning import Trial
 
 T = TypeVar("T")
 
@@ -235,20 +245,20 @@ class Curator:
     def select(
         self,
         note: str,
-        trials: Sequence[Trial],
+        trials: Sequence[Sequence[Planned]],
         mean: float,
         *,
         run: Callable[[int, Curator], T],
         score: Callable[[T, Curator], float],
         priced: Sequence[Planned] = (),
     ) -> T | None:
-        """The best of a secret number of runs of trials drawn at random, charged as a whole before the first; see `tuning`.
+        """The best of a secret number of runs of trials drawn at random, charged as a whole before the first; see `selection`.
 
         Neither `run` nor `score` may look at private data but through its curator, and what they do beside that must not
         outlive the call: only the best result is released.
 
         Arguments:
-            trials: public options.
+            trials: plans of the public options.
             mean: expected number of runs, in [2, 1000].
             run: what comes out of one run of a trial, by its number; the curator grants the plan of the trial, nothing else.
             score: how good that is, the higher the better; the curator grants `priced`, nothing else.
@@ -260,14 +270,13 @@ class Curator:
         Raises:
             BudgetExceeded: nothing was recorded or drawn; or a run asked for more than its plan, and nothing is released.
         """
-        from dpgen.privacy.selection import uniform_integers
-        from dpgen.privacy.tuning import draw_runs, granted, scoring, selection_event
-
         self.ledger.charge(selection_event(trials, priced, mean, self.relation), note=note)
         best: tuple[float, T] | None = None
         for trial in uniform_integers(self._source, len(trials), draw_runs(mean, self._source)):
-            result = run(trial, Curator(granted(trials[trial], self.ledger), source=self._source))
-            value = score(result, Curator(scoring(priced, self.ledger), source=self._source))
+            result = run(trial, Curator(Granted(trials[trial], self.ledger), source=self._source))
+            scorer = Curator(Granted(priced, self.ledger), source=self._source)
+            scorer.declare(*priced)
+            value = score(result, scorer)
             if best is None or value > best[0]:
                 best = value, result
         return None if best is None else best[1]
@@ -383,3 +392,108 @@ def _require(sums: Any, norm: str) -> None:
         raise ValueError(f"sums are bounded in {sums.norm}; this noise needs an {norm} bound")
     if sums.values.is_floating_point() and not bool(torch.isfinite(sums.values).all()):
         raise ValueError("sums hold NaN or infinite entries; they must all be finite")
+
+
+# -- one Gaussian, spent in parts -------------------------------------------------------------------------------------------
+
+THRESHOLD = "names of frequent values"
+_FAILURES = 0.1  # share of delta for all thresholds of unknown values
+_PRICED = 1.0 + 1e-8  # the ledger takes a divisible Gaussian to be larger by what rounding of its parts may add
+
+
+def _priced(others: Sequence[DpEvent], scale: float) -> DpEvent:
+    """What the whole Gaussian costs beside these events."""
+    from dp_accounting import ComposedDpEvent
+
+    gaussian = gaussian_event(scale / _PRICED)
+    return ComposedDpEvent([gaussian, *others]) if others else gaussian
+
+
+class GaussianBudget:
+    r"""One declared Gaussian, spent in parts that are chosen as a fit goes: sums with noise, and exponential mechanisms.
+
+    A Gaussian of multiplier s costs :math:`\mu = 1/s`, and parts of :math:`\mu_i` cost :math:`\mu^2 = \sum_i \mu_i^2` together,
+    also where each is chosen in the light of the earlier ones (Dong, Roth, Su 2022; adaptively, Smith and Thakurta 2022). So
+    one event stands in the plan, and its exact curve is what the release states.
+
+    Arguments:
+        curator: charges and adds noise.
+        budget: epsilon and delta of the whole Gaussian, or its multiplier.
+        note: what the ledger calls it.
+        thresholds: how many lists of frequent values `frequent` may release; a tenth of delta pays for their names.
+
+    Raises:
+        ValueError: a budget that no noise in range reaches, or thresholds without a delta; later, a share that is not left.
+
+    >>> gaussian = GaussianBudget(Curator(Ledger(Budget(1.0, 1e-5))), Budget(1.0, 1e-5), "all of a fit")
+    >>> round(gaussian.left**0.5, 3)
+    0.268
+    """
+
+    def __init__(self, curator: Curator, budget: Budget | float, note: str, *, thresholds: int = 0) -> None:
+        self.curator = curator
+        delta = budget.delta if isinstance(budget, Budget) else 0.0
+        if thresholds and not delta:
+            raise ValueError("delta is 0; it must be in (0, 1): values that nobody knows cannot be named at delta 0")
+        self._failure = _FAILURES * delta / max(1, thresholds) * (1 - 1e-9)
+        names = [Planned(approximate_event(0.0, self._failure), THRESHOLD, count=thresholds)] if thresholds else []
+        scale = budget
+        if isinstance(scale, Budget):
+            others = [line.event for line in names for _ in range(line.count)]
+            scale = calibrate_noise(partial(_priced, others), scale, relation=curator.relation, low=1e-3, high=1e6)
+        self.note = f"{note} (multiplier {scale:.10g})"
+        curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True), *names)
+        planned = sum(line.count for line in curator.ledger.promised() if line.note == self.note)
+        spent = [entry for entry in curator.ledger.entries() if entry.of == self.note]
+        self.left = planned * scale**-2 - sum(entry.count * entry.event.noise_multiplier**-2 for entry in spent)
+
+    @property
+    def mu(self) -> float:
+        """1 / noise std of counts that one row moves by 1, sqrt(2) under replace-one, that had all that is left."""
+        return 1.0 / self.noise_std(self.left)
+
+    def noise_std(self, share: float) -> float:
+        """Noise std of counts that one row moves by 1, sqrt(2) under replace-one, that get this share of 1 / s^2."""
+        return self.curator.rows / math.sqrt(share * (1.0 if self.curator.relation == "add_remove" else 2.0))
+
+    def _part(self, share: float) -> float:
+        """Multiplier of a part of 1 / s^2."""
+        if not 0 < share <= self.left * (1 + 1e-9):
+            raise ValueError(f"share is {share!r}; it must lie in (0, {self.left!r}], what is left of {self.note!r}")
+        self.left = max(0.0, self.left - share)
+        return share**-0.5
+
+    def sums(self, note: str, sums: BoundedSum, share: float) -> tuple[Tensor, float]:
+        """Sums with noise as float64, and the noise std of every entry, for a share of 1 / s^2."""
+        multiplier = self._part(share)
+        if self.curator.relation == "replace_one":  # events count in units of twice the add/remove sensitivity there
+            multiplier *= sums.under("replace_one") / (2.0 * sums.sensitivity)
+        noisy = self.curator.gaussian(note, sums, multiplier, of=self.note)
+        return noisy.double(), multiplier * sums.sensitivity * self.curator.rows
+
+    def frequent(self, note: str, counts: Integers, share: float) -> tuple[Integers, Integers, float, int]:
+        """Values whose noisy count passes the threshold, see `FrequentCounts`.
+
+        Arguments:
+            counts: (k,) of the values that occur; a row counts for one of them.
+            share: of 1 / s^2, at most `left`.
+
+        Returns:
+            Places in `counts`, noisy counts, their noise std, and the threshold.
+
+        Raises:
+            ValueError: a share that is not left.
+            BudgetExceeded: more lists than were declared; nothing was drawn.
+        """
+        relation, rows = self.curator.relation, self.curator.rows
+        noise_std = self._part(share) * rows / (1.0 if relation == "add_remove" else math.sqrt(2.0))
+        mechanism = FrequentCounts(counts, noise_std, self._failure, rows, relation)
+        self.curator.ledger.charge(mechanism.failure, note=THRESHOLD)
+        [(places, noisy)] = self.curator.release(note, mechanism, of=self.note)
+        return places, noisy, noise_std, mechanism.threshold
+
+    def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
+        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`."""
+        multiplier = self._part(share) * self.curator.rows  # for one row; the curator charges for all of a person's
+        chosen = self.curator.release(note, GaussianSelection(scores, multiplier, sensitivity), of=self.note)
+        return int(chosen[0])

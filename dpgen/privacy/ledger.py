@@ -524,7 +524,7 @@ class Ledger:
     def promised(self) -> list[Planned]:
         """Everything declared with its greatest count, and what was charged beyond it: the guarantee counts these."""
         with self._lock:
-            return [Planned(m.event, m.note, m.most, m.group, m.divisible) for m in self._declared if m.most]
+            return [m.planned_line(m.most) for m in self._declared if m.most]
 
     @property
     def charges(self) -> int:

@@ -1,4 +1,4 @@
-r"""Exact private selection: the exponential mechanism, frequent values, and categorical draws from given weights.
+r"""Exact private selection: the exponential mechanism, frequent values, categorical draws, and the best of several runs.
 
 **Over domains far too large to list.** A candidate of score q is drawn with probability proportional to $e^{\lambda
 q}$. Candidates come in blocks with a common ceiling on $\lambda q$. A ceiling rounded up to a power of two turns the
@@ -12,12 +12,41 @@ draw is the inversion of a uniform real number whose binary digits are made as t
 unless the 64 first digits fall within the rounding error of a boundary; then the boundary is summed exactly, in
 integers, and more digits are drawn until the two differ. So an outcome of probability $e^{-300}$ has that
 probability, and a ratio of two probabilities, which is what pure epsilon bounds, is never lost in a grid of uniforms.
+
+**The exponential mechanism as a part of a Gaussian.** With scores that one record moves by at most D and log-weights
+:math:`\lambda q`, the log ratios of the probabilities of an outcome on neighbours lie in an interval of length :math:`e_0 = 2
+\lambda D`, which the common factor of the normalisers shifts. A mechanism whose log ratios lie in :math:`[t - e_0, t]` is a
+post-processing of the two coins :math:`P(A) = p, Q(A) = q` whose log ratios are the ends of that interval, so
+:math:`\operatorname{logit} p - \operatorname{logit} q = e_0`: its likelihood ratio is below theirs in the convex order. These
+coins are a post-processing of N(mu, 1) against N(0, 1) where :math:`\Phi^{-1}(p) - \Phi^{-1}(q) \le \mu`. With :math:`g =
+\Phi^{-1} \circ \operatorname{sigmoid}`, odd and of falling slope above 0, :math:`g(u) - g(u - e_0)` is largest at :math:`u =
+e_0 / 2`, where it is :math:`2 g(e_0 / 2)`. So
+
+.. math:: e_0(\mu) = 2 \operatorname{logit} \Phi(\mu / 2)
+
+is within :math:`\mu`-GDP. Under replace-one a score moves by 2 D, the interval is twice as long, and the ledger counts
+:math:`2 \mu`: :math:`e_0` is convex above 0, so :math:`e_0(2 \mu) \ge 2 e_0(\mu)`.
+
+**The best of a secret number of runs.** A base mechanism Q draws one of the public options, each as likely, runs it, and
+scores what came out; whatever the score reads of private data is part of Q. K is Poisson of mean :math:`\mu`; where it is 0
+nothing is released.
+
+With :math:`R(\alpha)` the Renyi loss of Q, the selection loses at most :math:`R(\alpha) + \mu \delta + \log(\mu) / (\alpha -
+1)` where Q is :math:`(\log(1 + 1/(\alpha - 1)), \delta)`-DP (Papernot and Steinke 2022, Theorem 6). It has no pure bound.
+
+Why a mixture of options costs what the worst of them costs: the drawn option is part of the output, independent of the data,
+so :math:`e^{(\alpha - 1) R}` is the mean over the options, and the same delta serves where each has at most that.
+
+Why the first of the best runs may be kept: given K the runs are independent and alike, so of those with an equal score the
+first one is a uniform one, as if a secret uniform number that each run draws settled it: a total order on outputs, which the
+theorem needs. A run that fails ends the selection: failure stands above all scores in that order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -27,13 +56,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpgen.privacy.composition import BudgetExceeded, LedgerItem, Planned, cases
 from dpgen.privacy.draws import Integers, Reals, Words, exact_context
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import (
+    OneOfDpEvent,
     Relation,
     Secrets,
     approximate_event,
     gaussian_event,
     pure_event,
+    repeated_event,
     require_positive,
     require_whole,
 )
@@ -41,11 +74,13 @@ from dpgen.privacy.noise import require_secure
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
+
 LogWeight = Callable[[int, int], Fraction | None]
 
 _SPAN = 320  # classes of ceilings below the highest; the rest joins the lowest of them
 _ROUNDING = 1e-6  # ceilings may be this much too low for rounding errors
 _BITS = 192
+_ROUNDED = 1.0 - 1e-12  # e_0 is computed in float64
 _TRIES = 32  # proposals and coins drawn together
 
 _compile = numba.njit(nogil=True, cache=True)
@@ -203,6 +238,42 @@ class ExponentialMechanism:
             for _ in range(count)
         ]
         return np.array(drawn, np.int64)
+
+
+def bounded_range(mu: float) -> float:
+    r"""Length e_0 of the interval of log ratios that a mechanism within :math:`\mu`-GDP may have, see the module.
+
+    >>> round(bounded_range(1.0), 4), round(bounded_range(0.01) / 0.01, 4)
+    (1.6139, 1.5958)
+    """
+    from scipy.special import log_ndtr
+
+    return 2.0 * float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
+
+
+class GaussianSelection(ExponentialMechanism):
+    r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, priced as a Gaussian.
+
+    :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module.
+
+    Arguments:
+        scores: q (m,), whole numbers, private.
+        noise_multiplier: s > 0 of the Gaussian that is charged.
+        sensitivity: D, by which adding or removing a record moves a score at most; replacing one moves it by 2 D.
+
+    >>> GaussianSelection(np.array([0, 3]), 2.0, 1).event
+    GaussianDpEvent(noise_multiplier=2.0)
+    """
+
+    def __init__(self, scores: Integers, noise_multiplier: float, sensitivity: int) -> None:
+        mu = 1.0 / require_positive("noise_multiplier", noise_multiplier)
+        super().__init__(scores, Fraction(bounded_range(mu) * _ROUNDED) / (2 * sensitivity), sensitivity)
+        object.__setattr__(self, "noise_multiplier", noise_multiplier)
+
+    @property
+    def event(self) -> DpEvent:
+        """Price of one draw."""
+        return gaussian_event(self.noise_multiplier)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
@@ -395,3 +466,66 @@ def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: fl
             source=source,
         )
     return guess.T.contiguous()
+
+
+# -- the best of several runs ---------------------------------------------------------------------------------------------
+
+SELECTION = "the best of a secret number of runs"
+"""Note of a selection in the ledger."""
+
+
+def draw_runs(mean: float, secrets: Secrets) -> int:
+    """K, by inversion of 192 uniform bits with 320 bits of the Poisson law: within 2^-128 of it in total variation."""
+    context = exact_context()
+    uniform = context.mpf(2 * int.from_bytes(secrets.random_bytes(_BITS // 8), "big") + 1) * context.mpf(2) ** -(_BITS + 1)
+    k, term = 0, context.exp(-context.mpf(mean))
+    below = term
+    while below <= uniform:
+        k += 1
+        term = term * mean / k
+        below += term
+    return k
+
+
+class Granted(Ledger):
+    """The ledger of one run of a selection that `whole` has been charged for: it grants its plan once, and nothing else."""
+
+    def __init__(self, plan: Sequence[Planned], whole: Ledger) -> None:
+        super().__init__(None, delta=whole.delta, **whole.terms)
+        self._granted: Counter[str] | None = _counted(LedgerItem.loads(plan))
+
+    def _pay(self, more: Counter[LedgerItem]) -> None:
+        if _counted(more.items()) != self._granted:
+            names = ", ".join(f"{count} x {item.note!r}" for item, count in more.items())
+            raise BudgetExceeded(f"a run of a selection asks for {names}, which the selection has not paid for")
+        self._granted = None
+
+
+def _counted(loads: Iterable[tuple[LedgerItem, int]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for item, count in loads:
+        counts[item.key] += count
+    return counts
+
+
+def selection_event(trials: Sequence[Sequence[Planned]], priced: Sequence[Planned], mean: float, relation: Relation) -> DpEvent:
+    """Price of the best of K scored runs of trials drawn at random: of the worst trial, for the record that it touches most.
+
+    Arguments:
+        trials: plan of each option.
+        priced: plan of one score.
+        mean: expected number of runs.
+
+    Raises:
+        ValueError: no trials, or a mean outside [2, 1000].
+    """
+    from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
+
+    bases: list[DpEvent] = []
+    for trial in trials:
+        for loads in cases([(m.priced or m, n) for m, n in LedgerItem.loads([*trial, *priced])], relation):
+            base = ComposedDpEvent([m.event if n == 1 else SelfComposedDpEvent(m.event, n) for m, n in loads])
+            bases += [base] if base not in bases else []
+    if not bases:
+        raise ValueError("trials are empty; a selection needs at least one")
+    return repeated_event(bases[0] if len(bases) == 1 else OneOfDpEvent(bases), mean)

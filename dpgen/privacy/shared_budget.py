@@ -94,11 +94,6 @@ def _written(loads: Loads) -> list[Any]:
     )
 
 
-def same_plan(one: Loads, other: Loads) -> bool:
-    """Whether two plans hold the same events, names, groups and counts."""
-    return _written(one) == _written(other)
-
-
 @dataclass(frozen=True)
 class _Terms:
     """What the file of a shared budget fixes: the total, the filter that enforces it, and what neighbours are."""
@@ -302,10 +297,6 @@ class SharedBudget:
             raise ValueError(f"delta is {delta:g}; it must be at most {allowed}")
 
 
-def _code(item: LedgerItem) -> str:
-    return json.dumps([item.note, item.group, item.code, item.divisible])
-
-
 def _spending(file: LedgerFile) -> Spending:
     """What the file says."""
     document = file.read()
@@ -387,8 +378,8 @@ class Payer:
                 )
             paid = Counter[str]()
             for payment in own:
-                paid.update({_code(m): n for m, n in payment.loads})
-            more = [(m, n - paid[_code(m)]) for m, n in self.owed(loads) if n > paid[_code(m)]]
+                paid.update({m.key: n for m, n in payment.loads})
+            more = [(m, n - paid[m.key]) for m, n in self.owed(loads) if n > paid[m.key]]
             if not more and own:
                 return
             payment = self.quote(more, budget, spending.terms)

@@ -13,7 +13,7 @@ from dpgen.cli.select import SELECTED
 from dpgen.facts import Fact
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.tuning import SELECTION
+from dpgen.privacy.selection import SELECTION
 from dpgen.statement import PrivacyStatement
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -88,7 +88,7 @@ def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: 
 
 
 def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("dpgen.privacy.tuning.draw_runs", lambda *_: 0)
+    monkeypatch.setattr("dpgen.privacy.curator.draw_runs", lambda *_: 0)
     assert main(command(tmp_path)) == 2
     assert "the secret number of runs that was drawn is 0: nothing is released" in capsys.readouterr().err
     assert not (tmp_path / "s" / SELECTED / "model").exists()

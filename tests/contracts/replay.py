@@ -37,8 +37,7 @@ from dpgen.privacy import accountants
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import ApproximateDpEvent, pure_event
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.prefix_sums import square_root_factor, toeplitz_product
+from dpgen.privacy.noise import SecureSource, square_root_factor, toeplitz_product
 from dpgen.release import PrivateDensity, Release
 from dpgen.systems.local.model import FiniteSampler
 

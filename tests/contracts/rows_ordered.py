@@ -11,7 +11,7 @@ from conformance import RELATIONS, Law, LawRow, Pair, Row, SumRow, pairs_of, swa
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.prefix_sums import prefix_sensitivity, square_root_factor
+from dpgen.privacy.noise import prefix_sensitivity, square_root_factor
 from dpgen.systems.ordered import estimator as counts
 from dpgen.systems.ordered.estimator import MonotoneCounts
 from dpgen.systems.ordered.merr import PointSelection, Step

@@ -10,8 +10,8 @@ from conformance import Law, LawRow, SumRow, pairs_of
 from dp_accounting import ComposedDpEvent
 from scipy.stats import norm
 
+from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.gaussian_budget import THRESHOLD
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.bins import Grid, Leaves, cells

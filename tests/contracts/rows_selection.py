@@ -11,7 +11,7 @@ from dpgen.evaluation.paid import NOTE as SCORE
 from dpgen.evaluation.paid import Queries
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, pure_event, repeated_event
-from dpgen.privacy.tuning import SELECTION as NOTE
+from dpgen.privacy.selection import SELECTION as NOTE
 
 D, EPSILON = 4, 0.5
 BITS = pairs_of(lambda rng, n: (rng.random((n, D)) < rng.random()).astype(np.uint8))

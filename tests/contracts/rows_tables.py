@@ -6,8 +6,8 @@ import numpy as np
 from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.gaussian_budget import GaussianSelection
 from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.selection import GaussianSelection
 from dpgen.systems.tables.columns import NOTE
 from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal

@@ -9,11 +9,11 @@ import torch
 from scipy.special import expit, ndtri
 from scipy.stats import norm
 
-from dpgen.privacy.curator import Curator
+from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.gaussian_budget import GaussianBudget, GaussianSelection, bounded_range
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.selection import GaussianSelection, bounded_range
 
 MUS = (0.005, 0.05, 0.3, 1.0, 2.5, 6.0)
 

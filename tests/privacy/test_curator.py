@@ -17,8 +17,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
 from dpgen.privacy.mechanisms import ApproximateDpEvent, Secrets, pure_event, subsampled_gaussian_event
-from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.prefix_sums import prefix_sensitivity
+from dpgen.privacy.noise import PublicRandomness, prefix_sensitivity
 from dpgen.privacy.sampling import PoissonMask
 
 

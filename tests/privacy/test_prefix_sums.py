@@ -7,8 +7,14 @@ import pytest
 from fixed_source import FixedKeySource
 
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.noise import SecureSource, grid_step
-from dpgen.privacy.prefix_sums import noisy_prefix_sums, prefix_sensitivity, square_root_factor, toeplitz_product
+from dpgen.privacy.noise import (
+    SecureSource,
+    grid_step,
+    noisy_prefix_sums,
+    prefix_sensitivity,
+    square_root_factor,
+    toeplitz_product,
+)
 
 
 def matrix(m: int) -> np.ndarray:

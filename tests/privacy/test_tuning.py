@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from dp_accounting import ComposedDpEvent, GaussianDpEvent, SelfComposedDpEvent
+from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from dp_accounting.rdp import RdpAccountant
 from fixed_source import FixedKeySource
 from scipy.stats import norm, poisson
@@ -28,7 +28,7 @@ from dpgen.privacy.mechanisms import (
     repeated_event,
     subsampled_gaussian_event,
 )
-from dpgen.privacy.tuning import Trial, draw_runs, selection_event
+from dpgen.privacy.selection import draw_runs, selection_event
 
 TRAINING = ComposedDpEvent([SelfComposedDpEvent(subsampled_gaussian_event(0.01, 1.0), 1000), gaussian_event(20.0)])
 BITS = BoundedSum(torch.tensor([7]), 1.0)
@@ -102,23 +102,7 @@ def test_the_number_of_runs_is_poisson() -> None:
 # -- the curator ---------------------------------------------------------------------------------------------------------
 
 
-class Asks:
-    """A payer that keeps what it is asked."""
-
-    def __init__(self) -> None:
-        self.reference: dict[str, str] = {}
-
-    def pay(self, loads: Any, budget: object) -> None:
-        self.loads = loads
-
-
-def trial(event: Any, *, divisible: bool = False) -> Trial:
-    asked = Asks()
-    Ledger(None, delta=1e-5, payer=asked).declare([Planned(event, "bits", divisible=divisible)])  # type: ignore[arg-type]
-    return Trial(asked.loads, lambda payer: Ledger(None, delta=1e-5, payer=payer))
-
-
-TRIALS = [trial(gaussian_event(4.0)), trial(gaussian_event(6.0))]
+TRIALS = [[Planned(gaussian_event(4.0), "bits")], [Planned(gaussian_event(6.0), "bits")]]
 SCORE = (Planned(gaussian_event(20.0), "score"),)
 
 
@@ -180,7 +164,6 @@ def test_a_run_and_a_score_get_their_plans_and_nothing_else(run: Any) -> None:
     ("ledger", "trials", "mean", "name"),
     [
         (Ledger(Budget(0.5, 1e-5)), TRIALS, 5, "would bring it to"),
-        (Ledger(None, delta=1e-5), [Trial(TRIALS[0].plan, lambda payer: Ledger(None, delta=1e-5))], 20, "open_ledger"),
         (Ledger(None, delta=1e-5), [], 5, "trials"),
         *((Ledger(None, delta=1e-5), TRIALS, mean, "mean") for mean in (1.0, 1001.0, math.nan)),
     ],
@@ -202,6 +185,5 @@ def test_no_runs_release_nothing() -> None:
 
 
 def test_gaussians_of_a_divisible_plan_count_with_their_surplus() -> None:
-    divisible = trial(GaussianDpEvent(4.0), divisible=True)
-    event = selection_event([divisible], (), 5, "add_remove")
+    event = selection_event([[Planned(gaussian_event(4.0), "bits", divisible=True)]], (), 5, "add_remove")
     assert event.event.events[0].noise_multiplier < 4.0

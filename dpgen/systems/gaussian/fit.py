@@ -13,9 +13,8 @@ from torch import Tensor
 
 from dpgen.cosines import lowest_frequencies
 from dpgen.facts import Fact
-from dpgen.privacy.curator import Curator
+from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.release import ImageModel, RecordModel
 from dpgen.statement import PrivacyStatement

@@ -56,8 +56,8 @@ from torch import Tensor
 
 from dpgen.cosines import cosines, frequencies
 from dpgen.facts import Fact, Said
+from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import GRAM_GRID, MOST_RECORDS, BoundedSum, clipped, row_squares, whole
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.release import ImageModel, ImageSamples, RandomState, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.plan import GaussianConfig

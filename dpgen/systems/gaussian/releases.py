@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, clipped
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.systems.gaussian.model import LatentMixture, Subspace
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, Encode, gram_sums, one_class, symmetric, vector_sums
 from dpgen.systems.kmeans.features import NORM

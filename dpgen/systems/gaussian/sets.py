@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import CHUNK, BoundedSum, totals
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.systems.gaussian.sums import NOTES, Batches
 from dpgen.systems.simplex_projection import project_to_simplex
 

@@ -12,7 +12,7 @@ from dpgen.systems.simplex_projection import project_to_simplex
 from dpgen.systems.tables.marginals import Coarsening, Counts, Integers, Marginal, Measurement, Reals, shape
 
 if TYPE_CHECKING:
-    from dpgen.privacy.gaussian_budget import GaussianBudget
+    from dpgen.privacy.curator import GaussianBudget
     from dpgen.schema import Schema, TableDomain
 
 NOTE = "marginals of columns"

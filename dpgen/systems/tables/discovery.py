@@ -29,8 +29,8 @@ import pandas as pd
 import torch
 
 from dpgen.facts import Fact, Said
+from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.systems.tables.bins import SEEN, Grid, Leaves, cells
 from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
 from dpgen.values import as_numbers, times

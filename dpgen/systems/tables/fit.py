@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from dpgen.facts import Fact, Said
+from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.schema import Schema

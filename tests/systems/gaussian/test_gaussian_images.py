@@ -12,9 +12,8 @@ import dpgen
 from dpgen.cosines import cosines
 from dpgen.data import Images
 from dpgen.facts import Fact
-from dpgen.privacy.curator import Curator
+from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import GRAM_GRID
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.gaussian.images import (
     BORDER,

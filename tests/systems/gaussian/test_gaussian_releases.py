@@ -8,9 +8,8 @@ import torch
 from fixed_source import FixedKeySource
 from torch import Tensor
 
-from dpgen.privacy.curator import Curator
+from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import clipped
-from dpgen.privacy.gaussian_budget import GaussianBudget
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.model import Subspace, fit_tilt
 from dpgen.systems.gaussian.plan import FULL, allocated

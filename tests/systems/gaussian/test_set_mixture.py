@@ -11,8 +11,7 @@ from fixed_source import FixedKeySource
 from torch import Tensor
 
 from dpgen.metrics import independent_marginals, query_errors
-from dpgen.privacy.curator import Curator
-from dpgen.privacy.gaussian_budget import GaussianBudget
+from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian import sets as of_sets

@@ -9,8 +9,7 @@ from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.prefix_sums import prefix_sensitivity
+from dpgen.privacy.noise import SecureSource, prefix_sensitivity
 from dpgen.systems.ordered.model import PiecewiseCDF
 from dpgen.systems.ordered.partition import PartitionCDF
 

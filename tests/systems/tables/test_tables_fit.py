@@ -11,8 +11,7 @@ import torch
 from fixed_source import FixedKeySource
 
 from dpgen.facts import Fact
-from dpgen.privacy.curator import Curator
-from dpgen.privacy.gaussian_budget import GaussianBudget
+from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.runtime import Runtime
 from dpgen.schema import Schema
 from dpgen.systems.tables import fit as tables_fit
