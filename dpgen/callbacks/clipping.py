@@ -6,7 +6,7 @@ Automatic and fixed bounds look at nothing private; DPNorm (Acs et al. 2017) fol
 import math
 import warnings
 from abc import ABC, abstractmethod
-from typing import Any, Literal
+from typing import Any
 
 import lightning as L
 import torch
@@ -126,85 +126,46 @@ class BoundedClipping(Clipping):
         self._bounds = state_dict["bounds"]
 
 
-def bin_edges(c_max: float, bins: int, spacing: Literal["linear", "log"]) -> Tensor:
-    """Upper edges (bins,) of the norm bins: C_max j / w as published, or three decades up to C_max evenly in log."""
-    if spacing == "linear":
-        return c_max * torch.arange(1, bins + 1) / bins
-    return c_max * 10.0 ** torch.linspace(-3.0, 0.0, bins)
-
-
+_DECADES = 3  # of the bins, below the largest bound
 _WHOLE = 2**20  # a record is so many units of a histogram, which its two cells share
-
-
-def bin_centres(edges: Tensor, spacing: Literal["linear", "log"]) -> Tensor:
-    """Norms (bins + 1,) that count for one cell alone: the middle of every bin, the last one as far above C_max."""
-    if spacing == "linear":
-        return edges[0] * (torch.arange(len(edges) + 1, dtype=torch.float64) + 0.5).to(edges)
-    ratio = (edges[-1] / edges[0]) ** (0.5 / max(len(edges) - 1, 1)) if len(edges) > 1 else edges.new_tensor(10.0**0.5)
-    return torch.cat([edges / ratio, edges[-1:] * ratio])
-
-
-def _soft_counts(norms: Tensor, cluster: Tensor, centres: Tensor, k: int) -> BoundedSum:
-    r"""Histograms (k, w) of norms by hat functions around w centres: a norm is shared by the two that it lies between.
-
-    A norm x between centres :math:`c_i \le x \le c_{i+1}` adds :math:`1 - t` to cell i and :math:`t` to cell i + 1 of its
-    cluster, :math:`t = (x - c_i) / (c_{i+1} - c_i)`; below the first and above the last it counts in that cell alone, and
-    where it is not finite nowhere. There is no edge at which a last bit of a norm moves a whole record. t is rounded to
-    multiples of 2^-20 and added in int64, so the histogram is exactly the sum of what each norm adds.
-
-    A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
-    :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
-    """
-    own, seen, w = centres.to(norms.dtype), torch.isfinite(norms), len(centres)
-    above = torch.searchsorted(own, norms.contiguous())
-    low, high = (above - 1).clamp_min(0), above.clamp_max(w - 1)
-    ends = own[low], own[high]
-    t = ((norms - ends[0]) / (ends[1] - ends[0])).clamp(0.0, 1.0)
-    share = torch.where(seen & (low < high), (t * _WHOLE).round(), 0.0).long()
-    counts = torch.zeros(k * w, dtype=torch.int64, device=norms.device)
-    counts.index_add_(0, cluster * w + low, torch.where(seen, _WHOLE - share, 0))
-    counts.index_add_(0, cluster * w + high, share)
-    return BoundedSum(counts.view(k, w), 1.0, unit="norms", replaced=math.sqrt(2.0), step=1.0 / _WHOLE)
 
 
 class DPNorm(BoundedClipping):
     r"""The mode of a noisy histogram of gradient norms as clip bound, one per cluster (Acs et al. 2017, Algorithm 3).
 
-    Every step releases, for each cluster, the counts of norms in :math:`(C_{j-1}, C_j]` and of norms above
-    :math:`C_{max}` plus :math:`N(0, \sigma_C^2)`; bins are soft (`_soft_counts`). The bound is the upper edge of the fullest
-    bin of the sum over the last `window` released histograms.
+    Every step releases, for each cluster, a histogram of norms plus :math:`N(0, \sigma_C^2)`. Its bins divide the three decades
+    up to :math:`C_{max}` evenly in log, and a last one lies above. The bound is the upper edge of the fullest bin of the sum
+    over the last `window` released histograms. At a few records per cluster linear bins of a single step, as published, choose
+    mostly noise; these choose the right bin in nearly every step from 40 records on. Mind `c_max`: losses summed over hundreds
+    of pixels have gradient norms of 50-300, of which C_max = 10 sees none.
 
-    At a few records per cluster linear bins of a single step, as published, choose mostly noise; log-spaced bins and a window
-    of 10 choose the right bin in nearly every step from 40 records on. Mind `c_max`: losses summed over hundreds of pixels
-    have gradient norms of 50-300, of which C_max = 10 sees none.
+    Bins are soft: a norm x between centres :math:`c_i \le x \le c_{i+1}` adds :math:`1 - t` to cell i and :math:`t` to cell
+    i + 1 of its cluster, :math:`t = (x - c_i) / (c_{i+1} - c_i)`; below the first and above the last it counts in that cell
+    alone, and where it is not finite nowhere. There is no edge at which a last bit of a norm moves a whole record. t is rounded
+    to multiples of 2^-20 and added in int64, so the histogram is exactly the sum of what each norm adds.
+
+    A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
+    :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
 
     Arguments:
         noise_multiplier: sigma_C > 0, in counts.
         c_max: largest bound, in units of the gradient.
-        bins: number w of bins below c_max.
-        spacing: "linear" (published) or "log".
+        bins: number of bins below c_max.
         window: released histograms to sum, at least 1; free post-processing.
     """
 
     noise_multiplier: float
 
     def __init__(
-        self,
-        *,
-        noise_multiplier: float = 10.0,
-        c_max: float = 10.0,
-        bins: int = 20,
-        spacing: Literal["linear", "log"] = "log",
-        window: int = 10,
+        self, *, noise_multiplier: float = 10.0, c_max: float = 10.0, bins: int = 20, window: int = 10
     ) -> None:
         super().__init__(bound=c_max)
         require_positive("noise_multiplier", noise_multiplier)
         require_whole("bins", bins)
         require_whole("window", window)
-        if spacing not in ("linear", "log"):
-            raise ValueError(f"spacing must be one of 'linear', 'log', got {spacing!r}")
-        self.edges = bin_edges(c_max, bins, spacing)
-        self.centres = bin_centres(self.edges, spacing)
+        self.edges = c_max * 10.0 ** torch.linspace(-_DECADES, 0.0, bins)
+        half = 10.0 ** (_DECADES / 2 / max(bins - 1, 1))
+        self.centres = torch.cat([self.edges / half, self.edges[-1:] * half])
         self.noise_multiplier, self.window = noise_multiplier, window
         self.steepness = math.sqrt(2.0) * float((self.centres[1:] / self.centres.diff()).max())
         self._released: list[Tensor] = []
@@ -219,7 +180,15 @@ class DPNorm(BoundedClipping):
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         self.centres = place(self.centres, norms.device)
-        return _soft_counts(norms, cluster, self.centres, self.bounds.numel())
+        centres, seen, k, w = self.centres.to(norms.dtype), torch.isfinite(norms), self.bounds.numel(), len(self.centres)
+        above = torch.searchsorted(centres, norms.contiguous())
+        low, high = (above - 1).clamp_min(0), above.clamp_max(w - 1)
+        t = ((norms - centres[low]) / (centres[high] - centres[low])).clamp(0.0, 1.0)
+        share = torch.where(seen & (low < high), (t * _WHOLE).round(), 0.0).long()
+        counts = torch.zeros(k * w, dtype=torch.int64, device=norms.device)
+        counts.index_add_(0, cluster * w + low, torch.where(seen, _WHOLE - share, 0))
+        counts.index_add_(0, cluster * w + high, share)
+        return BoundedSum(counts.view(k, w), 1.0, unit="norms", replaced=math.sqrt(2.0), step=1.0 / _WHOLE)
 
     def observe(self, released: Tensor) -> None:
         self.edges = place(self.edges, released.device)

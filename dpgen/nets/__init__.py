@@ -1,10 +1,9 @@
 """Network components: k models of one architecture in one parameter matrix."""
 
-from dpgen.nets.bank import Factor, ModelBank, RecordGradients
+from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
 from dpgen.nets.conv import ConvVAEBank
-from dpgen.nets.own import CriticNetwork, GeneratorNetwork, GenericBank, Network, OwnBank
+from dpgen.nets.own import CriticNetwork, GeneratorNetwork, Network, OwnBank
 from dpgen.nets.rbm import RBMBank
-from dpgen.nets.tape import Tape
 from dpgen.nets.vae import VAEBank
 
 BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "conv_vae": ConvVAEBank, "rbm": RBMBank, "own": OwnBank}
@@ -16,7 +15,6 @@ __all__ = [
     "CriticNetwork",
     "Factor",
     "GeneratorNetwork",
-    "GenericBank",
     "ModelBank",
     "Network",
     "OwnBank",

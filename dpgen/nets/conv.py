@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.functional import leaky_relu
 
 from dpgen.cosines import planes
+from dpgen.nets.bank import Geometry, Layers
 from dpgen.nets.gan import GAIN, SLOPE, CriticBank, of_label
-from dpgen.nets.tape import Geometry, Layers
 from dpgen.nets.vae import SHRINK, VAEBank
 
 _KERNEL, _HALVING = 4, Geometry(stride=2, padding=1)

@@ -11,8 +11,7 @@ from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
 from dpgen.facts import Said
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients, logistic
-from dpgen.nets.tape import Layers, OneModel, Tape
+from dpgen.nets.bank import Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, logistic
 
 SLOPE = 0.2
 GAIN = 2.0**0.5
@@ -95,11 +94,7 @@ class CriticBank(ModelBank):
             self.centre.copy_(means)
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        shapes: dict[str, tuple[int, ...]] = {}
-        widths = [self._width, *[self.hidden] * self.depth, max(self.categories, 1)]
-        for i, (a, b) in enumerate(pairwise(widths)):
-            shapes |= {f"{i}.weight": (b, a), f"{i}.bias": (b,)}
-        return shapes
+        return affine_shapes("", [self._width, *[self.hidden] * self.depth, max(self.categories, 1)])
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self._gradients(x, bounds, real=True)
@@ -127,9 +122,6 @@ class CriticBank(ModelBank):
             x = GAIN * leaky_relu(x, SLOPE) if i else x
             x = layers.affine(str(i), x * x.shape[1] ** -0.5)
         return of_label(x, code)
-
-    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
-        raise ValueError("a critic makes no samples: ask the generator")
 
 
 def of_label(outputs: Tensor, code: Tensor) -> Tensor:

@@ -77,19 +77,15 @@ NETWORK, GENERATOR, CRITIC = ("loss", "sample"), ("sample",), ("score",)
 
 _TAKEN = {"loss": "xz", "sample": "z", "score": "x"}  # their arguments
 _RECORDS = 4  # that they are tried on
-_UNLIKE = "built again, with the same parameters and buffers, it is another one: what it draws must be one of these"
 
 # -- import paths ------------------------------------------------------------------------------------------------------
 
 
 def import_path(network: Any) -> str:
-    """`package.module:Class` of a class that others can import.
+    """`package.module:Class` of a class that others can import, not one of a notebook, a script or a function.
 
     >>> import_path(torch.nn.Linear)
     'torch.nn.modules.linear:Linear'
-
-    Raises:
-        ValueError: no class, or one of a notebook, a script or a function.
     """
     if not isinstance(network, type):
         raise ValueError(f"network is {network!r}; it must be a class of nn.Module, or its import path package.module:Class")
@@ -135,11 +131,7 @@ def offered(networks: Sequence[type]) -> Iterator[None]:
 
 
 def known(path: str, methods: Sequence[str] = NETWORK) -> type[nn.Module]:
-    """The class that a file names, of those that are `offered` or imported already; nothing is imported, whatever it says.
-
-    Raises:
-        ImportError: none of them has these methods.
-    """
+    """The class that a file names, of those that are `offered` or imported already; nothing is imported, whatever it says."""
     module, _, name = path.partition(":")
     given = [network for network in _OFFERED.get() if network.__name__ == name]
     given.sort(key=lambda network: f"{network.__module__}:{network.__qualname__}" != path)  # others may have moved
@@ -254,49 +246,47 @@ class OwnClass:
             again.load_state_dict(module.state_dict())
         except RuntimeError as error:
             raise self.refusal(f"built again it has other parameters: {_line(error)}") from error
-        x, second, rebuilt = (self.called(one, "sample", (z,), (len(z), d)) for one in (module, module, again))
+        x, rebuilt = (self.called(one, "sample", (z,), (len(z), d)) for one in (module, again))
         if bounded and not bool(((x >= 0) & (x <= 1)).all()):
             raise self.refusal(f"its sample has values from {x.min():.3g} to {x.max():.3g}; they must lie in [0, 1]")
-        if not torch.equal(x, second):
-            raise self.refusal("its sample is another one when it is taken again: it must be a function of z alone")
-        if not _close(x, rebuilt):
-            raise self.refusal(_UNLIKE)
+        self._require_equal("sample", x, rebuilt)
         return again
 
     def try_records(self, module: nn.Module, again: nn.Module, method: str, *arguments: Tensor) -> None:
         """Refuse a method whose value of a record depends on other records, or which keeps what it saw."""
         kept = {name: value.clone() for name, value in module.state_dict().items()}
         values = self.called(module, method, arguments, (len(arguments[0]),))
-        rows = [tuple(a[i : i + 1] for a in arguments) for i in range(len(values))]
+        rows = zip(*(a.split(1) for a in arguments))
         if not _close(values, torch.cat([self.called(module, method, row, (1,)) for row in rows])):
-            rest = ", random numbers from z" if "z" in _TAKEN[method] else ""
             raise self.refusal(
                 f"a record's {method} is another one beside other records, or when it is taken again: it must be a function of "
-                f"that row of {' and '.join(_TAKEN[method])} alone (GroupNorm or LayerNorm for BatchNorm, no dropout{rest})"
+                f"{' and '.join(_TAKEN[method])} alone, row by row (GroupNorm or LayerNorm for BatchNorm, no dropout)"
             )
         after = module.state_dict()
-        changed = next((n for n in {**kept, **after} if n not in kept or not torch.equal(kept[n], after[n])), None)
-        if changed is not None:
-            raise self.refusal(f"its {method} changes {changed}, which would carry records into the release")
-        if not _close(values, self.called(again, method, arguments, values.shape)):
-            raise self.refusal(_UNLIKE)
+        changed = [n for n in {**kept, **after} if n not in kept or not torch.equal(kept[n], after[n])]
+        if changed:
+            raise self.refusal(f"its {method} changes {changed[0]}, which would carry records into the release")
+        self._require_equal(method, values, self.called(again, method, arguments, values.shape))
+
+    def _require_equal(self, method: str, values: Tensor, rebuilt: Tensor) -> None:
+        if not _close(values, rebuilt):
+            raise self.refusal(
+                f"its {method} is another one when it is built again with the same parameters and buffers: it must be a "
+                f"function of {' and '.join(_TAKEN[method])} and of these alone"
+            )
 
 
 class _Own(nn.Module):
-    """A network, perhaps of a class of your own, whose values may be loaded from a file."""
+    """A network of a class of your own, whose values may be loaded from a file."""
 
-    _own: Any = None  # an `OwnClass`, where files can name it
+    _own: Any  # an `OwnClass`
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *args: Any, **options: Any) -> Any:
-        """See `nn.Module`.
-
-        Raises:
-            ImportError: the class has changed since the values were saved.
-        """
+        """See `nn.Module`; a class that has changed since the values were saved is an `ImportError`."""
         before, now = ({n: tuple(v.shape) for n, v in state.items()} for state in (state_dict, self.state_dict()))
         names = sorted({**now, **before}, key="theta".__eq__)  # parameters by their own names first
         changed = next((name for name in names if before.get(name) != now.get(name)), None)
-        if self._own is not None and changed is not None:
+        if changed is not None:
             raise ImportError(
                 f"the network {self._own.path} is not the one that was released: the shape of {changed.partition('.')[2]} "
                 f"is {now.get(changed)}, and was {before.get(changed)}"
@@ -313,35 +303,25 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 
 class GenericBank(_Own, ModelBank):
-    """k models of any architecture, with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
+    """k models of a class of your own, with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
 
     Parameters that need no gradient, and buffers, are public and stay as they are: what a call changes of them is undone.
-
-    Arguments:
-        k: number of models.
-        module: template with `loss(x, z) -> (b,)` for x (b, d) and standard normal z (b, latent), and
-            `sample(z) -> (n, d)` means in [0, 1]; `latent` is its attribute.
-        own: the class that the template is built anew from, with other public randomness.
-
-    Raises:
-        ValueError: the module holds a layer that mixes records (BatchNorm, InstanceNorm with running statistics).
     """
 
-    def __init__(self, k: int, module: nn.Module, own: OwnClass | None = None) -> None:
-        for name, layer in module.named_modules():
+    def __init__(self, k: int, own: OwnClass, template: nn.Module) -> None:
+        for name, layer in template.named_modules():
             instance = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
             if isinstance(layer, nn.modules.batchnorm._NormBase) and not (instance and not layer.track_running_stats):
                 raise ValueError(
                     f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
                     "gradient can be bounded; use GroupNorm or LayerNorm"
                 )
-        super().__init__(k, {name: tuple(value.shape) for name, value in module.named_parameters() if value.requires_grad})
-        self.template, self._own = copy.deepcopy(module).requires_grad_(False), own
+        super().__init__(k, {name: tuple(value.shape) for name, value in template.named_parameters() if value.requires_grad})
+        self.template, self._own = copy.deepcopy(template).requires_grad_(False), own
 
     def initialize(self, generator: torch.Generator) -> None:
-        """The template's own values in all k models, plus public noise of 1 % of each parameter's spread."""
-        if self._own is not None:
-            self._own.draw_into(self.template, generator)
+        """A network from public randomness in all k models, plus public noise of 1 % of each parameter's spread."""
+        self._own.draw_into(self.template, generator)
         for name in self.shapes:
             value = self.template.get_parameter(name)
             jitter = torch.randn(self.k, *value.shape, generator=generator).to(value)
@@ -363,13 +343,6 @@ class GenericBank(_Own, ModelBank):
 
         return call
 
-    @property
-    def _latent(self) -> int:
-        return int(getattr(self.template, "latent", 1))
-
-    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        return self.record_gradients("loss", bounds, x, noise(x.shape[0], self._latent).to(x))
-
     def record_gradients(
         self, method: str, bounds: Sequence[int], *inputs: Tensor, loss: Callable[[Tensor], Tensor] = torch.Tensor.clone
     ) -> RecordGradients:
@@ -381,27 +354,17 @@ class GenericBank(_Own, ModelBank):
             dense[a:b] = per_record(self.theta[c].detach(), *(values[a:b] for values in inputs))
         return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)
 
-    def _try_gradients(self, own: OwnClass, method: str, *inputs: Tensor) -> None:
-        """Refuse what `torch.func` cannot differentiate, or gradients that are 0 or not finite."""
+    def _try(self, method: str, again: nn.Module, *inputs: Tensor) -> None:
+        """Refuse a method that mixes records, or that `torch.func` cannot differentiate, or gradients 0 or not finite."""
+        self._own.try_records(self.template, again, method, *inputs)
         GenericBank.initialize(self, torch.Generator().manual_seed(0))
         try:
             found = self.record_gradients(method, [0, *[_RECORDS] * self.k], *inputs).factors[0].outputs
         except Exception as error:
             said = f"torch.func cannot take the gradient of its {method} record by record: {_line(error)}"
-            raise own.refusal(said) from error
+            raise self._own.refusal(said) from error
         if not bool(torch.isfinite(found).all()) or not bool(found.any()):
-            raise own.refusal(f"on random records the gradient of its {method} is 0 or not finite")
-
-    @torch.no_grad()
-    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
-        z = torch.randn(n, self._latent, generator=generator).to(self.theta)
-        return self._call("sample")(self.theta[cluster], z)
-
-    def architecture(self) -> dict[str, Any]:
-        raise ValueError(
-            f"a bank of {type(self.template).__name__} was made from an instance, which no file can describe, so it cannot be "
-            "released: name its class, OwnBank(k, d, network=...)"
-        )
+            raise self._own.refusal(f"on random records the gradient of its {method} is 0 or not finite")
 
 
 class _Method(nn.Module):
@@ -441,14 +404,24 @@ class OwnBank(GenericBank):
         x = (torch.rand(_RECORDS, d, generator=public) < 0.5).float()
         z = torch.randn(_RECORDS, own.latent_of(self.template), generator=public)
         with torch.no_grad():
-            again = own.try_samples(self.template, z, d, bounded=True)
-            own.try_records(self.template, again, "loss", x, z)
-            self._try_gradients(own, "loss", x, z)
+            self._try("loss", own.try_samples(self.template, z, d, bounded=True), x, z)
 
     def _make(self, own: OwnClass, k: int, d: int, template: nn.Module) -> None:
-        GenericBank.__init__(self, k, template, own)
+        GenericBank.__init__(self, k, own, template)
         self.d, self._unused = d, (copy.deepcopy(template),)  # in a tuple, for it is no part of this one
         self.facts = (Fact.OWN_NETWORK(path=own.path),)
+
+    @property
+    def _latent(self) -> int:
+        return self._own.latent_of(self.template)
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        return self.record_gradients("loss", bounds, x, noise(x.shape[0], self._latent).to(x))
+
+    @torch.no_grad()
+    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
+        z = torch.randn(n, self._latent, generator=generator).to(self.theta)
+        return self._call("sample")(self.theta[cluster], z)
 
     def architecture(self) -> dict[str, Any]:
         return {"k": self.k, "d": self.d, "network": self._own.path, "network_options": self._own.options}
@@ -481,14 +454,13 @@ class OwnCriticBank(GenericBank):
         categories: int = 0,
     ) -> None:
         own = OwnClass(network, CRITIC, network_options, d=d, categories=categories)
-        super().__init__(1, own.trainable(), own)
+        super().__init__(1, own, own.trainable())
         self.facts = (Fact.OWN_CRITIC(path=own.path),)
         x = torch.rand(_RECORDS, d, generator=torch.Generator().manual_seed(0))
         if categories:
             x = torch.cat([x, one_hot(torch.arange(_RECORDS) % categories, categories).to(x)], 1)
         with torch.no_grad():
-            own.try_records(self.template, self.template, "score", x)
-            self._try_gradients(own, "score", x)
+            self._try("score", self.template, x)
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self.record_gradients("score", bounds, x, loss=partial(critic_loss, real=True))

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from dpgen.cosines import coordinates
-from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, logistic, segments
-from dpgen.nets.tape import in_ambient_precision
+from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, in_ambient_precision, logistic, segments
 
 
 class RBMBank(ModelBank):

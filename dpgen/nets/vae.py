@@ -1,15 +1,13 @@
 """Variational autoencoders for binary records (Kingma and Welling 2014), k of them side by side."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
 from dpgen.cosines import coordinates
-from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, logistic
-from dpgen.nets.tape import Layers, OneModel, Tape
+from dpgen.nets.bank import Descent, Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, logistic
 
 _RATE = 10.0
 SHRINK = 0.1
@@ -74,15 +72,9 @@ class VAEBank(ModelBank):
         self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
 
     def _shapes(self) -> dict[str, tuple[int, ...]]:
-        widths = {
-            "encoder": [self._width, *[self.hidden] * self.depth, 2 * self.latent],
-            "decoder": [self.latent, *[self.hidden] * self.depth, self._width],
-        }
-        shapes: dict[str, tuple[int, ...]] = {}
-        for side, sizes in widths.items():
-            for i, (a, b) in enumerate(pairwise(sizes)):
-                shapes |= {f"{side}.{i}.weight": (b, a), f"{side}.{i}.bias": (b,)}
-        return shapes
+        hidden = [self.hidden] * self.depth
+        encoder = affine_shapes("encoder.", [self._width, *hidden, 2 * self.latent])
+        return encoder | affine_shapes("decoder.", [self.latent, *hidden, self._width])
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:

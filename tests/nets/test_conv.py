@@ -10,11 +10,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from dpgen.nets import tape
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients
+from dpgen.nets import bank as banks
+from dpgen.nets.bank import Geometry, ModelBank, Noise, OneModel, RecordGradients, Tape
 from dpgen.nets.conv import ConvCriticBank, ConvVAEBank
 from dpgen.nets.gan import critic_loss
-from dpgen.nets.tape import Geometry, OneModel, Tape
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 
 BOUNDS = [0, 3, 3, 5]
@@ -95,7 +94,7 @@ def test_gradients_are_those_of_each_record(
     assume(min(made) >= 1 and made[0] * made[1] * channels[1] > 1)
     bank = Convolutions(geometry, sizes, kernel, geometry.groups)
     x = torch.randn(5, sizes[0], *sides, generator=torch.Generator().manual_seed(1))
-    with patch.object(tape, "_GHOST", 0 if ghost else 10**9):
+    with patch.object(banks, "_GHOST", 0 if ghost else 10**9):
         got = bank.gradients(x, BOUNDS, torch.randn)
     assert any(f.outputs.ndim == 3 for f in got.factors) == ghost
     require_equal(got, by_autograd(bank, x, BOUNDS, lambda layers, row, r: bank.losses(layers, row)), bank.theta)
@@ -188,7 +187,7 @@ def positional(n: int, positions: int, cancelling: float) -> RecordGradients:
     half = positions // 2
     g[:, half : 2 * half] = -g[:, :half] * (1 + cancelling * torch.randn(n, half, 4, generator=generator))
     a[:, half : 2 * half] = a[:, :half]
-    return RecordGradients([tape.Factor(g, a, slice(0, 20), None)], [0, n])
+    return RecordGradients([banks.Factor(g, a, slice(0, 20), None)], [0, n])
 
 
 @pytest.mark.parametrize("cancelling", [1.0, 1e-2, 1e-4, 1e-7, 0.0])
@@ -220,7 +219,7 @@ def test_a_record_moves_the_sum_by_no_more_than_the_sensitivity(n: int) -> None:
 def test_wide_gradients_are_bounded_and_weighed_to_their_ends(n: int) -> None:
     rows = torch.randn(n, 4100, generator=torch.Generator().manual_seed(0))
     rows[:, -1] = 1000.0
-    made = RecordGradients([tape.Factor(rows, None, None, slice(0, 4100))], [0, n])
+    made = RecordGradients([banks.Factor(rows, None, None, slice(0, 4100))], [0, n])
     norms, exact = gradient_norms(made).double(), rows.double().norm(dim=1)
     assert bool(((norms >= exact) & (norms <= exact * (1 + 1e-4))).all())
     weights = torch.linspace(0.0, 1.0, n)
@@ -253,7 +252,7 @@ def test_sums_of_parts_are_added() -> None:
 def test_many_positions_are_multiplied_out() -> None:
     ones = torch.ones(1, 5000, 1)
     with pytest.raises(ValueError, match="5000 positions"):
-        gradient_norms(RecordGradients([tape.Factor(ones, ones, slice(0, 1), None)], [0, 1]))
+        gradient_norms(RecordGradients([banks.Factor(ones, ones, slice(0, 1), None)], [0, 1]))
     with pytest.raises(ValueError, match="no offset"):
         gradient_norms(positional(1, 2, 1.0)._replace(offset=torch.zeros(1, 20)))
 
