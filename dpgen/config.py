@@ -117,7 +117,6 @@ class RunConfig:
         directory = self.runtime.run_dir
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
-        self.privacy.require_use(self.model.options)
         if (unit := getattr(self.privacy, "unit", None)) is not None:
             if self.data.loaded is not None:
                 raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")

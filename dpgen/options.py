@@ -29,7 +29,7 @@ _MOST_LISTED = 20  # choices in an error that can guess what was meant
 _GONE = """
 warm_start warm_start_steps warm_start_origin warm_start_keep start_multiplier critic critic_hidden critic_depth critics loss
 weight_clip schedule chain_length training composition published_noise report_only levels sweep_number avazu movielens cms higgs
-digits_pca call_detail codec clip covariance whitening fill shares
+digits_pca call_detail codec clip covariance whitening fill shares lr_decay
 """
 REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""

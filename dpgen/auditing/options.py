@@ -99,7 +99,6 @@ def parse_audit(arguments: Sequence[str]) -> AuditJob:
     made = typed(sources, quick | given)
     plan, config = sources["privacy"](**made["privacy"]), sources["model"](**made["model"])
     job = AuditJob(model, plan, config, AuditOptions(**made["audit"]))
-    plan.require_use(config)
     if job.options.canaries is not None and not job.trained:
         raise ValueError(f"canaries is {job.options.canaries}: only systems that DP-SGD trains have them")
     return job

@@ -150,21 +150,19 @@ class DPNorm(BoundedClipping):
     Arguments:
         noise_multiplier: sigma_C > 0, in counts.
         c_max: largest bound, in units of the gradient.
-        bins: number of bins below c_max.
+        bins: number of bins below c_max, at least 2.
         window: released histograms to sum, at least 1; free post-processing.
     """
 
     noise_multiplier: float
 
-    def __init__(
-        self, *, noise_multiplier: float = 10.0, c_max: float = 10.0, bins: int = 20, window: int = 10
-    ) -> None:
+    def __init__(self, *, noise_multiplier: float = 10.0, c_max: float = 10.0, bins: int = 20, window: int = 10) -> None:
         super().__init__(bound=c_max)
         require_positive("noise_multiplier", noise_multiplier)
-        require_whole("bins", bins)
+        require_whole("bins", bins, 2)
         require_whole("window", window)
         self.edges = c_max * 10.0 ** torch.linspace(-_DECADES, 0.0, bins)
-        half = 10.0 ** (_DECADES / 2 / max(bins - 1, 1))
+        half = (self.edges[-1] / self.edges[0]) ** (0.5 / (bins - 1))
         self.centres = torch.cat([self.edges / half, self.edges[-1:] * half])
         self.noise_multiplier, self.window = noise_multiplier, window
         self.steepness = math.sqrt(2.0) * float((self.centres[1:] / self.centres.diff()).max())

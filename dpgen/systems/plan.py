@@ -103,13 +103,6 @@ class Plan:
             payer=payer,
         )
 
-    def require_use(self, config: object) -> None:
-        """Refuse numbers that a model of this configuration would ignore.
-
-        Raises:
-            ValueError: naming the number and who uses it.
-        """
-
 
 @dataclass(frozen=True, kw_only=True)
 class RowPlan(Plan):

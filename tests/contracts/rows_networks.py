@@ -161,12 +161,11 @@ def any_counted(rng: np.random.Generator, relation: Relation) -> Pair:
     return np.array([rng.uniform(*ends)]), np.array([0.0 if relation == "add_remove" else rng.uniform(*ends)])
 
 
-ADAPTIVE = DPNorm(c_max=8.0, bins=4, spacing="linear")
+ADAPTIVE = DPNorm(c_max=8.0, bins=4)
 CENTRES = [float(c) for c in ADAPTIVE.centres]
 CLUSTER = torch.eye(D + 1)[D]  # a record of zeros in the other cluster
 ONES, ZEROS = torch.tensor([[*[1] * D, 0]]), torch.zeros(1, D + 1, dtype=torch.int64)
 WHITE = torch.tensor([[*[255] * D, 0]])
-"""A record that the trained model knows and its start does not, and one that is the other way round."""
 ROWS = [
     SumRow("dpgm", (MEANS,), pairs_of(members), swapped(torch.cat([ZEROS, ONES]), ZEROS), sums=means()),
     SumRow("dpgm", (MEANS,), pairs_of(pixels), swapped(torch.cat([ZEROS, WHITE]), ZEROS), sums=means(255)),

@@ -27,14 +27,47 @@ class Good(nn.Module):
         return (self.decoder(z) * self.scale).sigmoid()
 
 
+class Convolutional(nn.Module):
+    """An autoencoder with a convolution, a norm within the record and a weight that is used twice."""
+
+    latent = 2
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.conv, self.norm, self.out = nn.Conv1d(1, 4, 3, padding=1), nn.GroupNorm(2, 4), nn.Linear(4 + 2, d)
+
+    def loss(self, x: Tensor, z: Tensor) -> Tensor:
+        h = self.norm(self.conv(torch.tanh(self.conv(x[:, None])[:, :1])))
+        return (self.out(torch.cat([h.mean(2), z], 1)) - x).square().sum(1)
+
+    def sample(self, z: Tensor) -> Tensor:
+        return self.out(torch.cat([torch.zeros(len(z), 4), z], 1)).sigmoid()
+
+
+class Rectified(nn.Module):
+    """A wide layer with ReLUs, whose kinks a rounding may open or close."""
+
+    latent = 1
+
+    def __init__(self, d: int, hidden: int = 200) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(d, hidden), nn.Linear(hidden, d)
+
+    def loss(self, x: Tensor, z: Tensor) -> Tensor:
+        return self.last(self.first(x).relu())[:, :3].square().sum(1)
+
+    def sample(self, z: Tensor) -> Tensor:
+        return self.last(z.expand(-1, self.last.in_features)).sigmoid()
+
+
 class Other(nn.Module):
     """Has nothing that a network needs."""
 
 
 class Batched(Good):
-    def __init__(self, d: int) -> None:
+    def __init__(self, d: int, kind: str = "BatchNorm1d", **options: Any) -> None:
         super().__init__(d)
-        self.encoder[1] = nn.BatchNorm1d(4)
+        self.encoder[1] = getattr(nn, kind)(4, **options)
 
 
 class Centred(Good):

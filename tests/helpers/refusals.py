@@ -7,7 +7,9 @@ import pytest
 
 
 @contextmanager
-def refused(*words: str, error: type[Exception] | tuple[type[Exception], ...] = (ValueError, TypeError)) -> Iterator[None]:
+def refused(
+    *words: str, error: type[BaseException] | tuple[type[BaseException], ...] = (ValueError, TypeError)
+) -> Iterator[None]:
     """The block ends with an error of one line, in which these words stand: the name of an option, what was meant."""
     with pytest.raises(error) as raised:
         yield

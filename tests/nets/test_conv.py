@@ -29,12 +29,6 @@ class Convolutions(ModelBank):
         super().__init__(3, shapes | {"norm.weight": (channels[1],), "norm.bias": (channels[1],)})
         self.theta.data.copy_(torch.randn(self.theta.shape, generator=torch.Generator().manual_seed(0)))
 
-    def architecture(self) -> dict[str, Any]:
-        return {}
-
-    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
-        raise NotImplementedError
-
     def losses(self, layers: Any, x: Tensor) -> Tensor:
         y = layers.group_norm("norm", layers.convolution("conv", x, self.geometry), self.groups)
         return (y.sin() * torch.linspace(0.5, 1.5, y[0].numel()).view(y.shape[1:])).flatten(1).sum(1)
@@ -240,13 +234,6 @@ def test_records_of_weight_zero_add_nothing_where_they_are_not_finite() -> None:
     expected = sum(w * f.outputs[r].T @ f.inputs[r] for r, w in ((0, 0.5), (2, 1.0)))
     assert isinstance(expected, Tensor)
     torch.testing.assert_close(sums[0], expected.flatten())
-
-
-def test_sums_of_parts_are_added() -> None:
-    made, weights = positional(6, 6, 1.0), torch.linspace(0.1, 1.0, 6)
-    once = clipped_sums(made, weights, torch.empty(1, 20))
-    twice = clipped_sums(made, weights, once.clone(), accumulate=True)
-    torch.testing.assert_close(twice, 2 * once)
 
 
 def test_many_positions_are_multiplied_out() -> None:

@@ -10,11 +10,12 @@ import pytest
 import tiny
 import torch
 from own_gans import Judge, Maker
+from refusals import refused
 
 import dpgen
 from dpgen.cli.main import main
 from dpgen.config import parse_job
-from dpgen.nets.own import OwnCriticBank, OwnGenerator
+from dpgen.nets.own import OwnCriticBank
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
@@ -36,7 +37,7 @@ def values(release: Any) -> list[Any]:
 # -- a fit -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("network", [Maker, (Maker, Judge), [Maker, Judge], "own_gans:Maker", ("own_gans:Maker", Judge)])
+@pytest.mark.parametrize("network", [Maker, [Maker, Judge], "own_gans:Maker", ("own_gans:Maker", Judge)])
 def test_networks_are_trained_the_generator_is_released_and_loaded(network: Any, tmp_path: Path) -> None:
     release = fitted(network, generator_options={"hidden": 3})
     release.save(tmp_path)
@@ -69,33 +70,32 @@ def test_points() -> None:
     assert release.description()["generator"]["output"] == "identity"
 
 
-REFUSED: list[tuple[Any, str]] = [
-    (("Wide", "Judge"), r"its sample of .* it must be \(4, 16\)"),
-    (("Plain", "Judge"), "cannot be built with d=16, categories=2"),
-    (("Outside", "Judge"), r"must lie in \[0, 1\]"),
-    (("Restless", "Judge"), "sample is another one when it is taken again"),
-    (("Untaught", "Judge"), "sample has no gradient"),
-    (("Hidden", "Judge"), "built again, .* it is another one"),
-    (("Noiseless", "Judge"), "attribute latent is True"),
-    (("Judge", "Judge"), "must have the method sample"),
-    (("Maker", "Maker"), "must have the method score"),
-    (("Maker", "Batched"), "layer 'layers.1' is a BatchNorm1d, which mixes the records"),
-    (("Maker", "Centred"), "score is another one beside other records"),
-    (("Maker", "Dropping"), "score is another one beside other records"),
-    (("Maker", "Tall"), r"its score of .* it must be \(4,\)"),
-    (("Maker", "Remembering"), "its score changes seen"),
-    (("Maker", "Branching"), "torch.func"),
-    (("Maker", "Indifferent"), "gradient of its score is 0"),
-    (("Maker", "Absent"), "has no Absent"),
+REFUSED: list[tuple[str, str, str]] = [
+    ("Wide", "Judge", "(4, 16)"),
+    ("Plain", "Judge", "categories=2"),
+    ("Outside", "Judge", "[0, 1]"),
+    ("Restless", "Judge", "sample"),
+    ("Untaught", "Judge", "no gradient"),
+    ("Hidden", "Judge", "built again"),
+    ("Noiseless", "Judge", "latent"),
+    ("Judge", "Judge", "method sample"),
+    ("Maker", "Maker", "method score"),
+    ("Maker", "Batched", "BatchNorm1d"),
+    ("Maker", "Centred", "beside other records"),
+    ("Maker", "Dropping", "beside other records"),
+    ("Maker", "Tall", "(4,)"),
+    ("Maker", "Remembering", "score changes seen"),
+    ("Maker", "Branching", "torch.func"),
+    ("Maker", "Indifferent", "gradient of its score"),
+    ("Maker", "Absent", "Absent"),
 ]
 
 
-@pytest.mark.parametrize(("names", "match"), REFUSED, ids=["-".join(names) for names, _ in REFUSED])
-def test_it_is_refused_in_one_line_before_anything_is_spent(names: tuple[str, str], match: str) -> None:
+@pytest.mark.parametrize(("generator", "critic", "word"), REFUSED)
+def test_it_is_refused_in_one_line_before_anything_is_spent(generator: str, critic: str, word: str) -> None:
     ledger = Ledger(Budget(2.0, 1e-5))
-    with pytest.raises(ValueError, match=match) as refusal:
-        fitted([f"own_gans:{name}" for name in names], ledger=ledger)
-    assert "\n" not in str(refusal.value)
+    with refused(word):
+        fitted([f"own_gans:{generator}", f"own_gans:{critic}"], ledger=ledger)
     assert (ledger.entries(), ledger.promised()) == ([], [])
 
 
@@ -107,16 +107,12 @@ def test_a_critic_of_the_package_keeps_its_options() -> None:
 # -- what is kept ----------------------------------------------------------------------------------------------------
 
 
-def module(**options: Any) -> DPGAN:
-    config = DPGANConfig(network=("own_gans:Maker", "own_gans:Judge"), fakes=8, **options)
-    return DPGAN(d=D, plan=DPGANPlan(steps=2, sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0), config=config)
-
-
 def test_weights_come_from_public_randomness_alone() -> None:
-    first, state = module(), torch.get_rng_state()
-    again = module()
+    config, state = DPGANConfig(network=("own_gans:Maker", "own_gans:Judge"), fakes=8), torch.get_rng_state()
+    plan = DPGANPlan(steps=2, sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0)
+    first, again = (DPGAN(d=D, plan=plan, config=config).state_dict().values() for _ in range(2))
     assert torch.equal(state, torch.get_rng_state())
-    assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), again.state_dict().values(), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
 
 
 def test_a_critic_states_the_gradient_of_its_score_record_by_record() -> None:
@@ -144,7 +140,7 @@ def test_running_statistics_are_released_and_samples_do_not_change_them(tmp_path
 def test_a_generator_that_is_not_imported_is_not_imported_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fitted((Maker, Judge), generator_options={"hidden": 3}).save(tmp_path)
     monkeypatch.delitem(sys.modules, "own_gans")
-    with pytest.raises(ValueError, match=r"needs the network 'own_gans:Maker', which has not been imported"):
+    with refused("own_gans:Maker"):
         dpgen.load(tmp_path)
     assert "own_gans" not in sys.modules
     assert len(values(dpgen.load(tmp_path, networks=[Maker]))) == 3
@@ -161,16 +157,8 @@ Wider.__name__ = "Maker"
 
 def test_a_generator_that_has_changed_is_named(tmp_path: Path) -> None:
     fitted((Maker, Judge), generator_options={"hidden": 3}).save(tmp_path)
-    with pytest.raises(ValueError, match=r"the shape of layers.0.weight is \(9"):
+    with refused("layers.0.weight is (9"):
         dpgen.load(tmp_path, networks=[Wider])
-
-
-def test_a_released_generator_has_the_values_and_no_trial() -> None:
-    generator = OwnGenerator(D, network=Maker)
-    values = {name: torch.full_like(value, 2) for name, value in generator.state_dict().items()}
-    made = generator.released(values)
-    assert all(torch.equal(value, values[name]) for name, value in made.state_dict().items())
-    assert made.architecture() == generator.architecture()
 
 
 # -- the command line ------------------------------------------------------------------------------------------------
@@ -185,5 +173,5 @@ def test_the_options_of_the_command_line(tmp_path: Path) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text("model:\n  name: dpgan\n  network: [own_gans:Maker, own_gans:Judge]\n")
     assert parse_job([f"--config={settings}"]).model.options.own_networks == ("own_gans:Maker", "own_gans:Judge")
-    with pytest.raises(ValueError, match="network is 'own_gans'; it must be mlp, cnn, or import paths"):
+    with refused("own_gans", "mlp"):
         parse_job(["--model=dpgan", "--network=own_gans"])

@@ -291,9 +291,8 @@ class DPSGD(PrivateSums):
             row.grad = gradient
         optimizer = self.optimizers()
         assert not isinstance(optimizer, list)
-        if self.config.lr_decay == "linear":
-            for settings in optimizer.param_groups:
-                settings["lr"] = self._rate * max(0.0, 1.0 - self.global_step / self.plan.steps)
+        for settings in optimizer.param_groups:
+            settings["lr"] = self._rate * max(0.0, 1.0 - self.global_step / self.plan.steps)
         optimizer.step()
 
     def averaging(self) -> Tensor:

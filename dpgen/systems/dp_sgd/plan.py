@@ -51,19 +51,16 @@ class DPSGDConfig:
 
     Arguments:
         optimizer: "adam", "sgd", or "auto": what the networks say, momentum for centred ones and Adam for others.
-        lr: learning rate of the first step; of momentum in units that the networks choose.
-        lr_decay: "linear" (to zero at the last step, which averages the noise away) or "none".
+        lr: learning rate of the first step; of momentum in units that the networks choose. It falls linearly to zero, which
+            averages the noise away.
         clipping: "auto", "fixed" or "dpnorm".
         clip_bound: bound of "fixed", C_max of DPNorm.
         micro_batch: most records whose activations are in memory at once; one Poisson draw is split, never several joined.
 
-    Raises:
-        ValueError: a number out of its range.
     """
 
     optimizer: Literal["auto", "adam", "sgd"] = "auto"
     lr: float = 0.1
-    lr_decay: Literal["linear", "none"] = "linear"
     clipping: Literal["auto", "fixed", "dpnorm"] = "auto"
     clip_bound: float = 10.0
     micro_batch: int = 1024
@@ -159,13 +156,6 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """`ceil(1 / sampling_rate)`."""
         return ceil(1 / self.sampling_rate - 1e-9)
 
-    def require_use(self, config: object) -> None:
-        """Refuse numbers of means where none are released."""
-        for option in ("means_share", "sigma_means"):
-            value = getattr(self, option)
-            if value != getattr(DPSGDPlan, option) and not getattr(config, "releases_means", True):
-                raise ValueError(f"{option} is {value}; this run releases no means: it needs centred")
-
     # -- events --------------------------------------------------------------------------------------------------------
 
     def clusters_event(self, config: C) -> "DpEvent":
@@ -198,21 +188,20 @@ class DPSGDPlan(RowPlan, Generic[C]):
 
         return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.steps)])
 
-    def least_epsilon(self, config: C) -> float:
-        """Epsilon of the whole run at the plan's delta and relation."""
+    def _epsilon(self, config: C, steps: int) -> float:
+        """Epsilon of a run of so many steps at the plan's delta and relation."""
         from dpgen.privacy.accountants import epsilon
 
-        return epsilon(self.event(config), self.delta, relation=self.relation)
+        return epsilon(replace(self, steps=steps).event(config), self.delta, relation=self.relation)
 
     def affordable_steps(self, config: C) -> int:
         """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more; known before training."""
-        if (budget := self.budget) is None or self.least_epsilon(config) <= budget.epsilon:
+        if (budget := self.budget) is None or self._epsilon(config, self.steps) <= budget.epsilon:
             return self.steps
         low, high = 1, self.steps  # one step fits, or the plan would have been refused
         while high - low > 1:
             middle = (low + high) // 2
-            fits = replace(self, steps=middle).least_epsilon(config) <= budget.epsilon
-            low, high = (middle, high) if fits else (low, middle)
+            low, high = (middle, high) if self._epsilon(config, middle) <= budget.epsilon else (low, middle)
         return low
 
     # -- calibration ---------------------------------------------------------------------------------------------------
@@ -221,12 +210,10 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
 
         Raises:
-            ValueError: the budget is too small for the sigmas that were given (says the smallest epsilon reachable), or a
-                number that the configuration ignores.
+            ValueError: the budget is too small for the sigmas that were given; says the smallest epsilon reachable.
         """
         from dpgen.privacy.accountants import calibrate_noise
 
-        self.require_use(config)
         plan = self._with_cluster_noise(config)
         if config.releases_means and plan.sigma_means is None:
             whole = Budget(self._target, self.delta)
@@ -237,7 +224,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
         if plan.sigma_sgd is None:
             sigma = calibrate_noise(lambda s: replace(plan, sigma_sgd=s).event(config), plan.budget, relation=self.relation)
             return replace(plan, sigma_sgd=sigma)
-        least = replace(plan, steps=1).least_epsilon(config)  # given sigmas may end training early, but not before it began
+        least = plan._epsilon(config, 1)  # given sigmas may end training early, but not before it began
         if least > plan.budget.epsilon:
             raise ValueError(
                 f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "

@@ -74,7 +74,6 @@ class DPGANConfig(DPSGDConfig):
     average: float = 0.9
     clip_bound: float = 1.0
     optimizer: Literal["auto", "adam", "sgd"] = field(default="auto", init=False)
-    lr_decay: Literal["linear", "none"] = field(default="linear", init=False)
     clipping: Literal["auto", "fixed", "dpnorm"] = field(default="fixed", init=False)
 
     replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": (*_OF_GENERATOR, *_OF_CRITIC)}

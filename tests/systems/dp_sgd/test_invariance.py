@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import relu
+from own_networks import Rectified
+from refusals import refused
+from torch import Tensor
 
-from dpgen.nets import GenericBank, ModelBank, RBMBank, RecordGradients, VAEBank
+from dpgen.nets import ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Factor, Noise, segments
 from dpgen.nets.conv import ConvCriticBank, ConvVAEBank
 from dpgen.nets.gan import CriticBank
@@ -26,29 +27,14 @@ D, HIDDEN, MOST = 784, 200, 40
 IMAGES: dict[str, Any] = {"frequencies": 20, "image_shape": (8, 8)}
 
 
-class Rectified(nn.Module):
-    """Somebody's own module."""
-
-    latent = 1
-
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng():
-            torch.manual_seed(0)
-            self.first, self.last = nn.Linear(D, HIDDEN), nn.Linear(HIDDEN, 3)
-
-    def loss(self, x: Tensor, z: Tensor) -> Tensor:
-        return self.last(relu(self.first(x))).square().sum(1)
-
-
 def bank(name: str) -> ModelBank:
-    made: ModelBank = VAEBank(1, D, hidden=HIDDEN, latent=2) if name == "vae" else GenericBank(1, Rectified())
+    made: ModelBank = VAEBank(1, D, hidden=HIDDEN, latent=2) if name == "vae" else OwnBank(1, D, network=Rectified)
     with torch.no_grad():
         made.initialize(torch.Generator().manual_seed(0))
     return made
 
 
-LAYERS = {"vae": ("encoder.0", "encoder.1", D**-0.5), "generic": ("first", "last", 1.0)}
+LAYERS = {"vae": ("encoder.0", "encoder.1", D**-0.5), "own": ("first", "last", 1.0)}
 
 
 def fed(made: ModelBank, rows: Tensor, *, pad: bool) -> RecordGradients:
@@ -115,10 +101,9 @@ def test_networks_without_finite_gradients_have_no_change() -> None:
     assert largest_change(made, D) == 0.0
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_whole_step_stands_the_attack(name: str) -> None:
-    made = bank(name)
-    found = at_a_kink(made, name)
+def test_a_whole_step_stands_the_attack() -> None:
+    made = bank("vae")
+    found = at_a_kink(made, "vae")
     if found is None:
         return
     x, n = found
@@ -146,17 +131,11 @@ class Touched(ModelBank):
         super().__init__(k, {"weight": (1, D)})
         self.touch = touch
 
-    def architecture(self) -> dict[str, Any]:
-        return {"d": D}
-
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         out = torch.ones(len(x), 1)
         for _, a, b in segments(bounds):
             out[a:b] *= self.touch(x[a:b])
         return RecordGradients([Factor(out, x, slice(0, D), None)], bounds)
-
-    def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
-        raise NotImplementedError
 
 
 def trained(touch: Any, rows: int = 1) -> DPGM:
@@ -207,13 +186,13 @@ def test_networks_whose_records_mix_are_refused(name: str) -> None:
     assert largest_change(made.bank, D) > 10 * ALLOWED / 148
     for partitioned in (True, False):
         made.partitioned = partitioned
-        with pytest.raises(ValueError, match="networks must not mix records"):
+        with refused("networks must not mix records"):
             made.measure(D)
 
 
 def test_a_device_that_is_not_deterministic_is_refused() -> None:
     calls = iter(range(10**9))
-    with pytest.raises(ValueError, match="kernels must be deterministic"):
+    with refused("kernels must be deterministic"):
         trained(lambda x: 1.0 + 0.1 * (next(calls) % 3)).measure(D)
 
 
@@ -227,7 +206,7 @@ def banks() -> dict[str, tuple[ModelBank, int, int]]:
         "critic of frequencies": (CriticBank(64, categories=3, hidden=9, **IMAGES), 67, 3),
         "convolutional critic": (ConvCriticBank(64, categories=2, hidden=8, depth=3, image_shape=(8, 8)), 66, 2),
         "convolutional vae": (ConvVAEBank(3, 66, categories=2, hidden=8, latent=3, image_shape=(8, 8)), 66, 2),
-        "somebody's own": (bank("generic"), D, 0),
+        "somebody's own": (OwnBank(1, 20, network=Rectified, network_options={"hidden": 9}), 20, 0),
     }
 
 

@@ -7,7 +7,7 @@ import torch
 from dpgen.nets.conv import ConvCriticBank
 from dpgen.nets.gan import Correction, CriticBank, Generator
 from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
-from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
+from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
 
@@ -52,12 +52,6 @@ def test_there_is_a_critic_for_every_record_or_for_every_label():
     assert (one.k, one.categories, several.k, several.categories) == (1, 4, 4, 0)
     with pytest.raises(ValueError, match="fakes is 8; it must be at least 10, two for each"):
         DPGANConfig(centred=True, fakes=8).critic_bank(16, 5, None)
-
-
-def test_means_of_a_run_that_releases_none_are_refused():
-    with pytest.raises(ValueError, match="means_share"):
-        DPGANPlan(means_share=0.2).require_use(DPGANConfig())
-    DPGANPlan(means_share=0.2).require_use(DPGANConfig(centred=True))
 
 
 @pytest.mark.parametrize(

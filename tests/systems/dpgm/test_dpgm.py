@@ -74,7 +74,7 @@ def test_a_step_is_divided_by_the_expected_number_of_records_never_by_the_drawn_
     """With every sum 10^4, beside which the noise is small."""
     monkeypatch.setattr(private_sums, "clipped_sums", lambda gradients, weights, out, **_: out.fill_(1e4))
     x, labels = records()
-    config = DPGMConfig(**TINY, optimizer="sgd", lr=0.25, lr_decay="none", clipping="fixed", clip_bound=3.0)
+    config = DPGMConfig(**TINY, optimizer="sgd", lr=0.25, clipping="fixed", clip_bound=3.0)
     module = DPGM(d=D, plan=plan(), config=config, n_classes=K)
     before = module.bank.theta.detach().clone()
     loader = PoissonLoader(x, labels, sampling_rate=0.5)
