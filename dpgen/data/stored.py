@@ -550,15 +550,9 @@ def _matrix(column: pyarrow.Array, d: int, name: str) -> npt.NDArray[Any]:
     if column.null_count:
         raise ValueError(f"{name} has rows without a value: fill them, or choose missing=drop")
     binary = pyarrow.types.is_binary(column.type) or pyarrow.types.is_large_binary(column.type)
-    if not pyarrow.types.is_fixed_size_list(column.type):
-        lengths = pyarrow.compute.binary_length(column) if binary else pyarrow.compute.list_value_length(column)
-        if pyarrow.compute.any(pyarrow.compute.not_equal(lengths, d)).as_py():
-            raise ValueError(f"{name} has a list of another length than {d}: all must have the public length")
-    elif column.type.list_size != d:
-        raise ValueError(f"{name} has lists of length {column.type.list_size}; width must be that")
-    if not binary:
-        return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, d)
-    offsets = np.frombuffer(column.buffers()[1], np.int64 if pyarrow.types.is_large_binary(column.type) else np.int32)
-    start = int(offsets[column.offset]) if len(column) else 0
-    data = column.buffers()[2]
-    return np.frombuffer(data or b"", np.uint8)[start : start + len(column) * d].reshape(-1, d)
+    lengths = pyarrow.compute.binary_length(column) if binary else pyarrow.compute.list_value_length(column)
+    if pyarrow.compute.any(pyarrow.compute.not_equal(lengths, d)).as_py():
+        raise ValueError(f"{name} has a list of another length than {d}: all must have the public length")
+    if binary:
+        return np.frombuffer(b"".join(column.to_pylist()), np.uint8).reshape(-1, d)
+    return np.asarray(column.flatten().to_numpy(zero_copy_only=False)).reshape(-1, d)

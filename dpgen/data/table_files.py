@@ -375,7 +375,8 @@ def _csv_table(
     require_columns(path, wanted, names)
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
-            return _joined(wanted, [_narrowed(piece) for piece in _rows(stream, encoding, names, wanted, separator, missing)])
+            blocks = _blocks(stream, encoding, names, wanted, separator, missing)
+            return _joined(wanted, [{name: _narrowed(block[name]) for name in wanted} for block in blocks if len(block)])
     except UNREADABLE as error:
         raise unreadable(path, "csv", error) from error
 
@@ -401,7 +402,7 @@ def _header(stream: Any, separator: str) -> list[str]:
     return names
 
 
-def _rows(
+def _blocks(
     stream: Any, encoding: str, names: list[str], wanted: list[str], separator: str, missing: Collection[str]
 ) -> Iterator[pyarrow.Table]:
     """The rows after the header, block by block.
@@ -458,32 +459,18 @@ def _without_zeros(block: Any) -> Any:
     return block
 
 
-def _narrowed(table: pyarrow.Table) -> pyarrow.Table:
-    """The table, a block, with columns of single digits as numbers of one byte rather than as texts of five."""
-    columns = {}
-    for name, column in zip(table.column_names, table.columns):
-        digits = [_digits(chunk) for chunk in column.chunks]
-        columns[name] = column if any(part is None for part in digits) else pyarrow.chunked_array(digits, pyarrow.uint8())
-    return pyarrow.table(columns)
+def _narrowed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
+    """A column of a block as numbers of one byte rather than texts of five, where all of its values are single digits."""
+    if column.null_count or not compute.all(compute.equal(compute.binary_length(column), 1)).as_py():
+        return column
+    return column.cast(pyarrow.uint8()) if compute.all(compute.utf8_is_decimal(column)).as_py() else column
 
 
-def _digits(texts: pyarrow.Array) -> pyarrow.Array | None:
-    """Texts that are all one digit as uint8; None of others."""
-    if texts.null_count:
-        return None
-    _, offsets, data = texts.buffers()
-    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
-    if len(texts) and (data is None or (np.diff(ends) != 1).any()):
-        return None
-    digits = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] - np.uint8(ord("0")) if len(texts) else np.empty(0, np.uint8)
-    return pyarrow.array(digits) if int(digits.max(initial=0)) <= 9 else None
-
-
-def _joined(names: list[str], pieces: list[pyarrow.Table]) -> pyarrow.Table:
+def _joined(names: list[str], blocks: list[dict[str, pyarrow.ChunkedArray]]) -> pyarrow.Table:
     """All blocks: a column of digits where it holds nothing else, else of text."""
 
     def join(name: str) -> pyarrow.ChunkedArray:
-        columns = [piece[name] for piece in pieces if len(piece)]
+        columns = [block[name] for block in blocks]
         digits = bool(columns) and all(column.type == pyarrow.uint8() for column in columns)
         kind = pyarrow.uint8() if digits else pyarrow.string()
         return pyarrow.chunked_array([chunk for column in columns for chunk in column.cast(kind).chunks], kind)

@@ -24,8 +24,6 @@ from dpgen.privacy.sampling import PoissonLoader
 from dpgen.runtime import quiet_training
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-from dpgen.systems.kmeans.fit import DPKMeans
-from dpgen.systems.kmeans.plan import KMeansPlan
 
 X = np.random.default_rng(0).integers(0, 2, (300, 7)).astype(np.uint8)
 
@@ -37,13 +35,17 @@ def shards(tmp_path: Path) -> str:
     return str(tmp_path / "part*.npy")
 
 
+def write_arrow(path: Path, form: Any = pa.ipc.new_file, **columns: Any) -> str:
+    """An Arrow file of the rows as lists and of other columns, in several batches."""
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7), **columns})
+    with pa.OSFile(str(path), "wb") as sink, form(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=70)
+    return str(path)
+
+
 def arrow(path: Path) -> pa.ChunkedArray:
-    """Rows of an Arrow file that is mapped into memory, in two batches."""
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7)
-    table = pa.table({"x": lists})
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=200)
-    return pa.ipc.open_file(pa.memory_map(str(path))).read_all().column("x")
+    """Rows of an Arrow file that is mapped into memory."""
+    return pa.ipc.open_file(pa.memory_map(write_arrow(path))).read_all().column("x")
 
 
 def test_rows_are_those_of_the_array(shards: str, tmp_path: Path) -> None:
@@ -110,10 +112,7 @@ LABELS = np.arange(300) % 3
 def test_labels_are_a_column_of_the_files(shards: str, tmp_path: Path) -> None:
     for name, rows in (("left", slice(0, 200)), ("right", slice(200, 300))):
         np.save(tmp_path / f"{name}.npy", np.insert(X[rows], 2, LABELS[rows], axis=1))
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7)
-    table = pa.table({"x": lists, "class": [f"c{label}" for label in LABELS]})
-    with pa.OSFile(str(tmp_path / "both.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=70)
+    write_arrow(tmp_path / "both.arrow", **{"class": [f"c{label}" for label in LABELS]})
     memory = Records(
         "memory",
         torch.from_numpy(X),
@@ -151,16 +150,6 @@ def test_networks_learn_from_labels_on_disk(tmp_path: Path) -> None:
     with quiet_training():
         release = job.fit(data, Curator(job.open_ledger()), replace(job.runtime, run_dir=tmp_path / "run"))
     assert set(release.samples(60, random_state=0).labels.tolist()) <= {0, 1, 2}
-
-
-def test_private_k_means_has_the_bits_of_records_in_memory(shards: str) -> None:
-    found = []
-    for x in (MappedRows.open(shards), torch.from_numpy(X)):
-        kmeans = DPKMeans(2, KMeansPlan(noise_count=20.0, noise_sum=4.0, rounds=2), n_features=16)
-        kmeans.fit(x, curator=Curator(Ledger(Budget(4.0, 1e-5)), source=FixedKeySource(3)))
-        found.append((kmeans.centres_, kmeans.assign(x)))
-    assert torch.equal(found[0][0], found[1][0])
-    assert torch.equal(found[0][1], found[1][1])
 
 
 def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,12 +192,9 @@ def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, optio
     bad[23, 3] = 7
     np.save(tmp_path / "bad.npy", bad)
     np.save(tmp_path / "nan.npy", np.array([[0.0, 1.0], [np.nan, 0.0]]))
-    lists, numbers = pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7), list(range(300))
-    gaps = [number if number != 2 else None for number in numbers]
-    for name, labels in (("x", numbers), ("other", [*numbers[1:], 301]), ("gaps", gaps)):
-        table = pa.table({"x": lists, "y": labels})
-        with pa.OSFile(str(tmp_path / f"{name}.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-            writer.write_table(table)
+    numbers = list(range(300))
+    for name, labels in (("x", numbers), ("other", [*numbers[1:], 301]), ("gaps", [0, 1, None, *numbers[3:]])):
+        write_arrow(tmp_path / f"{name}.arrow", y=labels)
     (tmp_path / "wrong.arrow").write_text("nothing")
     places = {name: str(tmp_path / str(value)) for name, value in options.items() if name.endswith("path")}
     with pytest.raises(ValueError, match=said):
@@ -216,10 +202,8 @@ def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, optio
 
 
 def test_both_forms_of_arrow_files_are_read(tmp_path: Path) -> None:
-    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7)})
     for i, form in enumerate((pa.ipc.new_file, pa.ipc.new_stream)):
-        with pa.OSFile(str(tmp_path / f"{i}.arrow"), "wb") as sink, form(sink, table.schema) as writer:
-            writer.write_table(table)
+        write_arrow(tmp_path / f"{i}.arrow", form)
     rows = MappedRows.open(str(tmp_path / "*.arrow"))
     assert torch.equal(rows[:300], rows[300:])
     assert rows[:300].tolist() == X.tolist()

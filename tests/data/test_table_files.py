@@ -16,11 +16,9 @@ from dpgen.data.table_files import (
     column_name,
     column_names,
     csv_path,
-    data_folder,
     existing_file,
     form_of,
     name_of,
-    read_bytes,
     read_npy,
     read_table,
     require_columns,
@@ -97,13 +95,6 @@ def test_the_column_that_is_named_is_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x,y,\n5,0,\n5,1,\n")
     data = load_columns(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
     assert data.values["x"].tolist() == [5, 5]
-
-
-def test_what_a_row_holds_is_not_repeated(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("x,y\nsecret,1,2\n")
-    with pytest.raises(ValueError, match="row 1 has 3 fields") as error:
-        read_table(tmp_path / "t.csv")
-    assert "secret" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -199,15 +190,6 @@ def test_arrays_are_read_and_others_refused(tmp_path: Path) -> None:
             read_npy(path, vectors=True)
 
 
-def test_the_folder_of_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DPGEN_DATA", "/elsewhere")
-    assert data_folder("mnist/", "/here") == Path("/here")
-    assert data_folder("mnist/", None) == Path("/elsewhere")
-    monkeypatch.delenv("DPGEN_DATA")
-    with pytest.raises(ValueError, match=r"neither is DPGEN_DATA: one of them must name the folder with mnist/$"):
-        data_folder("mnist/", None)
-
-
 def test_files_and_what_they_are_called(tmp_path: Path) -> None:
     assert name_of(tmp_path / "a.b.csv.gz") == "a"
     with pytest.raises(ValueError, match=r"^prior_path is 'absent': there is no such file$"):
@@ -216,21 +198,6 @@ def test_files_and_what_they_are_called(tmp_path: Path) -> None:
     assert str(unreadable("t", "csv", latin)) == "t cannot be read as csv: its text is not UTF-8: give its encoding"
     assert str(unreadable("t", "csv", OSError("a\n  b" + 300 * "c"))) == "t cannot be read as csv: a b" + 197 * "c"
     assert set(UNREADABLE) >= {ValueError, OSError, EOFError}
-
-
-def test_read_bytes(tmp_path: Path) -> None:
-    plain, packed, cut, empty = (tmp_path / name for name in ("plain", "packed.gz", "cut.gz", "empty"))
-    plain.write_bytes(b"content")
-    packed.write_bytes(gzip.compress(b"content"))
-    cut.write_bytes(gzip.compress(b"content" * 100)[:-9])
-    empty.write_bytes(b"")
-    assert read_bytes(plain) == read_bytes(packed) == b"content"
-    with pytest.raises(ValueError, match=r"cut.gz is a damaged gzip file"):
-        read_bytes(cut)
-    with pytest.raises(ValueError, match="empty is empty"):
-        read_bytes(empty)
-    with pytest.raises(ValueError, match="there is no such file"):
-        read_bytes(tmp_path / "absent")
 
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
