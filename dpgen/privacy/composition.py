@@ -44,7 +44,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, encode_event
+from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, encode_event, for_two_records, gaussian_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -90,32 +90,20 @@ class LedgerEntry:
 
 @dataclass(eq=False)
 class LedgerItem:
-    """One (event, note, group) of a ledger.
-
-    Attributes:
-        code: the event as JSON.
-        whole: the divisible Gaussian that this one is a part of.
-        priced: of a divisible Gaussian, what is accounted for in its place.
-        number: in the ledger, None before it is declared or charged.
-        planned: greatest count over all declared plans.
-        count: what was charged.
-        later: what was charged beyond the plans.
-        precision: `1 / sigma^2` of a divisible Gaussian or of a part of one, in whole multiples of 2^-256.
-        parts: precision of all parts that were charged.
-    """
+    """One (event, note, group) of a ledger."""
 
     event: DpEvent
     note: str
     group: str | None
-    code: str
-    whole: LedgerItem | None = None
-    priced: LedgerItem | None = None
-    number: int | None = None
-    planned: int = 0
-    count: int = 0
-    later: int = 0
-    precision: int = 0
-    parts: int = 0
+    code: str  # the event as JSON
+    whole: LedgerItem | None = None  # the divisible Gaussian that this one is a part of
+    priced: LedgerItem | None = None  # of a divisible Gaussian, what is accounted for in its place
+    number: int | None = None  # in the ledger, None before it is declared or charged
+    planned: int = 0  # greatest count over all declared plans
+    count: int = 0  # what was charged
+    later: int = 0  # what was charged beyond the plans
+    precision: int = 0  # 1 / sigma^2 of a divisible Gaussian or of a part of one, in whole multiples of 2^-256
+    parts: int = 0  # precision of all parts that were charged
     alphas: dict[str, np.ndarray] = field(default_factory=dict)
     cost: Cost | None = None
 
@@ -190,8 +178,6 @@ class LedgerItem:
 
 def _precision(event: DpEvent) -> int:
     """`sum 1/s^2` of plain Gaussians, in whole multiples of 2^-256, rounded up; ValueError for anything else."""
-    from dpgen.privacy.mechanisms import gaussian_parts
-
     parts = gaussian_parts(event)
     if any(rate != 1 or sigma == 0 for rate, sigma in parts):
         raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
@@ -226,15 +212,10 @@ def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:
 def worst(
     loads: Loads, delta: float, relation: Relation, accountant: Accountant = "tightest", *, own: Relation | None = None
 ) -> float:
-    """Epsilon of the record that is touched most; `own` is the relation of the charges, `relation` the one asked for.
-
-    Raises:
-        UnsupportedEvent: a guarantee for replaced records says nothing about added or removed ones.
-    """
+    """Epsilon of the record that is touched most; `own` is the relation of the charges, `relation` the one asked for."""
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     from dpgen.privacy.accountants import epsilon
-    from dpgen.privacy.mechanisms import for_two_records
 
     def read(event: DpEvent) -> DpEvent:
         if own in (None, relation):
@@ -285,17 +266,11 @@ class BudgetExceeded(RuntimeError):
 
 
 class Cost(NamedTuple):
-    """Charges as the filter counts them, in whole multiples of 2^-256.
+    """Charges as the filter counts them, in whole multiples of 2^-256."""
 
-    Arguments:
-        renyi: log-moments at the filter's order.
-        pure: sum of epsilons where all are (epsilon, delta) guarantees.
-        delta: sum of their deltas.
-    """
-
-    renyi: int = 0
-    pure: int = 0
-    delta: int = 0
+    renyi: int = 0  # log-moments at the filter's order
+    pure: int = 0  # sum of epsilons where all are (epsilon, delta) guarantees
+    delta: int = 0  # sum of their deltas
 
     def times(self, count: int) -> Cost:
         """The cost of `count` of them."""
@@ -310,11 +285,8 @@ class Cost(NamedTuple):
 class Filter:
     """Filter of one budget: whether charges fit it, also where each was chosen after looking at earlier releases.
 
-    Arguments:
-        epsilon: of the budget, in nats.
-        delta: of the budget; at 0 only pure guarantees fit, and their epsilons add up.
-        order: Renyi order > 1, None at delta 0.
-        reserved: share of delta for the deltas of (epsilon, delta) guarantees, in [0, 1).
+    `order` is the Renyi order > 1, None at delta 0, where only pure guarantees fit and their epsilons add up; `reserved` in
+    [0, 1) is the share of delta for the deltas of (epsilon, delta) guarantees.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> limits = Filter.best(1.0, 1e-5)
@@ -390,11 +362,7 @@ class Filter:
         return best
 
     def chosen_later(self, total: Cost, relation: Relation, *, own: Relation) -> float:
-        """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`.
-
-        Raises:
-            UnsupportedEvent: they have no guarantee under another relation.
-        """
+        """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`."""
         pure = math.inf if total.delta else _float_up(total.pure)  # bounds the loss itself, at any time
         if relation == own:
             return min(pure, self.epsilon)

@@ -162,6 +162,8 @@ class Curator:
                 if not any(entry.note == line.note for entry in self.ledger.entries()):
                     self.ledger.charge(line.event, note=line.note)
 
+        if self.ranks.count == 1:
+            return record()
         self.ranks.first(record)
         self.catch_up()
 
@@ -179,8 +181,8 @@ class Curator:
             note: what the ledger calls the release.
             sums: L2-bounded sums; int64 of step 1 come back as int64, of another step as float64, floats in their dtype.
             noise_multiplier: s > 0, noise std / add-remove sensitivity of a unit (m times a row's) under either relation.
-            group: disjoint group of records that the release touches, if it is one.
-            of: the declared divisible Gaussian that the release is a part of, if it is one.
+            group: disjoint group of records that the release touches, if any.
+            of: the declared divisible Gaussian that the release is a part of, if any.
 
         Source: Dwork and Roth 2014, Appendix A; accounted by the exact curve of Balle and Wang 2018.
         """
@@ -255,20 +257,16 @@ class Curator:
         """The best of a secret number of runs of trials drawn at random, charged as a whole before the first; see `selection`.
 
         Neither `run` nor `score` may look at private data but through its curator, and what they do beside that must not
-        outlive the call: only the best result is released.
+        outlive the call: only the best result is released, or None where the number that was drawn is 0.
 
         Arguments:
             trials: plans of the public options.
             mean: expected number of runs, in [2, 1000].
-            run: what comes out of one run of a trial, by its number; the curator grants the plan of the trial, nothing else.
-            score: how good that is, the higher the better; the curator grants `priced`, nothing else.
-            priced: what one score costs.
+            run: result of one run of a trial, by its number; its curator grants the plan of the trial, and nothing else.
+            score: how good a result is, the higher the better; its curator grants `priced`, and nothing else.
+            priced: plan of one score.
 
-        Returns:
-            The best result; None where the number that was drawn is 0.
-
-        Raises:
-            BudgetExceeded: nothing was recorded or drawn; or a run asked for more than its plan, and nothing is released.
+        `BudgetExceeded` is raised before anything is drawn, or where a run asks for more than its plan: nothing is released.
         """
         self.ledger.charge(selection_event(trials, priced, mean, self.relation), note=note)
         best: tuple[float, T] | None = None
@@ -304,13 +302,9 @@ class Curator:
         the parts apart would add up less than that: at q = .01, T = 1000, both multipliers 1 it states 2.58 for 4.48.
 
         Arguments:
-            mask: of this draw, of whole units; it serves once, and its own rate is what is charged.
+            mask: of this draw, of whole units: rows that are drawn one by one earn no amplification for people (ValueError). It
+                serves once (else RuntimeError), and its own rate is what is charged.
             parts: noise multiplier of every part, by name.
-
-        Raises:
-            RuntimeError: the mask has been used.
-            ValueError: the draw was of units with fewer rows: rows that are drawn one by one earn no amplification for people.
-            LedgerError: rank 0 could not record the charge; `RemoteFailure` on other ranks.
         """
         if self.rows > mask.rows:
             raise ValueError(f"the draw is of units of {mask.rows} rows; they must be whole units, of up to {self.rows} rows")
@@ -472,18 +466,10 @@ class GaussianBudget:
         return noisy.double(), multiplier * sums.sensitivity * self.curator.rows
 
     def frequent(self, note: str, counts: Integers, share: float) -> tuple[Integers, Integers, float, int]:
-        """Values whose noisy count passes the threshold, see `FrequentCounts`.
+        """Values whose noisy count passes the threshold, see `FrequentCounts`; of more lists than declared, `BudgetExceeded`.
 
-        Arguments:
-            counts: (k,) of the values that occur; a row counts for one of them.
-            share: of 1 / s^2, at most `left`.
-
-        Returns:
-            Places in `counts`, noisy counts, their noise std, and the threshold.
-
-        Raises:
-            ValueError: a share that is not left.
-            BudgetExceeded: more lists than were declared; nothing was drawn.
+        `counts` (k,) are of the values that occur; a row counts for one of them. Returns places in `counts`, noisy counts,
+        their noise std, and the threshold.
         """
         relation, rows = self.curator.relation, self.curator.rows
         noise_std = self._part(share) * rows / (1.0 if relation == "add_remove" else math.sqrt(2.0))

@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, cast
@@ -21,7 +20,6 @@ from dpgen.privacy.composition import (
     FilterTotals,
     LedgerEntry,
     LedgerItem,
-    Loads,
     Planned,
     rdp_bound,
     worst,
@@ -63,7 +61,6 @@ class Ledger:
     guarantees it is their sum. Why: `composition.py`.
 
     `group` is parallel composition: charges of different groups must touch disjoint records, see `composition.cases`.
-    (epsilon, delta) events hold for the ledger's own relation.
 
     Arguments:
         budget: what is enforced; None only reports, at `delta`, undeclared charges as if they were fixed in advance.
@@ -227,7 +224,7 @@ class Ledger:
     def repeat(self, event: DpEvent, *, note: str, group: str | None = None) -> None:
         """Of a follower: count one charge that the other process has recorded."""
         with self._lock:
-            self._record(self._find(event, note, group), 1)
+            self._book(self._find(event, note, group), 1)
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -236,7 +233,7 @@ class Ledger:
 
         Arguments:
             released: checksum of what is about to be released; a run releases one thing.
-            moves: files or folders beside the ledger that become visible with this commit, from and to; `resume` does the rest.
+            moves: files or folders beside the ledger that become visible with this commit, from and to.
         """
         if self._closed and self.path is None:
             return  # a follower: another process commits
@@ -360,8 +357,8 @@ class Ledger:
         if self._plans or any(m.most for m in self._declared):
             self._require_filter(lines, f"a second plan of {names}")
             return
-        loads = [(m.priced or m, n) for m, n in lines.items()]
-        if self._rdp(loads) > budget.epsilon and (needed := worst(loads, self.delta, self.relation)) > budget.epsilon:
+        needed = worst([(m.priced or m, n) for m, n in lines.items()], self.delta, self.relation)
+        if needed > budget.epsilon:
             raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
 
     def _terms(self) -> str:
@@ -415,9 +412,8 @@ class Ledger:
             group: disjoint group of records that they touch, None for all.
             of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
 
-        Raises:
-            BudgetExceeded: it would spend more than the budget, or than is left of the divisible Gaussian; nothing is counted.
-            ValueError: a bad count, note or event, or no such divisible Gaussian.
+        `BudgetExceeded` is raised, and nothing counted, where it would spend more than the budget, or than is left of the
+        divisible Gaussian; ValueError for a bad count, note or event, or no such Gaussian.
         """
         require_whole("count", count)
         self._file.require_open()
@@ -430,12 +426,7 @@ class Ledger:
                 if self.budget is not None:
                     self._require_filter(more, f"{count} x {note!r}")
                 self._pay(more)
-            self._record(mechanism, count)
-
-    def _record(self, mechanism: LedgerItem, count: int) -> None:
-        if mechanism.number is None:
-            self._number(mechanism)
-        self._book(mechanism, count)
+            self._book(mechanism, count)
 
     def _whole(self, of: str, group: str | None) -> LedgerItem:
         found = self._divisible.get((of, group))
@@ -445,6 +436,8 @@ class Ledger:
         return found
 
     def _book(self, mechanism: LedgerItem, count: int) -> None:
+        if mechanism.number is None:
+            self._number(mechanism)
         later = mechanism.beyond(count)
         mechanism.count += count
         if mechanism.whole is not None:
@@ -477,8 +470,7 @@ class Ledger:
     def epsilon(self, *, relation: Relation | None = None, accountant: Accountant = "tightest") -> float:
         """The guarantee (see the class): epsilon (nats) at the ledger's delta, and its relation unless another is given.
 
-        Raises:
-            UnsupportedEvent: what was chosen later has no guarantee under another relation.
+        `UnsupportedEvent` is raised where what was chosen later has no guarantee under another relation.
         """
         with self._lock:
             key = (relation, accountant)
@@ -508,13 +500,11 @@ class Ledger:
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
         with self._lock:
-            return self._rdp([(m, m.count) for m in self._declared])
-
-    def _rdp(self, loads: Loads) -> float:
-        if self.delta:
-            with suppress(UnsupportedEvent):  # an event without moments
-                return rdp_bound(loads, self.delta, self.relation)
-        return worst(loads, self.delta, self.relation)
+            loads = [(m, m.count) for m in self._declared]
+            if self.delta:
+                with suppress(UnsupportedEvent):  # an event without moments
+                    return rdp_bound(loads, self.delta, self.relation)
+            return worst(loads, self.delta, self.relation)
 
     def entries(self) -> list[LedgerEntry]:
         """Charges in order, equal neighbours merged."""
@@ -537,35 +527,23 @@ class Ledger:
         return self._file.path
 
     def position(self) -> dict[str, Any]:
-        """Position of the ledger, for a checkpoint: `{"charges": int, "head": hexadecimal}`."""
-        with self._lock:
-            return {"charges": self.charges, "head": self._head(self.charges)}
-
-    def _head(self, charges: int) -> str:
-        """Checksum of the first charges."""
-        content: list[Any] = [self._identity]
-        for mechanism, count in self._runs:
-            if charges > 0:
-                content.append([mechanism.line(), min(count, charges)])
-                charges -= count
-        return sha256(json.dumps(content).encode()).hexdigest()[:32]
+        """Position of the ledger, for a checkpoint: which ledger it is, and how many charges it has."""
+        return {"ledger": self._identity, "charges": self.charges}
 
     def verify_contains(self, position: dict[str, Any]) -> int:
         """Number of charges after `position`: work that was shown, is done again, and is paid again.
 
         Raises:
-            LedgerError: the ledger does not extend `position`: restored from an older copy, replaced, or of another run.
+            LedgerError: the ledger does not extend `position`: restored from an older copy, or of another run.
         """
-        try:
-            charges, head = int(position["charges"]), str(position["head"])
-        except (KeyError, TypeError, ValueError):
-            raise LedgerError(f"position is {position!r}; it must hold charges and head") from None
-        if not 0 <= charges <= self.charges or self._head(charges) != head:
+        if not isinstance(position, dict) or position.keys() != {"ledger", "charges"}:
+            raise LedgerError(f"position is {position!r}; it must be that of a ledger, as a checkpoint holds it")
+        if position["ledger"] != self._identity or position["charges"] > self.charges:
             raise LedgerError(
-                f"{self.path or 'ledger'}: has {self.charges} charges, the checkpoint saw {charges}: an older "
-                "copy, edited or another run"
+                f"{self.path or 'ledger'}: has {self.charges} charges, the checkpoint saw {position['charges']}: an older "
+                "copy or another run"
             )
-        return self.charges - charges
+        return self.charges - int(position["charges"])
 
     def close(self) -> None:
         """Commit and unlock; a closed ledger still reports and refuses commits and plans."""

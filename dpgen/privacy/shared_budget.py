@@ -56,28 +56,16 @@ _PATIENCE = 60.0  # seconds that a payment waits for the others, which take mill
 
 @dataclass(frozen=True)
 class Payment:
-    """What a run pays for, in one entry of the file.
+    """What a run pays for, in one entry of the file; one that was given back costs nothing any more."""
 
-    Arguments:
-        run: identity of the run, drawn at random when it began.
-        model: what it runs.
-        user: who started it.
-        directory: where its own ledger is; empty in memory.
-        time: when it was paid, ISO 8601.
-        budget: that its own ledger enforces, if any.
-        loads: events with their greatest counts.
-        cost: of the record that they touch most, as the filter counts it.
-        returned: whether it was given back, and costs nothing any more.
-    """
-
-    run: str
+    run: str  # identity, drawn at random when the run began
     model: str
     user: str
-    directory: str
-    time: str
-    budget: Budget | None
-    loads: Loads
-    cost: Cost
+    directory: str  # of its own ledger; empty in memory
+    time: str  # ISO 8601
+    budget: Budget | None  # that its own ledger enforces
+    loads: Loads  # events with their greatest counts
+    cost: Cost  # of the record that they touch most, as the filter counts it
     returned: bool = False
 
     @property
@@ -85,13 +73,8 @@ class Payment:
         """The payment as the file writes it."""
         own = {name: getattr(self, name) for name in _WHO}
         own |= {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
-        return own | {"plan": _written(self.loads), "returned": self.returned}
-
-
-def _written(loads: Loads) -> list[Any]:
-    return sorted(
-        ([m.note, m.group, json.loads(m.code), count, m.divisible] for m, count in loads), key=lambda line: json.dumps(line)
-    )
+        plan = [[m.note, m.group, json.loads(m.code), count, m.divisible] for m, count in self.loads]
+        return own | {"plan": sorted(plan, key=json.dumps), "returned": self.returned}
 
 
 @dataclass(frozen=True)
@@ -322,11 +305,7 @@ def _payment(line: dict[str, Any], terms: _Terms) -> Payment:
 
 @dataclass(frozen=True)
 class Payer:
-    """One run that pays from a shared budget, see `Payment`.
-
-    Arguments:
-        settled: notes of earlier releases, in the plan of the run, that other runs have paid for from this file.
-    """
+    """One run that pays from a shared budget, see `Payment`; `settled` are notes of its plan that other runs have paid for."""
 
     path: Path
     run: str
@@ -349,25 +328,17 @@ class Payer:
         own = {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
         return own | ({"settled": list(self.settled)} if self.settled else {})
 
-    def owed(self, loads: Loads) -> Loads:
-        """A plan without what others have paid for."""
-        return [(item, count) for item, count in loads if item.note not in self.settled]
-
     def quote(self, loads: Loads, budget: Budget | None, terms: _Terms) -> Payment:
-        """The payment for a plan, not made."""
-        now, loads = datetime.now(UTC).isoformat(timespec="seconds"), self.owed(loads)
-        return Payment(self.run, self.model, self.user, self.directory, now, budget, loads, terms.cost(loads))
+        """The payment for a plan without what others have paid for, not made."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        owed = [(item, count) for item, count in loads if item.note not in self.settled]
+        return Payment(self.run, self.model, self.user, self.directory, now, budget, owed, terms.cost(owed))
 
     def pay(self, loads: Loads, budget: Budget | None) -> None:
         """Reserve what goes beyond all that this run has reserved before; on the disk before it returns.
 
-        Arguments:
-            loads: all events of the run with their greatest counts.
-            budget: that the own ledger enforces; None: it only reports.
-
-        Raises:
-            BudgetExceeded: the shared budget has no room for it; nothing was recorded.
-            LedgerError: the file is damaged or could not be written, or the run has paid in another directory.
+        `loads` are all events of the run with their greatest counts; `budget` is what the own ledger enforces, None where it
+        only reports. `BudgetExceeded` is raised, and nothing recorded, where there is no room.
         """
         with SharedBudget(self.path).opened() as (file, spending):
             own = [payment for payment in spending.kept if payment.run == self.run]
@@ -379,10 +350,9 @@ class Payer:
             paid = Counter[str]()
             for payment in own:
                 paid.update({m.key: n for m, n in payment.loads})
-            more = [(m, n - paid[m.key]) for m, n in self.owed(loads) if n > paid[m.key]]
-            if not more and own:
+            payment = self.quote([(m, n - paid[m.key]) for m, n in loads if n > paid[m.key]], budget, spending.terms)
+            if own and not payment.loads:
                 return
-            payment = self.quote(more, budget, spending.terms)
             if not spending.fits(payment):
                 terms = spending.terms
                 raise BudgetExceeded(
@@ -425,8 +395,7 @@ class Payer:
 
     def statement(self) -> dict[str, Any]:
         """What a statement says of the budget: its terms, what has been paid from it, and by how many runs."""
-        spending = SharedBudget(self.path).spending()
-        return {"file": self.path.name, "run": self.run} | account(spending)
+        return {"file": self.path.name, "run": self.run} | account(SharedBudget(self.path).spending())
 
 
 def account(spending: Spending) -> dict[str, Any]:

@@ -177,7 +177,7 @@ def test_checkpoint_against_ledger():
     assert ledger.verify_contains(early) == 6
     other = Ledger(BUDGET)
     other.charge(SGD, 3, note="sgd")
-    for bad in (late, early, {}, {"charges": "x", "head": ""}, None):
+    for bad in (late, early, {}, None):
         with pytest.raises(LedgerError, match=r"checkpoint|position"):
             other.verify_contains(bad)
 
