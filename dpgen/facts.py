@@ -220,7 +220,11 @@ class Fact(Enum):
         "Reference values in metrics.json come from private records (a classifier, queries, marginals), and samples.png shows "
         "real ones.",
     )
-    EVALUATED_TABLES = _N, "Scores in metrics.json compare with private rows; associations.png and columns.png show them."
+    EVALUATED_TABLES = (
+        _N,
+        "Scores in metrics.json and columns.csv compare with private rows; associations.png and the pictures in columns/ show "
+        "them.",
+    )
     EVALUATED_USERS = _N, "Scores, tables and pictures compare draws and samplers with the users' own distributions."
     EVALUATED_POINTS = (
         _N,

@@ -78,6 +78,8 @@ def create_private(path: Path, data: bytes) -> None:
 
 STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
 IN_WORDS = "PRIVACY.md"
+OVERLAYS = "columns"
+"""Pictures of the columns of a table in a run, real and synthetic, in the order of a table of this name."""
 RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv")
 """Names in a run directory that may be shared; a report treats everything else as not for publication."""
 

@@ -14,7 +14,7 @@ import pandas as pd
 import yaml
 
 from dpgen.figures import inline_svg
-from dpgen.files import DRAWS, METRICS, MODEL, RELEASED, STATEMENT, write_atomically
+from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
 from dpgen.pictures import pictures
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import Draws, PublicModel, Release
@@ -73,6 +73,8 @@ class Panel:
     table: Sequence[Sequence[str]] = ()
     """Rows, header first."""
     private: bool = False
+    overlay: bool = False
+    """Whether it shows a column of private and of synthetic rows, large."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +163,19 @@ def _own_panels(release: Release) -> list[Panel]:
 
 def _private_panels(directory: Path) -> Iterator[Panel]:
     """Pictures and tables that the evaluation left: all that is not released was computed on private records."""
+    overlays = sorted((directory / OVERLAYS).glob("*.png"))
+    names = pd.read_csv(directory / f"{OVERLAYS}.csv", dtype=str, keep_default_na=False)["column"] if overlays else ()
+    for path, name in zip(overlays, names):
+        yield Panel(name, "Real and synthetic values over each other.", body=_address(path), private=True, overlay=True)
     for path in sorted(directory.glob("*.png")):
-        address = f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
-        yield Panel(path.name, "Picture of the evaluation.", body=address, private=True)
+        yield Panel(path.name, "Picture of the evaluation.", body=_address(path), private=True)
     for path in sorted(directory.glob("*.csv")):
         if path.name not in RELEASED:
             yield Panel(path.name, "Table of the evaluation.", table=_rows(pd.read_csv(path)), private=True)
+
+
+def _address(path: Path) -> str:
+    return f"data:image/png;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
 def _rows(table: pd.DataFrame) -> list[list[str]]:

@@ -39,6 +39,8 @@ class Table:
         test_codes: rows for evaluation (m, d); never trained on.
         facts: what a privacy statement says of them.
         form: in which samples are given back, a public fact.
+        rows: the private rows as they were read, where they are kept, for an evaluation by values.
+        test_rows: the same of the rows for evaluation.
 
     Raises:
         ValueError: codes of another type or shape, or outside their domain. How many rows there are is private.
@@ -50,6 +52,8 @@ class Table:
     test_codes: Tensor
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
+    rows: pd.DataFrame | None = None
+    test_rows: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         sizes = torch.tensor(self.schema.domain.sizes)
@@ -152,6 +156,8 @@ def load_table(
         test_codes=codes[test],
         facts=(*public.facts, split.fact("rows"), *unnamed(source, declared, unit)),
         form=form_of_samples(source, public, [name for name in columns if name in table]),
+        rows=table[~test.numpy()],
+        test_rows=table[test.numpy()],
     )
 
 

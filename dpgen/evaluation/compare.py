@@ -2,7 +2,7 @@
 
 No score looks at a model's own codes. Numbers are compared by their distribution functions, and pairs of columns by the
 quantiles of the real ones. A part of the real rows is held out: every score stands beside the same score of these rows, which
-is what other people of the same kind would reach.
+is what other people of the same kind would reach. Runs of tables are evaluated by the same code.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ from dpgen.values import as_numbers, times
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from dpgen.metrics.tables import Judge
+
 Codes = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
@@ -39,9 +42,12 @@ HELD_OUT = 0.3
 """Share of the real rows that the others are compared with, too."""
 MOST = 50_000
 """Rows of a table that are compared: more are drawn at random."""
+LEAST = 4
+"""Real rows that a comparison needs."""
+_MARGINALS, _MOST_ASSOCIATED = 300, 40  # sets of columns, and columns, that are compared
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-_BINS, _LISTED, _SPIKES = 10, 30, 3
-_CLOSEST = 2_000  # rows whose closest one is looked for, and of those that it is looked for among times ten
+_BINS, _LISTED, _SPIKES, _DRAWN = 10, 30, 3, 2000
+_CLOSEST = 500  # rows whose closest one is looked for, and of those that it is looked for among times twenty
 
 COPIES = (
     "Copies and distances do not prove privacy: a row that stands alone may be told apart without being copied, and rows of "
@@ -56,33 +62,46 @@ class Comparison:
     Arguments:
         scores: of the whole table.
         columns: a row for each column: its scores.
-        pictures: figure of each column by name.
+        pictures: what draws the figure of each column, by name.
+        associations: what draws those of all columns, of real and of synthetic rows.
     """
 
     scores: list[Score]
     columns: pd.DataFrame
-    pictures: Mapping[str, Figure]
+    pictures: Mapping[str, Callable[[], Figure]]
+    associations: Callable[[], Figure]
 
     def __str__(self) -> str:
         rows = self.columns.astype(object).where(self.columns.notna(), "-").to_numpy().tolist()
         return "\n\n".join([metrics_markdown(self.scores), markdown_table(list(self.columns.columns), rows), COPIES])
 
     def _repr_html_(self) -> str:
-        rows = [[score.name, score.better, number(score.value), number(score.real)] for score in self.scores]
-        table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows"])
+        rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in self.scores]
+        table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
         shown = self.columns.map(lambda value: number(value) if isinstance(value, float) else value)
         return f"{table.to_html(index=False)}<p>{html.escape(COPIES)}</p>{shown.to_html(index=False)}"
 
     def save(self, path: Path | str) -> Path:
         """Write one page with all scores and a picture of every column; it shows real values and is not for publication."""
         title = "Real and synthetic rows"
-        pictures = "".join(_shown(name, figure) for name, figure in self.pictures.items())
-        style = "body{font-family:sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.2em .6em}"
-        head = f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title><style>{style}</style></head>"
+        drawn = {**self.pictures, "associations": self.associations}
+        pictures = "".join(_shown(name, draw()) for name, draw in drawn.items())
+        head = f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>{_HEAD}</head>"
         mark = "<p><b>Computed on real rows without noise: not for publication.</b></p>"
-        body = f"<body><h1>{title}</h1>{mark}{pictures}<h2>Scores</h2>{self._repr_html_()}</body></html>"
+        scores = self._repr_html_().replace("<table", "<div class='scroll'><table").replace("</table>", "</table></div>")
+        body = f"<body><h1>{title}</h1>{mark}<div class='grid'>{pictures}</div><h2>Scores</h2>{scores}</body></html>"
         write_atomically(Path(path), head + body + "\n")
         return Path(path)
+
+
+_HEAD = """<meta name='viewport' content='width=device-width, initial-scale=1'><style>
+body { font-family: sans-serif; margin: 1em auto; max-width: 80rem; padding: 0 1em }
+table { border-collapse: collapse; font-size: .85em }
+td, th { padding: .2em .6em; text-align: left }
+.scroll { overflow-x: auto }
+.grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)) }
+img { width: 100%; height: auto }
+</style>"""
 
 
 def _shown(name: str, figure: Figure) -> str:
@@ -117,22 +136,42 @@ def compare(
     wished = target or described.get("dpgen:target")
     first, second = _table(real, "real"), _table(synthetic, "synthetic")
     names = [name for name in first.columns if name in second.columns]
-    if len(first) < 4 or not len(second) or not names:
+    if len(first) < LEAST or not len(second) or not names:
         raise ValueError(f"real has {len(first)} rows and synthetic {len(second)}, with {len(names)} common columns: too few")
     if wished is not None and wished not in names:
         raise ValueError(f"target is {wished!r}; it must be one of {', '.join(names)}")
+    return compared(first[names], None, second[names], schema=described, target=wished, seed=seed)
+
+
+def compared(
+    real: pd.DataFrame,
+    held: pd.DataFrame | None,
+    synthetic: pd.DataFrame,
+    *,
+    schema: Mapping[str, Any],
+    target: str | None,
+    seed: int,
+    most: int = MOST,
+) -> Comparison:
+    """As `compare`, of tables with the same columns, and of real rows that were held out before; None: a part of them is.
+
+    Classifiers learn from at most `most` rows.
+    """
     rng = np.random.default_rng(seed)
-    first = first.iloc[rng.permutation(len(first))[:MOST]]
-    kept = len(first) - max(1, round(HELD_OUT * len(first)))
-    parts = {"own": first[:kept], "held": first[kept:], "made": second.iloc[rng.permutation(len(second))[:MOST]]}
-    columns = {name: _Column.of({part: rows[name] for part, rows in parts.items()}) for name in names}
-    rules = {entry["name"]: entry.get("constraints", {}) for entry in described.get("fields", [])}
+    real, synthetic = (rows.iloc[rng.permutation(len(rows))[:MOST]].reset_index(drop=True) for rows in (real, synthetic))
+    if held is None or not len(held):
+        kept = len(real) - max(1, round(HELD_OUT * len(real)))
+        real, held = real[:kept], real[kept:]
+    parts = {"own": real, "held": held[:MOST], "made": synthetic}
+    columns = {name: _Column.of({part: rows[name] for part, rows in parts.items()}) for name in real.columns}
+    rules = {entry["name"]: entry.get("constraints", {}) for entry in schema.get("fields", [])}
     frame = pd.DataFrame([{"column": name} | column.scores(rules.get(name, {})) for name, column in columns.items()])
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
-    sizes = [column.size for column in columns.values()]
-    scores = list(_joint_scores(codes, columns, sizes, wished, seed))
-    scores += _copies({part: rows[names] for part, rows in parts.items()}, columns, rng)
-    return Comparison(scores, frame, {name: column.picture(name) for name, column in columns.items()})
+    scores = [*_prediction_scores(codes, columns, target, seed, most), *_joint_scores(codes, columns, seed)]
+    scores += _copies(columns, rng)
+    both = {label: torch.from_numpy(codes[part]) for part, label in (("own", "real"), ("made", "synthetic"))}
+    pictures = {name: partial(column.picture, name) for name, column in columns.items()}
+    return Comparison(scores, frame, pictures, partial(_associations_picture, both, list(columns)))
 
 
 def _table(data: Any, option: str) -> pd.DataFrame:
@@ -151,9 +190,11 @@ class _Column:
     values: Mapping[str, npt.NDArray[Any]]  # without gaps
     absent: Mapping[str, npt.NDArray[np.bool_]]
     strange: float  # share of synthetic values that are of another type
+    same: Mapping[str, Codes]  # numbers that are equal where values are; -1: a gap
     codes: Mapping[str, Codes]
     size: int
     numeric: bool
+    dates: bool
 
     @classmethod
     def of(cls, series: Mapping[str, pd.Series]) -> _Column:
@@ -165,6 +206,8 @@ class _Column:
         there = {part: ~absent[part] & ~pd.isna(read[part]) for part in series}
         values = {part: read[part][there[part]] for part in series}
         strange = float((~absent["made"] & ~there["made"]).mean())
+        places = pd.factorize(np.concatenate(list(read.values())))[0].astype(np.int64)
+        same = dict(zip(read, np.split(places, np.cumsum([len(part) for part in read.values()])[:-1])))
         known = values["own"]
         if numeric and len(np.unique(known)) > _LISTED:
             edges = np.unique(np.quantile(known.astype(np.float64), np.linspace(0, 1, _BINS + 1)[1:-1]))
@@ -176,7 +219,7 @@ class _Column:
         for part in series:
             codes[part] = np.full(len(read[part]), size, np.int64)
             codes[part][there[part]] = place(values[part])
-        return cls(values, absent, strange, codes, size + 1, numeric)
+        return cls(values, absent, strange, same, codes, size + 1, numeric, dates)
 
     def scores(self, rules: Mapping[str, Any]) -> dict[str, Any]:
         """Scores of this column, and for most the same of the held-out rows."""
@@ -223,26 +266,33 @@ class _Column:
 
     def picture(self, name: str) -> Figure:
         """Both distributions over each other."""
-        figure = new_figure(5.2, 3.0)
+        figure = new_figure(6.4, 3.4)
         axes = figure.add_subplot(1, 1, 1)
-        shown = (("own", "real", "0.6"), ("made", "synthetic", "C0"))
+        shown = (("own", "real", "0.45"), ("made", "synthetic", "C0"))
         if self.numeric:
             for part, label, colour in shown:
                 x = np.sort(self.values[part].astype(np.float64))
-                axes.step(x, np.arange(1, len(x) + 1) / max(len(x), 1), where="post", label=label, color=colour)
-            axes.set(xlabel=name, ylabel="share of rows up to here")
+                y = np.arange(1, len(x) + 1) / max(len(x), 1)
+                some = np.unique(np.linspace(0, len(x) - 1, _DRAWN).astype(np.int64)) if len(x) else np.array([], np.int64)
+                values = x.astype("datetime64[s]") if self.dates else x
+                axes.step(values[some], y[some], where="post", label=label, color=colour, linewidth=1.5)
+            axes.set(xlabel=name, ylabel="share of rows up to here", ylim=(0, 1.02))
             known = self.values["own"].astype(np.float64)
-            if len(known) and known.max() > 0 and np.quantile(known, 0.99) > 50 * max(np.quantile(known, 0.5), 1e-12):
+            if self.dates:
+                figure.autofmt_xdate()
+            elif len(known) and known.max() > 0 and np.quantile(known, 0.99) > 50 * max(np.quantile(known, 0.5), 1e-12):
                 axes.set_xscale("symlog", linthresh=max(1e-9, float(np.quantile(known, 0.75)) or 1.0))
         else:
             listed = pd.Series(self.values["own"]).value_counts(normalize=True).index[:12]
             for place, (part, label, colour) in enumerate(shown):
                 shares = pd.Series(self.values[part]).value_counts(normalize=True).reindex(listed, fill_value=0.0)
                 axes.barh(np.arange(len(listed)) + 0.4 * place, shares, 0.4, label=label, color=colour)
-            axes.set_yticks(np.arange(len(listed)) + 0.2, labels=[str(value)[:20] for value in listed], fontsize=6)
+            axes.set_yticks(np.arange(len(listed)) + 0.2, labels=[str(value)[:20] for value in listed], fontsize=8)
+            axes.invert_yaxis()
             axes.set(xlabel="share of rows", ylabel=name)
-        axes.set_title(name, fontsize=9)
-        axes.legend(fontsize=7)
+        gaps = [float(self.absent[part].mean()) for part in ("own", "made")]
+        axes.set_title(name + (f" (gaps: real {gaps[0]:.1%}, synthetic {gaps[1]:.1%})" if any(gaps) else ""), fontsize=10)
+        axes.legend(fontsize=8)
         return figure
 
 
@@ -254,47 +304,64 @@ def _read(values: pd.Series, *, dates: bool, numeric: bool) -> npt.NDArray[Any]:
     return values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
 
 
-def _joint_scores(
-    codes: Mapping[str, Codes], columns: Mapping[str, _Column], sizes: list[int], target: str | None, seed: int
-) -> Iterator[Score]:
-    rows = {part: torch.from_numpy(found) for part, found in codes.items()}
+def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, _Column], seed: int) -> Iterator[Score]:
+    """Distances of columns, pairs and triples, and of associations, beside those of held-out rows and independent columns."""
     worst = {part: max(column._distance(part) for column in columns.values()) for part in ("made", "held")}
     yield Score("largest KS or total variation of a column", worst["made"], real=worst["held"], better="lower")
+    rows = {part: torch.from_numpy(found) for part, found in codes.items()}
+    rng = np.random.default_rng(seed)
+    rivals = {"value": rows["made"], "real": rows["held"]}
+    rivals["chance"] = torch.from_numpy(np.stack([rng.permutation(column) for column in codes["own"].T], axis=1))
     for ways, what in ((1, "single columns"), (2, "pairs of columns"), (3, "triples of columns")):
-        if ways <= len(sizes):
-            errors = {part: marginal_errors(rows["own"], rows[part], ways, n_sets=500, seed=seed) for part in ("made", "held")}
-            made, held = float(errors["made"].mean()), float(errors["held"].mean())
-            yield Score(f"{what} by quantiles: mean total variation", made, real=held, better="lower")
-    if len(sizes) > 1:
-        own, made_v, held_v = (associations(rows[part]) for part in ("own", "made", "held"))
-        made, held = (float((x - own).abs().mean()) for x in (made_v, held_v))
-        yield Score("associations (Cramér's V): mean absolute error", made, real=held, better="lower")
+        if ways <= len(columns):
+            marginals = partial(marginal_errors, rows["own"], k=ways, n_sets=_MARGINALS, seed=seed)
+            errors = {rival: float(marginals(x).mean()) for rival, x in rivals.items() if rival != "chance" or ways > 1}
+            yield _beside(f"{what}: mean total variation", errors)
+    if 1 < len(columns) <= _MOST_ASSOCIATED and min(map(len, rivals.values())) > 1:
+        own = associations(rows["own"])
+        errors = {rival: float((associations(x) - own).abs().mean()) for rival, x in rivals.items()}
+        yield _beside("associations (Cramér's V): mean absolute error", errors)
+
+
+def _beside(name: str, errors: Mapping[str, float]) -> Score:
+    """An error of synthetic rows, held-out ones and independent columns."""
+    real, chance = errors.get("real"), errors.get("chance")
+    return Score(name, errors["value"], real=real, chance=chance, better="lower", baseline="independent columns")
+
+
+def _prediction_scores(
+    codes: Mapping[str, Codes], columns: Mapping[str, _Column], target: str | None, seed: int, most: int
+) -> Iterator[Score]:
+    """Area under the curve of classifiers of the target that learn from synthetic or real rows, judged on held-out ones."""
     if target is None:
         return
-    place = list(columns).index(target)
+    rows, place = {part: torch.from_numpy(found) for part, found in codes.items()}, list(columns).index(target)
     if len(rows["held"][:, place].unique()) < 2:
         return
-    for judge, name in (("boosting", "gradient boosting"), ("logistic", "logistic regression")):
-        options: dict[str, Any] = {
-            "sizes": sizes,
-            "ordered": [column.numeric for column in columns.values()],
-            "judge": judge,
-            "seed": seed,
-        }
-        areas = [train_on_synthetic_auc(rows[part], rows["held"], place, **options) for part in ("made", "own")]
-        yield Score(f"train on synthetic, test on real: AUC of {target} by {name}", areas[0], real=areas[1])
+    judges: tuple[tuple[Judge, str], ...] = (("boosting", "gradient boosting"), ("logistic", "logistic regression"))
+    options: dict[str, Any] = {
+        "sizes": [column.size for column in columns.values()],
+        "ordered": [column.numeric for column in columns.values()],
+        "seed": seed,
+    }
+    sample = f"{most:,} rows" if max(len(rows["made"]), len(rows["own"])) > most else ""
+    for judge, name in judges:
+        parts = (rows[part][:most] for part in ("made", "own"))
+        made, own = (train_on_synthetic_auc(x, rows["held"], place, judge=judge, **options) for x in parts)
+        label = f"train on synthetic, test on real: AUC of {target} by {name}"
+        yield Score(label, made, real=own, chance=0.5, sample=sample)
 
 
-def _copies(parts: Mapping[str, pd.DataFrame], columns: Mapping[str, _Column], rng: np.random.Generator) -> list[Score]:
-    """Rows that are there in the real ones, and the distance to the closest of these, by values."""
-    texts = {part: pd.Series(["\x1f".join(map(str, row)) for row in rows.to_numpy(object)]) for part, rows in parts.items()}
-    known = set(texts["own"])
-    copied = {part: float(texts[part].isin(known).mean()) for part in ("made", "held")}
-    points = {part: _points(part, columns) for part in parts}
-    among = points["own"][rng.permutation(len(points["own"]))[: 10 * _CLOSEST]]
+def _copies(columns: Mapping[str, _Column], rng: np.random.Generator) -> list[Score]:
+    """Rows that are there in the real ones, and the distance to the closest of these, by values; see `COPIES`."""
+    rows = {part: np.stack([column.same[part] for column in columns.values()], axis=1) for part in ("own", "made", "held")}
+    known = {row.tobytes() for row in rows["own"]}
+    copied = {part: float(np.mean([row.tobytes() in known for row in rows[part]])) for part in ("made", "held")}
+    points = {part: _points(part, columns) for part in rows}
+    among = points["own"][rng.permutation(len(points["own"]))[: 20 * _CLOSEST]]
     near = {part: float(np.median(_closest(points[part][:_CLOSEST], among))) for part in ("made", "held")}
     return [
-        Score("synthetic rows that equal a real row", copied["made"], real=copied["held"], better="lower"),
+        Score("rows that equal a real row", copied["made"], real=copied["held"], better="lower"),
         Score("median distance to the closest real row (0: the same, 1: the farthest)", near["made"], real=near["held"]),
     ]
 
@@ -318,3 +385,21 @@ def _closest(points: Reals, among: Reals) -> Reals:
     """Mean difference over columns to the closest row, at most 1 a column."""
     found = [np.minimum(np.abs(among - point), 1.0).mean(1).min() for point in points]
     return np.array(found)
+
+
+def _associations_picture(rows: Mapping[str, torch.Tensor], names: list[str]) -> Figure:
+    """Associations of real and of synthetic rows, and their difference."""
+    shown = min(len(names), _MOST_ASSOCIATED)
+    one, two = (associations(codes[:, :shown]).numpy() for codes in rows.values())
+    panels = [(f"{label} rows", values, "viridis", (0.0, 1.0)) for label, values in zip(rows, (one, two))]
+    panels += [("difference", two - one, "RdBu_r", (-0.5, 0.5))]
+    figure = new_figure(12, 4.4)
+    for place, (title, values, colours, limits) in enumerate(panels):
+        axes = figure.add_subplot(1, 3, place + 1)
+        image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
+        axes.set_title(title, fontsize=9)
+        axes.set_xticks(range(shown), labels=names[:shown], rotation=90, fontsize=7)
+        axes.set_yticks(range(shown), labels=names[:shown] if not place else [], fontsize=7)
+        axes.set(xlabel="column", ylabel="column")
+        figure.colorbar(image, ax=axes, shrink=0.6, label="association (Cramér's V)")
+    return figure

@@ -24,6 +24,4 @@ from .queries import query_errors as query_errors
 from .queries import random_queries as random_queries
 from .queries import relative_errors as relative_errors
 from .tables import associations as associations
-from .tables import copied_share as copied_share
-from .tables import range_query_errors as range_query_errors
 from .tables import train_on_synthetic_auc as train_on_synthetic_auc

@@ -1,4 +1,4 @@
-"""Metrics of mixed tables: associations, range queries, copies, and classifiers trained on synthetic rows.
+"""Metrics of mixed tables: associations, and classifiers trained on synthetic rows.
 
 Rows are codes (n, d), integers; `sizes` are the numbers of codes of the columns, `ordered` says which are in order. Marginals
 are those of `dpgen.metrics.queries`.
@@ -49,52 +49,6 @@ def _cramers_v(left: Codes, right: Codes, n: int) -> float:
     corrected = max(0.0, phi - (r - 1) * (k - 1) / (n - 1))
     least = min(r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)) - 1
     return min(1.0, (corrected / least) ** 0.5) if least > 0 else 0.0
-
-
-def range_query_errors(
-    real: Tensor,
-    synthetic: Tensor,
-    sizes: Sequence[int],
-    ordered: Sequence[bool],
-    *,
-    ways: int = 3,
-    queries: int = 1000,
-    seed: int = 0,
-) -> Tensor:
-    """Absolute error of the share of rows that random queries count, (queries,).
-
-    A query asks `ways` random columns for a random interval of an ordered column, or for a random half of the categories.
-
-    Raises:
-        ValueError: no rows, or other columns.
-    """
-    require_codes(real=real, synthetic=synthetic)
-    rng = np.random.default_rng(seed)
-    tables = [codes.numpy() for codes in (real, synthetic)]
-    errors = np.empty(queries)
-    for q in range(queries):
-        inside = [np.ones(len(table), bool) for table in tables]
-        for column in rng.choice(len(sizes), size=min(ways, len(sizes)), replace=False):
-            size = sizes[column]
-            if ordered[column]:
-                low, high = np.sort(rng.integers(0, size, 2))
-                wanted = (np.arange(size) >= low) & (np.arange(size) <= high)
-            else:
-                wanted = rng.permutation(size) < max(1, size // 2)
-            inside = [rows & wanted[table[:, column]] for rows, table in zip(inside, tables)]
-        errors[q] = abs(inside[0].mean() - inside[1].mean())
-    return torch.from_numpy(errors)
-
-
-def copied_share(rows: Tensor, originals: Tensor) -> float:
-    """Share of the rows (m, d) that are equal to some original row (n, d).
-
-    >>> copied_share(torch.tensor([[1, 2], [3, 4]]), torch.tensor([[3, 4], [5, 6]]))
-    0.5
-    """
-    require_codes(originals=originals, rows=rows)
-    known = {row.tobytes() for row in np.ascontiguousarray(originals.numpy())}
-    return sum(row.tobytes() in known for row in np.ascontiguousarray(rows.numpy())) / len(rows)
 
 
 def train_on_synthetic_auc(

@@ -51,7 +51,7 @@ def test_faults_are_seen() -> None:
 
 
 def test_copies_are_of_values() -> None:
-    copied, real = named(dpgen.compare(rows(), rows()), "synthetic rows that equal")
+    copied, real = named(dpgen.compare(rows(), rows()), "rows that equal")
     assert copied > 0.65 > 0.01 > real
     near, held = named(dpgen.compare(rows(), rows()), "median distance")
     assert near == 0 < held
@@ -64,7 +64,7 @@ def test_the_command_reads_files_and_writes_a_page(tmp_path: Path, capsys: pytes
     assert main(["compare", str(tmp_path / "real.csv"), str(tmp_path / "made.parquet"), "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "not for publication" in printed
-    assert out.read_text().count("<img") == 5
+    assert out.read_text().count("<img") == 6
     assert main(["compare", str(tmp_path / "real.csv"), str(tmp_path / "none.csv")]) == 2
     assert main(["compare", str(tmp_path / "real.csv"), str(tmp_path / "made.parquet"), "--target", "z"]) == 2
 

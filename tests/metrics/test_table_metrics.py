@@ -3,13 +3,7 @@
 import pytest
 import torch
 
-from dpgen.metrics import (
-    associations,
-    copied_share,
-    independent_marginals,
-    range_query_errors,
-    train_on_synthetic_auc,
-)
+from dpgen.metrics import associations, independent_marginals, train_on_synthetic_auc
 
 
 def rows(n: int, sizes: tuple[int, ...], seed: int) -> torch.Tensor:
@@ -28,19 +22,6 @@ def test_associations_of_independent_columns_are_small_and_of_functions_one() ->
 def test_a_constant_column_is_associated_with_nothing() -> None:
     x = torch.cat([rows(50, (3,), 2), torch.zeros(50, 1, dtype=torch.int64)], 1)
     assert associations(x)[0, 1] == 0
-
-
-def test_range_queries_tell_other_laws_and_not_the_same() -> None:
-    sizes, ordered = (10, 10, 3), (True, True, False)
-    same = range_query_errors(rows(4000, sizes, 3), rows(4000, sizes, 4), sizes, ordered, queries=100)
-    other = range_query_errors(rows(4000, sizes, 3), rows(4000, (3, 10, 3), 4), sizes, ordered, queries=100)
-    assert float(same.mean()) < 0.01 < 0.03 < float(other.mean())
-
-
-def test_copies_are_counted() -> None:
-    x = rows(100, (10**6, 10**6), 5)
-    assert copied_share(x, x) == 1.0
-    assert copied_share(rows(100, (10**6, 10**6), 6), x) == 0.0
 
 
 @pytest.mark.parametrize("judge", ["boosting", "logistic"])
@@ -62,10 +43,6 @@ def test_synthetic_rows_of_one_class_predict_nothing() -> None:
 
 def test_what_cannot_be_compared_is_refused() -> None:
     x = rows(5, (2, 2), 0)
-    with pytest.raises(ValueError, match="rows"):
-        copied_share(x[:, :1], x)
-    with pytest.raises(ValueError, match="rows"):
-        copied_share(x[:0], x)
     with pytest.raises(ValueError, match="judge"):
         train_on_synthetic_auc(x, x, 1, sizes=(2, 2), ordered=(True, True), judge="tree")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="test has 1 classes"):
