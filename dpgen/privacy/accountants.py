@@ -208,11 +208,7 @@ def _gaussian_alphas(key: Key, relation: Relation, orders: tuple[float, ...]) ->
 
 
 def event_alphas(event: DpEvent, relation: Relation = "add_remove", orders: tuple[float, ...] = ORDERS) -> Array:
-    """Log-moments of `event` at `orders`, (t,).
-
-    Raises:
-        UnsupportedEvent: a part has no moments, such as an (epsilon, delta) guarantee with delta > 0.
-    """
+    """Log-moments of `event` at `orders`, (t,); `UnsupportedEvent` where a part has none, as a guarantee with delta > 0."""
     try:
         key = _key(event)
     except UnsupportedEvent:

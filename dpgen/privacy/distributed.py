@@ -102,11 +102,7 @@ class Ranks:
         return [bool(vote) for vote in votes.tolist()]
 
     def first(self, action: Callable[[], T]) -> T:
-        """Result of `action` on rank 0, which alone calls it, for all ranks.
-
-        Raises:
-            RemoteFailure: on the other ranks, when the action failed; rank 0 raises what the action raised.
-        """
+        """Result of `action` on rank 0, which alone calls it, for all ranks; where it fails, `RemoteFailure` on the others."""
         if self.count == 1:
             return action()
         outcome: list[Any] = [None, None]
@@ -206,17 +202,9 @@ def release_sum_(
     ever used. Noise on every rank would have std :math:`\sqrt W \sigma`; noise divided by the number of ranks W,
     :math:`\sigma / W` or :math:`\sigma / \sqrt W`. Rounding before the ranks are added would be part of the query.
 
-    Arguments:
-        sums: this rank's sums, contiguous, float32 or float64; overwritten.
-        noise_std: sigma, in the units of the sums.
-        source: secure noise of this process.
-        ranks: the processes; one alone adds all of the noise.
-        ahead: noise drawn ahead for a device, which is then never waited for.
-        factor: (k,), public: what the k rows of the released values are multiplied by.
-
-    Raises:
-        ValueError: values that are not finite, or noise out of range. (On a CUDA device without waiting for it: the
-            device itself stops with an assertion.)
+    `sums` are this rank's, contiguous, float32 or float64, and overwritten; the k rows of what is released are multiplied by
+    `factor` (k,), public. Values that are not finite are refused: on a CUDA device by an assertion of its own, because it is
+    never waited for.
     """
     if ranks.count == 1 and sums.device.type == "cpu":
         return source.add_normal_(sums, noise_std=noise_std, factor=factor)

@@ -406,8 +406,7 @@ def reach_thresholds(scale: float, most: int) -> tuple[Words, int]:
     A coin is heads when 128 uniform bits, read as an integer, are below the threshold: exact to :math:`2^{-128}`. Rows are
     (high word, low word), uint64, for k = least, ..., most; below `least` <= 0, the second result, heads are certain.
 
-    Raises:
-        ValueError: scale outside [0.01, 1e6] or most outside [1, 1e8].
+    `scale` is in [0.01, 1e6], `most` in [1, 1e8].
     """
     if not 0.01 <= scale <= 1e6:
         raise ValueError(f"scale is {scale!r}; it must be in [0.01, 1e6]")

@@ -214,14 +214,7 @@ def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
 
 
 def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
-    """`{(sampling_rate, noise_multiplier): count}` of an event made of (Poisson-sampled) Gaussians only.
-
-    A multiplier of 0 stands for no privacy at all.
-
-    Raises:
-        UnsupportedEvent: anything else is in the event.
-        ValueError: a rate outside [0, 1], a negative multiplier or count, or NaN.
-    """
+    """`{(sampling_rate, noise_multiplier): count}` of (Poisson-sampled) Gaussians, else `UnsupportedEvent`; 0: no privacy."""
     import dp_accounting as dpa
 
     parts: Counter[tuple[float, float]] = Counter()

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from dpgen.privacy import draws
 from dpgen.privacy.draws import DISCRETE_DELTA, KEY_BYTES, Integers, Keystream, Reals, SecureBackendError, require_backend
-from dpgen.privacy.mechanisms import Relation, require_positive, require_relation
+from dpgen.privacy.mechanisms import Relation, require_relation
 
 __all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureBackendError", "SecureSource", "grid_step", "require_secure"]
 
@@ -127,12 +127,9 @@ class SecureSource:
         Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU and copied.
 
         Arguments:
-            values: any shape, float32 or float64; overwritten.
+            values: any shape, float32 or float64; overwritten. ValueError where one is not finite.
             noise_std: in the units of the values, in [1e-20, 1e20].
             factor: public; row i of the released values (k, ...) is multiplied by entry i of (k,).
-
-        Raises:
-            ValueError: noise_std or dtype out of range, or a value is not finite (the values are spoilt then).
         """
         _check_noise(noise_std, values.dtype)
         grid = grid_step(noise_std)
@@ -213,11 +210,7 @@ class PublicRandomness:
 
 
 def require_secure(source: object) -> SecureSource:
-    """The source if it may make private noise.
-
-    Raises:
-        TypeError: it is anything but a `SecureSource`.
-    """
+    """The source if it may make private noise; TypeError for anything but a `SecureSource`."""
     if isinstance(source, SecureSource):
         return source
     raise TypeError(
@@ -279,25 +272,14 @@ def toeplitz_product(factor: Reals, x: Reals) -> Reals:
 def noisy_prefix_sums(
     cells: Integers, *, noise_multiplier: float, relation: Relation, source: SecureSource
 ) -> tuple[Reals, Reals]:
-    """Prefix sums (m,) of cell counts with the privacy of one Gaussian of this multiplier, and their noise variances (m,).
+    """Prefix sums (m,) of int64 counts of disjoint cells with the privacy of one Gaussian, and their noise variances (m,).
 
-    The ledger must have been charged before.
-
-    Arguments:
-        cells: (m,) int64, records of disjoint cells, private; under replace_one the last cell of all may be left out when n
-            is public.
-        noise_multiplier: noise std / L2 sensitivity under `relation` itself.
-
-    Raises:
-        TypeError: `source` is not a secure source, or the cells are not int64.
-        ValueError: no cells, or a multiplier that is not > 0.
+    The ledger must have been charged before. `noise_multiplier` is noise std / L2 sensitivity under `relation` itself; under
+    replace_one the last cell of all may be left out when n is public.
     """
-    source = require_secure(source)
-    if cells.dtype != np.int64 or cells.ndim != 1:
-        raise TypeError(f"cells are {cells.dtype} of shape {cells.shape}; they must be int64 counts (m,)")
-    m = len(cells)
+    source, m = require_secure(source), len(cells)
     factor = square_root_factor(m)
-    std = require_positive("noise_multiplier", noise_multiplier) * prefix_sensitivity(m, relation)
+    std = noise_multiplier * prefix_sensitivity(m, relation)
     noise = toeplitz_product(factor, source.unrounded_normal(m, noise_std=std, dtype=torch.float64).numpy())
     grid = min(1.0, grid_step(std))
     released = np.cumsum(cells) * int(1 / grid) + np.rint(noise / grid).astype(np.int64)

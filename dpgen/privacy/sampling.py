@@ -190,10 +190,6 @@ class PoissonLoader(DataLoader[Batch]):
         rows: records m of a person at most.
         white: draws have values x / white.
         source: where the masks come from; by default a fresh `SecureSource`.
-
-    Raises:
-        ValueError: q outside (0, 1], no records, NaN, or somebody with more than m records.
-        TypeError: a source that is not secure.
     """
 
     def __init__(

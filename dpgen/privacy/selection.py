@@ -155,7 +155,7 @@ def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_we
     r"""Draw one candidate with probability proportional to $e^{w}$, priced by `exponential_event`; its block and number there.
 
     Arguments:
-        source: where the bits come from; TypeError for anything but a SecureSource.
+        source: a `SecureSource`.
         sizes: (m,) uint64, how many candidates each block has; together below 2^64.
         ceilings: (m,) float64, finite, an upper bound on w within each block, to $10^{-6}$.
         log_weight: exact w of a candidate (block, number), or None for a number that stands for no candidate.
@@ -297,9 +297,6 @@ class FrequentCounts:
         delta: in (0, 1/2].
         rows: m, the most rows of a unit.
         relation: that the guarantee holds under.
-
-    Raises:
-        ValueError: a number out of its range.
 
     Source: Wilkins, Kifer, Zhang, Karrer 2024 (exact analysis of the Gaussian threshold mechanism), of which this is a bound.
 
@@ -509,15 +506,9 @@ def _counted(loads: Iterable[tuple[LedgerItem, int]]) -> Counter[str]:
 
 
 def selection_event(trials: Sequence[Sequence[Planned]], priced: Sequence[Planned], mean: float, relation: Relation) -> DpEvent:
-    """Price of the best of K scored runs of trials drawn at random: of the worst trial, for the record that it touches most.
+    """Price of the best of K scored runs, `mean` of them expected in [2, 1000], of trials drawn at random, by their plans.
 
-    Arguments:
-        trials: plan of each option.
-        priced: plan of one score.
-        mean: expected number of runs.
-
-    Raises:
-        ValueError: no trials, or a mean outside [2, 1000].
+    It is that of the worst trial and one score (`priced`), for the record that they touch most.
     """
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 

@@ -193,7 +193,7 @@ def moments_z(values: Reals) -> float:
 
 @pytest.fixture(scope="module")
 def body() -> Reals:
-    return secure_normals(4_000_000)
+    return secure_normals(2_000_000)
 
 
 def test_body(body: Reals) -> None:

