@@ -367,7 +367,9 @@ class Payer:
 
         It was restored from a copy, or what it had reserved was given back, or it has released something else.
         """
-        spending = SharedBudget(self.path).spending()
+        self._require_current(SharedBudget(self.path).spending(), commit, released)
+
+    def _require_current(self, spending: Spending, commit: int, released: str) -> None:
         if all(payment.run != self.run for payment in spending.kept):
             raise LedgerError(f"{self.path}: holds no payment of the run {self.run}")
         last = spending.standings.get(self.run)
@@ -381,8 +383,8 @@ class Payer:
 
     def stand(self, commit: int, released: str) -> None:
         """Note a commit of the own ledger that is current, and what is about to be released; on the disk before it returns."""
-        self.require_current(commit, released)
         with SharedBudget(self.path).opened() as (file, spending):
+            self._require_current(spending, commit, released)
             file.write(replace(spending, standings={**spending.standings, self.run: Standing(commit, released)}).document)
 
     def give_back(self) -> None:
