@@ -51,7 +51,7 @@ def sums(k: int, max_items: int | None) -> Any:
     def of(x: np.ndarray) -> BoundedSum:
         bits, row = torch.from_numpy(x[:, 1:]), torch.from_numpy(x[:, 0].astype(np.int64)) * (k > 1)
         kept = bits if max_items is None else truncated(bits, max_items, PublicRandomness(0))
-        return Layout(D, k, max_items).sums(kept, row)
+        return Layout(D, k, max_items).over([(kept, row)])
 
     return of
 

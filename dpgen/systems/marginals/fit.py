@@ -90,12 +90,8 @@ class Layout:
         within = math.sqrt(min(2 * self.most, self.d)) * (2 if self.centred else 1)
         return max(within, math.sqrt(2) * self.sensitivity) if self.k > 1 else within
 
-    def sums(self, x: Tensor, row: Tensor) -> BoundedSum:
-        """Sums (k, 1 + d) of records x (n, d) in {0, 1}, at most `max_items` ones each, by their row (n,) in [0, k)."""
-        return self.over([(x, row)])
-
     def over(self, batches: Any) -> BoundedSum:
-        """The same of a source of batches (x, row), see `totals`."""
+        """Sums (k, 1 + d) of batches of records x (n, d) in {0, 1}, at most `max_items` ones each, and their rows (n,) in [0, k)."""
 
         def added(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
             total = torch.zeros(self.k, 1 + self.d, dtype=torch.int64)
@@ -147,11 +143,7 @@ def fit_marginals(
 
 
 def records_of(records: PrivateRecords | PrivateStream) -> tuple[Any, int]:
-    """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d; records in memory are checked here.
-
-    Raises:
-        ValueError: as `require_records`.
-    """
+    """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d; records in memory are checked here."""
     if isinstance(records, PrivateStream):
         return records.stream(labelled=records.n_classes > 0), records.d
     require_records(records)
@@ -159,11 +151,7 @@ def records_of(records: PrivateRecords | PrivateStream) -> tuple[Any, int]:
 
 
 def require_records(records: PrivateRecords) -> None:
-    """The public schema of binary records: how many there are is private, and no reason to refuse them.
-
-    Raises:
-        ValueError: x is no finite 0/1 matrix, or labels are missing or out of range where there are classes.
-    """
+    """The public schema of binary records: how many there are is private, and no reason to refuse them."""
     x, labels = records.x, records.labels
     if x.ndim != 2:
         raise ValueError(f"records have shape {tuple(x.shape)}; it must be (n, d)")
@@ -184,6 +172,7 @@ def require_records(records: PrivateRecords) -> None:
 MOST_CELLS = 2**16
 """Most combinations of bits and label that are kept one by one."""
 
+_REPLAYS = 10  # passes over all measurements after each round, for free
 COUNT, TOTAL = "noisy number of records", "noisy total"
 SELECTION, MEASUREMENT = "selection of a query", "measurement of a query"
 
@@ -200,14 +189,10 @@ class Answers:
 
     A query adds up what each record holds of it, a number in :math:`[0, \Delta]`. So a record that comes, goes or is replaced
     moves an answer by at most :math:`\Delta`, and the score :math:`|q(A) - q(B)|` as well, whatever the weights A are.
-
-    Arguments:
-        values: q(B) (m,), int64.
-        sensitivity: Delta.
     """
 
-    values: np.ndarray
-    sensitivity: int
+    values: np.ndarray  # q(B) (m,), int64
+    sensitivity: int  # Delta
 
     def measured(self, query: int) -> BoundedSum:
         """One answer, for a noisy measurement."""
@@ -223,19 +208,11 @@ class Answers:
         return ExponentialMechanism(scores, Fraction(step) / (2 * self.sensitivity), self.sensitivity)
 
 
-def multiplicative_weights(
-    answers: Answers, weights: Weights, *, rounds: int, step: float, curator: Curator, runtime: Runtime
-) -> None:
+def multiplicative_weights(answers: Answers, weights: Weights, *, rounds: int, step: float, curator: Curator) -> None:
     r"""T rounds: draw the query that is answered worst, measure it, let the weights learn it.
 
     A query is drawn among those not measured yet, and measured as :math:`q(B) + \text{Lap}_Z(\Delta / \epsilon_s)`; each is
     epsilon_s-DP.
-
-    Arguments:
-        answers: what the records say.
-        weights: what answers the queries meanwhile.
-        rounds: T, at most the number of queries.
-        step: epsilon_s.
     """
     unmeasured = np.ones(len(answers.values), bool)
     for _ in steps(range(rounds), "rounds"):
@@ -277,17 +254,13 @@ def fit_mwem(
     total = size if on_cells else max(1.0, float(curator.laplace(TOTAL, weights.mass(histogram), share)))
     weights.start(total)
     answers = weights.asked(histogram)
-    multiplicative_weights(answers, weights, rounds=plan.rounds, step=step, curator=curator, runtime=runtime)
+    multiplicative_weights(answers, weights, rounds=plan.rounds, step=step, curator=curator)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     if on_cells:
-        return JointModel(
-            torch.from_numpy(weights.weights / weights.weights.sum()),
-            d=d,
-            n_classes=data.n_classes,
-            counts=torch.tensor([size], dtype=torch.float64),
-            statement=statement,
-            columns=data.columns,
-        )
+        cells = torch.from_numpy(weights.weights / weights.weights.sum())
+        counts = torch.tensor([size], dtype=torch.float64)
+        about: dict[str, Any] = {"n_classes": data.n_classes, "statement": statement, "columns": data.columns}
+        return JointModel(cells, d=d, counts=counts, **about)
     # Labels take no part in sums over items: every class gets the same marginals and an equal share of the records.
     probabilities = torch.from_numpy(weights.weights / size).clamp(0.0, 1.0).expand(k, d).contiguous()
     counts = torch.full((k,), size / k, dtype=torch.float64)
@@ -305,7 +278,6 @@ class Weights(ABC):
 
     queries: np.ndarray
     sensitivity: int
-    replays: int
 
     @abstractmethod
     def added(self, x: Tensor, labels: Tensor | None) -> Tensor:
@@ -340,7 +312,7 @@ class Weights(ABC):
     def learn(self, query: int, value: float) -> None:
         """Multiply by exp(q (m - q(A)) / (2 n)) and normalise, over all measurements so far."""
         self.measured[query] = value
-        for _ in range(1 + self.replays):
+        for _ in range(1 + _REPLAYS):
             for q, m in self.measured.items():
                 cells = self.queries[q].astype(bool)
                 error = m - self.weights[cells].sum()
@@ -360,7 +332,7 @@ class Items(Weights):
         self.queries = np.zeros((config.queries, d), bool)
         for row, length in zip(self.queries, lengths):
             row[torch.randperm(d, generator=generator)[:length].numpy()] = True
-        self.sensitivity, self.replays, self._public = min(config.max_items, d), config.replays, public
+        self.sensitivity, self._public = min(config.max_items, d), public
 
     def added(self, x: Tensor, labels: Tensor | None) -> Tensor:
         return truncated(x, self.sensitivity, self._public).sum(0, dtype=torch.int64)
@@ -379,7 +351,7 @@ class Cells(Weights):
             for chosen in combinations(range(len(columns)), way)
             for point in np.ndindex(*[k if c == d else 2 for c in chosen])
         ]
-        self.queries, self.sensitivity, self.replays = np.array(rows, np.float32), 1, config.replays
+        self.queries, self.sensitivity = np.array(rows, np.float32), 1
 
     def added(self, x: Tensor, labels: Tensor | None) -> Tensor:
         number = (x.long() << torch.arange(self.d - 1, -1, -1)).sum(1) * self.k

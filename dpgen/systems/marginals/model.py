@@ -55,10 +55,6 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         """Log-likelihood (n,) in nats of binary records (n, d); -inf where a marginal is exactly 0 or 1 against it."""
         return torch.logsumexp(self._joint(x), 1)
 
-    def posterior(self, x: Tensor) -> Tensor:
-        """P(component | x), (n, k)."""
-        return torch.softmax(self._joint(x), 1)
-
     def classify(self, x: Tensor) -> Tensor:
         """The mixture's Bayes classifier: the likeliest class (n,).
 
@@ -87,11 +83,7 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         return {"probabilities": self.probabilities, "counts": self.counts}
 
     def description(self) -> dict[str, Any]:
-        return {
-            "n_classes": self.n_classes,
-            "columns": self.columns,
-            "declared": self.declared,
-        }
+        return {"n_classes": self.n_classes, "columns": self.columns, "declared": self.declared}
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "ProductMixture":

@@ -119,7 +119,6 @@ class MWEMConfig:
         queries: number of random queries on items (five length classes up to `longest`).
         longest: longest query on items, in columns; None: all of them.
         ways: queries on cells are all marginals of up to this many columns, labels included.
-        replays: passes over all measurements after each round, for free.
     """
 
     domain: Literal["auto", "items", "cells"] = "auto"
@@ -127,11 +126,9 @@ class MWEMConfig:
     queries: int = 1000
     longest: int | None = None
     ways: int = 2
-    replays: int = 10
 
     def __post_init__(self) -> None:
         for name in ("max_items", "queries", "ways"):
             require_whole(name, getattr(self, name))
-        require_whole("replays", self.replays, 0)
         if self.longest is not None:
             require_whole("longest", self.longest)

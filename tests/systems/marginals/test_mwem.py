@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from fixed_source import FixedKeySource
+from refusals import refused
 from small_domains import chi_square
 
 from dpgen.privacy.curator import Curator
@@ -40,6 +41,12 @@ QUIET = Runtime(progress_bar=False)
 def records(rows, labels=None, n_classes=0):
     x = torch.tensor(rows, dtype=torch.uint8).reshape(-1, 3)
     return SimpleNamespace(x=x, labels=labels, n_classes=n_classes, columns=None)
+
+
+def fitted(x, plan, labels=None, n_classes=0, columns=None, ledger=None, **config):
+    data = SimpleNamespace(x=x, labels=labels, n_classes=n_classes, columns=columns)
+    curator = Curator(ledger or plan.open_ledger())
+    return fit_mwem(data, plan=plan, config=MWEMConfig(**config), curator=curator, runtime=QUIET)
 
 
 def asked(rows, *, cells, max_items=2):
@@ -106,7 +113,7 @@ def test_a_selection_is_as_private_as_it_is_charged():
 def test_selections_follow_their_law():
     answers, weights = asked([(1, 0, 1)] * 9, cells=True)
     mechanism = answers.selection(np.arange(len(answers.values)), weights.answers(), 0.9)
-    drawn = np.bincount(mechanism.draw(FixedKeySource(1), 4000), minlength=len(answers.values))
+    drawn = np.bincount(mechanism.draw(FixedKeySource(1), 1500), minlength=len(answers.values))
     assert chi_square(drawn, np.exp(mechanism.log_probabilities())) > 1e-4
 
 
@@ -120,7 +127,7 @@ def test_a_twin_without_the_factor_two_is_rejected():
 @pytest.mark.parametrize(("delta", "relation"), [(0.0, "add_remove"), (1e-5, "add_remove"), (1e-5, "replace_one")])
 def test_the_whole_plan_fits_its_budget(delta, relation):
     plan = MWEMPlan(epsilon=1.0, delta=delta, relation=relation)
-    for totals, share in ((0, 1.0), (1, 0.95), (2, 0.95)):
+    for totals, share in ((0, 1.0), (2, 0.95)):
         ledger = plan.open_ledger()
         ledger.declare([Planned(plan.event(plan.step_epsilon(totals), totals), "everything")])
         assert 0.99 < ledger.epsilon() <= 1.0
@@ -156,10 +163,8 @@ def test_a_fit_charges_its_plan_and_adds_the_noise_that_this_pays_for(domain, re
 
 
 def test_no_records_are_no_reason_to_refuse():
-    plan = MWEMPlan(rounds=2)
-    data = SimpleNamespace(x=torch.zeros(0, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     for domain in ("cells", "items"):
-        model = fit_mwem(data, plan=plan, config=MWEMConfig(domain=domain), curator=Curator(plan.open_ledger()), runtime=QUIET)
+        model = fitted(torch.zeros(0, 3, dtype=torch.uint8), MWEMPlan(rounds=2), domain=domain)
         assert model.samples(5, random_state=0).x.shape == (5, 3)
 
 
@@ -168,9 +173,7 @@ def test_on_cells_it_learns_a_joint_distribution(tmp_path):
     first = (torch.rand(4000, generator=generator) < 0.3).long()
     flips = (torch.rand(4000, 2, generator=generator) < torch.tensor([0.1, 0.2])).long()
     x = torch.cat([first[:, None], first[:, None] ^ flips], 1).to(torch.uint8)
-    data = SimpleNamespace(x=x, labels=first, n_classes=2, columns=["a", "b", "c"])
-    plan = MWEMPlan(epsilon=20.0, delta=0.0, rounds=20)
-    model = fit_mwem(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET)
+    model = fitted(x, MWEMPlan(epsilon=20.0, delta=0.0, rounds=20), labels=first, n_classes=2, columns=["a", "b", "c"])
     assert isinstance(model, JointModel)
     assert abs(model.size - 4000) < 100
     samples = model.samples(20_000, random_state=1)
@@ -190,10 +193,7 @@ def test_on_items_it_answers_sums_better_than_it_began():
     generator = torch.Generator().manual_seed(0)
     p = torch.linspace(0.01, 0.6, 30)
     x = (torch.rand(3000, 30, generator=generator) < p).to(torch.uint8)
-    data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
-    plan = MWEMPlan(epsilon=20.0, rounds=30)
-    config = MWEMConfig(domain="items", max_items=30, queries=200)
-    model = fit_mwem(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=QUIET)
+    model = fitted(x, MWEMPlan(epsilon=20.0, rounds=30), domain="items", max_items=30, queries=200)
     assert isinstance(model, ProductMixture)
     flat = float((p.mean() - p).abs().mean())
     assert float((model.probabilities[0] - p).abs().mean()) < 0.6 * flat
@@ -201,54 +201,42 @@ def test_on_items_it_answers_sums_better_than_it_began():
 
 def test_under_a_small_budget_there_is_noise():
     """Too good means that noise is missing."""
-    plan, counts = MWEMPlan(epsilon=0.01, delta=0.0, rounds=2), []
-    data = SimpleNamespace(x=torch.zeros(200, 3, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
-    for _ in range(3):
-        counts.append(
-            fit_mwem(data, plan=plan, config=MWEMConfig(), curator=Curator(plan.open_ledger()), runtime=QUIET).counts.item()
-        )
+    plan, x = MWEMPlan(epsilon=0.01, delta=0.0, rounds=2), torch.zeros(200, 3, dtype=torch.uint8)
+    counts = [fitted(x, plan).counts.item() for _ in range(3)]
     assert set(counts) != {200.0}
 
 
-def test_replays_fit_what_was_measured():
+def test_what_was_measured_is_fitted():
     answers, weights = asked([(1, 1, 0)] * 50, cells=True)
     weights.start(50.0)
-    weights.replays = 300
-    for query in range(6):  # the six marginals of one column
-        weights.learn(query, float(answers.values[query]))
+    for _ in range(10):
+        for query in range(6):  # the six marginals of one column
+            weights.learn(query, float(answers.values[query]))
     assert np.abs(weights.answers()[:6] - answers.values[:6]).max() < 1.0
     assert weights.weights.sum() == pytest.approx(50.0)
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("make", "option"),
     [
-        (lambda: MWEMPlan(rounds=0), "rounds is 0; it must be a whole number >= 1"),
-        (lambda: MWEMPlan(total_share=1.0), "total_share must be in"),
-        (lambda: MWEMPlan(epsilon=math.nan), "epsilon is nan"),
-        (lambda: MWEMConfig(max_items=0), "max_items is 0; it must be a whole number >= 1"),
-        (lambda: MWEMConfig(replays=-1), "replays is -1; it must be a whole number >= 0"),
-        (lambda: MWEMConfig(longest=0), "longest is 0; it must be a whole number >= 1"),
+        (lambda: MWEMPlan(rounds=0), "rounds"),
+        (lambda: MWEMPlan(total_share=1.0), "total_share"),
+        (lambda: MWEMPlan(epsilon=math.nan), "epsilon"),
+        (lambda: MWEMConfig(max_items=0), "max_items"),
+        (lambda: MWEMConfig(longest=0), "longest"),
+        (lambda: fitted(torch.zeros(3, 17, dtype=torch.uint8), MWEMPlan(), domain="cells"), "domain"),
     ],
 )
-def test_bad_options_are_refused(make, match):
-    with pytest.raises(ValueError, match=match):
+def test_what_cannot_be_done_is_refused(make, option):
+    with refused(option):
         make()
-
-
-def test_too_many_columns_for_cells():
-    data = SimpleNamespace(x=torch.zeros(3, 17, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
-    plan = MWEMPlan()
-    with pytest.raises(ValueError, match="domain='cells' allows 65536 combinations, 17 columns have 131072"):
-        fit_mwem(data, plan=plan, config=MWEMConfig(domain="cells"), curator=Curator(plan.open_ledger()), runtime=QUIET)
 
 
 def test_fewer_queries_than_rounds_leave_no_budget_unused():
     x = torch.randint(0, 2, (60, 3), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
     plan = MWEMPlan(epsilon=2.0, rounds=50)
     ledger = plan.open_ledger()
-    data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
-    fit_mwem(data, plan=plan, config=MWEMConfig(domain="items", queries=4), curator=Curator(ledger), runtime=QUIET)
+    fitted(x, plan, ledger=ledger, domain="items", queries=4)
     assert 1.9 < ledger.epsilon() <= 2.0
 
 
@@ -265,5 +253,5 @@ def test_a_choice_that_may_cost_nothing_is_made_blindly():
 
     for _ in range(40):
         curator, answers = Curator(Ledger(None, delta=1e-6)), Answers(np.array([9, 0, 0, 0]), 1)
-        multiplicative_weights(answers, Weights(), rounds=1, step=1e-3, curator=curator, runtime=Runtime(progress_bar=False))
+        multiplicative_weights(answers, Weights(), rounds=1, step=1e-3, curator=curator)
     assert len(set(learned)) > 1

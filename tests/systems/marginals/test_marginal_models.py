@@ -1,4 +1,4 @@
-"""Mixtures of independent bits: closed forms against enumeration."""
+"""Mixtures of independent bits: closed forms against enumeration; distributions over all combinations of bits."""
 
 from itertools import product
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from refusals import refused
 
 from dpgen.release import draw_components
-from dpgen.systems.marginals.model import ProductMixture
+from dpgen.systems.marginals.model import JointModel, ProductMixture
 from dpgen.systems.registry import load
 
 P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])
@@ -38,12 +39,10 @@ def test_draws_follow_the_density() -> None:
 
 
 def test_the_bayes_classifier_is_bayes() -> None:
-    x, model = table(), mixture()
-    posterior = model.posterior(x)
-    assert torch.equal(model.classify(x), posterior.argmax(1))
-    assert torch.allclose(posterior.sum(1), torch.ones(8).double())
-    assert int(model.classify(torch.tensor([[1, 0, 0]]))) == 0
-    with pytest.raises(ValueError, match="n_classes=0"):
+    x = table()
+    joint = torch.stack([(w * torch.where(x > 0, p, 1 - p).prod(1)) for w, p in zip((0.75, 0.25), P)], 1)
+    assert torch.equal(mixture().classify(x), joint.argmax(1))
+    with refused("n_classes"):
         mixture(0).classify(x)
 
 
@@ -60,9 +59,30 @@ def test_conditional_draws_and_files(tmp_path: Path) -> None:
 
 
 def test_bad_questions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"x must have shape \(n, 3\), got \(1, 2\)"):
+    with refused("x must have shape"):
         mixture().log_prob(torch.zeros(1, 2))
-    with pytest.raises(ValueError, match="n is -1; it must be a whole number"):
+    with refused("n is"):
         mixture().samples(-1)
-    with pytest.raises(ValueError, match=r"numbers in \[0, 2\), got \[2\]"):
+    with refused("clusters"):
         draw_components(torch.ones(2), 1, [2], torch.Generator())
+
+
+def test_samples_of_cells_are_refused_in_one_line() -> None:
+    model = JointModel(torch.full((8,), 0.125), d=3, n_classes=0, counts=torch.tensor([10.0]), statement=tiny.statement())
+    assert model.samples(0).x.shape == (0, 3)
+    with refused("n is"):
+        model.samples(-1)
+    with refused("clusters"):
+        model.samples(1, clusters=[1])
+
+
+def test_samples_follow_the_cells() -> None:
+    cells = torch.tensor([0.5, 0.0, 0.0, 0.0, 0.125, 0.125, 0.0, 0.25])  # of two bits and a label of two
+    model = JointModel(cells, d=2, n_classes=2, counts=torch.tensor([40.0]), statement=tiny.statement())
+    drawn = model.samples(40_000, random_state=0)
+    assert drawn.labels is not None
+    code = (drawn.x[:, 0].long() * 2 + drawn.x[:, 1].long()) * 2 + drawn.labels
+    shares = torch.bincount(code, minlength=8) / len(code)
+    assert (shares - cells).abs().max() < 0.01
+    assert (shares[cells == 0] == 0).all()
+    assert model.size == 40
