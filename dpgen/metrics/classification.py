@@ -9,7 +9,6 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import hypergeom
 from torch import Tensor, nn
-from torchmetrics.functional.classification import multiclass_confusion_matrix
 
 from dpgen.metrics.queries import require_samples
 
@@ -284,13 +283,13 @@ def clustering_accuracy(labels: Tensor, clusters: Tensor) -> float:
         >>> clustering_accuracy(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 1]))
         0.75
     """
+    from sklearn.metrics.cluster import contingency_matrix
+
     for name, values in (("labels", labels), ("clusters", clusters)):
         if values.ndim != 1 or len(values) == 0 or values.is_floating_point() or int(values.min()) < 0:
             raise ValueError(f"{name} is {values.dtype} {tuple(values.shape)}: it must be integers >= 0 of shape (n,), n >= 1")
     if len(labels) != len(clusters):
         raise ValueError(f"clusters has length {len(clusters)}, labels has length {len(labels)}: they must agree")
-    labels, clusters = labels.long().cpu(), clusters.long().cpu()
-    size = max(int(labels.max()), int(clusters.max()), 1) + 1
-    table = torch.as_tensor(multiclass_confusion_matrix(clusters, labels, num_classes=size, validate_args=False))
-    rows, columns = linear_sum_assignment(table.numpy(), maximize=True)
+    table = contingency_matrix(labels.cpu().numpy(), clusters.cpu().numpy())
+    rows, columns = linear_sum_assignment(table, maximize=True)
     return int(table[rows, columns].sum()) / len(labels)

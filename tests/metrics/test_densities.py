@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from scipy.optimize import minimize
 
 from dpgen.data.toy import gaussian_ring, mixture_1d
@@ -76,17 +77,6 @@ def test_mode_coverage_of_a_model_is_its_level_and_dense_models_cover_more() -> 
     assert mode_coverage(narrow, wide, rule) == pytest.approx(math.erf(3.92 / math.sqrt(2)), abs=1e-4)
 
 
-def test_the_printed_inequality_would_reward_a_model_that_misses_the_target() -> None:
-    """P(q < t) with Q(q < t) = .95 is the mass where the model is thin: 1 for a model far from the target."""
-    rule = Quadrature(torch.tensor([[-10.0, 30.0]]), 4000)
-    x = rule.nodes[:, 0]
-    target, far = rule.normalised(-0.5 * x**2), rule.normalised(-0.5 * (x - 20) ** 2)
-    mass, rising = far.exp() * rule.weight, far.argsort()
-    threshold = far[rising[torch.searchsorted(mass[rising].cumsum(0), 0.95)]]
-    assert float(rule.integral(target.exp() * (far < threshold))) == pytest.approx(1)
-    assert mode_coverage(target, far, rule) == pytest.approx(0, abs=1e-9)
-
-
 def test_a_model_without_mass_where_the_target_has_some_is_infinitely_bad() -> None:
     rule = Quadrature(torch.tensor([[0.0, 1.0]]), 100)
     log_p = torch.zeros(100, dtype=torch.float64)
@@ -108,5 +98,5 @@ def test_a_model_without_mass_where_the_target_has_some_is_infinitely_bad() -> N
     ],
 )
 def test_bad_arguments_are_refused(make, name: str) -> None:
-    with pytest.raises(ValueError, match=name):
+    with refused(name):
         make()

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from refusals import refused
 from scipy.linalg import sqrtm
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
@@ -172,5 +173,5 @@ X, Y = torch.zeros(8, 2), torch.zeros(8, dtype=torch.int64)
     ],
 )
 def test_bad_input(call, name: str) -> None:
-    with pytest.raises(ValueError, match=name):
+    with refused(name):
         call()

@@ -79,17 +79,6 @@ def test_integral_methods_stay_in_the_mollifier_and_none_beats_the_optimum() -> 
     assert rows["Q0 alone"]["nll"] == pytest.approx(1.092, abs=0.001)
 
 
-def test_means_and_deviations_of_repeats() -> None:
-    rows = [{"method": "MBDE", "epsilon": 1.0, "nll": value} for value in (1.0, 2.0, 3.0)]
-    [(x, mean, std)] = husain._lines(rows, "nll", PRIVACY).values()
-    assert (x, mean, std) == ([1.0], [2.0], [1.0])
-
-
-def test_lines_are_drawn_with_what_is_finite(tmp_path: Path) -> None:
-    lines = {"a": ([1.0, 2.0, 3.0], [0.5, math.inf, 0.3], [0.1, 0.0, 0.1]), "b": ([1.0], [math.nan], [0.0])}
-    lines_figure({"NLL": lines, "coverage": lines}, tmp_path / "two.png", xlabel="epsilon")
-
-
 # -- samples of generators ---------------------------------------------------------------------------------------------
 
 RING = gaussian_ring()
@@ -115,25 +104,12 @@ def test_a_ring_without_modes_has_no_valley() -> None:
     assert math.isnan(valley(histogram(torch.full((10, 2), 8.0), RULE), RING, RULE))
 
 
-def test_draws_have_the_density_they_come_from() -> None:
-    x = draws(LOG_P, RULE, 20_000, seed=0)
-    assert x.mean(0).abs().max() < 0.1
-    assert x.norm(dim=1).mean() == pytest.approx(float(RULE.integral(LOG_P.exp() * RULE.nodes.norm(dim=1))), abs=0.02)
-    assert histogram(x, RULE).exp().sub(LOG_P.exp()).abs().sum() * RULE.weight < 0.4
-
-
 def test_a_kernel_estimate_is_a_density_and_none_of_its_widths_is_nearer_to_the_target() -> None:
     entropy = negative_log_likelihood(LOG_P, LOG_P, RULE)
     log_q, width = kernel_log_density(draws(LOG_P, RULE, 5000, seed=1), LOG_P, RULE)
     assert float(RULE.integral(log_q.exp())) == pytest.approx(1.0)
     assert 0.2 <= width <= 0.5
     assert entropy < negative_log_likelihood(LOG_P, log_q, RULE) < entropy + 0.05
-
-
-def test_a_collapsed_sample_has_a_finite_and_bad_likelihood() -> None:
-    log_q, width = kernel_log_density(RING.means[:1].repeat(100, 1), LOG_P, RULE)
-    assert width == max(husain._WIDTHS)
-    assert 5.0 < negative_log_likelihood(LOG_P, log_q, RULE) < math.inf
 
 
 def test_a_generator_keeps_its_budget(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -159,7 +135,7 @@ def test_a_generator_keeps_its_budget(monkeypatch: pytest.MonkeyPatch, tmp_path:
 def test_the_published_training_learns_inside_its_bound() -> None:
     generator = torch.Generator().manual_seed(0)
     x = 1.5 + 0.5 * torch.randn(500, 1, generator=generator)
-    tilt = published_tilt(x, epsilon=1.0, epochs=60)
+    tilt = published_tilt(x, epsilon=1.0, epochs=20)
     z = torch.linspace(-5, 5, 101)[:, None]
     assert float(tilt(z).abs().max()) <= 0.25
     assert float(tilt(x).mean()) > 0.1

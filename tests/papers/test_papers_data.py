@@ -25,11 +25,11 @@ from papers.data import (
 
 
 def test_the_simulated_city_has_the_shape_of_the_table() -> None:
-    records = load_call_detail(n_users=8000)
+    records = load_call_detail(n_users=4000)
     x = torch.cat([records.x, records.test_x])
     sizes = x.sum(1, dtype=torch.int64).double()
-    assert x.shape == (8000, TOWERS)
-    assert 1400 < len(records.test_x) < 1800
+    assert x.shape == (4000, TOWERS)
+    assert 680 < len(records.test_x) < 920
     assert float(sizes.mean()) == pytest.approx(MEAN_TOWERS, abs=0.5)
     assert 1 <= float(sizes.min()) < float(sizes.max()) <= MOST_TOWERS
     users = x.sum(0, dtype=torch.int64).double()

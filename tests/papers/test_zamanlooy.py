@@ -10,7 +10,7 @@ import torch
 
 from dpgen.systems.local.kernels import MinimaxSampler
 from papers import zamanlooy2025 as zamanlooy
-from papers.zamanlooy2025 import avazu_groups, movielens_groups, reproduce, sweep, worst_users
+from papers.zamanlooy2025 import movielens_groups, reproduce, sweep, worst_users
 
 
 def test_a_point_of_the_sweep_agrees_with_the_explicit_kernel() -> None:
@@ -42,14 +42,6 @@ def test_the_two_regimes_of_the_paper(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {f"figure2{x}.{y}" for x in ("", "_near") for y in ("csv", "png")}
     assert "minimax beats the mollifier from" in text
     assert "give data_root" in text
-
-
-def test_the_same_seed_gives_the_same_table(tmp_path: Path) -> None:
-    tables = []
-    for seed in (1, 1, 2):
-        reproduce(tmp_path, quick=True, seed=seed)
-        tables.append((tmp_path / "figure2.csv").read_text())
-    assert tables[0] == tables[1] != tables[2]
 
 
 @pytest.fixture
@@ -90,10 +82,3 @@ def test_each_group_has_the_prior_of_its_own_group(data_root: Path) -> None:
     assert {name: share for name, share in shares.items() if share} == {"Animation": 0.5, "Drama": 0.3, "Comedy": 0.2}
     table = worst_users(groups, epsilons=(300.0,))
     assert table["worst"].max() < 1e-3, "without privacy nothing is lost"
-
-
-def test_subcategories_without_enough_devices_are_left_out(data_root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(avazu_groups(data_root / "avazu" / "train.csv.gz")) == ["0", "2"]
-    monkeypatch.setattr(zamanlooy, "MIN_USERS", 26)
-    with pytest.raises(ValueError, match="no C18 subcategory with 26 devices"):
-        reproduce(data_root, data_root=data_root, quick=True)

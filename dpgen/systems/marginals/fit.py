@@ -91,7 +91,7 @@ class Layout:
         return max(within, math.sqrt(2) * self.sensitivity) if self.k > 1 else within
 
     def over(self, batches: Any) -> BoundedSum:
-        """Sums (k, 1 + d) of batches: records x (n, d) of bits, at most `max_items` ones each, and their rows (n,) in [0, k)."""
+        """Sums (k, 1 + d) of batches: bits x (n, d) with at most `max_items` ones a record, and rows (n,) in [0, k)."""
 
         def added(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
             total = torch.zeros(self.k, 1 + self.d, dtype=torch.int64)

@@ -3,7 +3,7 @@ r"""Randomised response on a public grid: private draws that send a record's cel
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import pandas as pd
 import torch
@@ -120,12 +120,6 @@ class GridResponse(PrivateDensity):
         """Answers (k,) for cells (k,) and words (k,): own cell below `own`, then `other` words for each other cell."""
         step = 1 + (word - self.own).clamp_min(0) // self.other
         return torch.where(word < self.own, number, (number + step) % self.size)
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it holds the cell of every record")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(epsilon={self.epsilon:g}, {self.per_axis}^{self.d} cells)"
 
 
 def fit_grid_response(

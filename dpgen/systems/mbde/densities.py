@@ -341,9 +341,6 @@ class Density(PrivateDensity):
     def _public_values(self) -> Tensor:
         return evaluated(self.function, self.reference.evaluation_points(_PUBLIC_POINTS))
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(epsilon={self.epsilon:g}, reference={self.reference!r})"
-
 
 class TiltedDensity(Density):
     r"""MBDE's density :math:`Q \propto Q_0 e^f` with :math:`|f| \le B`, so Q/Q0 is in :math:`[e^{-2B}, e^{2B}]`.

@@ -10,7 +10,6 @@ import tiny
 import torch
 
 import dpgen
-from dpgen.cli.main import main
 from dpgen.data.users import PRIVATE, Users
 from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, Ledger
@@ -63,11 +62,6 @@ def test_values_of_a_column_are_compared_as_texts(values: list[Any]) -> None:
     assert found.tolist() == pytest.approx([0.25, 0.5, 0.0, 0.25], abs=1e-5)
     assert found[2] > 0
     assert float(found.sum()) == pytest.approx(1, abs=1e-15)
-
-
-def test_missing_values_are_no_category() -> None:
-    found = released_prior(Table(x=["tea", None, "rum", None]), CATEGORIES)
-    assert found.tolist() == pytest.approx([0.5, 0.0, 0.5], abs=1e-5)
 
 
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
@@ -124,19 +118,3 @@ def test_refusals_cost_nothing(options: dict[str, Any], data: dict[str, Any], ma
     with pytest.raises(ValueError, match=match):
         dpgen.fit(made, "minimax", epsilon=1.0, ledger=ledger, **given)
     assert (ledger.entries(), ledger.promised()) == ([], [])
-
-
-def test_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.chdir(tmp_path)
-    items().save(tmp_path / "model")
-    (tmp_path / "clicks.csv").write_text("user,category\nann,tea\nann,rum\nbob,milk\n")
-    (tmp_path / "drinks.txt").write_text("\n".join(CATEGORIES))
-    files = {"path": "clicks.csv", "categories_path": "drinks.txt"}
-    options = {"model": "minimax", "data": "events", "evaluation": "none"} | files
-    command = ["train", *(f"--{name}={value}" for name, value in options.items())]
-    assert main([*command, "--reference_path", "model", "--run_dir", "run", "--release_origin", "public"]) == 0
-    assert f"(sha256 {dpgen.load('model').sha256})" in (tmp_path / "run" / "PRIVACY.md").read_text()  # type: ignore[attr-defined]
-    capsys.readouterr()
-    assert main([*command, "--reference_path", "modle", "--run_dir", "other"]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-    assert not (tmp_path / "other" / "ledger.jsonl").exists()

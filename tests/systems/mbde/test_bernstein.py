@@ -124,7 +124,7 @@ def test_a_twin_with_an_understated_sensitivity_is_rejected(relation: Any) -> No
     ("relation", "rows", "scale"), [("add_remove", 1, 2**25), ("add_remove", 3, 3 * 2**25), ("replace_one", 1, 2**26)]
 )
 def test_the_noise_of_a_release_has_the_size_that_its_charge_pays_for(relation: Any, rows: int, scale: int) -> None:
-    plan, spy = BernsteinPlan(epsilon=0.5, relation=relation, unit="who", rows_per_unit=rows), Spy()
+    plan, spy = BernsteinPlan(epsilon=0.5, relation=relation, unit="who", max_contributions=rows), Spy()
     curator = Curator(plan.open_ledger(), source=spy)
     config = BernsteinConfig(degree=3, bandwidth=0.1)
     fit(data(torch.rand(20, 2)), plan=plan, config=config, curator=curator, runtime=Runtime())

@@ -15,7 +15,6 @@ from dpgen.data.points import Points
 from dpgen.data.toy import gaussian_ring
 from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollification
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import BudgetExceeded
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.mbde.densities import ClippedDensity, GaussianReference, TiltedDensity, UniformReference
@@ -104,15 +103,6 @@ def test_likelihoods_are_for_private_logs_alone_and_the_statement_says_so(tmp_pa
     logged = run(ring(), small, directory=tmp_path / "logged", private_logs=True)
     assert list((tmp_path / "logged" / "tensorboard").iterdir())
     assert ["private_logs" in note for note in logged.statement.not_covered] == [True]
-
-
-def test_the_ledger_has_the_last_word() -> None:
-    plan = DrawPlan(epsilon=2.0, draws=2)
-    runtime = Runtime(progress_bar=False, accelerator="cpu")
-    ledger = DrawPlan(epsilon=1.5).open_ledger()
-    with pytest.raises(BudgetExceeded, match="SIR draws"):
-        fit(ring(), plan=plan, config=MBDEConfig(**SMALL), curator=Curator(ledger), runtime=runtime)
-    assert ledger.epsilon() == 0.0
 
 
 GOOD = ring(20).x

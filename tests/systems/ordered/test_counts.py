@@ -66,13 +66,6 @@ def test_add_remove_pays_for_it_or_is_told() -> None:
         released(curator, 0.6)
 
 
-def test_noise_is_there_and_the_result_is_at_least_one() -> None:
-    curator = Curator(Ledger(None, delta=1e-6))
-    found = {released(curator, 0.05, n=1) for _ in range(40)}
-    assert len(found) > 3
-    assert min(found) == 1.0
-
-
 # -- the Gaussian that a budget buys --------------------------------------------------------------------------------------
 
 

@@ -42,20 +42,6 @@ def test_finds_the_distribution_within_the_budget(delta: float, relation: Relati
     assert kolmogorov(fit, values) < 0.2 * kolmogorov(MonotoneCounts(np.array([0, N]), np.array([0.0, 1.0])), values)
 
 
-def test_parts_of_the_budget_never_round_up() -> None:
-    for epsilon in np.random.default_rng(0).uniform(0.01, 10, 40).tolist():
-        ledger = Ledger(Budget(epsilon, 0.0))
-        MERR(epsilon=epsilon, steps=7).fit_counts(skewed(20), N=N, curator=Curator(ledger))
-        assert ledger.epsilon() <= epsilon
-
-
-def test_what_cannot_be_bought_is_refused_before_the_first_charge() -> None:
-    ledger = Ledger(None, delta=1e-300)
-    with pytest.raises(ValueError, match="epsilon"):
-        MERR(epsilon=0.001, delta=1e-300, steps=10_000).fit_counts(skewed(20), N=N, curator=Curator(ledger))
-    assert ledger.entries() == []
-
-
 # -- a step ------------------------------------------------------------------------------------------------------------
 
 

@@ -1,15 +1,11 @@
 """Plans: default delta, shares, refusals; every method gives its estimator."""
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from refusals import refused
 
-from dpgen.systems.ordered.estimator import LaplaceHistogram
-from dpgen.systems.ordered.fit import ordered_estimator
-from dpgen.systems.ordered.merr import MERR
-from dpgen.systems.ordered.partition import PartitionCDF
-from dpgen.systems.ordered.plan import DEFAULT_DELTA, STEPS, Method, OrderedConfig, OrderedPlan
+from dpgen.systems.ordered.plan import DEFAULT_DELTA, STEPS, OrderedConfig, OrderedPlan
 
 
 def test_delta_never_comes_from_the_records() -> None:
@@ -43,10 +39,3 @@ def test_ends_are_inside_also_when_rounded() -> None:
         OrderedPlan(epsilon=end / (1 + 1e-12))
     for whole in STEPS:
         OrderedConfig(steps=whole)
-
-
-@pytest.mark.parametrize("method", get_args(Method))
-def test_every_method_has_an_estimator_with_its_share(method: Method) -> None:
-    estimator = ordered_estimator(OrderedConfig(method=method, steps=3), 0.5, 1e-7, 100)
-    assert (estimator.epsilon, estimator.delta, estimator.size) == (0.5, 1e-7, 100)
-    assert type(estimator) is {"partition": PartitionCDF, "points": MERR, "laplace": LaplaceHistogram}[method]

@@ -129,14 +129,14 @@ def test_replace_one_is_cheaper_than_two_insertions_and_both_than_published() ->
         assert alone.scale * epsilon == pytest.approx(constant, rel=2e-3)
         assert both.scale * epsilon == pytest.approx(constant + 1, rel=2e-3)
         assert both.decay / both.scale == pytest.approx(math.log(2), rel=5e-3)
-    for epsilon in np.geomspace(1e-3, 60, 30).tolist():
+    for epsilon in np.geomspace(1e-3, 60, 8).tolist():
         assert TreeNoise.of(epsilon, "add_remove").scale < 3 / epsilon
         assert TreeNoise.of(epsilon, "replace_one").scale < 4 / epsilon
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_cells_without_records_are_rarely_split(relation: Relation) -> None:
-    for epsilon in np.geomspace(1e-3, 100, 20).tolist():
+    for epsilon in np.geomspace(1e-3, 100, 6).tolist():
         tree = rule(epsilon, 10**6, relation)
         assert tree.split_chance(0, 3) <= 0.25
         assert tree.noise.decay == 1 or not TreeNoise._at(epsilon, tree.noise.decay - 1, relation).ends_early
