@@ -53,15 +53,9 @@ def epsilon_lower_bound(first: Tensor, second: Tensor, delta: float, *, confiden
     threshold, the other half bound both probabilities. A mechanism that is (epsilon, delta)-private gives more than epsilon
     with probability at most 1 - confidence.
 
-    Raises:
-        ValueError: fewer than 20 values, unequal numbers of statistics, NaN, or a number out of its range.
-
     Source: Kairouz, Oh, Viswanath 2015 (hypothesis tests); Jagielski, Ullman, Oprea 2020 (confidence by Clopper-Pearson).
     """
-    _require_range(delta, confidence)
-    first, second = _matrix("first", first), _matrix("second", second)
-    if first.shape[1] != second.shape[1]:
-        raise ValueError(f"first and second have {first.shape[1]} and {second.shape[1]} statistics: they must be equally many")
+    first, second = _matrix(first), _matrix(second)
     miss, best, found = (1 - confidence) / 2, -1.0, (0, 0.0, 0)
     for attack in range(first.shape[1]):
         a, b = first[0::2, attack], second[0::2, attack]
@@ -75,21 +69,13 @@ def epsilon_lower_bound(first: Tensor, second: Tensor, delta: float, *, confiden
     return Bound(float(_log_ratio(*events[kind], delta, miss)[0]), attack)
 
 
-def _require_range(delta: float, confidence: float) -> None:
-    if not 0 <= delta < 1:
-        raise ValueError(f"delta must be in [0, 1), got {delta}")
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must be in (0, 1), got {confidence}")
-
-
-def _matrix(name: str, values: Tensor) -> Tensor:
-    values = values.double()
-    values = values[:, None] if values.ndim == 1 else values
-    if values.ndim != 2 or len(values) < FEWEST or not values.shape[1]:
-        raise ValueError(f"{name} must be at least {FEWEST} values of one or more statistics, got shape {tuple(values.shape)}")
+def _matrix(values: Tensor) -> Tensor:
+    """Values (m, a) of one or more statistics, float64."""
+    if len(values) < FEWEST:
+        raise ValueError(f"trials are {len(values)}; there must be at least {FEWEST} of each data set")
     if bool(values.isnan().any()):
-        raise ValueError(f"{name} holds NaN: every statistic must be a number")
-    return values
+        raise ValueError("trials hold NaN: every statistic must be a number")
+    return values.double().reshape(len(values), -1)
 
 
 def _thinned(thresholds: Tensor) -> Tensor:
@@ -128,8 +114,6 @@ def guesses_p_value(correct: int, guesses: int, canaries: int, *, epsilon: float
     >>> round(guesses_p_value(9, 10, 10, epsilon=0.0, delta=0.0), 6) == round(11 / 1024, 6)
     True
     """
-    if not 0 <= correct <= guesses <= canaries:
-        raise ValueError(f"0 <= correct <= guesses <= canaries must hold, got {correct}, {guesses} and {canaries}")
     chance = 1 / (1 + math.exp(-epsilon))
     p = float(binom.sf(correct - 1, guesses, chance))
     if delta and correct:
@@ -145,18 +129,9 @@ def one_run_lower_bound(scores: Tensor, included: Tensor, delta: float, *, confi
     highest scores are guessed to be included, the lowest not, and the rest is left open. Every other canary serves to choose
     statistic and numbers of guesses; the bound comes from those that remain, for whom the choice is fixed.
 
-    Raises:
-        ValueError: fewer than 40 canaries, shapes that disagree, NaN, or a number out of its range.
-
     Source: Steinke, Nasr, Jagielski 2023, Algorithm 1 and Theorem 5.2.
     """
-    _require_range(delta, confidence)
-    scores = _matrix("scores", scores)
-    if included.shape != scores.shape[:1] or included.dtype != torch.bool or len(scores) < 2 * FEWEST:
-        raise ValueError(
-            f"included must be bool of shape ({len(scores)},) for at least {2 * FEWEST} canaries, got {included.dtype} "
-            f"{tuple(included.shape)}"
-        )
+    scores = _matrix(scores)
     best, found = -1.0, (0, 0.0, 0.0)
     for attack in range(scores.shape[1]):
         for top, bottom in [(a, b) for a in _SHARES for b in _SHARES if a + b]:
