@@ -171,8 +171,9 @@ def meanings(source: Callable[..., Any]) -> dict[str, str]:
     return found
 
 
-def add_options(parser: ArgumentParser, sources: Sources, *, defaults: Mapping[str, Any] | None = None) -> ArgumentParser:
-    """The parser with the options of sources by title, each a group of its help; `defaults` stand for those of the code."""
+def help_text(sources: Sources, *, defaults: Mapping[str, Any] | None = None, **about: Any) -> str:
+    """Help of a command on the options of sources by title; `defaults` stand for those of the code, `about` is argparse's."""
+    parser = ArgumentParser(add_help=False, **about)
     for title, source in sources.items():
         group, types, texts = parser.add_argument_group(title), hints(source), meanings(source)
         known = inspect.signature(source).parameters
@@ -182,7 +183,7 @@ def add_options(parser: ArgumentParser, sources: Sources, *, defaults: Mapping[s
             required = entry.default is inspect.Parameter.empty
             default = (defaults or {}).get(name, None if required else entry.default)
             group.add_argument(f"--{name}", type=types[name], default=default, help=texts.get(name, "").replace("%", "%%"))
-    return parser
+    return parser.format_help().rstrip()
 
 
 def typed(sources: Sources, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -85,13 +85,13 @@ class AuditJob:
         return isinstance(self.plan, DPSGDPlan)
 
 
-def parse_audit(arguments: Sequence[str]) -> AuditJob:
-    """Read an audit from command-line arguments: `--model NAME`, and `--key value` of its privacy, its model or the audit.
+def parse_audit(arguments: Sequence[str] | Mapping[str, str]) -> AuditJob:
+    """An audit from command-line arguments, or their values by name: `model`, and options of its privacy, model or the audit.
 
     Raises:
         ValueError: in one line, what is wrong and what is allowed.
     """
-    given = split_options(arguments)
+    given = dict(arguments) if isinstance(arguments, Mapping) else split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(systems()))
     sources = sources_of(model)
     known = {name for source in sources.values() for name in keys(source)}

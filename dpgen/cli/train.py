@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from jsonargparse import ArgumentParser
-
 from dpgen.cli.main import Ended
 from dpgen.cli.sweep import Sweep, SweepOptions, parse_sweep, run_sweep
 from dpgen.config import CONFIGS, Request, parse_job, written
 from dpgen.data.loaders import LOADERS
-from dpgen.options import add_options, meanings, split_options
+from dpgen.options import help_text, meanings, split_options
 from dpgen.systems.registry import systems
 
 SCRIPT_OPTIONS = {
@@ -91,14 +89,12 @@ def usage(given: Mapping[str, str], *, config_root: Path | None = None) -> str:
     request = Request.of(given, config_root=config_root)
     titles = {f"{block} of {name}": block for block, name in (("privacy", request.model), ("model", request.model))}
     titles |= {f"data {request.data}": "data", "runtime": "runtime"}
-    parser = ArgumentParser(
-        prog="dpgen train",
+    return help_text(
+        {title: request.sources[block] for title, block in titles.items()},
+        defaults=request.stored,
         usage=f"dpgen train --model {request.model} --data {request.data} [--key value ...]",
         description="" if request.base is None else f"defaults as in {request.base}",
-        add_help=False,
     )
-    add_options(parser, {title: request.sources[b] for title, b in titles.items()}, defaults=request.stored)
-    return parser.format_help().rstrip()
 
 
 def _overview() -> str:

@@ -95,13 +95,13 @@ def test_bad_arguments_are_refused(arguments: list[str], word: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "shown"),
+    ("given", "shown"),
     [
-        ([], (*systems(), *(f"--{name}" for name in keys(AuditOptions)))),
-        (["--model=dpgm"], (f"default: {TRAINED['steps']})", f"default: {SIGMA})")),
-        (["--model=bernstein"], ("default: 4)",)),
+        ({}, (*systems(), *(f"--{name}" for name in keys(AuditOptions)))),
+        ({"model": "dpgm"}, (f"default: {TRAINED['steps']})", f"default: {SIGMA})")),
+        ({"model": "bernstein"}, ("default: 4)",)),
     ],
 )
-def test_help_names_systems_and_options_with_the_defaults_of_an_audit(arguments: list[str], shown: tuple[str, ...]) -> None:
-    text = usage(arguments)
+def test_help_names_systems_and_options_with_the_defaults_of_an_audit(given: dict[str, str], shown: tuple[str, ...]) -> None:
+    text = usage(given)
     assert [part for part in shown if part not in text] == []
