@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from dpgen.data.engines import CHANGED, EngineTable
+from dpgen.data.units import People
 
 Codes = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -301,10 +302,10 @@ def _added_up(table: EngineTable, read: Callable[..., Iterable[Any]], part: Part
 # -- tables ------------------------------------------------------------------------------------------------------------
 
 
-def frames(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pd.DataFrame]:
-    """Batches as tables of pandas, typed as those of a parquet file."""
-    for batch in batches:
-        yield batch.to_pandas(integer_object_nulls=True)
+def frames(batches: Iterable[pyarrow.RecordBatch], people: People | None = None) -> Iterator[pd.DataFrame]:
+    """Batches as tables of pandas, typed as those of a parquet file, with all rows of a person in one of them."""
+    tables = (batch.to_pandas(integer_object_nulls=True) for batch in batches)
+    return tables if people is None else whole_groups(tables, people.column)
 
 
 def whole_groups(tables: Iterable[pd.DataFrame], by: str) -> Iterator[pd.DataFrame]:

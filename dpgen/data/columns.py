@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames, whole_groups
+from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import open_table
 from dpgen.data.split import Split
 from dpgen.data.table_files import (
@@ -203,8 +203,7 @@ class ColumnCoder:
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[npt.NDArray[Any]]:
         """Codes of batches of an engine."""
-        tables = frames(batches) if self.people is None else whole_groups(frames(batches), self.people.column)
-        return map(self.coded, tables)
+        return map(self.coded, frames(batches, self.people))
 
 
 def assemble_columns(
@@ -395,8 +394,7 @@ def load_sql_columns(
     largest = max(reader.domain.size for reader in coder.readers)
     by = None if people is None else people.column
     codes = EngineBatches(rows, coder, by=by).kept(len(coder.names) * coder.parts, largest)
-    types = tuple(_pandas_type(rows.schema.field(name).type) for name in coder.names)
-    form = Form(container="pandas", names=tuple(coder.names), types=types).of_columns(coder.names, categories=named)
+    form = rows.form(coder.names).of_columns(coder.names, categories=named)
     return assemble_columns(opened.name, coder, codes, form=form, facts=(*opened.kept_facts, Split(0.0).fact("rows")))
 
 
@@ -413,8 +411,3 @@ def _coder(
         raise ValueError(f"unit is {people.column!r}: it must be none of the columns {', '.join(names)}")
     coder = ColumnCoder(name, tuple(readers), missing, people, categorical=categories is not None, numbered=numbered)
     return coder, {} if categories is None else dict.fromkeys(names, tuple(categories))
-
-
-def _pandas_type(kind: Any) -> str:
-    numeric = pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind)
-    return str(np.dtype(kind.to_pandas_dtype())) if numeric else ""

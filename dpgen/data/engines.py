@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgen.containers import InMemory
+from dpgen.containers import Form, InMemory
 from dpgen.data.table_files import MISSING, header, name_of, one_line, parquet_schema, require_columns
 from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read, stage
@@ -96,6 +96,11 @@ class EngineTable:
     def filtered(self, condition: str) -> "EngineTable":
         """The rows that satisfy a condition."""
         return replace(self, rows=self.rows.filter(condition))
+
+    def form(self, names: Sequence[str]) -> Form:
+        """The form of samples of these columns, by their types."""
+        empty = self.schema.empty_table().select(list(names)).to_pandas()
+        return Form(container="pandas", names=tuple(names), types=tuple(map(str, empty.dtypes)))
 
     def complete(self) -> "EngineTable":
         """The rows without a missing value."""

@@ -406,7 +406,11 @@ def load_sql_records(
         raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
     label = None if label_column is None else _Label.of(rows, label_column)
     lists = features[0] if len(features) == 1 and _holds_lists(rows.schema.field(features[0]).type) else None
-    form = None if lists else _form(opened, label, people)
+    form = None
+    if lists is None:
+        kept = [name for name in opened.schema.names if people is None or name != people.column]
+        classes = {} if label is None else {label.column: label.names}
+        form = opened.form(kept).of_columns(kept, label=label_column, categories=classes)
     white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if form is None else white_of(form)
     reader = _Columns(
         opened.name, len(features) if lists is None else _width(lists, image_shape, width), lists, label, white, people
@@ -494,15 +498,6 @@ def _width(column: str, image_shape: tuple[int, int] | None, width: int | None) 
     return found
 
 
-def _form(table: EngineTable, label: _Label | None, people: People | None) -> Form:
-    """The form of samples, by the types of the columns."""
-    empty = table.schema.empty_table()
-    kept = [name for name in empty.column_names if people is None or name != people.column]
-    types = tuple(str(dtype) for dtype in empty.select(kept).to_pandas().dtypes)
-    form = Form(container="pandas", names=tuple(kept), types=types)
-    return form if label is None else form.of_columns(kept, label=label.column, categories={label.column: label.names})
-
-
 @dataclass(frozen=True)
 class _Columns:
     """Batches of rows as records: features in columns, or in the one of `lists`."""
@@ -515,11 +510,14 @@ class _Columns:
     people: People | None
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Values]:
-        tables = frames(batches) if self.lists is None else (self._unfolded(batch, self.lists) for batch in batches)
-        if self.people is not None:
-            tables = (self.people.bounded(table)[0] for table in whole_groups(tables, self.people.column))
+        tables: Iterator[pd.DataFrame]
+        if self.lists is not None:
+            tables = (self._unfolded(batch, self.lists) for batch in batches)
+            tables = tables if self.people is None else whole_groups(tables, self.people.column)
+        else:
+            tables = frames(batches, self.people)
         for table in tables:
-            yield self._values(table)
+            yield self._values(table if self.people is None else self.people.bounded(table)[0])
 
     def _unfolded(self, batch: pyarrow.RecordBatch, column: str) -> pd.DataFrame:
         """The table with the values of a list in columns of their own."""
@@ -529,8 +527,6 @@ class _Columns:
         return found.assign(**others.to_pandas(integer_object_nulls=True)) if others.num_columns else found
 
     def _values(self, table: pd.DataFrame) -> Values:
-        if self.people is not None:
-            table = table.drop(columns=self.people.column, errors="ignore")
         absent = table.isna().any()
         if absent.any():
             raise ValueError(

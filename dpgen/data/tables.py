@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, in_memory
-from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames, whole_groups
+from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import RawTable, draft_of, load_raw, unnamed
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
@@ -337,19 +337,16 @@ def _codes(
     batches: Iterable[pyarrow.RecordBatch], schema: Schema, show: bool, people: People | None
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Codes of the rows of each batch that are used."""
-    encode = partial(schema.encode, show=show, numbered=False)
-    if people is None:
-        for table in frames(batches):
-            yield encode(table).numpy()
-        return
-    for table in whole_groups(frames(batches), people.column):
-        codes = pd.DataFrame(encode(table.drop(columns=people.column)).numpy())
-        yield people.bounded(codes.assign(**{people.column: table[people.column]}))[0].to_numpy()
+    for table in frames(batches, people):
+        rows = table if people is None else table.drop(columns=people.column)
+        codes = schema.encode(rows, show=show, numbered=False).numpy()
+        if people is None:
+            yield codes
+        else:
+            yield people.bounded(pd.DataFrame(codes).assign(**{people.column: table[people.column]}))[0].to_numpy()
 
 
 def _form_in_engine(table: EngineTable, schema: Schema, names: list[str]) -> Form:
     """The form of samples, by the types of the columns."""
-    empty = table.schema.empty_table()
-    types = tuple(map(str, empty.to_pandas().dtypes))
-    form = Form(container="pandas", names=tuple(empty.column_names), types=types)
-    return form_of_samples(InMemory(table.name, empty, form), schema, names)
+    source = InMemory(table.name, table.schema.empty_table(), table.form(table.schema.names))
+    return form_of_samples(source, schema, names)
