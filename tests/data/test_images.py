@@ -17,6 +17,7 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 import dpgen
+from dpgen.containers import in_memory
 from dpgen.data import Images, load_cifar10, load_digits, load_fashion_mnist, load_images, load_mnist
 from dpgen.data.images import read_idx
 from dpgen.data.split import Split
@@ -81,18 +82,12 @@ def test_without_folders_there_is_one_class(tmp_path: Path) -> None:
     assert (images.class_names, images.labels.tolist(), images.x.shape[3]) == (("images",), [0, 0, 0], 1)
 
 
-def test_a_folder_test_is_for_evaluation(tmp_path: Path) -> None:
-    folder(tmp_path / "data" / "train")
-    folder(tmp_path / "data" / "test", n=1)
-    for path in (tmp_path / "data", archived(tmp_path / "data", ".tar.gz")):
-        images = load_images(path=str(path))
+def test_folders_of_test_images(tmp_path: Path) -> None:
+    one, two = folder(tmp_path / "data" / "train"), folder(tmp_path / "data" / "test", n=1)
+    packed = archived(tmp_path / "data", ".tar.gz")
+    for options in ({"path": tmp_path / "data"}, {"path": packed}, {"path": one, "test_path": two}):
+        images = load_images(**{name: str(path) for name, path in options.items()})
         assert (images.n, images.class_names, images.test_labels.tolist()) == (6, ("cat", "dog"), [0, 1])
-
-
-def test_test_images_from_a_folder_of_their_own(tmp_path: Path) -> None:
-    one, two = folder(tmp_path / "one"), folder(tmp_path / "two", n=1)
-    images = load_images(path=str(one), test_path=str(two))
-    assert (images.n, images.test_labels.tolist()) == (6, [0, 1])
 
 
 def test_each_image_is_split_by_its_own_secret_coin(tmp_path: Path) -> None:
@@ -249,43 +244,31 @@ class Table:
 
 @pytest.mark.parametrize("data", [Coloured(), Coloured(tensors=True), Table()], ids=["pictures", "tensors", "table"])
 def test_data_sets_of_pictures(data: Any) -> None:
-    release = dpgen.fit(data, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8)
-    assert release.class_names == ("left", "right")
-    x, labels = release.sample(5).tensors
-    assert (x.shape, x.dtype, labels.shape) == ((5, 8, 8, 3), torch.uint8, (5,))
+    images = load_images(path=in_memory(data), test_fraction=0.0)
+    assert (images.class_names, images.labels.tolist()) == (("left", "right"), [0, 1] * 6)
+    assert images.x.tolist() == [pixels(shift=i).tolist() for i in range(12)]
 
 
 def test_values_of_tensors_are_checked() -> None:
     with pytest.raises(ValueError, match=r"data set has an image whose values are not in \[0, 1\]"):
-        dpgen.fit(Coloured(tensors=True, most=2.0), "gaussian", epsilon=1.0)
+        in_memory(Coloured(tensors=True, most=2.0))
 
 
-def test_arrays_in_colour_come_back_as_arrays() -> None:
-    x = np.stack([pixels(shift=i) for i in range(12)])
+def test_images_come_back_as_they_came(tmp_path: Path) -> None:
+    x, options = np.stack([pixels(shift=i) for i in range(12)]), {"epsilon": 1.0, "delta": 1e-3, "frequencies": 8}
     for data in (x, torch.from_numpy(x)):
-        sample = dpgen.fit(data, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8).sample(3)
+        sample = dpgen.fit(data, "gaussian", **options).sample(3)
         assert type(sample) is type(data)
         assert tuple(sample.shape) == (3, 8, 8, 3)
+    values, labels = dpgen.fit(Coloured(), "gaussian", **options).sample(5).tensors
+    assert (values.shape, values.dtype, labels.shape) == ((5, 8, 8, 3), torch.uint8, (5,))
+    root = folder(tmp_path / "pets", n=9)
+    sample = dpgen.fit(root, "gaussian", **options).sample(4)
+    assert (sample.x.shape, sample.x.dtype, sample.class_names) == ((4, 8, 8, 3), torch.uint8, ("cat", "dog"))
     with pytest.raises(TypeError, match="model 'merr' works on columns, which it does not hold"):
         dpgen.fit(x, "merr", epsilon=1.0)
-
-
-@pytest.mark.parametrize("ending", ["", ".zip"])
-def test_a_path_of_images_is_fitted(tmp_path: Path, ending: str) -> None:
-    root = folder(tmp_path / "pets", n=9)
-    path = archived(root, ending) if ending else root
-    sample = dpgen.fit(path, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8).sample(4)
-    assert (sample.x.shape, sample.x.dtype, sample.labels.shape) == ((4, 8, 8, 3), torch.uint8, (4,))
-    assert sample.class_names == ("cat", "dog")
     with pytest.raises(ValueError, match="images for dpgm or dpgan or gaussian or merf; model 'merr' works on columns"):
-        dpgen.fit(path, "merr", epsilon=1.0)
-
-
-def test_loaded_images_are_fitted() -> None:
-    x, labels = torch.from_numpy(np.stack([pixels()] * 4)), torch.tensor([0, 0, 1, 1])
-    images = Images("mine", x, labels, x[:0], labels[:0], class_names=("a", "b"))
-    release = dpgen.fit(images, "gaussian", epsilon=1.0, delta=1e-3, frequencies=8)
-    assert release.sample(2).x.shape == (2, 8, 8, 3)
+        dpgen.fit(root, "merr", epsilon=1.0)
 
 
 @pytest.mark.parametrize(
