@@ -13,12 +13,10 @@ import tiny
 from dpgen.data import events as module
 from dpgen.data.events import (
     EventColumns,
-    aligned_prior,
     chosen_prior,
     count_events,
     event_frame,
     load_events,
-    prior_from_file,
     public_average,
     read_events,
 )
@@ -50,16 +48,12 @@ def test_every_format_gives_the_same_events(tmp_path: Path, ending: str) -> None
     assert events[["user", "category", "group", "weight"]].to_numpy().tolist() == EXPECTED
 
 
-def test_events_count_one_each_without_a_weight(tmp_path: Path) -> None:
-    events = read_events(write(tmp_path / "e.csv"), EventColumns("who", "site"))
-    assert events.columns.tolist() == ["user", "category", "weight"]
-    assert events["weight"].tolist() == [1.0, 1.0, 1.0]
-
-
-def test_whole_numbers_as_ids_are_text(tmp_path: Path) -> None:
+def test_events_count_one_each_without_a_weight_and_ids_are_text(tmp_path: Path) -> None:
     pd.DataFrame({"who": [7, 8], "site": [1, 2]}).to_parquet(tmp_path / "e.parquet")
     events = read_events(str(tmp_path / "e.parquet"), EventColumns("who", "site"))
-    assert events["user"].tolist() == ["7", "8"]
+    assert events.to_dict("list") == {"user": ["7", "8"], "category": ["1", "2"], "weight": [1.0, 1.0]}
+    mixed = event_frame({"user": pd.Series([7, "7", 1.5], dtype=object), "category": ["x"] * 3}, source="s")
+    assert mixed["user"].tolist() == ["7", "7", "1.5"]
 
 
 def test_counts_agree_with_a_plain_loop() -> None:
@@ -80,12 +74,8 @@ def test_users_without_weight_are_left_out_with_their_groups() -> None:
     columns = {"user": ["a", "b", "c"], "category": ["x", "x", "y"], "weight": [1, 0, 2], "group": ["1", "2", "3"]}
     found = count_events(event_frame(columns, source="s"), ["x", "y"], source="s")
     assert (found.users, found.groups) == (("a", "c"), ("1", "3"))
-
-
-def test_events_of_nobody() -> None:
-    nothing = event_frame({"user": ["a", "b"], "category": ["x", "y"], "weight": [0, 0]}, source="s")
-    found = count_events(nothing, ["x", "y"], source="s")
-    assert (found.users, found.counts.shape) == ((), (0, 2))
+    nobody = count_events(event_frame(columns | {"weight": [0, 0, 0]}, source="s"), ["x", "y"], source="s")
+    assert (nobody.users, nobody.counts.shape) == ((), (0, 2))
 
 
 @pytest.mark.parametrize(
@@ -161,11 +151,6 @@ def test_blanks_around_names_do_not_make_new_ones(tmp_path: Path, ending: str) -
     assert events[["user", "category"]].to_numpy().tolist() == [["ann", "x"], ["ann", "x"], ["ann", "y z"]]
 
 
-def test_numbers_and_texts_are_names() -> None:
-    events = event_frame({"user": pd.Series([7, "7", 1.5], dtype=object), "category": ["x"] * 3}, source="s")
-    assert events["user"].tolist() == ["7", "7", "1.5"]
-
-
 # -- users -------------------------------------------------------------------------------------------------------------
 
 LOG = "user_id,site,n,age\nb,news,1,old\na,shop,3,young\na,news,1,young\nc,shop,0,old\n"
@@ -217,17 +202,14 @@ def test_the_prior_of_a_public_table_of_one_group(path: str, tmp_path: Path) -> 
 
 
 def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) -> None:
+    users = load_events(path=path, user="user_id", category="site", prior="private")
+    assert (users.prior, users.prior_origin) == (None, "private histogram")
     (tmp_path / "p.csv").write_text("site,probability\nshop,0.75\nnews,0.25\n")
     users = load_events(path=path, user="user_id", category="site", prior_path=str(tmp_path / "p.csv"))
     assert users.categories == ("shop", "news")
     assert users.prior is not None
     assert users.prior.tolist() == [0.75, 0.25]
     assert users.prior_origin == "file p.csv"
-
-
-def test_a_private_prior_is_left_to_who_can_pay(path: str) -> None:
-    users = load_events(path=path, user="user_id", category="site", prior="private")
-    assert (users.prior, users.prior_origin) == (None, "private histogram")
 
 
 @pytest.mark.parametrize(
@@ -303,13 +285,6 @@ def test_contradictions_are_refused(options: dict[str, str], said: str) -> None:
     given = {"prior": None, "prior_path": None, "public_path": None} | options
     with pytest.raises(ValueError, match=said):
         chosen_prior(given.pop("prior"), private_path="x.csv", **given)  # type: ignore[arg-type]
-
-
-def test_a_file_of_probabilities(tmp_path: Path) -> None:
-    (tmp_path / "p.csv").write_text("site,probability\nb,0.75\na,0.25\n")
-    found = prior_from_file(str(tmp_path / "p.csv"), "site")
-    assert list(found.items()) == [("b", 0.75), ("a", 0.25)]
-    assert aligned_prior(found, ["a", "b", "c"], source="p.csv").tolist() == [0.25, 0.75, 0.0]
 
 
 def test_the_average_counts_users_and_not_events() -> None:

@@ -8,7 +8,7 @@ import pytest
 import tiny
 
 from dpgen.data import load_sets, sets
-from dpgen.data.sets import indicator_matrix, read_baskets
+from dpgen.data.sets import read_baskets
 from dpgen.facts import Fact
 
 LINES = "10 2 30\n2 30\n2\n\n30 2 2 7\n9 10\n"
@@ -61,17 +61,13 @@ def test_words_packed_and_public_records(tmp_path: Path) -> None:
     assert records.n + len(records.test_x) + len(records.public_x) == 4
 
 
-def test_matrix_agrees_with_brute_force() -> None:
-    baskets = [["a", "b"], [], ["z"], ["b", "b", "c"]]
-    items = ["c", "b", "a"]
-    assert indicator_matrix(baskets, items).tolist() == [[int(i in basket) for i in items] for basket in baskets]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"top_items": 0}, "top_items is 0: it must be at least 1"),
         ({"top_items": 2, "items_path": "x"}, "top_items is 2 and items_path is 'x': give one"),
+        ({"items": ["2", "30", "2"]}, "items names item '2' more than once"),
+        ({"items": []}, "items names no item"),
         ({"items_path": "/nowhere/x"}, "path is '/nowhere/x': there is no such file"),
         ({"test_fraction": 1.5}, r"test_fraction is 1.5"),
         ({"public_records": -1}, "public_records is -1: it must be at least 0"),
@@ -107,12 +103,6 @@ def test_a_line_more_is_one_record_more(tmp_path: Path) -> None:
             (tmp_path / "sets").write_text("\n".join(lines) + end)
             if lines[-1] or end:
                 assert read_baskets(tmp_path / "sets") == [line.split() for line in lines]
-
-
-def test_repeated_public_item_is_refused(path: str, tmp_path: Path) -> None:
-    (tmp_path / "items").write_text("2 30 2")
-    with pytest.raises(ValueError, match="names item '2' more than once"):
-        load_sets(path=path, items_path=str(tmp_path / "items"))
 
 
 def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,17 +55,14 @@ def test_the_ends_of_the_fraction() -> None:
     assert not Split(0.0).test_rows(1000).any(), "with 0 all records are private"
     assert Split(math.nextafter(1.0, 0.0)).test_rows(1000).all()
     assert Split(0.5).test_rows(0).shape == (0,)
+    assert Split(held_out=2).test_rows(5).tolist() == [False, False, False, True, True]
+    assert not Split(held_out=0).test_rows(5).any()
 
 
 def test_without_a_key_every_split_is_another_one() -> None:
     assert not torch.equal(Split().test_rows(200), Split().test_rows(200))
     assert torch.equal(Split.public(3).test_rows(200), Split.public(3).test_rows(200))
     assert not torch.equal(Split.public(3).test_rows(200), Split.public(4).test_rows(200))
-
-
-def test_a_key_is_not_shown() -> None:
-    assert KEY.decode() not in repr(Split(key=KEY))
-    assert "ann" not in repr(Split(values=["ann"]))
 
 
 def test_a_hash_of_a_column_is_what_the_page_says_and_depends_on_that_record_alone() -> None:
@@ -76,11 +73,6 @@ def test_a_hash_of_a_column_is_what_the_page_says_and_depends_on_that_record_alo
     assert Split(0.3, values=names[500:]).test_rows(500).tolist() == rows[500:]
     twice = Split(0.3, values=[*names, *names]).test_rows(2000)
     assert torch.equal(twice[:1000], twice[1000:]), "the rows of one person stay together"
-
-
-def test_a_file_of_test_records_needs_no_coin() -> None:
-    assert Split(held_out=2).test_rows(5).tolist() == [False, False, False, True, True]
-    assert not Split(held_out=0).test_rows(5).any()
 
 
 @pytest.mark.parametrize("fraction", [1.0, -0.1, 2.0, math.nan])
@@ -114,6 +106,7 @@ def test_other_bad_splits_are_refused(options: dict[str, Any], said: str) -> Non
 )
 def test_the_fact_says_how_and_never_how_many(split: Split, said: str) -> None:
     sentence = split.fact("points").sentence
+    assert KEY.decode() not in repr(split)
     assert said in sentence
     assert "3" not in sentence
     assert KEY.decode() not in sentence
@@ -298,11 +291,7 @@ def test_test_records_from_a_file_of_their_own(files: Path, ending: str) -> None
     assert records.test_labels.tolist() == [0, 1]
 
 
-def test_points_and_sets_from_files_of_their_own(tmp_path: Path) -> None:
-    np.save(tmp_path / "six.npy", np.eye(6))
-    np.save(tmp_path / "two.npy", np.ones((2, 6)))
-    cloud = load_points(path=str(tmp_path / "six.npy"), test_path=str(tmp_path / "two.npy"), bounds="0,1")
-    assert (cloud.n, cloud.test_x.tolist()) == (6, np.ones((2, 6)).tolist())
+def test_sets_from_files_of_their_own(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1 2\n3\n")
     (tmp_path / "b").write_text("2 9\n\n1\n")
     baskets = load_sets(path=str(tmp_path / "a"), test_path=str(tmp_path / "b"))
