@@ -91,6 +91,12 @@ class Field(ABC):
         """Values (n,) that `parse` takes, each by itself: what is not of the type is missing."""
         return values
 
+    def typed(self, values: pd.Series) -> pd.Series:
+        """Values (n,) in the type of samples, each by itself, whatever the domain is: what is not of the type is missing."""
+        cleaned = self.cleaned(values.reset_index(drop=True))
+        rows = np.flatnonzero(cleaned.notna().to_numpy())
+        return pd.Series(self.parse(cleaned.iloc[rows].reset_index(drop=True)).array, index=rows).reindex(range(len(cleaned)))
+
     @abstractmethod
     def encode(self, values: pd.Series) -> Codes:
         """Codes (n,) of parsed values.
@@ -260,6 +266,13 @@ class NumberField(Field):
         low, high = pd.Timestamp(self.grid.low) - day, pd.Timestamp(self.grid.high) + 2 * day
         naive = found.dt.tz_localize(None).clip(low, high).astype("datetime64[ns]")
         return naive.dt.normalize() if self.type == "date" else naive
+
+    def typed(self, values: pd.Series) -> pd.Series:
+        if not self.of_dates:
+            return pd.Series(as_numbers(values))
+        if self.format and values.dtype.kind != "M":
+            values = pd.to_datetime(values, errors="coerce", format=self.format)
+        return pd.Series(pd.to_datetime(np.clip(times(values), *_REPRESENTED), unit="s"))
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.of_dates:

@@ -276,14 +276,8 @@ class Schema:
         return pd.DataFrame({f.name: f.cleaned(table[f.name].reset_index(drop=True)) for f in self.modelled})
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Modelled columns of a raw table in the types of samples, each value by itself: what is not of its type is missing."""
-        found = {}
-        for given in self.modelled:
-            values = given.cleaned(table[given.name].reset_index(drop=True))
-            rows = np.flatnonzero(values.notna().to_numpy())
-            parsed = given.parse(values.iloc[rows].reset_index(drop=True))
-            found[given.name] = pd.Series(parsed.array, index=rows).reindex(range(len(values)))
-        return pd.DataFrame(found)
+        """Modelled columns of a raw table in the types of samples, whatever their domains are; see `Field.typed`."""
+        return pd.DataFrame({given.name: given.typed(table[given.name]) for given in self.modelled})
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
         """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them.

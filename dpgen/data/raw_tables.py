@@ -106,11 +106,14 @@ def draft_of(
     fields = [_field(name, types[name], known.get(name, {}), never=name in complete) for name in wanted]
     fields += [known[name] for name in left]
     draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
+    totals = [rule.get("total") for rule in draft.get("dpgen:constraints", []) if isinstance(rule, Mapping)]
     for entry in fields:
         if is_blank(entry, draft) or _needs_bins(entry, draft):
             if types[entry["name"]].startswith(_NESTED):
                 raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold single values: flatten it")
             entry["dpgen:blank"] = True
+        elif entry["type"] == "any":  # a key, or what a constraint computes
+            entry["type"] = "number" if entry["name"] in totals else "string"
     _try(draft)
     return draft
 

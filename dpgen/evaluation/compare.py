@@ -47,6 +47,7 @@ LEAST = 4
 _MARGINALS, _MOST_ASSOCIATED = 300, 40  # sets of columns, and columns, that are compared
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS, _LISTED, _SPIKES, _DRAWN = 10, 30, 3, 2000
+_WIDE = 10.0  # inches of a figure that takes the whole width of a page
 _CLOSEST = 500  # rows whose closest one is looked for, and of those that it is looked for among times twenty
 
 COPIES = (
@@ -78,7 +79,7 @@ class Comparison:
     def _repr_html_(self) -> str:
         rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in self.scores]
         table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
-        shown = self.columns.map(lambda value: number(value) if isinstance(value, float) else value)
+        shown = self.columns.map(lambda value: number(value) if isinstance(value, float) else value).replace("nan", "-")
         return f"{table.to_html(index=False)}<p>{html.escape(COPIES)}</p>{shown.to_html(index=False)}"
 
     def save(self, path: Path | str) -> Path:
@@ -101,6 +102,7 @@ td, th { padding: .2em .6em; text-align: left }
 .scroll { overflow-x: auto }
 .grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)) }
 img { width: 100%; height: auto }
+.whole { grid-column: 1 / -1 }
 </style>"""
 
 
@@ -108,7 +110,8 @@ def _shown(name: str, figure: Figure) -> str:
     data = io.BytesIO()
     figure.savefig(data, format="png", dpi=110)
     source = base64.b64encode(data.getvalue()).decode()
-    return f"<img alt='{html.escape(name, quote=True)}' src='data:image/png;base64,{source}'>"
+    wide = " class='whole'" if figure.get_figwidth() > _WIDE else ""
+    return f"<img{wide} alt='{html.escape(name, quote=True)}' src='data:image/png;base64,{source}'>"
 
 
 def compare(
@@ -166,6 +169,7 @@ def compared(
     columns = {name: _Column.of({part: rows[name] for part, rows in parts.items()}) for name in real.columns}
     rules = {entry["name"]: entry.get("constraints", {}) for entry in schema.get("fields", [])}
     frame = pd.DataFrame([{"column": name} | column.scores(rules.get(name, {})) for name, column in columns.items()])
+    columns = {name: column for name, column in columns.items() if name == target or not column.names_rows} or columns
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
     scores = [*_prediction_scores(codes, columns, target, seed, most), *_joint_scores(codes, columns, seed)]
     scores += _copies(columns, rng)
@@ -199,7 +203,7 @@ class _Column:
     @classmethod
     def of(cls, series: Mapping[str, pd.Series]) -> _Column:
         own = series["own"].dropna()
-        dates = own.dtype.kind == "M"
+        dates = own.dtype.kind == "M" or _are_dates(own)
         numeric = dates or (pd.api.types.is_numeric_dtype(own.dtype) and not pd.api.types.is_bool_dtype(own.dtype))
         absent = {part: values.isna().to_numpy() for part, values in series.items()}
         read = {part: _read(values, dates=dates, numeric=numeric) for part, values in series.items()}
@@ -220,6 +224,12 @@ class _Column:
             codes[part] = np.full(len(read[part]), size, np.int64)
             codes[part][there[part]] = place(values[part])
         return cls(values, absent, strange, same, codes, size + 1, numeric, dates)
+
+    @property
+    def names_rows(self) -> bool:
+        """Whether most values are there once: keys and free text, which no two tables have in common."""
+        known = self.values["own"]
+        return not self.numeric and len(known) > _LISTED and len(np.unique(known.astype(str))) > len(known) / 2
 
     def scores(self, rules: Mapping[str, Any]) -> dict[str, Any]:
         """Scores of this column, and for most the same of the held-out rows."""
@@ -282,6 +292,7 @@ class _Column:
                 figure.autofmt_xdate()
             elif len(known) and known.max() > 0 and np.quantile(known, 0.99) > 50 * max(np.quantile(known, 0.5), 1e-12):
                 axes.set_xscale("symlog", linthresh=max(1e-9, float(np.quantile(known, 0.75)) or 1.0))
+                axes.set_xlim(left=min(0.0, float(known.min())))
         else:
             listed = pd.Series(self.values["own"]).value_counts(normalize=True).index[:12]
             for place, (part, label, colour) in enumerate(shown):
@@ -294,6 +305,13 @@ class _Column:
         axes.set_title(name + (f" (gaps: real {gaps[0]:.1%}, synthetic {gaps[1]:.1%})" if any(gaps) else ""), fontsize=10)
         axes.legend(fontsize=8)
         return figure
+
+
+def _are_dates(values: pd.Series) -> bool:
+    """Whether texts are dates."""
+    some = values.iloc[:1000]
+    texts = not (pd.api.types.is_numeric_dtype(values.dtype) or isinstance(values.dtype, pd.CategoricalDtype)) and len(some)
+    return bool(texts and some.astype(str).str.match(r"\d{4}-\d\d-\d\d").all() and np.isfinite(times(some)).all())
 
 
 def _read(values: pd.Series, *, dates: bool, numeric: bool) -> npt.NDArray[Any]:

@@ -74,3 +74,22 @@ def test_tables_that_cannot_be_compared_are_refused() -> None:
         dpgen.compare(rows(), pd.DataFrame({"other": [1]}))
     with pytest.raises(ValueError, match="too few"):
         dpgen.compare(rows(2), rows())
+
+
+def test_keys_take_no_part_and_dates_of_csv_files_are_dates() -> None:
+    """A key would make every row differ from every other one."""
+    real = rows().assign(id=[f"C{i}" for i in range(2000)], when=lambda frame: frame["when"].astype(str))
+    made = real.assign(id=[f"X{i}" for i in range(2000)], when=lambda frame: frame["when"] + " 00:00")
+    found = dpgen.compare(real, made)
+    assert named(found, "rows that equal")[0] > 0.6
+    assert named(found, "largest KS")[0] < 0.1
+    assert found.columns.set_index("column").loc["id", "KS or TV"] > 0.99
+
+
+def test_tails_that_a_release_has_not_are_seen() -> None:
+    """Values beyond the bounds of a schema are compared as they are."""
+    from dpgen.schema import Schema
+
+    bounded = {"name": "x", "type": "number", "constraints": {"minimum": 0, "maximum": 20}, "dpgen:outside": "clamp"}
+    schema = Schema.from_descriptor({"fields": [bounded]})
+    assert schema.typed(rows())["x"].equals(rows()["x"])

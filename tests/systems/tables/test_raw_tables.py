@@ -3,6 +3,7 @@
 import datetime
 import re
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ import pyarrow
 import pytest
 
 import dpgen
+from dpgen.cli.main import main
+from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.plan import TablesPlan
 
 SIZES = ["small", "medium", "large"]  # in an order that is not the alphabet's
@@ -172,3 +175,51 @@ def test_a_heavy_wide_bin_is_said() -> None:
     release = dpgen.fit(rows(), epsilon=5.0, method="independent", schema={"fields": [field]})
     assert "of a (" in next(text for text in release.statement.told if "wide bins" in text)
     assert not any("wide bins" in text for text in dpgen.fit(rows(3000), epsilon=5.0, method="independent").statement.told)
+
+
+# -- files and commands ------------------------------------------------------------------------------------------------
+
+TRAIN = ("--method=independent", "--evaluation=none", "--progress_bar=false")
+
+
+def test_a_file_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its types are voted on; synthetic rows are there without an evaluation, and are part of the statement."""
+    frame = rows(800).assign(key=[f"K{i:04d}" for i in range(800)], seen="2020-01-02", nothing=np.nan)
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    run = tmp_path / "run"
+    given = [str(tmp_path / "a.csv"), "--epsilon=5", "--target=b", "--key=key", f"--run_dir={run}", *TRAIN]
+    assert main(["train", *given]) == 0
+    made = pd.read_csv(run / "samples.csv", dtype=str)
+    assert made.columns.tolist() == frame.columns.tolist()
+    assert made["key"].is_unique
+    assert made["seen"].mode()[0] == "2020-01-02"
+    assert "samples.csv" in PrivacyStatement.read(run / "privacy.json").files
+    assert main(["sample", str(run), "--n=20", f"--out={tmp_path / 'b.parquet'}"]) == 0
+    assert len(pd.read_parquet(tmp_path / "b.parquet")) == 20
+    assert main(["train", *given]) == 2
+    assert "finished run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "option", "name"),
+    [
+        ("", "", "empty"),
+        ("a,b\n", "", "empty"),
+        ("a,a\n1,2\n", "", "'a'"),
+        ("a,b\n1\n", "", "row 1"),
+        ("a,b\n1,2\n", "--target=c", "target"),
+        ("a,b\n1,2\n", "--key=c", "key"),
+        ("a,b\n1,2\n", "--epsilon=-1", "epsilon"),
+        ("a,b\n1,2\n", "--taget=a", "target"),
+    ],
+)
+def test_a_bad_file_or_option_is_refused_and_leaves_nothing(
+    text: str, option: str, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text(text)
+    given = [str(tmp_path / "a.csv"), *([option] if option else []), f"--run_dir={tmp_path / 'run'}", *TRAIN]
+    assert main(["train", *given]) == 2
+    said = capsys.readouterr().err
+    assert name in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "run").exists()
