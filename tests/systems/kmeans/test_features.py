@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures, _cosines
 
@@ -50,7 +51,7 @@ def test_the_table_stays_within_its_circle_and_is_the_truth_cut_towards_zero(pai
             assert int(cosines[j]) * true >= 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     m=st.integers(1, 60),
     pairs=st.integers(1, 20),
@@ -77,7 +78,7 @@ def test_no_row_of_whole_numbers_exceeds_the_norm_and_phases_are_right(
     assert (map_(x) - expected).abs().max() < rounding + 1e-6
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     n=st.integers(1, 400),
     m=st.integers(1, 100),
@@ -111,21 +112,9 @@ def test_whole_numbers_of_any_dtype_have_the_same_features() -> None:
     assert torch.equal(features()(-7 * bits.to(torch.int16)), features()(-bits.double()))
 
 
-def test_saved_features_are_restored() -> None:
-    one, x = features(), sparse_records(20)
-    assert torch.equal(RandomFourierFeatures.restored(one.turns.clone(), one.grid.clone())(x), one(x))
-
-
 def test_published_map_exceeds_norm_one() -> None:
     norms = cosines(sparse_records(500), 200, 0.01, torch.Generator().manual_seed(1)).norm(dim=1)
     assert (norms > 1).float().mean() > 0.2
-
-
-def test_layout_is_cosines_then_sines() -> None:
-    one, x = features(3, 4, largest=2.0), torch.tensor([[0.5, -1.0, 2.0]])
-    phases = x.double() @ one.frequencies
-    expected = torch.cat([phases.cos(), phases.sin()], dim=1) / math.sqrt(2)
-    torch.testing.assert_close(one(x), expected, atol=1e-4, rtol=0)
 
 
 def test_frequencies_have_variance_two_gamma() -> None:
@@ -151,22 +140,10 @@ def test_kernel_error_is_the_closed_form_and_below_that_of_shifted_cosines() -> 
     assert rmse(lambda s: features(seed=s, gamma=2 * 0.01**2)(both)) > 0.3  # standard deviation 2 gamma, as printed
 
 
-def test_same_generator_seed_same_map() -> None:
-    assert torch.equal(features(seed=3).frequencies, features(seed=3).frequencies)
-    assert not torch.equal(features(seed=3).frequencies, features(seed=4).frequencies)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [("n_inputs", 0), ("n_features", 3), ("gamma", 0.0), ("gamma", 1e20), ("largest", 0.0), ("gamma", math.nan)],
 )
-def test_refuses(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=name):
+def test_what_is_out_of_range_is_refused(name: str, value: float) -> None:
+    with refused(name):
         features(**{name: value})  # type: ignore[arg-type]
-
-
-def test_entries_count_as_their_grid_points() -> None:
-    generator = torch.Generator().manual_seed(1)
-    features = RandomFourierFeatures(6, 200, gamma=0.5, generator=generator)
-    x, scale = torch.rand(4000, 6, dtype=torch.float64, generator=generator), 2.0 ** int(features.grid[0])
-    assert torch.equal(features.whole(x), features.whole((x * scale).round() / scale))

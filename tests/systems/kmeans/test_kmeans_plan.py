@@ -3,6 +3,7 @@
 import math
 
 import pytest
+from refusals import refused
 
 from dpgen.privacy.mechanisms import gaussian_parts
 from dpgen.systems.kmeans.plan import SUM_STEP, KMeansPlan, round_sensitivity
@@ -20,15 +21,10 @@ def test_plan_costs_what_its_event_says() -> None:
 @pytest.mark.parametrize("rounds", [1, 5, 20])
 @pytest.mark.parametrize("n_features", [1, 200, 784])
 def test_plan_from_multiplier_spends_exactly_that(rounds: int, n_features: int) -> None:
+    """A ledger doubles the sensitivity of Gaussians, the mu of a multiplier s is 2 / s; parts by hand."""
     plan = KMeansPlan.from_multiplier(7.3, rounds=rounds, n_features=n_features)
     assert plan.multiplier("add_remove") == pytest.approx(7.3, rel=1e-12)
     assert plan.rounds == rounds
-
-
-@pytest.mark.parametrize("rounds", [1, 5, 20])
-@pytest.mark.parametrize("n_features", [1, 200, 784])
-def test_plan_from_multiplier_spends_exactly_that_when_a_record_is_replaced(rounds: int, n_features: int) -> None:
-    """A ledger doubles the sensitivity of Gaussians, the mu of a multiplier s is 2 / s; parts by hand."""
     plan = KMeansPlan.from_multiplier(7.3, rounds=rounds, n_features=n_features, relation="replace_one")
     count, total = plan.noise_count, plan.noise_sum
     mu_squared = rounds * max(4 / total**2, 2 / total**2 + 2 / count**2) + 2 / count**2
@@ -89,12 +85,6 @@ def test_allocation_is_the_best_split_for_a_centre_of_half_the_bound() -> None:
     ("name", "value"),
     [("noise_count", 0.0), ("noise_sum", math.inf), ("noise_sum", math.nan), ("rounds", 0), ("rounds", 2.5)],
 )
-def test_plan_refuses(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=name):
+def test_what_is_out_of_range_is_refused(name: str, value: float) -> None:
+    with refused(name):
         KMeansPlan(**({"noise_count": 1.0, "noise_sum": 1.0, "rounds": 3} | {name: value}))  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(("name", "value"), [("noise_multiplier", -1), ("n_features", 0)])
-def test_plan_from_multiplier_refuses(name: str, value: int) -> None:
-    with pytest.raises(ValueError, match=name):
-        KMeansPlan.from_multiplier(**({"noise_multiplier": 1.0, "rounds": 3, "n_features": 10} | {name: value}))  # type: ignore[arg-type]

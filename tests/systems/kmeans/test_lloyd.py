@@ -68,7 +68,7 @@ def test_of_coinciding_centres_the_first_wins_whatever_the_batch() -> None:
     assert torch.equal(whole[3:], cut.nearest(z[3:]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     n=st.integers(0, 900),
     m=st.integers(1, 30),
