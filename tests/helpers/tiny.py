@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
+from dpgen.callbacks import AutomaticClipping
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
 from dpgen.config import RunConfig, parse_job
 from dpgen.data import Records
@@ -64,12 +65,22 @@ UNLABELLED = ("--label_column=null", "--image_shape=null", "--clusters=none")
 """Options for records without labels: a run that trains no classifier to evaluate itself."""
 
 
-def released(module: PrivateSums, batch: Batch, *, ranks: Ranks | None = None, silent: bool = False) -> Tensor:
+def released(
+    module: PrivateSums,
+    batch: Batch,
+    *,
+    ranks: Ranks | None = None,
+    silent: bool = False,
+    policy: AutomaticClipping | None = None,
+) -> Tensor:
     """The private release of a step outside of a trainer, granted by a ledger that only reports.
 
     Arguments:
         silent: latent noise is 0, so that every gradient is known.
+        policy: clips in place of the module's own.
     """
+    if policy is not None:
+        module._policy = policy
     curator = module._curator or Curator(Ledger(None, delta=1e-5), ranks=ranks)
     module.serve(curator)
     if silent:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm
 from dpgen.nets import RBMBank, VAEBank
@@ -60,33 +61,28 @@ def test_adaptive_clipping_is_paid_with_more_noise_on_the_sums() -> None:
     assert 1 / plain**2 == pytest.approx(1 / adaptive**2 + 1 / 16, rel=0.01)
 
 
-BAD_PLANS: list[tuple[str, Any]] = [
-    ("epsilon", 0.0),
-    ("epsilon", math.nan),
-    ("delta", 0.0),
-    ("delta", 1.0),
-    ("sigma_sgd", 0.0),
-    ("sigma_sgd", -1.0),
-    ("sigma_norm", math.nan),
-    ("sigma_count", math.inf),
-    ("sigma_sum", 0.0),
-    ("sigma_means", 0.0),
-    ("sampling_rate", 0.0),
-    ("sampling_rate", 1.01),
-    ("sampling_rate", math.nan),
-    ("steps", 0),
-    ("kmeans_rounds", 0),
-    ("partition_share", 1.0),
-    ("means_share", 0.0),
-    ("means_share", 1.0),
-    ("relation", "both"),
-]
+BAD_PLANS: dict[str, list[Any]] = {
+    "epsilon": [0.0, math.nan],
+    "delta": [0.0, 1.0],
+    "sigma_sgd": [0.0, -1.0],
+    "sigma_norm": [math.nan],
+    "sigma_count": [math.inf],
+    "sigma_sum": [0.0],
+    "sigma_means": [0.0],
+    "sampling_rate": [0.0, 1.01, math.nan],
+    "steps": [0],
+    "kmeans_rounds": [0],
+    "partition_share": [1.0],
+    "means_share": [0.0, 1.0],
+    "relation": ["both"],
+}
 
 
-@pytest.mark.parametrize(("name", "value"), BAD_PLANS)
-def test_bad_plans_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=name):
-        DPGMPlan(**{name: value})
+@pytest.mark.parametrize("name", BAD_PLANS)
+def test_plans_out_of_range_are_refused(name: str) -> None:
+    for value in BAD_PLANS[name]:
+        with refused(name):
+            DPGMPlan(**{name: value})
 
 
 def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
@@ -96,26 +92,25 @@ def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     assert plan.calibrated(DPSGDConfig()).sigma_sgd == usual.calibrated(ONE).sigma_sgd
 
 
-UNREACHABLE = {
-    "share": (DPGMPlan(epsilon=1e-5), "partition_share .*no less than .*raise epsilon"),
-    "sizes": (DPGMPlan(epsilon=0.2, sigma_count=1.0, steps=5), r"no less than 4\..*raise epsilon"),
-    "both": (DPGMPlan(epsilon=0.2, sigma_sgd=1.0, sigma_count=1.0), "one step already cost [45].*: raise epsilon, sigma_sgd"),
-    "sgd": (DPGMPlan(epsilon=0.2, sigma_sgd=0.2, sampling_rate=1.0), "one step already cost .* raise epsilon, sigma_sgd"),
-}
-
-
-@pytest.mark.parametrize("name", UNREACHABLE)
-def test_an_unreachable_budget_says_what_is_reachable_and_what_to_change(name: str) -> None:
-    plan, match = UNREACHABLE[name]
-    with pytest.raises(ValueError, match=match):
+@pytest.mark.parametrize(
+    ("plan", "names"),
+    [
+        (DPGMPlan(epsilon=1e-5), ("partition_share", "no less than", "raise epsilon")),
+        (DPGMPlan(epsilon=0.2, sigma_count=1.0, steps=5), ("no less than 4.", "raise epsilon")),
+        (DPGMPlan(epsilon=0.2, sigma_sgd=1.0, sigma_count=1.0), ("one step already cost", "raise epsilon, sigma_sgd")),
+        (DPGMPlan(epsilon=0.2, sigma_sgd=0.2, sampling_rate=1.0), ("one step already cost", "raise epsilon, sigma_sgd")),
+    ],
+)
+def test_an_unreachable_budget_says_what_is_reachable_and_what_to_change(plan: DPGMPlan, names: tuple[str, ...]) -> None:
+    with refused(*names):
         plan.calibrated(ONE)
 
 
-@pytest.mark.parametrize("event", [DPGMPlan().step_event, DPGMPlan().partition_event])
 @pytest.mark.parametrize("config", [ONE, KMEANS])
-def test_uncalibrated_plans_have_no_events(event: Any, config: DPGMConfig) -> None:
-    with pytest.raises(ValueError, match="call calibrated"):
-        event(config)
+def test_uncalibrated_plans_have_no_events(config: DPGMConfig) -> None:
+    for event in (DPGMPlan().step_event, DPGMPlan().partition_event):
+        with refused("calibrated"):
+            event(config)
 
 
 # -- configuration ---------------------------------------------------------------------------------------------------
@@ -138,47 +133,36 @@ def test_clusters_and_k_are_decided_by_the_data_shape(config: DPGMConfig, n_clas
 
 
 @pytest.mark.parametrize(
-    ("config", "n_classes", "match"),
+    ("names", "options"),
     [
-        (DPGMConfig(clusters="labels"), 0, "clusters='labels' needs labelled records"),
-        (DPGMConfig(clusters="labels", k=3), 7, "k must be 7"),
-        (DPGMConfig(clusters="none", k=3), 0, "k must be 1"),
+        (["k"], {"k": 0}),
+        (["micro_batch"], {"micro_batch": 0}),
+        (["lr"], {"lr": 0.0}),
+        (["lr"], {"lr": math.inf}),
+        (["clip_bound"], {"clip_bound": 0.0}),
+        (["component"], {"component": "gaussian"}),
+        (["depth", "encoder"], {"encoder": "cnn", "depth": 2}),
+        (["frequencies", "encoder"], {"encoder": "cnn", "frequencies": 9}),
+        (["frequencies", "centred"], {"centred": False, "frequencies": 9}),
+        (["frequencies"], {"frequencies": -1}),
+        (["encoder"], {"encoder": "conv"}),
+        (["component", "network"], {"network": "a:B", "component": "rbm"}),
+        (["hidden", "network"], {"network": "a:B", "hidden": 7}),
+        (["network_options"], {"network_options": {"hidden": 3}}),
+        (["clusters", "label"], {"clusters": "labels"}),
+        (["k", "clusters"], {"clusters": "none", "k": 3}),
     ],
 )
-def test_contradictions_are_refused(config: DPGMConfig, n_classes: int, match: str) -> None:
-    with pytest.raises(ValueError, match=match):
-        config.resolved(n_classes=n_classes)
-
-
-BAD_CONFIGS: list[tuple[str, dict[str, Any]]] = [
-    ("k must", {"k": 0}),
-    ("micro_batch", {"micro_batch": 0}),
-    ("lr", {"lr": 0.0}),
-    ("lr", {"lr": math.inf}),
-    ("clip_bound", {"clip_bound": 0.0}),
-    ("component is 'gaussian'", {"component": "gaussian"}),
-    ("depth is 2; .* encoder", {"encoder": "cnn", "depth": 2}),
-    ("frequencies is 9; .* encoder", {"encoder": "cnn", "frequencies": 9}),
-    ("frequencies is 9; .* centred", {"centred": False, "frequencies": 9}),
-    ("frequencies is -1", {"frequencies": -1}),
-    ("encoder is 'conv'", {"encoder": "conv"}),
-    ("component is rbm and network", {"network": "a:B", "component": "rbm"}),
-    ("hidden is 7 and network", {"network": "a:B", "hidden": 7}),
-    ("network_options", {"network_options": {"hidden": 3}}),
-]
-
-
-@pytest.mark.parametrize(("match", "options"), BAD_CONFIGS)
-def test_bad_configurations_are_refused(match: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=match):
-        DPGMConfig(**options)
+def test_options_out_of_range_or_in_contradiction_are_refused(names: list[str], options: dict[str, Any]) -> None:
+    with refused(*names):
+        DPGMConfig(**options).resolved(n_classes=0)
 
 
 @pytest.mark.parametrize("component", ["vae", "rbm"])
 @pytest.mark.parametrize("option", ["hidden", "latent", "depth", "chains", "gibbs_steps"])
 def test_bad_network_sizes_are_refused_and_so_are_those_of_the_other_network(component: Any, option: str) -> None:
     has_it = option in {"vae": ("hidden", "latent", "depth"), "rbm": ("hidden", "chains", "gibbs_steps")}[component]
-    with pytest.raises(ValueError, match=f"{option}=0" if has_it else f"{option} is 0, which only component"):
+    with refused(f"{option}=0" if has_it else f"{option} is 0, which only component"):
         DPGMConfig(component=component, k=2, **{option: 0}).bank(6, 0)  # type: ignore[arg-type]
 
 
@@ -205,14 +189,14 @@ def test_networks_of_large_images_are_of_frequencies(component: Any) -> None:
     assert made((20, 20), centred=False) is None
     assert made((4, 5), frequencies=20) == 20
     for shape, frequencies in (((4, 5), 21), (None, 9)):
-        with pytest.raises(ValueError, match=f"frequencies is {frequencies}"):
+        with refused(f"frequencies is {frequencies}"):
             made(shape, frequencies=frequencies)
 
 
 def test_convolutions_are_for_images() -> None:
     config = DPGMConfig(k=3, hidden=5, encoder="cnn")
     assert config.bank(66, 2, (8, 8)).architecture()["image_shape"] == [8, 8]
-    with pytest.raises(ValueError, match="encoder='cnn' needs images"):
+    with refused("encoder"):
         config.bank(66, 2)
 
 

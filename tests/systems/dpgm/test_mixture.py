@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import tiny
 import torch
+from refusals import refused
 
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
@@ -73,10 +74,10 @@ def test_no_records_are_fine() -> None:
     assert samples.cluster.shape == (0,)
 
 
-@pytest.mark.parametrize("clusters", [[], [3], [-1], [0, 7]])
-def test_unknown_clusters_are_refused(clusters: list[int]) -> None:
-    with pytest.raises(ValueError, match=r"non-empty list of numbers in \[0, 3\)"):
-        tiny.mixture().samples(5, clusters=clusters)
+def test_unknown_clusters_are_refused() -> None:
+    for clusters in ([], [3], [-1], [0, 7]):
+        with refused("[0, 3)"):
+            tiny.mixture().samples(5, clusters=clusters)
 
 
 def test_saved_and_loaded_it_draws_the_same(tmp_path: Path) -> None:
