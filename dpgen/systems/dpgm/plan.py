@@ -45,7 +45,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         gibbs_steps: sweeps per step (rbm).
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
-        init: initial centres of k-means: "random", "public" or "kmeans++" (the last two need public records).
+        init: initial centres of k-means: "random", or "public" records.
     """
 
     component: Literal["vae", "rbm"] = "vae"
@@ -62,7 +62,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     gibbs_steps: int = 1
     gamma: float = 0.01
     n_features: int = 200
-    init: Literal["random", "public", "kmeans++"] = "random"
+    init: Literal["random", "public"] = "random"
 
     of_component: ClassVar[dict[str, tuple[str, ...]]] = OF_COMPONENT
     replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": _OWN_OPTIONS}

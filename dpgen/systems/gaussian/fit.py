@@ -54,31 +54,19 @@ _WARP = 0.8  # on images of classes, where the option leaves it open
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Private records as streams, and all that is public about them and their fit.
+    """Private records as streams, and all that is public about them and their fit."""
 
-    Arguments:
-        values: records to model, in [0, 1]^d, with labels if these make the clusters.
-        bits: the same records as bits.
-        n_classes: classes, 0 when labels are not used.
-        k: Gaussians that k-means is asked for; None: by the rule (1 with clusters="none").
-        grey_threshold: grey value above which a bit is 1, where `values` are grey.
-        image_shape: (height, width) of images.
-        columns: names of the features.
-        seed: of public randomness.
-        public_n: number of records, if it is declared public (latent form); None: a noisy number is used.
-    """
-
-    values: Batches
-    bits: Batches
+    values: Batches  # in [0, 1]^d, with labels if these make the clusters
+    bits: Batches  # the same records
     d: int
     config: GaussianConfig
-    n_classes: int = 0
-    k: int | None = None
-    grey_threshold: int | None = None
+    n_classes: int = 0  # 0 when labels are not used
+    k: int | None = None  # Gaussians that k-means is asked for; None: by the rule (1 with clusters="none")
+    grey_threshold: int | None = None  # above which a bit is 1, where `values` are grey
     image_shape: tuple[int, int] | None = None
     columns: Sequence[str] | None = None
-    seed: int = 0
-    public_n: int | None = None
+    seed: int = 0  # of public randomness
+    public_n: int | None = None  # None: a noisy number of records is used
 
     @classmethod
     def of(
@@ -90,11 +78,7 @@ class Inputs:
         device: str = "cpu",
         public_n: int | None = None,
     ) -> Inputs:
-        """Those of records, whose sums are computed on `device`.
-
-        Raises:
-            ValueError: records out of range; they are checked here, before anything is declared or paid for.
-        """
+        """Those of records, whose sums are computed on `device`; what is out of range is refused."""
         clusters = config.resolved(n_classes=records.n_classes).clusters
         labelled, n_classes = clusters == "labels", records.n_classes
         read: Any

@@ -81,19 +81,14 @@ _AT_ONCE = 1024
 class Frequencies:
     """The map of images of one shape.
 
-    Arguments:
-        shape: (height, width, channels), 1 or 3 channels.
-        luma: K, frequencies of luma that are kept at most; half of all at most.
-        mirror: whether mirror images count as well; otherwise no coordinate is odd.
-
     >>> map = Frequencies((32, 32, 3), 100)
     >>> [int(m) for m in map.block_sizes], map.even_size, map.odd_size
     ([8, 22, 70, 16, 64], 102, 83)
     """
 
-    shape: tuple[int, int, int]
-    luma: int = 100
-    mirror: bool = True
+    shape: tuple[int, int, int]  # height, width, 1 or 3 channels
+    luma: int = 100  # K, frequencies of luma that are kept; at most half of all
+    mirror: bool = True  # whether mirror images count as well; otherwise no coordinate is odd
 
     @cached_property
     def _grid(self) -> Tensor:

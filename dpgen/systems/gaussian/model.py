@@ -20,21 +20,13 @@ _IN_CACHE = 512  # rows
 
 @dataclass(frozen=True)
 class Subspace:
-    r"""The released affine map u = (x - mean) axes / scales, under which most records have norm at most 1.
+    """The released affine map u = (x - mean) axes / scales, under which most records have norm at most 1; float64."""
 
-    Arguments:
-        mean: (d,) float64.
-        axes: orthonormal columns (d, m) float64.
-        scales: (m,) float64, above 0.
-        edge: largest eigenvalue that noise alone would show, in the units of `eigenvalues`.
-        eigenvalues: noisy eigenvalues (m,).
-    """
-
-    mean: Tensor
-    axes: Tensor
-    scales: Tensor
-    edge: float
-    eigenvalues: Tensor
+    mean: Tensor  # (d,)
+    axes: Tensor  # orthonormal columns (d, m)
+    scales: Tensor  # (m,), above 0
+    edge: float  # the largest eigenvalue that noise alone would show
+    eigenvalues: Tensor  # (m,), noisy
 
     def project(self, x: Tensor) -> Tensor:
         """Coordinates (b, m) float64 of records (b, d) in [0, 1]; not clipped.
@@ -61,21 +53,13 @@ class Subspace:
 
 @dataclass(frozen=True)
 class LatentMixture:
-    """p(u) = sum_j w_j N(u; mean_j, F_j F_j^T + rest_j (I - kept directions)), all of it released values.
+    """p(u) = sum_j w_j N(u; mean_j, F_j F_j^T + rest_j (I - kept directions)), all of it released values; float64."""
 
-    Arguments:
-        weights: (k,) float64, sum 1.
-        means: (k, m) float64.
-        vectors: orthonormal eigenvectors (k, m, m), columns by falling eigenvalue.
-        eigenvalues: (k, m); those that were cut are 0.
-        rest: (k,) mean of the cut eigenvalues, above 0; draws have it only if `filled`.
-    """
-
-    weights: Tensor
-    means: Tensor
-    vectors: Tensor
-    eigenvalues: Tensor
-    rest: Tensor
+    weights: Tensor  # (k,), sum 1
+    means: Tensor  # (k, m)
+    vectors: Tensor  # orthonormal eigenvectors (k, m, m), columns by falling eigenvalue
+    eigenvalues: Tensor  # (k, m); those that were cut are 0
+    rest: Tensor  # (k,) mean of the cut eigenvalues, above 0; draws have it only if `filled`
 
     @property
     def k(self) -> int:
@@ -209,34 +193,21 @@ _CANDIDATES = 4
 
 @dataclass(frozen=True, kw_only=True)
 class PostProcessing:
-    """Public steps of a draw after the Gaussian; declared in the model's description.
-
-    Arguments:
-        warp: random affine warp of images; None: none.
-        grey: whether grey values are given out, clamped to [0, 1].
-        threshold: a bit is 1 above it, unless the model has thresholds of its own per feature.
-    """
+    """Public steps of a draw after the Gaussian; declared in the model's description."""
 
     warp: Warp | None = None
-    grey: bool = False
-    threshold: float = 0.5
+    grey: bool = False  # whether grey values are given out, clamped to [0, 1]
+    threshold: float = 0.5  # a bit is 1 above it, unless the model has thresholds of its own per feature
 
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration:
-    """Released adjustments of the bits; None: without.
+    """Released adjustments of the bits; None: without."""
 
-    Arguments:
-        marginals: (d,) released frequencies of ones.
-        thresholds: (d,) per feature that give these frequencies.
-        jitter: (d,) std of independent noise before the threshold: the variance that the axes leave out.
-        tilt: (d, d) of pairs of bits.
-    """
-
-    marginals: Tensor | None = None
-    thresholds: Tensor | None = None
-    jitter: Tensor | None = None
-    tilt: Tensor | None = None
+    marginals: Tensor | None = None  # (d,) released frequencies of ones
+    thresholds: Tensor | None = None  # (d,), which give these frequencies
+    jitter: Tensor | None = None  # (d,) std of noise before the threshold: the variance that the axes leave out
+    tilt: Tensor | None = None  # (d, d) of pairs of bits
 
 
 class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
@@ -348,9 +319,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         """The same release with another warp, its thresholds calibrated anew to the released marginals; free.
 
         Warped pictures teach classifiers more, unwarped bits answer conjunctions better.
-
-        Raises:
-            ValueError: the records are no images.
         """
         if self.image_shape is None:
             raise ValueError("with_warp needs a model of images, and image_shape is None")

@@ -116,21 +116,15 @@ class FrequentItems:
     numbers of 2^-24: a block has at most the norm that h = m gives it. A replaced record keeps the count, and two records have
     no entries of different signs: they differ by at most :math:`\sqrt{2 (|v|^2 - 1)}`.
 
-    Arguments:
-        items: F (f,), columns of the records.
-        bins: lower ends of the bins of how many other items there are.
-        groups: (bins,) of the bins, from 0 upwards.
-        most: m, at least 1.
-
     >>> layout = FrequentItems(torch.tensor([0, 2]), size_bins(3), torch.tensor([0, 1, 1, 1]), 5)
     >>> [tuple(cells) for cells in layout.shapes], layout.norm_square
     ([(1,), (4,), (3,), (2,), (2, 2), (1,), (0,)], 8.5)
     """
 
-    items: Tensor
-    bins: Tensor
-    groups: Tensor
-    most: int = MOST_HELD
+    items: Tensor  # F (f,), columns of the records
+    bins: Tensor  # lower ends of the bins of how many other items there are
+    groups: Tensor  # (bins,) of the bins, from 0 upwards
+    most: int = MOST_HELD  # m, at least 1
 
     @cached_property
     def pairs(self) -> Tensor:

@@ -52,22 +52,15 @@ Batches = Iterable[tuple[Tensor, Tensor | None]]
 class RecordStream:
     """Records (n, d) in slices, as float32 between 0 and 1; any other re-readable iterable of (x, labels) serves as well.
 
-    Arguments:
-        x: records (n, d), uint8 or floating point in [0, top].
-        labels: int64 (n,), or None.
-        top: value that becomes 1: 1 for bits, 255 for grey values.
-        batch_size: records of a slice; None: as many as have 2^21 values.
-        device: where a slice is sent.
-
     >>> stream = RecordStream(torch.tensor([[0, 255], [255, 0], [0, 0]]).byte(), None, top=255, batch_size=2)
     >>> [x.tolist() for x, _ in stream]
     [[[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0]]]
     """
 
-    x: Tensor
+    x: Tensor  # (n, d), uint8 or floating point in [0, top]
     labels: Tensor | None
-    top: float = 1.0
-    batch_size: int | None = None
+    top: float = 1.0  # the value that becomes 1: 1 for bits, 255 for grey values
+    batch_size: int | None = None  # None: as many records as have 2^21 values
     device: str = "cpu"
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor | None]]:

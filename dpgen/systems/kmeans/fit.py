@@ -131,11 +131,8 @@ def update_centres(centres: Tensor, counts: Tensor, sums: Tensor, *, sum_std: fl
         s_c = \left(1 - \frac{d \, (\sigma / \tilde n_c)^2}{|\tilde S_c / \tilde n_c - \bar c|^2}\right)_+, \quad
         \bar c = \sum_c \tilde S_c / \sum_c \tilde n_c
 
-    A cluster whose noisy count is below `floor` keeps its centre. Counts are clamped to at least 1 as divisors.
-
-    Arguments:
-        sum_std: noise std of every entry of sums, in units of the features.
-        floor: least noisy count of a cluster that is taken to have records.
+    A cluster whose noisy count is below `floor` keeps its centre. Counts are clamped to at least 1 as divisors. `sum_std` is
+    the noise std of every entry of sums.
 
     Source: James and Stein 1961; Efron and Morris 1973. Acs et al. 2017 use plain means.
     """
@@ -195,7 +192,7 @@ class DPKMeans:
         norm_bound: clip norm C of features; None: the analytic bound (1 with "rbf"; the corner of the value range with
             "linear", 28 for 784 binary entries).
         init: "random": features of k records with every entry either end of the value range by a public fair coin,
-            scaled to norm C; "public": k of the public records; "kmeans++": k-means++ seeds among them.
+            scaled to norm C; "public": k of the public records.
         seed: public randomness of frequencies, initial centres and splits.
 
     Attributes after `fit`, all released values: `centres_` (k, d), `counts_` (k,) noisy sizes of the clusters of
@@ -226,14 +223,14 @@ class DPKMeans:
         gamma: float = 0.01,
         n_features: int = 200,
         norm_bound: float | None = None,
-        init: Literal["random", "public", "kmeans++"] = "random",
+        init: Literal["random", "public"] = "random",
         seed: int | PublicRandomness = 0,
     ) -> None:
         require_whole("k", k)
         if kernel not in ("rbf", "linear"):
             raise ValueError(f"kernel is {kernel!r}; it must be one of 'rbf', 'linear'")
-        if init not in ("random", "public", "kmeans++"):
-            raise ValueError(f"init is {init!r}; it must be one of 'random', 'public', 'kmeans++'")
+        if init not in ("random", "public"):
+            raise ValueError(f"init is {init!r}; it must be one of 'random', 'public'")
         if norm_bound is not None:
             require_positive("norm_bound", norm_bound)
         self.k, self.plan, self.kernel, self.gamma, self.n_features = k, plan, kernel, gamma, n_features
@@ -254,7 +251,7 @@ class DPKMeans:
             x: private records (n, m), any real dtype.
             curator: is charged before each release. Where `planned` has not been declared to it, its filter decides, which
                 counts more.
-            public_x: public records (p, m), p >= k, for init "public" and "kmeans++".
+            public_x: public records (p, m), p >= k, for init "public".
             value_range: public range of the entries.
 
         Raises:
@@ -302,11 +299,7 @@ class DPKMeans:
         return state if fourier is None else state | {"turns": fourier.turns, "grid": fourier.grid}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """The inverse of `state_dict`.
-
-        Raises:
-            ValueError: the state does not belong to this k and kernel.
-        """
+        """The inverse of `state_dict`; a state of another k or kernel is refused."""
         wanted = {"centres", "counts", "norm_bound"} | ({"turns", "grid"} if self.kernel == "rbf" else set())
         if set(state) != wanted or len(state["centres"]) != self.k or state["counts"].shape != (self.k,):
             raise ValueError(f"state has entries {sorted(state)}; it must have {sorted(wanted)} of k = {self.k}")
@@ -344,12 +337,7 @@ class DPKMeans:
         if self.init == "random":
             # One common norm: else the shortest draw would attract nearly everything.
             return space.norm_bound * z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        if self.init == "public":
-            return z[torch.randperm(len(z), generator=generator)[: self.k].to(z.device)]
-        from sklearn.cluster import kmeans_plusplus
-
-        seed = int(torch.randint(2**31, (), generator=generator))
-        return torch.from_numpy(kmeans_plusplus(z.cpu().numpy(), self.k, random_state=seed)[0]).to(z)
+        return z[torch.randperm(len(z), generator=generator)[: self.k].to(z.device)]
 
     def _lloyd(self, norm_bound: float, chunks: Callable[[], Iterable[Tensor]], centres: Tensor, curator: Curator) -> Tensor:
         plan, weight, floor = self.plan, self.plan.weight, max(1.0, _STARVING * self.plan.noise_count)
