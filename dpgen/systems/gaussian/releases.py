@@ -254,7 +254,8 @@ def shrunken(covariance: Tensor, target: Tensor, noise_std: float) -> Cleaned:
 
 def _mixture(weights: Tensor, means: Tensor, covariances: list[Cleaned]) -> LatentMixture:
     eigenvalues, vectors, rest = zip(*covariances)
-    return LatentMixture(weights, means, torch.stack(vectors), torch.stack(eigenvalues), torch.tensor(rest).double())
+    rests = torch.tensor(rest, dtype=torch.float64)
+    return LatentMixture(weights, means, torch.stack(vectors), torch.stack(eigenvalues), rests)
 
 
 def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:

@@ -433,11 +433,14 @@ class _Model:
         held = held_shares(p)
         fixed = held.detach()
         share = (fixed @ self._kept.T) / (fixed @ self._subsets.T).clamp_min(1e-300)  # r (k, 4)
-        once, twice, thrice = ((w * share[:, o])[:, None] * p for o in (1, 2, 3))
-        both = (thrice[:, :, None] * p[:, None, :]).flatten(1)
-        every = (both.T @ p).reshape(p.shape[1], p.shape[1], p.shape[1])
-        pairs, triples = self._layout.pairs, self._layout.triples
-        return [w @ held, once.sum(0), once.T @ self._by_group, (twice.T @ p)[tuple(pairs)], every[tuple(triples)]]
+
+        def weighted(order: int) -> Tensor:
+            return (w * share[:, order])[:, None] * p
+
+        single, f = weighted(1), p.shape[1]
+        blocks = [w @ held, single.sum(0), single.T @ self._by_group, (weighted(2).T @ p)[tuple(self._layout.pairs)]]
+        both = (weighted(3)[:, :, None] * p[:, None, :]).flatten(1)
+        return [*blocks, (both.T @ p).reshape(f, f, f)[tuple(self._layout.triples)]]
 
 
 # -- the whole fit -----------------------------------------------------------------------------------------------------
