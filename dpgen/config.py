@@ -5,7 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
-from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -238,20 +237,6 @@ class RunConfig:
             raise ValueError(f"release_origin is 'public', and {public[0]} is a release that {shared.path} has paid for")
         settled = [release.planned.note for release in paid if release.planned is not None]
         return shared.payer(self.title, directory=path and path.parent, settled=settled)
-
-    def absent_files(self) -> list[str]:
-        """Files that the options of the data name and that are not here, in words; the data are not read."""
-        share = self.data.options.get("test_fraction")
-        if isinstance(share, float) and not 0 <= share < 1:
-            raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
-        from dpgen.built_on import names_files
-
-        named = {key: v for key, v in self.data.options.items() if names_files(key)}
-        return [
-            f"{key} is {str(value)!r}, and there is no such file here"
-            for key, value in named.items()
-            if isinstance(value, str | Path) and not Path(value).exists() and not glob(str(value))
-        ]
 
     def load(self, directory: Path) -> Any:
         """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""

@@ -4,13 +4,14 @@ import dataclasses
 import math
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from glob import glob
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from dpgen.built_on import names_files
 from dpgen.callbacks import Clipping
 from dpgen.config import RunConfig
 from dpgen.data.table_files import column_names
@@ -52,7 +53,7 @@ def dry_run(job: RunConfig, shape: str = "") -> str:
     """
     size = parse_shape(shape, job.data.name)
     lines = [f"{job.model.name} on {job.data.name}, dry run: no data is read, nothing is written"]
-    lines += [f"note: {absent}" for absent in job.absent_files()]
+    lines += _absent_files(job.data.options)
     if job.base is not None:
         lines.append(f"settings {job.base}")
     module = _module(job, size) if size is not None else None
@@ -72,6 +73,16 @@ def dry_run(job: RunConfig, shape: str = "") -> str:
     else:
         lines.append(f"memory and time: {job.model.name} trains no network by steps; there is nothing to foresee")
     return "\n".join(lines)
+
+
+def _absent_files(options: Mapping[str, Any]) -> Iterator[str]:
+    """Notes on files that the options of the data name and that are not here."""
+    share = options.get("test_fraction")
+    if isinstance(share, float) and not 0 <= share < 1:
+        raise ValueError(f"test_fraction is {share}: it must be in [0, 1)")
+    for key, value in options.items():
+        if names_files(key) and isinstance(value, str | Path) and not Path(value).exists() and not glob(str(value)):
+            yield f"note: {key} is {str(value)!r}, and there is no such file here"
 
 
 def _scans(options: Mapping[str, Any], unit: str | None) -> list[str]:
