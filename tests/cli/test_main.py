@@ -16,6 +16,7 @@ from refusals import refused
 
 import dpgen
 from dpgen.callbacks.checkpoint import Preempted
+from dpgen.cli.completion import main as write_completion
 from dpgen.cli.main import COMMANDS, OneLineParser, exit_code, main
 from dpgen.options import REMOVED, keys
 from dpgen.privacy.distributed import RemoteFailure
@@ -95,15 +96,12 @@ def test_help_imports_no_command() -> None:
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
 
 
-def completed(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What bash completes after these words, the last of which is being typed."""
-    assert main(["completion", "bash"]) == 0
-    script = tmp_path / "completion.bash"
-    script.write_text(capsys.readouterr().out)
-    typed = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_dpgen; printf "%s\n" "${{COMPREPLY[@]}}"'
-    ended = subprocess.run(["bash", "-c", f"source {script}; {typed}"], capture_output=True, text=True, check=True, timeout=60)
-    assert ended.stderr == ""
-    return ended.stdout.split()
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script for bash."""
+    script = tmp_path_factory.mktemp("completion") / "completion.bash"
+    script.write_text(write_completion(["bash"]))
+    return script
 
 
 @pytest.mark.parametrize(
@@ -119,8 +117,11 @@ def completed(words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         ("dpgen audit --ledg", []),
     ],
 )
-def test_bash_completes(words: str, found: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert completed(words, tmp_path, capsys) == found
+def test_bash_completes(words: str, found: list[str], completion: Path) -> None:
+    """After these words, the last of which is being typed."""
+    typed = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_dpgen; printf "%s\n" "${{COMPREPLY[@]}}"'
+    ended = subprocess.run(["bash", "-c", f"source {completion}; {typed}"], capture_output=True, text=True, check=True)
+    assert (ended.stderr, ended.stdout.split()) == ("", found)
 
 
 # -- samples -----------------------------------------------------------------------------------------------------------
