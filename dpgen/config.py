@@ -167,7 +167,7 @@ class RunConfig:
     @property
     def resumable(self) -> bool:
         """Whether what dies while it is fitted goes on from a checkpoint."""
-        return self.system.module(self.model.options) is not None
+        return bool(self.system.module_path)
 
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
         """The first setting that is another one in stored settings, in words, names of models and data first; else empty."""

@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from refusals import refused
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, Preempted, SealedCheckpointIO
@@ -39,17 +40,12 @@ pytestmark = pytest.mark.usefixtures("quiet")
         *(({"seed": seed}, "seed") for seed in (-1, 2**32)),
         *(({name: 1.0}, "ledger") for name in ("ledger_epsilon", "ledger_delta")),
         ({"ledger": Path("x"), "ledger_delta": 1e-5}, "ledger_epsilon"),
+        ({"loggers": ("wandb",)}, "wandb"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], name: str) -> None:
-    with pytest.raises(ValueError, match=name):
+    with refused(name):
         Runtime(**options)
-
-
-def test_a_gpu_must_be_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ValueError, match="sees no GPU here; use 'auto' or 'cpu'"):
-        Runtime(accelerator="gpu")
 
 
 @pytest.mark.parametrize(("accelerator", "gpus"), [("cpu", 200), ("auto", 0), ("auto", 3), ("gpu", 3)])
@@ -59,17 +55,15 @@ def test_more_devices_than_the_machine_has_are_refused_before_anything_is_spent(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    if accelerator == "auto" and not gpus:
+        with refused("accelerator"):
+            Runtime(accelerator="gpu")
     Runtime(accelerator=accelerator, devices=3).begin()
-    with pytest.raises(ValueError, match="devices"):
+    with refused("devices"):
         Runtime(accelerator=accelerator, devices=99).begin()
-    with pytest.raises(ValueError, match="devices"):
+    with refused("devices"):
         run(tiny.job(tmp_path, f"--accelerator={accelerator}", "--devices=99"))
     assert list(tmp_path.glob("run*")) == []
-
-
-def test_the_directory_must_have_been_chosen() -> None:
-    with pytest.raises(ValueError, match="run_dir has not been set"):
-        Runtime().directory  # noqa: B018
 
 
 def test_the_trainer(tmp_path: Path) -> None:
@@ -103,7 +97,7 @@ def test_fit_resumes_from_the_checkpoint_of_its_own_run(tmp_path: Path) -> None:
     assert second.global_step == 5
     steps = sum(e.count for e in ledger.entries() if e.note == "training steps")
     assert steps == 5, "two more, none twice"
-    with pytest.raises(LedgerError, match="checkpoint"):
+    with refused("checkpoint", error=LedgerError):
         fit(runtime, Ledger(None, delta=1e-5), 7)
 
 
@@ -129,7 +123,7 @@ def test_only_the_first_process_is_first(tmp_path: Path, monkeypatch: pytest.Mon
     assert Runtime().first, "processes of runs of their own"
     follower = Runtime(devices=2, accelerator="cpu")
     assert not follower.first
-    with pytest.raises(ValueError, match="run_dir has not been set: processes that torchrun or Slurm starts must share one"):
+    with refused("run_dir"):
         follower.directory  # noqa: B018
     monkeypatch.setenv(RUN_DIR, str(tmp_path))
     assert follower.directory == tmp_path
@@ -167,7 +161,7 @@ def test_a_signal_saves_and_the_next_run_goes_on(
     before = signal.getsignal(number)
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
-    with pytest.raises(Preempted, match="stopped by a signal after step 2 of 5"):
+    with refused("step 2 of 5", error=Preempted):
         fit(runtime, ledger, 5, SignalAt(2, number))
     assert signal.getsignal(number) == before
     assert asked == ([["scontrol", "requeue", "42"]] if number == signal.SIGUSR1 else [])
@@ -186,9 +180,6 @@ def test_what_is_not_released_leaves_no_logs_unless_asked(tmp_path: Path) -> Non
     assert runtime.private_trainer(max_steps=3).loggers == []
     logged = replace(runtime, private_logs=True).private_trainer(max_steps=3)
     assert [type(logger) for logger in logged.loggers] == [CSVLogger]
-    for options, match in (
-        ({"devices": 2}, "devices is 2 and num_nodes is 1; both must be 1"),
-        ({"precision": "bf16-mixed"}, "precision is 'bf16-mixed'; it must be '32'"),
-    ):
-        with pytest.raises(ValueError, match=match):
+    for options in ({"devices": 2}, {"precision": "bf16-mixed"}):
+        with refused(*options):
             replace(runtime, **options).private_trainer(max_steps=3)  # type: ignore[arg-type]

@@ -153,8 +153,7 @@ def _budget(plan: Any, module: PrivateSums | None) -> str:
 def _module(job: RunConfig, size: tuple[int, int, int]) -> PrivateSums | None:
     """The module that would be trained, if the system trains one by DP-SGD on records."""
     _, d, labels = size
-    module = job.system.module(job.model.options)
-    if module is None:
+    if not job.system.module_path:
         return None
     plan = job.own_plan
     assert isinstance(plan, DPSGDPlan)

@@ -1,7 +1,7 @@
 """Network components: k models of one architecture in one parameter matrix."""
 
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
-from dpgen.nets.conv import ConvVAEBank
+from dpgen.nets.vae import ConvVAEBank
 from dpgen.nets.own import CriticNetwork, GeneratorNetwork, Network, OwnBank
 from dpgen.nets.rbm import RBMBank
 from dpgen.nets.vae import VAEBank

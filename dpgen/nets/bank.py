@@ -436,3 +436,30 @@ class OneModel:
 
 Layers = Tape | OneModel
 """What a network is written for."""
+
+
+# -- convolutions that halve or double the sides of images ----------------------------------------------------------------
+
+KERNEL, HALVING = 4, Geometry(stride=2, padding=1)
+DOUBLING = HALVING._replace(transposed=True)
+
+
+def channels_of(hidden: int) -> int:
+    """Channels of a first convolution where another network would have `hidden` units: an eighth, at least 8, in fours."""
+    return max(8, hidden // 32 * 4)
+
+
+def require_sides(image_shape: tuple[int, ...] | None, d: int, side: int, network: str) -> tuple[int, ...]:
+    """The shape of images of d values whose sides are divisible by `side`, refused otherwise."""
+    if image_shape is None or prod(image_shape) != d or any(length % side for length in image_shape[-2:]):
+        raise ValueError(
+            f"image_shape is {image_shape}; {network} needs (height, width) or (channels, height, width) of {d} values, with "
+            f"sides divisible by {side}"
+        )
+    return tuple(image_shape)
+
+
+def scaled(layers: Layers, name: str, x: Tensor, geometry: Geometry, gain: float = 1.0) -> Tensor:
+    """A convolution whose weights are divided by the root of how many inputs an output has."""
+    fan_in = x.shape[1] * KERNEL**2 // (geometry.stride**2 if geometry.transposed else 1)
+    return layers.convolution(name, x, geometry._replace(scale=gain * fan_in**-0.5))

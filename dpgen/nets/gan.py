@@ -11,10 +11,11 @@ from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
 from dpgen.facts import Said
-from dpgen.nets.bank import Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, logistic
+from dpgen.nets.bank import HALVING, KERNEL, Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, channels_of, logistic, require_sides, scaled
 
 SLOPE = 0.2
 GAIN = 2.0**0.5
+_NORMALISED = 4  # channels of a group of GroupNorm
 
 
 def critic_loss(score: Tensor, *, real: bool) -> Tensor:
@@ -127,6 +128,49 @@ class CriticBank(ModelBank):
 def of_label(outputs: Tensor, code: Tensor) -> Tensor:
     """The output (b,) of `outputs` (b, max(categories, 1)) that the one-hot label `code` (b, categories) selects."""
     return (outputs * code).sum(1) if code.shape[1] else outputs[:, 0]
+
+
+class ConvCriticBank(CriticBank):
+    r"""A critic of images: `depth` convolutions that halve the sides, each but the first followed by GroupNorm.
+
+    Channels double from layer to layer, and the last layer has an output for every label, as in `CriticBank`, whose arguments
+    these are; `hidden` counts as 8 channels for 64 units.
+
+    Arguments:
+        image_shape: (height, width) or (channels, height, width), sides divisible by 2^depth.
+
+    Source: Radford, Metz, Chintala 2016, with GroupNorm (Wu and He 2018) for BatchNorm, which mixes records.
+    """
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        if self.frequencies is not None or self.centred:
+            what = f"frequencies is {self.frequencies} and centred {self.centred}"
+            raise ValueError(f"{what}; a convolutional critic sees pixels as they are")
+        shape = require_sides(self.image_shape, self.d, 2**self.depth, "a convolutional critic")
+        channels, height, width = planes(shape)
+        widths = [channels, *(channels_of(self.hidden) * 2**i for i in range(self.depth))]
+        shapes: dict[str, tuple[int, ...]] = {}
+        for i, (a, b) in enumerate(pairwise(widths)):
+            shapes |= {f"{i}.weight": (b, a, KERNEL, KERNEL), f"{i}.bias": (b,)}
+            if i:
+                shapes |= {f"norm.{i}.weight": (b,), f"norm.{i}.bias": (b,)}
+        features, outputs = widths[-1] * height * width // 4**self.depth, max(self.categories, 1)
+        return shapes | {f"{self.depth}.weight": (outputs, features), f"{self.depth}.bias": (outputs,)}
+
+    def initialize(self, generator: torch.Generator) -> None:
+        super().initialize(generator)
+        for i in range(1, self.depth):
+            self.part(f"norm.{i}.weight").fill_(1.0)
+
+    def _scores(self, x: Tensor, layers: Layers) -> Tensor:
+        assert self.image_shape is not None
+        x, code = x[:, : self.d], x[:, self.d :]
+        x = x.unflatten(1, planes(self.image_shape))
+        for i in range(self.depth):
+            x = scaled(layers, str(i), x, HALVING, GAIN if i else 1.0)
+            x = leaky_relu(layers.group_norm(f"norm.{i}", x, x.shape[1] // _NORMALISED) if i else x, SLOPE)
+        x = x.flatten(1)
+        return of_label(layers.affine(str(self.depth), x * (GAIN * x.shape[1] ** -0.5)), code)
 
 
 class Generator(nn.Module):

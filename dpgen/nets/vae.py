@@ -1,13 +1,14 @@
 """Variational autoencoders for binary records (Kingma and Welling 2014), k of them side by side."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from dpgen.cosines import coordinates
-from dpgen.nets.bank import Descent, Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, logistic
+from dpgen.cosines import coordinates, planes
+from dpgen.nets.bank import DOUBLING, HALVING, KERNEL, Descent, Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, channels_of, logistic, require_sides, scaled
 
 _RATE = 10.0
 SHRINK = 0.1
@@ -143,3 +144,66 @@ class VAEBank(ModelBank):
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         z = torch.randn(n, self.latent, generator=generator).to(self.theta)
         return self._mean(self._decoded(OneModel(self, cluster), z))
+
+
+class ConvVAEBank(VAEBank):
+    r"""k autoencoders of images: two convolutions that halve the sides, and two transposed ones that double them.
+
+    Arguments, loss and label columns are those of `VAEBank`; `hidden` counts as 8 channels for 64 units.
+
+    Arguments:
+        image_shape: (height, width) or (channels, height, width), sides divisible by 4.
+    """
+
+    def __init__(self, k: int, d: int, *, image_shape: tuple[int, ...], **options: Any) -> None:
+        self._image_shape = require_sides(image_shape, d - options.get("categories", 0), 4, "a convolutional autoencoder")
+        super().__init__(k, d, **options)
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        channels, height, width = planes(self._image_shape)
+        a, b = channels_of(self.hidden), 2 * channels_of(self.hidden)
+        features = b * height * width // 16
+        weights: dict[str, tuple[int, ...]] = {
+            "encoder.0": (a, channels, KERNEL, KERNEL),
+            "encoder.1": (b, a, KERNEL, KERNEL),
+            "encoder.2": (2 * self.latent, features + self.categories),
+            "decoder.0": (features, self.latent),
+            "decoder.1": (b, a, KERNEL, KERNEL),
+            "decoder.2": (a, channels, KERNEL, KERNEL),
+        }
+        if self.categories:
+            weights["decoder.label"] = (self.categories, self.latent)
+        transposed = ("decoder.1", "decoder.2")
+        shapes = ({f"{n}.weight": shape, f"{n}.bias": (shape[n in transposed],)} for n, shape in weights.items())
+        return {name: shape for pair in shapes for name, shape in pair.items()}
+
+    def architecture(self) -> dict[str, Any]:
+        made = super().architecture()
+        return {**{name: value for name, value in made.items() if name != "depth"}, "image_shape": list(self._image_shape)}
+
+    def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
+        if self.centre is None:
+            return
+        self.centre.copy_(means)
+        self.part("decoder.2.weight").mul_(SHRINK)
+        if self.categories:
+            self.part("decoder.label.weight").mul_(SHRINK)
+
+    def _encoded(self, layers: Layers, x: Tensor) -> Tensor:
+        bits = self.d - self.categories
+        image, code = x[:, :bits].unflatten(1, planes(self._image_shape)), x[:, bits:]
+        for i in range(2):
+            image = self._active(scaled(layers, f"encoder.{i}", image, HALVING))
+        features = torch.cat([image.flatten(1), code], 1)
+        return layers.affine("encoder.2", features * features.shape[1] ** -0.5)
+
+    def _decoded(self, layers: Layers, z: Tensor) -> Tensor:
+        """Logits: where the bank is centred they begin at those of its means."""
+        _, height, width = planes(self._image_shape)
+        z = z * self.latent**-0.5
+        image = self._active(layers.affine("decoder.0", z)).unflatten(1, (-1, height // 4, width // 4))
+        image = self._active(scaled(layers, "decoder.1", image, DOUBLING))
+        logits = scaled(layers, "decoder.2", image, DOUBLING).flatten(1)
+        if self.categories:
+            logits = torch.cat([logits, layers.affine("decoder.label", z)], 1)
+        return logits if self.centre is None else logits + layers.own(self._log_odds(self.centre))

@@ -31,9 +31,8 @@ class System:
         plan_path: of the frozen dataclass of what may be spent, in a module that imports neither torch nor dp_accounting.
         config_path: of the frozen dataclass of public choices, in such a module.
         fit_path: of `fit(data, *, plan, config, curator, runtime)`, which returns what the curator has released.
-        module_path: of a function of the configuration that returns what DP-SGD trains with it, or None: sums over records,
-            which several processes can share, built from d, plan, config, n_classes, image_shape and seed. Empty: there is
-            nothing to train so.
+        module_path: of what DP-SGD trains: sums over records, which several processes can share, built from d, plan, config,
+            n_classes, image_shape and seed. Empty: there is nothing to train so.
         model_paths: of the classes of its public models, which `load` can read.
     """
 
@@ -56,9 +55,9 @@ class System:
     def fit(self) -> "Callable[..., Release]":
         return resolve_name(self.fit_path)
 
-    def module(self, config: object) -> "Callable[..., DPSGD] | None":
-        """The module that DP-SGD trains with this configuration, if any."""
-        return resolve_name(self.module_path)(config) if self.module_path else None
+    @property
+    def module(self) -> "Callable[..., DPSGD]":
+        return resolve_name(self.module_path)
 
 
 _LOCAL = {
@@ -76,7 +75,7 @@ SYSTEMS: dict[str, System] = {
         plan_path="dpgen.systems.dpgm.plan:DPGMPlan",
         config_path="dpgen.systems.dpgm.plan:DPGMConfig",
         fit_path="dpgen.systems.dpgm.fit:fit",
-        module_path="dpgen.systems.dpgm.fit:module",
+        module_path="dpgen.systems.dpgm.fit:DPGM",
         model_paths=("dpgen.systems.dpgm.model:MixtureModel", "dpgen.systems.dp_sgd.model:NetworkImages"),
     ),
     "dpgan": System(
@@ -84,7 +83,7 @@ SYSTEMS: dict[str, System] = {
         plan_path="dpgen.systems.dpgan.plan:DPGANPlan",
         config_path="dpgen.systems.dpgan.plan:DPGANConfig",
         fit_path="dpgen.systems.dpgan.fit:fit",
-        module_path="dpgen.systems.dpgan.fit:module",
+        module_path="dpgen.systems.dpgan.fit:DPGAN",
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
     ),
     "gaussian": System(

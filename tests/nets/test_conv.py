@@ -8,11 +8,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from refusals import refused
 from torch import Tensor, nn
 
 from dpgen.nets import bank as banks
 from dpgen.nets.bank import Geometry, ModelBank, Noise, OneModel, RecordGradients, Tape
-from dpgen.nets.conv import ConvCriticBank, ConvVAEBank
+from dpgen.nets import ConvVAEBank
+from dpgen.nets.gan import ConvCriticBank
 from dpgen.nets.gan import critic_loss
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 
@@ -238,9 +240,9 @@ def test_records_of_weight_zero_add_nothing_where_they_are_not_finite() -> None:
 
 def test_many_positions_are_multiplied_out() -> None:
     ones = torch.ones(1, 5000, 1)
-    with pytest.raises(ValueError, match="5000 positions"):
+    with refused("5000 positions"):
         gradient_norms(RecordGradients([banks.Factor(ones, ones, slice(0, 1), None)], [0, 1]))
-    with pytest.raises(ValueError, match="no offset"):
+    with refused("offset"):
         gradient_norms(positional(1, 2, 1.0)._replace(offset=torch.zeros(1, 20)))
 
 
@@ -254,5 +256,5 @@ def test_many_positions_are_multiplied_out() -> None:
     ],
 )
 def test_bad_shapes_are_refused(name: str, make: Any) -> None:
-    with pytest.raises(ValueError, match=name):
+    with refused(name):
         make()

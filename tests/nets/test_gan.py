@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from refusals import refused
 
 from dpgen.cosines import lowest_frequencies
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
@@ -71,15 +72,6 @@ def test_several_critics_share_nothing():
     torch.testing.assert_close(sums, torch.stack(slow), rtol=1e-4, atol=1e-6)
 
 
-def test_the_label_selects_the_output_and_nothing_else_of_the_last_layer():
-    bank, x = critic(categories=2), torch.randn(1, 6)
-    with torch.enable_grad():
-        made = bank.gradients(torch.cat([x, torch.tensor([[0.0, 1.0]])], 1), [0, 1], torch.randn)
-    assert made.factors[-1].outputs[0, 0] == 0
-    assert made.factors[-1].outputs[0, 1] != 0
-    assert bank.architecture()["categories"] == 2
-
-
 def test_sameness_is_large_where_noise_makes_no_difference():
     z = torch.tensor([[0.0], [0.0], [1.0], [2.0]])
     assert float(sameness(0.5 * z, z)) == pytest.approx((1 / 0.501 + 2 / 1.001) / 2)
@@ -90,14 +82,6 @@ def test_labels_are_paired_by_halves():
     assert paired(torch.tensor([3, 1, 0, 2, 5])).tolist() == [3, 1, 3, 1, 5]
     assert paired(torch.tensor([3])).tolist() == [3]
     assert paired(None) is None
-
-
-def test_scores_are_differentiable_by_the_record():
-    bank = critic()
-    x = torch.randn(3, 6, requires_grad=True)
-    (slope,) = torch.autograd.grad(bank.score(x, [0, 3]).sum(), x)
-    assert slope.shape == x.shape
-    assert bool((slope != 0).any())
 
 
 @pytest.mark.parametrize(
@@ -148,5 +132,5 @@ def test_what_a_generator_of_frequencies_writes_is_smooth():
     ],
 )
 def test_bad_shapes_are_refused(match, make):
-    with pytest.raises(ValueError, match=match):
+    with refused(match):
         make()

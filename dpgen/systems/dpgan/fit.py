@@ -220,22 +220,6 @@ class DPGAN(DPSGD):
         statement = self.statement(ledger)
         return GANModel(self.released_generator(), self.partition.sizes, statement=statement, columns=columns)
 
-    def release_points(
-        self, ledger: Ledger, *, location: Tensor, scale: Tensor, bounds: Tensor | None, columns: Sequence[str]
-    ) -> PointGANModel:
-        """The generator of points, in units of a public scale (d,) around a public location (d,); see `release`."""
-        statement = self.statement(ledger)
-        generator = self.released_generator()
-        size = round(float(self.partition.counts))
-        return PointGANModel(
-            generator, location=location, scale=scale, bounds=bounds, columns=columns, statement=statement, size=size
-        )
-
-
-def module(config: DPGANConfig) -> type[DPGAN]:
-    """The module that DP-SGD trains, whatever the configuration is."""
-    return DPGAN
-
 
 def fit(
     data: PrivateRecords | PrivateImages | PrivatePoints,
@@ -256,8 +240,14 @@ def fit(
     def release(module: DPGAN, ledger: Ledger) -> NetworkModel | NetworkImages | PointGANModel:
         if points is None:
             return released(module.release(ledger, columns=own.columns), own)
-        return module.release_points(
-            ledger, location=points.location, scale=points.scale, bounds=points.bounds, columns=points.columns
+        return PointGANModel(
+            module.released_generator(),
+            location=points.location,
+            scale=points.scale,
+            bounds=points.bounds,
+            columns=points.columns,
+            statement=module.statement(ledger),
+            size=round(float(module.partition.counts)),
         )
 
     module = DPGAN(

@@ -158,8 +158,7 @@ class DPGANConfig(DPSGDConfig):
 
     def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
         """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label."""
-        from dpgen.nets.conv import ConvCriticBank
-        from dpgen.nets.gan import CriticBank
+        from dpgen.nets.gan import ConvCriticBank, CriticBank
         from dpgen.nets.own import OwnCriticBank, imported
 
         if len(self.own_networks) == 2:

@@ -155,11 +155,6 @@ class DPGM(DPSGD):
         )
 
 
-def module(config: DPGMConfig) -> type[DPGM]:
-    """The module that DP-SGD trains."""
-    return DPGM
-
-
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
 ) -> NetworkModel | NetworkImages:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from dpgen.nets import ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Factor, Noise, segments
-from dpgen.nets.conv import ConvCriticBank, ConvVAEBank
+from dpgen.nets import ConvVAEBank
+from dpgen.nets.gan import ConvCriticBank
 from dpgen.nets.gan import CriticBank
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator, Draw

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import dpgen
@@ -104,15 +105,15 @@ def test_rows_of_pixels_and_pictures_are_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("config", "match"),
+    ("config", "name"),
     [
-        ({"component": "rbm", "latent": 10}, "component is 'rbm'; it must be 'vae' for images"),
-        ({"clusters": "kmeans"}, "clusters is 'kmeans'; it must be 'auto' or 'labels' for images"),
-        ({"encoder": "cnn"}, r"image_shape is \(3, 6, 6\); a convolutional autoencoder needs .* sides divisible by 4"),
+        ({"component": "rbm", "latent": 10}, "component"),
+        ({"clusters": "kmeans"}, "clusters"),
+        ({"encoder": "cnn"}, "image_shape"),
     ],
 )
-def test_what_networks_of_images_cannot_be_is_refused(config: dict[str, Any], match: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=match):
+def test_what_networks_of_images_cannot_be_is_refused(config: dict[str, Any], name: str, tmp_path: Path) -> None:
+    with refused(name):
         fitted("dpgm", tmp_path, images(40, (6, 6, 3)), **config)
     assert not (tmp_path / "run").exists()
 

@@ -16,7 +16,7 @@ from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.nets.gan import Generator
 from dpgen.privacy.accountants import delta, epsilon
 from dpgen.privacy.curator import Curator, Draw
-from dpgen.privacy.ledger import BudgetExceeded, Ledger
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
 from dpgen.runtime import Runtime
@@ -241,11 +241,6 @@ def test_an_untrained_generator_draws_the_means_that_it_begins_at() -> None:
         torch.testing.assert_close(made(torch.randn(2, 2), torch.tensor([1, 0]))[:, :3], means.flip(0))
 
 
-def test_points_have_no_means_that_networks_could_begin_at() -> None:
-    with pytest.raises(ValueError, match="centred is True; it must be false for points"):
-        DPGAN(d=tiny.D, plan=plan(), config=DPGANConfig(**SMALL, centred=True), bounded=False)
-
-
 def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
     records, options = tiny.records(), DPGANConfig(**SMALL)
@@ -279,13 +274,3 @@ def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:
     assert 1 < steps < 60
     assert f"the budget ended training after {steps} of 60 steps" in [str(warning.message) for warning in said]
     assert 7.0 < model.statement.epsilon <= 8.0
-
-
-def test_a_ledger_that_does_not_cover_the_plan_is_refused(tmp_path: Path) -> None:
-    spend = plan(epsilon=20.0, sigma_sgd=1.0, steps=40)
-    spent = Ledger(spend.budget, relation=spend.relation)
-    spent.charge(gaussian_event(0.35), note="spent before")
-    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
-    with pytest.raises(BudgetExceeded, match=r"a second plan of 1 x 'cluster sizes', .* x 'training steps' would bring it to"):
-        fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(spent), runtime=runtime)
-    assert [entry.note for entry in spent.entries()] == ["spent before"]
