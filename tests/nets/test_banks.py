@@ -81,13 +81,13 @@ def steps(bank: VAEBank, sizes: list[int]) -> list[Tensor]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_fusing_changes_nothing_but_rounding(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     compile_ = torch.compile
     monkeypatch.setattr(torch, "compile", lambda function, **options: compile_(function, backend=backend, **options))
     banks = [begun(VAEBank(2, 9, hidden=4, latent=2, categories=3)) for _ in range(2)]
     banks[1].fuse()
-    sizes = [6, 9, 0, 1, 7, 8]
+    sizes = [6, 0, 1]
     for plain, compiled in zip(steps(banks[0], sizes), steps(banks[1], sizes)):
         assert torch.allclose(plain, compiled, rtol=1e-4, atol=1e-5)
 
