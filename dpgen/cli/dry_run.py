@@ -158,7 +158,9 @@ def _module(job: RunConfig, size: tuple[int, int, int]) -> PrivateSums | None:
     plan = job.own_plan
     assert isinstance(plan, DPSGDPlan)
     shape = (math.isqrt(d),) * 2 if job.data.name in SHAPES else job.data.options.get("image_shape")
-    return module(d=d, plan=plan, config=job.model.options, n_classes=labels, image_shape=shape, seed=job.runtime.seed)
+    return job.system.module(
+        d=d, plan=plan, config=job.model.options, n_classes=labels, image_shape=shape, seed=job.runtime.seed
+    )
 
 
 def _needs(module: PrivateSums, size: tuple[int, int, int], job: RunConfig) -> list[str]:

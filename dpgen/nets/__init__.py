@@ -1,10 +1,9 @@
 """Network components: k models of one architecture in one parameter matrix."""
 
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
-from dpgen.nets.vae import ConvVAEBank
 from dpgen.nets.own import CriticNetwork, GeneratorNetwork, Network, OwnBank
 from dpgen.nets.rbm import RBMBank
-from dpgen.nets.vae import VAEBank
+from dpgen.nets.vae import ConvVAEBank, VAEBank
 
 BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "conv_vae": ConvVAEBank, "rbm": RBMBank, "own": OwnBank}
 """Banks that a released model can hold, by the name of its component."""

@@ -11,7 +11,21 @@ from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
 from dpgen.facts import Said
-from dpgen.nets.bank import HALVING, KERNEL, Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, channels_of, logistic, require_sides, scaled
+from dpgen.nets.bank import (
+    HALVING,
+    KERNEL,
+    Layers,
+    ModelBank,
+    Noise,
+    OneModel,
+    RecordGradients,
+    Tape,
+    affine_shapes,
+    channels_of,
+    logistic,
+    require_sides,
+    scaled,
+)
 
 SLOPE = 0.2
 GAIN = 2.0**0.5

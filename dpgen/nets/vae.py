@@ -8,7 +8,23 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from dpgen.cosines import coordinates, planes
-from dpgen.nets.bank import DOUBLING, HALVING, KERNEL, Descent, Layers, ModelBank, Noise, OneModel, RecordGradients, Tape, affine_shapes, channels_of, logistic, require_sides, scaled
+from dpgen.nets.bank import (
+    DOUBLING,
+    HALVING,
+    KERNEL,
+    Descent,
+    Layers,
+    ModelBank,
+    Noise,
+    OneModel,
+    RecordGradients,
+    Tape,
+    affine_shapes,
+    channels_of,
+    logistic,
+    require_sides,
+    scaled,
+)
 
 _RATE = 10.0
 SHRINK = 0.1

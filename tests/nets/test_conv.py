@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from refusals import refused
 from torch import Tensor, nn
 
+from dpgen.nets import ConvVAEBank
 from dpgen.nets import bank as banks
 from dpgen.nets.bank import Geometry, ModelBank, Noise, OneModel, RecordGradients, Tape
-from dpgen.nets import ConvVAEBank
-from dpgen.nets.gan import ConvCriticBank
-from dpgen.nets.gan import critic_loss
+from dpgen.nets.gan import ConvCriticBank, critic_loss
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 
 BOUNDS = [0, 3, 3, 5]

@@ -11,11 +11,9 @@ from own_networks import Rectified
 from refusals import refused
 from torch import Tensor
 
-from dpgen.nets import ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
+from dpgen.nets import ConvVAEBank, ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Factor, Noise, segments
-from dpgen.nets import ConvVAEBank
-from dpgen.nets.gan import ConvCriticBank
-from dpgen.nets.gan import CriticBank
+from dpgen.nets.gan import ConvCriticBank, CriticBank
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger

@@ -5,8 +5,7 @@ import tiny
 import torch
 from refusals import refused
 
-from dpgen.nets.gan import ConvCriticBank
-from dpgen.nets.gan import Correction, CriticBank, Generator
+from dpgen.nets.gan import ConvCriticBank, Correction, CriticBank, Generator
 from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
