@@ -3,6 +3,7 @@
 Words and types are those of the Frictionless Table Schema; dpgen's own keys begin with `dpgen:`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -578,14 +579,19 @@ def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[i
 
 
 def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
-    """Bins of equal ratio from the minimum, which has a bin of its own where it is 0."""
+    """Bins of equal ratio of the values above 0, and of those below it; 0 has a bin of its own."""
     if grid.kind == "date":
         raise ValueError(f"dpgen:bins of field {name!r} are logarithmic; dates have equal bins or edges")
-    low, high = grid.as_float([0, grid.size - 1])
-    if low < 0:
-        raise ValueError(f"minimum of field {name!r} is {grid.low}; logarithmic bins need minimum >= 0")
-    step = float(Decimal(grid.resolution))
-    origin, zero = (step, 1) if low == 0 else (low, 0)
-    edges = origin * (high / origin) ** (np.arange(1, count or _BINS) / (count or _BINS))
-    inner = np.ceil((edges - low) / step - 1e-9).astype(np.int64)
-    return sorted({0, zero, *(int(i) for i in inner if zero < i < grid.size), grid.size})
+    count = count or _BINS
+    step, (low, high) = float(Decimal(grid.resolution)), grid.as_float([0, grid.size - 1])
+    sides = [(start if start > 0 else step, end) for start, end in ((low, high), (-high, -low))]  # distances from 0 of either sign
+    decades = [math.log(far / near) if far > near else 0.0 for near, far in sides]
+    starts = {0, grid.size}
+    if low <= 0 <= high:
+        zero = math.ceil(-low / step - 1e-9)
+        starts |= {zero, zero + 1} if abs(low + zero * step) < 1e-9 * step else {zero}
+    for sign, (near, far), own in zip((1, -1), sides, decades):
+        bins = max(1, round(count * own / (sum(decades) or 1.0)))
+        edges = (sign * near * (far / near) ** (np.arange(1, bins) / bins) - low) / step if own else np.empty(0)
+        starts |= {int(i) for i in (np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
+    return sorted(i for i in starts if 0 <= i <= grid.size)
