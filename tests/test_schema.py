@@ -161,7 +161,9 @@ def test_logarithmic_bins_have_a_falling_density_and_zero_for_itself() -> None:
         (-10, 100_000, [-10, 0, 1, 10, 100, 1000, 10_000]),
     ],
 )
-def test_logarithmic_bins_of_negative_numbers_are_those_of_their_distance_from_zero(low: int, high: int, firsts: list[int]) -> None:
+def test_logarithmic_bins_of_negative_numbers_are_those_of_their_distance_from_zero(
+    low: int, high: int, firsts: list[int]
+) -> None:
     rules = {"constraints": {"minimum": low, "maximum": high, "required": True}, "dpgen:bins": {"log": 6}}
     schema = Schema.from_descriptor({"fields": [{"name": "x", "type": "integer", **rules}]})
     assert schema.modelled[0].bounds()[0].tolist() == firsts

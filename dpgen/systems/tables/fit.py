@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -158,6 +159,7 @@ class _Rounds:
     fitter: Fitter
     rounds: int
     picks: int  # of a round
+    again: bool
 
     @classmethod
     def of(cls, columns: Columns, schema: Schema, config: TablesConfig, mu: float, generator: np.random.Generator) -> _Rounds:
@@ -178,7 +180,7 @@ class _Rounds:
             generator=generator,
         )
         picks = max(1, round((config.picks or rule.picks) / config.rounds))
-        return cls(columns, levels, found, np.array(weights, np.int64), fitter, config.rounds, picks)
+        return cls(columns, levels, found, np.array(weights, np.int64), fitter, config.rounds, picks, rule.again)
 
     def run(self, codes: Any, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
         """The mixture with what it was fitted to; spends all that is left."""
@@ -187,20 +189,27 @@ class _Rounds:
         fitter.measure(self.columns.smooth, self.levels)
         fitter.run(_FIRST, _RATE, _RATE)
         growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
-        parts = budget.left * growth / (growth.sum() * self.picks) * (1 - 1e-9)
-        for part in steps(parts.tolist(), "rounds"):
-            picked += self._round(counts, budget, part)
+        rest = growth[::-1].cumsum()[::-1]
+        for share in steps((growth / rest).tolist(), "rounds"):
+            part = share * budget.left / self.picks * (1 - 1e-9)
+            picked += self._round(counts, budget, part, [] if self.again else picked)
             fitter.measure([*self.columns.smooth, *picked], self.levels)
             fitter.run(_EACH, _RATE, _RATE / 2)
         fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
         return fitter.mixture, [*self.columns.measurements, *picked], self.levels
 
-    def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[Measurement]:
-        """Marginals of one round, `part` of 1 / s^2 each, no two of which share a pair of columns."""
+    def _round(self, counts: Counts, budget: GaussianBudget, part: float, before: Sequence[Measurement]) -> list[Measurement]:
+        """Marginals of one round, `part` of 1 / s^2 each, no two of which share a pair of columns.
+
+        They are of columns that were measured together least often `before`.
+        """
         expected = self.fitter.n * self.fitter.mixture.expected(self.marginals, self.levels)
         noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
         scores = counts.scores(expected, self.weights, PENALTY * noise * np.diff(counts.starts))
-        free, chosen = np.arange(len(self.marginals)), list[Measurement]()
+        times = Counter(m.marginal.columns for m in before)
+        least = min((times[m.columns] for m in self.marginals), default=0)
+        free = np.array([i for i, m in enumerate(self.marginals) if times[m.columns] == least], np.int64)
+        chosen = list[Measurement]()
         for _ in range(self.picks):
             if not len(free):
                 break

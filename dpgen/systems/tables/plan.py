@@ -10,6 +10,7 @@ budget and n the noisy number of records, the signal of a count against its nois
 | groups of a column in pairs | 8, 16, all; below 3,000 also 4 | 4, 8, 16, all | 8, 16, all | 8, 16, all |
 | groups of a column in triples | 4 below 3,000, 8 from 25,000 on, else 6 | 4 | 6 | 8 |
 | strength of independence, beta | 2.2 (mu n)^.7 | 270 | 1,260 | 5,000 |
+| columns that are measured together again | no | yes (from 6,000 on) | yes |
 | single columns only | mu n < 20 d | | | |
 
 The constants were set on Adult, and looked at on HIGGS, whose records no budget of ours covers; for any other table they are
@@ -30,20 +31,25 @@ LEAST_SIGNAL = 20.0
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of a fit: products, marginals that are chosen, groups of columns in them, and the strength of independence."""
+    """Sizes of a fit: products, marginals that are chosen, groups of columns in them, and the strength of independence.
+
+    Arguments:
+        again: whether columns that were measured together can be chosen again.
+    """
 
     components: int
     picks: int
     pair_groups: tuple[int, ...]
     triple_groups: int
     information: float
+    again: bool
 
 
 def sizes(mu: float, n: float) -> Sizes:
     """The public rule for a budget of Gaussian-DP parameter `mu` and n records.
 
     >>> sizes(0.268, 32_561)
-    Sizes(components=256, picks=100, pair_groups=(8, 16), triple_groups=6, information=1261.8...)
+    Sizes(components=256, picks=100, pair_groups=(8, 16), triple_groups=6, information=1261.8..., again=True)
     >>> sizes(2.0, 32_561).components, sizes(0.268, 1_000_000).components
     (512, 256)
     """
@@ -55,6 +61,7 @@ def sizes(mu: float, n: float) -> Sizes:
         pair_groups=(4, 8, 16) if signal < 3_000 else (8, 16),
         triple_groups=4 if signal < 3_000 else 6 if signal < 25_000 else 8,
         information=(1.1 if generous else 2.2) * signal**0.7,
+        again=signal >= 6_000,
     )
 
 

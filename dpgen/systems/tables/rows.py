@@ -29,9 +29,9 @@ def iid_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
 def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
     r"""n rows whose counts in all pairs and triples of columns are close to n times the model's.
 
-    Systematic draws of components and of values in each component, then one pass over all cells in random order: a cell takes
-    the value that lowers :math:`\sum |n p - \text{count}|` over cells of triples and, with weight 2, of pairs the most. Rows
-    are not independent any more; it is post-processing of the model.
+    Systematic draws of components and of values in each component, then one pass over all cells in random order: a cell whose
+    value too many rows hold takes the value that lowers :math:`\sum |n p - \text{count}|` over cells of triples and, with
+    weight 2, of pairs the most. Rows are not independent any more; it is post-processing of the model.
     """
     edges = _edges(mixture.weights.astype(np.float64))
     component = np.searchsorted(edges, (np.arange(n) + generator.random()) / max(n, 1), side="right")
@@ -124,15 +124,20 @@ def _move(rows, order, sizes, pairs, pair_at, triples, triple_at, deep):  # type
                     else:
                         where[m], stride[m] = triple_at[b, e, c] + (x * sizes[e] + y) * size, 1
                     m += 1
+        left = np.float32(0.0)
+        for j in range(m):
+            gaps, weight = (pairs, PAIR) if j < flat else (triples, ONE)
+            gap = gaps[where[j] + old * stride[j]]
+            left += weight * (abs(gap - 1) - abs(gap))
+        if left > 0:  # too few rows hold it already; trying other values for these too takes four times as long for nothing
+            continue
         for j in range(m):
             gaps, weight = (pairs, PAIR) if j < flat else (triples, ONE)
             at, step = where[j], stride[j]
-            gap = gaps[at + old * step]
-            left = abs(gap - 1) - abs(gap)
             for value in range(size):
                 gap = gaps[at + value * step]
-                change[value] += weight * (abs(gap + 1) - abs(gap) + left)
-        change[old] = -1e-3
+                change[value] += weight * (abs(gap + 1) - abs(gap))
+        change[old] = -1e-3 - left
         best = np.argmin(change[:size])
         if best != old:
             rows[i, c] = best

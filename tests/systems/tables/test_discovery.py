@@ -16,6 +16,8 @@ from dpgen.data import load_table
 from dpgen.facts import Fact
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
+from dpgen.schema import TableDomain
+from dpgen.systems.tables.columns import release_columns
 from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.forms import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, forms
 from dpgen.systems.tables.plan import TablesPlan
@@ -120,6 +122,18 @@ def test_strange_values_have_a_place() -> None:
     frame = pd.DataFrame({"x": [1.5, np.inf, -np.inf, np.nan] * 300, "c": ["a", None, "b", "a"] * 300})
     release = dpgen.fit(frame, epsilon=5.0)
     assert np.isfinite(release.sample(500)["x"].dropna()).all()
+
+
+def test_the_empty_end_of_a_range_holds_no_mass() -> None:
+    """Noise or half a record there would move the mean."""
+    domain = TableDomain(names=("x",), sizes=(8,), ordered=(True,), missing=(7,), target=None)
+    counts, budget = np.array([3000.0, 40.0, 900.0, 3.0, 50.0, -3.0, 5.0, 6.0]), Told()
+    options: dict[str, Any] = {"alone": True, "known": {0: (counts, np.full(8, 2.0))}}
+    found = release_columns(np.zeros((0, 1), np.int64), domain, budget, 1e-9, (4000.0, 5.0), **options)  # type: ignore[arg-type]
+    shares = found.shares[0] * found.n
+    assert shares[5:7].sum() < 0.1
+    assert shares[:5] == pytest.approx(counts[:5], abs=2.0)
+    assert shares[7] == pytest.approx(6.0, abs=2.0), "gaps are no end of a range"
 
 
 def test_frequent_values_that_the_step_of_a_wide_range_joins_are_one() -> None:

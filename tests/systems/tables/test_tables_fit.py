@@ -1,5 +1,6 @@
 """Fits of small tables: what is released, by which public rule, and how good it is on both sides."""
 
+from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -181,6 +182,12 @@ def asked(codes: torch.Tensor) -> Recorder:
     rounds = _Rounds.of(columns, SCHEMA, SMALL, 1.0, np.random.default_rng(0))
     rounds.run(codes.numpy(), recorder)  # type: ignore[arg-type]
     return recorder
+
+
+def test_columns_are_measured_together_once_where_the_signal_is_small() -> None:
+    model = released(people(700), epsilon=1.0)
+    times = Counter(m.marginal.columns for m in model.measurements if m.marginal.level)
+    assert len(times) == times.total() >= 4
 
 
 def test_records_reach_choices_only_through_scores_of_stated_sensitivity() -> None:

@@ -108,6 +108,8 @@ def test_sizes_grow_with_the_signal() -> None:
     assert small.pair_groups[0] < large.pair_groups[0]
     assert small.triple_groups < large.triple_groups
     assert small.information < large.information
+    assert large.again
+    assert not small.again
 
 
 def test_smooth_counts_lose_noise_and_jumps_stay() -> None:
