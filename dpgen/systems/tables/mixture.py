@@ -269,7 +269,8 @@ class _Triples:
             for axis, (c, size) in enumerate(zip(x.marginal.columns, cells)):
                 self._index[axis, i, :size] = begin[c] + np.arange(size)
             self._values[i, : cells[0], : cells[1], : cells[2]] = x.values / n
-        self._precisions = np.array([(n / float(np.mean(x.noise_std))) ** 2 for x in measurements], np.float32)[:, None, None, None]
+        stds = np.array([float(np.mean(x.noise_std)) for x in measurements])  # of a release that was loaded: one for each cell
+        self._precisions = ((n / stds) ** 2).astype(np.float32)[:, None, None, None]
         flat = self._index.ravel()
         ones = np.ones(len(flat), np.float32)
         self._gather = csr_matrix((ones, (flat, np.arange(len(flat)))), shape=(padding + 1, len(flat)))
