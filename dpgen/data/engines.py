@@ -98,9 +98,11 @@ class EngineTable:
         return replace(self, rows=self.rows.filter(condition))
 
     def form(self, names: Sequence[str]) -> Form:
-        """The form of samples of these columns, by their types."""
-        empty = self.schema.empty_table().select(list(names)).to_pandas()
-        return Form(container="pandas", names=tuple(names), types=tuple(map(str, empty.dtypes)))
+        """The form of samples of these columns, by their types; decimals come as they are drawn."""
+        empty = self.schema.empty_table().select(list(names))
+        drawn = [str(field.type).startswith("decimal") for field in empty.schema]
+        types = tuple("" if as_drawn else str(dtype) for as_drawn, dtype in zip(drawn, empty.to_pandas().dtypes))
+        return Form(container="pandas", names=tuple(names), types=types)
 
     def complete(self) -> "EngineTable":
         """The rows without a missing value."""

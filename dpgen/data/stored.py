@@ -412,9 +412,8 @@ def load_sql_records(
         classes = {} if label is None else {label.column: label.names}
         form = opened.form(kept).of_columns(kept, label=label_column, categories=classes)
     white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if form is None else white_of(form)
-    reader = _Columns(
-        opened.name, len(features) if lists is None else _width(lists, image_shape, width), lists, label, white, people
-    )
+    d = len(features) if lists is None else _width(lists, image_shape, width)
+    reader = _Columns(opened.name, d, lists, label, white, people)
     return streamed(
         rows,
         reader,
