@@ -240,6 +240,7 @@ def test_a_class_without_records_takes_the_gaussian_of_all() -> None:
     assert found.pooled == (2,)
     assert sorted(found.classes.tolist()) == [0, 1, 2]
     assert float(found.mixture.weights.min()) > 0
+    assert {tensor.dtype for tensor in vars(found.mixture).values()} == {torch.float64}
 
 
 # -- k-means inside classes --------------------------------------------------------------------------------------------
