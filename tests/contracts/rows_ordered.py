@@ -107,7 +107,7 @@ TREE_N = 2**TREE_LEVELS
 def tree_law(x: np.ndarray, relation: Relation) -> Law:
     """Of a function of the tree: how deep the leaf of value 0 is, and whether the upper half of the domain is split."""
     estimator = PartitionCDF(epsilon=EPSILON, delta=DELTA, size=64)
-    rule = estimator._rule(64.0, relation)
+    rule = estimator.rule(64.0, relation)
     assert rule.event in [line.event for line in estimator.planned(TREE_N, relation)]
     rows, least = rule.chances()
     decay = rule.noise.decay
@@ -130,7 +130,7 @@ TREES = pairs_of(lambda rng, n: rng.choice(np.array([0, 1, 5, 700, TREE_N - 1]),
 
 def one_path(relation: Relation) -> Pair:
     """Equal records, so many that all their cells but the last count; and others that keep the upper half whole."""
-    rule = PartitionCDF(epsilon=EPSILON, delta=DELTA, size=64)._rule(64.0, relation)
+    rule = PartitionCDF(epsilon=EPSILON, delta=DELTA, size=64).rule(64.0, relation)
     decay = rule.noise.decay
     path = np.zeros(rule.threshold + (TREE_LEVELS - 2) * decay, np.int64)
     if relation == "add_remove":

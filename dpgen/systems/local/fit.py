@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -180,7 +181,6 @@ def histogram(p: Tensor) -> BoundedSum:
 # -- the prior of a release ----------------------------------------------------------------------------------------------
 
 _SAMPLES = 2**18
-_SHOWN = 5
 
 
 def released_prior(model: PublicModel, categories: Sequence[str], *, column: str | None = None) -> Tensor:
@@ -207,7 +207,7 @@ def released_prior(model: PublicModel, categories: Sequence[str], *, column: str
 
 def _column(table: pd.DataFrame, kind: str, categories: Sequence[str], column: str | None) -> str:
     """The column of these categories."""
-    names, held = [str(name) for name in table], f"the {len(categories)} categories ({_list(categories)})"
+    names, held = [str(name) for name in table], f"the categories of the users, {shorten(', '.join(categories), 80)}"
     if column is not None:
         if column not in names:
             raise ValueError(f"reference_column is {column!r}; it must be one of {', '.join(names)}")
@@ -219,9 +219,10 @@ def _column(table: pd.DataFrame, kind: str, categories: Sequence[str], column: s
     if len(found) > 1:
         raise ValueError(f"reference_column is None; choose one of {', '.join(found)}, which all hold categories of the users")
     if not found:
+        has = shorten(", ".join(names), 80)
         raise ValueError(
-            f"reference_path is a {kind} model with the columns {_list(names)}; one of them must hold {held}, or columns of 0 "
-            "and 1 must be named like them"
+            f"reference_path is a {kind} model with the columns {has}; one of them must hold {held}, or columns of 0 and 1 "
+            "must be named like them"
         )
     return found[0]
 
@@ -239,7 +240,3 @@ def _texts(values: pd.Series) -> pd.Series:
     known = values.dropna()
     whole = pd.api.types.is_float_dtype(known) and (known % 1 == 0).all() and (known.abs() < 2**53).all()
     return (known.astype(np.int64) if whole else known).astype(str).str.strip()
-
-
-def _list(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -95,35 +95,30 @@ class StandardReference(Reference):
     @abstractmethod
     def _log_density(self, z: Tensor) -> Tensor: ...
 
-    def quantile(self, u: Tensor) -> Tensor:
-        """Coordinates in standard units of uniforms in (0, 1), both (n, d)."""
-        z = self._inverse_cdf(self._floor + self._mass * u)
-        return z.maximum(self._low).minimum(self._high)
+    def _points(self, u: Tensor) -> Tensor:
+        """Points of uniforms in (0, 1), both (n, d), never outside the bounds."""
+        z = self._inverse_cdf(self._floor + self._mass * u).maximum(self._low).minimum(self._high)
+        x = self.location + self.scale * z
+        return x if self.bounds is None else x.maximum(self.bounds[:, 0]).minimum(self.bounds[:, 1])
 
     def sample(self, n: int, *, generator: torch.Generator) -> Tensor:
         u = torch.rand(n, self.d, dtype=torch.float64, generator=generator).clamp(2.0**-53, 1 - 2.0**-53)
-        return self.units(self.quantile(u))
+        return self._points(u)
 
     def draw(self, n: int, secrets: Secrets) -> Tensor:
-        return self.units(self.quantile(secrets.uniform(n, self.d)))
+        return self._points(secrets.uniform(n, self.d))
 
     def evaluation_points(self, n: int) -> Tensor:
         """Quasi-random points: the error of a mean falls almost as 1 / n."""
         u = SobolEngine(self.d, scramble=True, seed=0).draw(n, dtype=torch.float64)
-        return self.units(self.quantile(u.clamp(2.0**-53, 1 - 2.0**-53)))
-
-    def units(self, z: Tensor) -> Tensor:
-        """Standard units to the user's units, never outside the bounds."""
-        x = self.location + self.scale * z
-        return x if self.bounds is None else x.maximum(self.bounds[:, 0]).minimum(self.bounds[:, 1])
+        return self._points(u.clamp(2.0**-53, 1 - 2.0**-53))
 
     def log_prob(self, x: Tensor) -> Tensor:
-        return self.log_standard((x.to(torch.float64) - self.location) / self.scale) - self.scale.log().sum()
-
-    def log_standard(self, z: Tensor) -> Tensor:
-        """Log density (n,) in standard units; -inf outside the support."""
+        """Log density (n,) in nats; -inf outside the support."""
+        z = (x.to(torch.float64) - self.location) / self.scale
         inside = (z >= self._low) & (z <= self._high)
-        return torch.where(inside, self._log_density(z) - self._mass.log(), -math.inf).sum(1)
+        standard = torch.where(inside, self._log_density(z) - self._mass.log(), -math.inf).sum(1)
+        return standard - self.scale.log().sum()
 
 
 class GaussianReference(StandardReference):

@@ -6,6 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -19,36 +20,24 @@ from dpgen.systems.mbde.densities import Reference, bounded
 from dpgen.systems.mbde.plan import EPSILONS, LOG2, MBDEConfig, step_sizes
 
 
-class Classifier(nn.Module):
-    r"""Logit of "x comes from P rather than Q", tanh layers and one linear output.
+def _classifier(d: int, *, hidden: Sequence[int] = (25, 25, 25), generator: torch.Generator | None = None) -> nn.Sequential:
+    r"""Tanh layers and one linear output: the logit (n, 1) of "x comes from P rather than Q" at points (n, d).
 
     Trained with the cross-entropy on equally weighted classes, the logit estimates :math:`\log P(x) / Q(x)`. The widths
     (25, 25, 25) are those of the paper; initial weights come from the public `generator`.
 
     Source: Husain et al. 2018, equation 14.
-
-    >>> Classifier(2, generator=torch.Generator().manual_seed(0))(torch.zeros(5, 2)).shape
-    torch.Size([5])
     """
-
-    def __init__(self, d: int, *, hidden: Sequence[int] = (25, 25, 25), generator: torch.Generator | None = None) -> None:
-        super().__init__()
-        if min(d, *hidden, 1) < 1:
-            raise ValueError(f"d and hidden must be at least 1, got d={d} and hidden={tuple(hidden)}")
-        layers: list[nn.Module] = []
-        for width, following in itertools.pairwise((d, *hidden)):
-            layers += [nn.Linear(width, following), nn.Tanh()]
-        self.layers = nn.Sequential(*layers, nn.Linear((d, *hidden)[-1], 1))
-        for layer in self.layers:
-            if isinstance(layer, nn.Linear):
-                reach = 1 / math.sqrt(layer.in_features)
-                for parameter in layer.parameters():
-                    nn.init.uniform_(parameter, -reach, reach, generator=generator)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits (n,) of points (n, d)."""
-        logits: Tensor = self.layers(x)
-        return logits.squeeze(-1)
+    layers: list[nn.Module] = []
+    for width, following in itertools.pairwise((d, *hidden)):
+        layers += [nn.Linear(width, following), nn.Tanh()]
+    network = nn.Sequential(*layers, nn.Linear((d, *hidden)[-1], 1))
+    for layer in network:
+        if isinstance(layer, nn.Linear):
+            reach = 1 / math.sqrt(layer.in_features)
+            for parameter in layer.parameters():
+                nn.init.uniform_(parameter, -reach, reach, generator=generator)
+    return network
 
 
 _WARM_UP = 0.2
@@ -95,7 +84,7 @@ class MBDE(L.LightningModule):
         self.thetas = step_sizes(self.epsilon, self.config.total_rounds)
         public = PublicRandomness(seed)
         weights = public.spawn("weights").generator
-        make = classifier or (lambda d: Classifier(d, hidden=self.config.hidden, generator=weights))
+        make = classifier or partial(_classifier, hidden=self.config.hidden, generator=weights)
         self.classifiers = nn.ModuleList([make(reference.d) for _ in self.thetas])
         self.trained = 0
         self._public, self._private_logs = public.spawn("reference").generator, private_logs

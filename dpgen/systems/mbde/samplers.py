@@ -102,13 +102,8 @@ class _DensitySampler(PrivateSampler):
 class RejectionSampler(_DensitySampler):
     """Private draws from MBDE's density by constant-work rejection.
 
-    Formal guarantees: every draw is epsilon-private, whatever the tilt (it is clamped to [-B, B], NaN counts as 0). R + 1
-    proposals and evaluations a draw, never more nor less.
-
-    Arguments:
-        density: tilt, reference and bound B <= epsilon / 4.
-        curator: charges epsilon for each draw.
-        tries: R; None: so many that the fallback has probability of at most 1e-9.
+    Every draw is epsilon-private, whatever the tilt (it is clamped to [-B, B], NaN counts as 0), at R + 1 proposals and
+    evaluations a draw, never more nor less. `tries` is R; None: so many that the fallback has probability 1e-9 at most.
 
     Source: Husain et al. 2020, Theorem 4; the constant work is an addition.
     """
@@ -157,16 +152,10 @@ def chosen(weights: Tensor, secrets: Secrets) -> Tensor:
 class SIRSampler(_DensitySampler):
     """Private draws from a learned density ratio by SIR.
 
-    Formal guarantees: every draw is epsilon-private for any private function, whatever it was learned from, as long as
-    the reference and the box are public. Work, network evaluations and memory depend on k and the codebook's size only.
-
-    Arguments:
-        density: private function, reference and box; of a `TiltedDensity` the tilt is the log density ratio.
-        curator: charges epsilon for each draw.
-        codebook: points of Q0 for each draw; the density of a draw comes near the ideal one as 1 / codebook.
-
-    Raises:
-        ValueError: codebook out of range, or a box wider than epsilon.
+    Every draw is epsilon-private for any private function, whatever it was learned from, as long as the reference and the box
+    are public. Work, network evaluations and memory depend on k and the codebook's size only. `codebook` is the number of
+    points of Q0 for each draw, whose density comes near the ideal one as 1 / codebook; of a `TiltedDensity` the tilt is the
+    log density ratio.
 
     >>> from dpgen.privacy.curator import Curator
     >>> from dpgen.privacy.ledger import Budget, Ledger

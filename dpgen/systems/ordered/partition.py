@@ -99,7 +99,7 @@ class PartitionCDF(OrderedEstimator):
         if self.delta <= 0:
             raise ValueError(f"delta is {self.delta!r}; PartitionCDF adds Gaussian noise and needs delta in (0, 1)")
 
-    def _rule(self, size: float, relation: Relation) -> TreeRule:
+    def rule(self, size: float, relation: Relation) -> TreeRule:
         """Rule of the splits, for a public or noisy number of records."""
         noise = TreeNoise.of(row_epsilon(TREE_SHARE * self.epsilon, self.rows), relation)
         return TreeRule(threshold=max(1, round(math.sqrt(max(size, 1.0)) / 2)), noise=noise, relation=relation)
@@ -112,7 +112,7 @@ class PartitionCDF(OrderedEstimator):
     def planned(self, N: int, relation: Relation) -> list[Planned]:
         return [
             *planned_size(self.size_epsilon(SIZE_SHARE, relation)),
-            Planned(for_rows(self._rule(1.0, relation).event, self.rows), _TREE),
+            Planned(for_rows(self.rule(1.0, relation).event, self.rows), _TREE),
             Planned(_gaussian(self._multiplier(relation), relation), _PREFIXES),
         ]
 
@@ -120,7 +120,7 @@ class PartitionCDF(OrderedEstimator):
         """Noisy monotone prefix counts of values (n,) in [0, N)."""
         relation = curator.relation
         size = self.released_size(values, SIZE_SHARE * self.epsilon, curator)
-        [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self._rule(size, relation)))
+        [ends] = curator.release(_TREE, PrivateTree(values, N=N, rule=self.rule(size, relation)))
         known = curator.keeps_size  # then all records lie below N, and the last prefix count needs no noise
         if known and len(ends) == 1:
             return MonotoneCounts(np.array([0, N], np.int64), np.array([0.0, size]))

@@ -1,11 +1,12 @@
 """Columns under one ledger: the split, clamped values, methods, published noise, and the whole command line."""
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.config import parse_job
 from dpgen.data.columns import Columns
@@ -15,9 +16,9 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.run import run
 from dpgen.runtime import Runtime
-from dpgen.systems.ordered.fit import _composed, fit
+from dpgen.systems.ordered.fit import fit
 from dpgen.systems.ordered.model import OrderedDistribution
-from dpgen.systems.ordered.plan import Method, OrderedConfig, OrderedPlan
+from dpgen.systems.ordered.plan import DEFAULT_DELTA, STEPS, Method, OrderedConfig, OrderedPlan
 from dpgen.systems.registry import load
 
 QUIET = Runtime(progress_bar=False)
@@ -49,14 +50,12 @@ def test_every_method_keeps_the_budget_of_several_columns(method: Method, relati
 
 
 def test_pure_shares_and_those_of_one_column_add_up() -> None:
-    cases: list[tuple[Method, str, float]] = [("laplace", "ab", 0.0), ("partition", "a", 1e-6)]
-    for method, names, delta in cases:
-        both = columns()
-        data = Columns("one", {n: both.values[n] for n in names}, {n: both.domains[n] for n in names})
-        plan = OrderedPlan(epsilon=2.0, delta=delta)
-        shares = [column.epsilon for column in _composed(data, plan, OrderedConfig(method=method), plan.open_ledger())]
-        assert shares == [plan.share(len(names))[0]] * len(names)
-        assert 1 - 1e-9 < sum(shares) / 2.0 <= 1
+    both = columns()
+    one = Columns("one", {"a": both.values["a"]}, {"a": both.domains["a"]})
+    pure = release(OrderedPlan(epsilon=2.0, delta=0.0), OrderedConfig(method="laplace"), both)
+    assert tiny.told(pure.statement)[Fact.SPLIT_BUDGET]["split"] == "a eps 1, delta 0; b eps 1, delta 0"
+    alone = release(OrderedPlan(epsilon=2.0, delta=1e-6), OrderedConfig(), one)
+    assert tiny.told(alone.statement)[Fact.BUDGET_OF_A_COLUMN]["split"] == "a eps 2, delta 1e-06"
 
 
 def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
@@ -88,7 +87,7 @@ def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, c
     some, public = OrderedPlan(**plan), OrderedConfig(**config)
     for data in (columns(), columns({"a": 1, "b": 2})):
         ledger = some.open_ledger()
-        with pytest.raises(ValueError, match=said):
+        with refused(*said.split(": ")):
             fit(data, plan=some, config=public, curator=Curator(ledger), runtime=QUIET)
         assert ledger.entries() == []
 
@@ -125,3 +124,39 @@ def test_the_command_line_end_to_end(tmp_path: Path) -> None:
     assert model.domains["x"].size == 10**18 + 1
     assert outcome.scores[0].value < 0.2
     assert model.statement.epsilon <= 1
+
+
+# -- plans and options ---------------------------------------------------------------------------------------------------
+
+
+def test_delta_never_comes_from_the_records() -> None:
+    assert OrderedPlan(delta=1e-5).resolved_delta == 1e-5
+    assert OrderedPlan(public_n=10**6).resolved_delta == pytest.approx(10**-6.6)
+    assert OrderedPlan().resolved_delta == DEFAULT_DELTA
+    assert DEFAULT_DELTA < (10**8) ** -1.1, "safe for every number of records that is supported"
+
+
+REFUSED: list[tuple[type, str, Any]] = [
+    *((OrderedPlan, "epsilon", value) for value in (0.0, -1.0, 2000.0, 1e-5, 0.000999, 1000.1)),
+    (OrderedPlan, "delta", 1.0),
+    (OrderedPlan, "public_n", 1),
+    (OrderedPlan, "relation", "swap"),
+    (OrderedConfig, "method", "sketch"),
+    *((OrderedConfig, "steps", value) for value in (0, 10_001, "private", True, 2.5, "3")),
+    (OrderedConfig, "degree", 3),
+    (OrderedConfig, "pieces", 4),
+]
+
+
+@pytest.mark.parametrize(("kind", "option", "value"), REFUSED)
+def test_refusals_name_the_option(kind: type, option: str, value: Any) -> None:
+    with refused(option):
+        kind(**{option: value})
+
+
+def test_ends_are_inside_also_when_rounded() -> None:
+    for end in (1e-3, 1e3):
+        OrderedPlan(epsilon=end)
+        OrderedPlan(epsilon=end / (1 + 1e-12))
+    for whole in STEPS:
+        OrderedConfig(steps=whole)
