@@ -155,13 +155,13 @@ def centred(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
     return x - 0.4, torch.zeros(len(x), dtype=torch.int64)
 
 
-@pytest.mark.parametrize("border", [0.0, A, 0.3])
+@pytest.mark.parametrize("border", [0.0, A])
 def test_removing_a_record_moves_the_sum_by_its_own_term_alone(border: float) -> None:
     """The first record shifts every batch, and with it all rounding of sums that are not exact."""
-    x = grey(20_001, 64)
+    x = grey(5001, 64)
 
     def sums(x: Tensor) -> tuple[Tensor, Tensor]:
-        stream = RecordStream(x, None, top=255.0)
+        stream = RecordStream(x, None, top=255.0, batch_size=1000)
         grams = gram_sums(stream, centred, k=1, m=64, border=border)
         return grams.values, vector_sums(stream, centred, k=1, m=64, border=border, square=0.3).values
 
