@@ -234,7 +234,7 @@ def inverse_24_bit(count: int, seed: int) -> Reals:
 
 
 def test_deep_tail_and_24_bit_twin() -> None:
-    chunk, chunks = 10_000_000, 16
+    chunk, chunks = 10_000_000, 6
     n = chunk * chunks
     tail = deep_tail(chunks, lambda seed: secure_normals(chunk, seed))
     assert tail_p_value(tail, n) > ALPHA
@@ -433,7 +433,7 @@ def test_mask_rejects_16_bit_twin() -> None:
 
 def test_mask_matches_exact_comparison() -> None:
     """The twin compares whole 80-bit integers; a threshold with few tied patterns makes ties common."""
-    n, probability = 300_000, 70.3 * 2.0**-16
+    n, probability = 150_000, 70.3 * 2.0**-16
     stream, chunks = fixed_stream(), []
     for start in range(0, n, 2**17):
         words = stream.words(min(2**17, n - start), np.uint16).tolist()
