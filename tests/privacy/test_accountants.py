@@ -6,6 +6,7 @@ import time
 import dp_accounting as dpa
 import pytest
 from dp_accounting.pld import PLDAccountant
+from dp_accounting.rdp import RdpAccountant
 
 from dpgen.privacy.accountants import calibrate_noise, delta, epsilon
 from dpgen.privacy.ledger import Budget
@@ -69,6 +70,19 @@ def test_published_schedule():
 def test_shuffled_epochs_booked_as_poisson_claim_a_fraction():
     """A record is in one batch of each of 20 shuffled epochs; without amplification that is 20 Gaussians: 28.4, not .93."""
     assert epsilon(gaussian_event(1.0, 20), 1e-5) == pytest.approx(28.4, abs=0.1)
+
+
+class TestReplaceOne:
+    """A record u replaced by -u moves a sum of unit-norm vectors by 2: the factor belongs to every Gaussian."""
+
+    def test_dp_accounting_rdp_leaves_the_factor_out(self):
+        event = gaussian_event(2.0)
+        exact = dpa.get_epsilon_gaussian(1.0, 1e-5)
+        rdp = RdpAccountant(neighboring_relation=dpa.NeighboringRelation.REPLACE_ONE).compose(event).get_epsilon(1e-5)
+        assert rdp < 0.7 * exact
+        assert library(event, 1e-5, relation=dpa.NeighboringRelation.REPLACE_ONE) >= exact * (1 - 1e-6)
+        assert epsilon(event, 1e-5, relation="replace_one") == pytest.approx(exact, rel=1e-9)
+        assert epsilon(event, 1e-5, relation="replace_one", accountant="rdp") > exact
 
 
 def test_nothing_and_everything():

@@ -3,6 +3,7 @@ import math
 import mpmath
 import numpy as np
 import pytest
+from opacus.accountants.analysis.rdp import compute_rdp
 
 from dpgen.privacy.accountants import (
     ORDERS,
@@ -41,6 +42,18 @@ def test_alpha_against_50_digits(order, rate, sigma):
     exact = reference_alpha(order + 1, rate, sigma)
     assert abs(subsampled_gaussian_alpha(order, rate, sigma) / exact - 1) < 3e-14
     assert reference_alpha(-order, rate, sigma) <= exact, "adding a record is never the worse direction"
+
+
+def test_opacus_rdp_loses_half_of_a_tiny_moment():
+    """opacus sums binomials of order 1 that cancel to 1e-16: at q = 1e-6, sigma = 100 the bound is no bound."""
+    rate, sigma = 1e-6, 100.0
+    ratios = []
+    for order in (1.5, 1.9, 2.5, 3.5, 5.5, 8.0):
+        opacus = float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=[order])[0])
+        exact = order * rate**2 / (2 * sigma**2)  # leading term; the next is smaller by a factor 1e-4
+        assert subsampled_gaussian_alpha(order - 1, rate, sigma) / (order - 1) == pytest.approx(exact, rel=1e-3)
+        ratios.append(opacus / exact)
+    assert min(ratios) < 0.45
 
 
 @pytest.mark.parametrize("rate", [1e-5, 0.01, 0.5])
@@ -102,6 +115,14 @@ class TestGeneralMoments:
 
         guarantee = epsilon(SelfComposedDpEvent(event, 11780), 1e-5)
         assert guarantee == pytest.approx(8.59, abs=0.01)
+
+    def test_shared_coin(self):
+        """A1 releases a coin R, A2 releases R xor x: both moments are 0, so Theorem 3 gives 0; together they are x."""
+        joint = {x: {(r, r ^ x): 0.5 for r in (0, 1)} for x in (0, 1)}
+        for part in (0, 1):
+            marginals = [[sum(p for o, p in joint[x].items() if o[part] == value) for value in (0, 1)] for x in (0, 1)]
+            assert marginals[0] == marginals[1]
+        assert not set(joint[0]) & set(joint[1])
 
     def test_no_histogram_is_the_moments_accountant(self):
         got = general_moments_epsilon(
