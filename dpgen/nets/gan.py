@@ -305,12 +305,7 @@ class Generator(nn.Module):
 
 
 class Correction(Generator):
-    r"""A record z of a released model, changed to :math:`\text{clamp}(z + f(z, y), 0, 1)`; dpgen 0.4 trained such networks.
-
-    Arguments:
-        d: columns of a record in [0, 1], label not counted.
-        options: of `Generator`, whose latent noise is the record.
-    """
+    r"""A record z of a released model, changed to :math:`\text{clamp}(z + f(z, y), 0, 1)`; dpgen 0.4 trained such networks."""
 
     def __init__(self, d: int, **options: Any) -> None:
         super().__init__(d, **options | {"latent": d, "output": "identity"})

@@ -170,10 +170,7 @@ def _line(error: Exception) -> str:
 
 
 class OwnClass:
-    """A class of your own, or the import path of one, with what it is built with, and the trials that it must pass.
-
-    Keyword arguments of the class are `options`, of JSON's types, and `sizes` that follow from the records, unless they are 0.
-    """
+    """A class of your own, its `options` of JSON's types and the `sizes` that are not 0, and the trials that it must pass."""
 
     def __init__(
         self, network: type[nn.Module] | str, methods: Sequence[str], options: Mapping[str, Any] | None, **sizes: int
@@ -439,11 +436,7 @@ class OwnBank(GenericBank):
 
 
 class OwnCriticBank(GenericBank):
-    """A critic of your own, see `CriticNetwork`; arguments and trials are those of `OwnBank`, and nothing of it is released.
-
-    Arguments:
-        categories: number of labels, 0 without; d leaves them out.
-    """
+    """A critic of your own, see `CriticNetwork`, tried like `OwnBank`; nothing of it is released. d leaves out labels."""
 
     def __init__(
         self,
@@ -477,12 +470,7 @@ class OwnCriticBank(GenericBank):
 class OwnGenerator(_Own):
     """A generator of your own, see `GeneratorNetwork`, behind the interface of `dpgen.nets.gan.Generator`.
 
-    Arguments and trials are those of `OwnBank`: what could not be released is refused before anything is spent.
-
-    Arguments:
-        categories: number of labels, 0 without; d leaves them out.
-        image_shape: of images.
-        output: "sigmoid" (values in [0, 1], which is checked) or "identity".
+    Its trials are those of `OwnBank`; an `output` "sigmoid" has values in [0, 1], which is checked. d leaves out labels.
     """
 
     module: Any

@@ -26,14 +26,6 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_was_saved_is_loaded(saved: Path) -> None:
-    loaded = SealedCheckpointIO().load_checkpoint(saved)
-    assert loaded["step"] == 7
-    assert torch.equal(loaded["weights"], STATE["weights"])
-    assert loaded["ledger"] == STATE["ledger"]
-    assert [p.name for p in saved.parent.iterdir()] == ["last.ckpt"]
-
-
 @pytest.mark.parametrize("edit", [0.0, 0.5, 0.999, 0, 64, -1])
 def test_a_cut_or_edited_checkpoint_is_refused(saved: Path, edit: float) -> None:
     content = bytearray(saved.read_bytes())
@@ -64,7 +56,10 @@ def test_a_sealed_pickle_is_not_executed(tmp_path: Path) -> None:
 def test_a_failed_save_keeps_the_last_checkpoint(saved: Path) -> None:
     with pytest.raises((AttributeError, pickle.PicklingError), match=r"local object|lambda"):
         SealedCheckpointIO().save_checkpoint({"state": lambda: None}, saved)
-    assert SealedCheckpointIO().load_checkpoint(saved)["step"] == 7
+    loaded = SealedCheckpointIO().load_checkpoint(saved)
+    assert torch.equal(loaded.pop("weights"), STATE["weights"])
+    assert loaded == {name: value for name, value in STATE.items() if name != "weights"}
+    assert [p.name for p in saved.parent.iterdir()] == ["last.ckpt"]
 
 
 def test_saves_every_few_steps_and_at_the_end(tmp_path: Path) -> None:

@@ -139,13 +139,7 @@ class NetworkModel(RecordModel):
 
 
 class NetworkImages(ImageModel, kind="network_images"):
-    """Released networks of images: the means that they make are the values of the pixels.
-
-    Arguments:
-        network: of rows channel by channel, its components or labels the classes.
-        image_shape: (height, width, channels).
-        class_names: k public names.
-    """
+    """Released networks of images (height, width, channels): the means that they make, channel by channel, are the pixels."""
 
     network: NetworkModel
 

@@ -55,9 +55,8 @@ class Partition(Protocol):
 class LabelPartition:
     r"""Cluster = label (or one cluster for everything, when `labelled` is false).
 
-    Labels are part of a record, so the cluster sizes are released like any other count:
-    :math:`\tilde n_c = n_c + N(0, \sigma_n^2)`, rounded to integers; sensitivity 1, for a record is in one cluster, and
-    sqrt 2 for a replaced one, which may change clusters.
+    Labels are part of a record, so the sizes :math:`\tilde n_c = n_c + N(0, \sigma_n^2)`, integers, are released like any
+    other count; sensitivity 1, and sqrt 2 for a replaced record, which may change clusters.
 
     Arguments:
         k: labels.
@@ -122,14 +121,8 @@ def sign_sums(
 ) -> BoundedSum:
     """Sums (k, d + categories) of 2x - 1 over the bits of each cluster (n,): a replaced record may change all of its signs.
 
-    Arguments:
-        x: bits (n, d), or pixels in [0, white], of which chunks of rows are read.
-        cluster: of each record.
-        k: clusters.
-        labels: in [0, categories), which become bits of their own, or None.
-        categories: 0 without labels.
-        share: of each record in its person (n,), see `shares`: signs of a person are averaged, so their norm stays.
-        white: above 1, the value of a pixel that counts as 1.
+    x (n, d) holds bits, or pixels in [0, white]; labels in [0, categories) become bits of their own. With the `share` (n,) of
+    each record in its person signs of a person are averaged, so their norm stays.
     """
     if white > 1 and (labels is not None or share is not None):
         raise ValueError(f"white is {white}; it must be 1 with labels among the columns or people of several records")

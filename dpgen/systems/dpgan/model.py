@@ -65,14 +65,7 @@ class _GeneratorModel(PublicModel):
 
 
 class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
-    """A released generator of binary records.
-
-    Arguments:
-        generator: the network.
-        counts: noisy records of each class, (k,), or of all, (1,).
-        statement: what it cost.
-        columns: names of the columns.
-    """
+    """A released generator of binary records; `counts` are the noisy records of each class, (k,), or of all, (1,)."""
 
     def __init__(
         self,
@@ -105,16 +98,7 @@ class GANModel(_GeneratorModel, NetworkModel, kind="gan"):
 
 
 class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
-    """A released model of binary records or images whose samples a generator changes; dpgen 0.4 made such models.
-
-    A bit changes where the correction passes 1/2.
-
-    Arguments:
-        start: the model that training began from.
-        generator: a `Correction` of its samples.
-        statement: what both cost.
-        columns: names of the columns.
-    """
+    """A released model of binary records or images whose samples a `Correction` changes; dpgen 0.4 made such models."""
 
     rounding: ClassVar[Rounding] = "threshold"
 
@@ -159,16 +143,9 @@ class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
 
 
 class PointGANModel(_GeneratorModel, kind="point_gan"):
-    """A released generator of points.
+    """A released generator of points, in units of a public scale (d,) around a public location (d,).
 
-    Arguments:
-        generator: the network, in units of `scale` around `location`.
-        location: public, (d,).
-        scale: public, (d,).
-        bounds: public box (d, 2) that points are clamped to, or None.
-        columns: d names.
-        statement: what it cost.
-        size: noisy number of points.
+    Points are clamped to the public box `bounds` (d, 2), if there is one; `size` is their noisy number.
     """
 
     def __init__(
