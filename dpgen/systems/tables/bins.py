@@ -222,10 +222,10 @@ class Leaves:
         groups, sums = self._grouped(counts, variances, alone | apart[keep], max(total, 1.0) / 32)
         edges = np.array([*groups, len(counts)], np.int64)
         variances = np.add.reduceat(variances, edges[:-1])
-        sums[0] += self.below
-        sums[-1] += self.above
-        variances[0] += self.outer_variance
-        variances[-1] += self.outer_variance
+        for end, limit, outer in ((0, limits[0], self.below), (-1, limits[1], self.above)):
+            if limit is None or outer > TOLD * self.outer_std:  # noise alone is nobody outside of a public range
+                sums[end] += outer
+                variances[end] += self.outer_variance
         return self.starts[edges], sums, np.sqrt(variances)
 
     def _trim(self, order: range) -> int:

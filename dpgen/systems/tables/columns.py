@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgen.systems.simplex_projection import project_to_simplex
-from dpgen.systems.tables.forms import TOLD
+from dpgen.systems.tables.forms import Flags
 from dpgen.systems.tables.marginals import Coarsening, Counts, Integers, Marginal, Measurement, Reals, shape
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST_SMOOTHED = 512
 """Ordered codes of a column that are smoothed together."""
 _PENALTIES = np.array([0.0, *(10.0 ** np.arange(-1.0, 5.0, 0.5))])
 _SMOOTHING = 0.5  # records that are added to every code
-_AT_ENDS = 0.01  # to bins that were bought: half a record at a million would move the mean
+_AT_ENDS = 0.01  # to empty ends of a range: half a record at a million would move the mean
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,8 @@ def release_columns(
     totals = [(float(m.values.sum()), _total_std(m)) for m in released]
     n = max(1.0, _combined([count, *totals]))
     smooth = [replace(m, values=_smooth(m, domain, std)) for m, std in zip(released, stds)]
-    shares = tuple(_shares(smooth, c, n, bins=_live(domain, c) if c in known else 0) for c in range(len(domain.sizes)))
+    empty = {c: (values == 0.0) & domain.ordered[c] for c, (values, _) in known.items()}
+    shares = tuple(_shares(smooth, c, n, empty.get(c)) for c in range(len(domain.sizes)))
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
     both = [tuple(_in_groups(m, coarse) for m in found) for found in (released, smooth)]
     return Columns(shares, n, coarse, *both)
@@ -179,15 +180,10 @@ def _combined(values: Sequence[tuple[float, float]]) -> float:
     return sum(value * weight for (value, _), weight in zip(values, weights)) / sum(weights)
 
 
-def _live(domain: TableDomain, column: int) -> int:
-    """How many codes of an ordered column are no missing value; 0 of other columns."""
-    return domain.sizes[column] - (domain.missing[column] is not None) if domain.ordered[column] else 0
-
-
-def _shares(released: Sequence[Measurement], column: int, n: float, *, bins: int) -> Reals:
+def _shares(released: Sequence[Measurement], column: int, n: float, empty: Flags | None) -> Reals:
     """Shares of the codes of a column, from all marginals that it is in, with half a record added to each.
 
-    The first `bins` codes are bins that were bought: where those at an end hold no more than noise, they are empty.
+    What was bought as `empty`, the end of a public range, stays so: noise of later measurements would move the mean.
     """
     total, precision = np.zeros(1), np.zeros(1)
     for m in released:
@@ -195,19 +191,11 @@ def _shares(released: Sequence[Measurement], column: int, n: float, *, bins: int
             other = tuple(axis for axis, c in enumerate(m.marginal.columns) if c != column)
             values, weight = m.values.sum(other), 1.0 / (np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum(other)
             total, precision = total + weight * values, precision + weight
-    counts, kept = np.asarray(total / precision), np.ones(len(total), bool)
-    first, last = (_unseen(counts[:bins][::way], precision[:bins][::way]) for way in (1, -1))
-    if first + last < bins:
-        kept[:first] = kept[bins - last : bins] = False
-    smoothed = np.where(np.arange(len(counts)) < bins, _AT_ENDS, _SMOOTHING)
+    counts = np.asarray(total / precision)
+    kept = np.ones(len(counts), bool) if empty is None or empty.all() else ~empty
+    smoothed = np.where(kept, _SMOOTHING, _AT_ENDS)
     smoothed[kept] += project_to_simplex(counts[kept] / n) * n
     return np.asarray(smoothed / smoothed.sum())
-
-
-def _unseen(counts: Reals, precision: Reals) -> int:
-    """How many counts from the first on hold no more than noise together."""
-    there = np.flatnonzero(counts.cumsum() > TOLD * np.sqrt((1 / precision).cumsum()))
-    return int(there[0]) if len(there) else len(counts)
 
 
 def _in_groups(measured: Measurement, coarse: Coarsening) -> Measurement:

@@ -127,7 +127,7 @@ def test_strange_values_have_a_place() -> None:
 def test_the_empty_end_of_a_range_holds_no_mass() -> None:
     """Noise or half a record there would move the mean."""
     domain = TableDomain(names=("x",), sizes=(8,), ordered=(True,), missing=(7,), target=None)
-    counts, budget = np.array([3000.0, 40.0, 900.0, 3.0, 50.0, -3.0, 5.0, 6.0]), Told()
+    counts, budget = np.array([3000.0, 40.0, 900.0, 3.0, 50.0, 0.0, 0.0, 6.0]), Told()
     options: dict[str, Any] = {"alone": True, "known": {0: (counts, np.full(8, 2.0))}}
     found = release_columns(np.zeros((0, 1), np.int64), domain, budget, 1e-9, (4000.0, 5.0), **options)  # type: ignore[arg-type]
     shares = found.shares[0] * found.n
