@@ -216,6 +216,9 @@ RandomState = int | np.random.Generator | np.random.RandomState | None
 """Public randomness of samples, by scikit-learn's rule: fresh, of a seed, or drawn from a generator."""
 
 
+_NOT_COVERED = "not covered"
+
+
 class Release(ABC):
     """Result of a fit: all of it has been paid for, and the statement says what it cost."""
 
@@ -245,13 +248,27 @@ class Release(ABC):
 
     def __str__(self) -> str:
         """A short text: the price in odds, what was bought and left out, what is not covered, what may be shared."""
-        statement = self.statement
-        lines = [repr(self), statement.odds(), *statement.told, *(f"Not covered: {text}" for text in statement.not_covered)]
-        return "\n".join([*lines, "What save(DIR) writes, the release and its statement, may be shared."])
+        lines = (f"Not covered: {text}" if name == _NOT_COVERED else text for name, text in self._told())
+        return "\n".join([repr(self), *lines])
 
     def _repr_html_(self) -> str:
-        first, *rest = map(escape, str(self).split("\n"))
-        return f"<b>{first}</b><ul>{''.join(f'<li>{line}</li>' for line in rest)}</ul>"
+        """The same as a table."""
+        left, before, lines = "style='text-align: left; vertical-align: top'", "", list[str]()
+        for name, text in [("guarantee", self.statement.in_words()), *self._told()]:
+            head = "" if name == before else name
+            lines.append(f"<tr><th {left}>{head}</th><td {left}>{escape(text)}</td></tr>")
+            before = name
+        return f"<table><caption>{escape(type(self).__name__)}</caption>{''.join(lines)}</table>"
+
+    def _told(self) -> list[tuple[str, str]]:
+        """What people should know of the release, under headings."""
+        statement = self.statement
+        return [
+            ("in odds", statement.odds()),
+            *(("about the data", text) for text in statement.told),
+            *((_NOT_COVERED, text) for text in statement.not_covered),
+            ("may be shared", "What save(DIR) writes, the release and its statement, may be shared."),
+        ]
 
     @abstractmethod
     def sample(self, n: int, random_state: RandomState = None) -> Any:

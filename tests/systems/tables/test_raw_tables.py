@@ -177,6 +177,15 @@ def test_a_heavy_wide_bin_is_said() -> None:
     assert not any("wide bins" in text for text in dpgen.fit(rows(3000), epsilon=5.0, method="independent").statement.told)
 
 
+def test_a_release_shows_itself_as_text_and_as_a_table() -> None:
+    release = dpgen.fit(rows().rename(columns={"a": "<a>"}), epsilon=1.0, method="independent", key="b")
+    shown = release._repr_html_()
+    assert shown.count("<tr>") == str(release).count("\n") + 1
+    assert "&lt;a&gt;" in shown
+    for heading in ("guarantee", "in odds", "about the data", "may be shared"):
+        assert shown.count(f">{heading}<") == 1
+
+
 # -- files and commands ------------------------------------------------------------------------------------------------
 
 TRAIN = ("--method=independent", "--evaluation=none", "--progress_bar=false")
