@@ -328,14 +328,14 @@ class DPSGD(PrivateSums):
         """Facts of the statement, with those that the networks and the hardware of this training add."""
         return said((*FACTS, *self.bank.facts, *self._circumstances))
 
-    def statement(self, ledger: Ledger) -> PrivacyStatement:
+    def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under."""
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
         untrained = () if self.global_step else (Fact.UNTRAINED,)
         logged = (Fact.PRIVATE_LOGS,) if self._private_logs else ()
-        return PrivacyStatement.from_ledger(ledger, facts=(*self.facts, *untrained, *logged))
+        return PrivacyStatement.from_ledger(ledger, also=also, facts=(*self.facts, *untrained, *logged))
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:

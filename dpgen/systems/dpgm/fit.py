@@ -16,7 +16,7 @@ from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
+from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.plan import PrivateImages, PrivateRecords
 
@@ -142,7 +142,7 @@ class DPGM(DPSGD):
         Arguments:
             shape: `image_shape` and `columns` of the records, if there are any.
         """
-        statement = self.statement(ledger)
+        statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank.released(),
