@@ -210,10 +210,14 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
 
         Raises:
-            ValueError: the budget is too small for the sigmas that were given; says the smallest epsilon reachable.
+            ValueError: the budget is too small for the sigmas that were given; says the smallest epsilon reachable. Or a number
+                of released means where the configuration releases none.
         """
         from dpgen.privacy.accountants import calibrate_noise
 
+        for option in ("means_share", "sigma_means"):
+            if not config.releases_means and getattr(self, option) != getattr(DPSGDPlan, option):
+                raise ValueError(f"{option} is {getattr(self, option)}; this run releases no means: it needs centred")
         plan = self._with_cluster_noise(config)
         if config.releases_means and plan.sigma_means is None:
             whole = Budget(self._target, self.delta)

@@ -229,3 +229,9 @@ def test_all_rows_of_a_person_move_sizes_and_signs_as_one() -> None:
     assert float(moved.double().norm()) <= signs.sensitivity == math.sqrt(3)
     assert signs.of_unit
     assert sizes.of_unit
+
+
+@pytest.mark.parametrize("options", [{"means_share": 0.2}, {"sigma_means": 3.0}])
+def test_numbers_of_means_need_means(options: dict[str, float]) -> None:
+    with refused(next(iter(options))):
+        DPGMPlan(epsilon=2.0, **options).calibrated(DPGMConfig(**SMALL, k=2, centred=False))
