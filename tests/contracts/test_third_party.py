@@ -49,8 +49,8 @@ def afterwards() -> Iterator[None]:
 
 def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distribution(tmp_path / "site", monkeypatch, "noisy_bits = noisy_bits:SYSTEM")
-    assert "noisy_bits" in usage()
-    assert "--margin MARGIN" in usage(["--model=noisy_bits"])
+    assert "noisy_bits" in usage({})
+    assert "--margin MARGIN" in usage({"model": "noisy_bits"})
     with pytest.raises(ValueError, match="did you mean 'epsilon'"):
         parse_job(["--model=noisy_bits", "--epsiln=3"])
     tiny.arguments(tmp_path)  # writes the file
