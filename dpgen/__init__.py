@@ -1,7 +1,19 @@
 """dpgen: differentially private generative modelling in PyTorch Lightning."""
 
+import warnings
+from glob import escape, glob
+from pathlib import Path
+
 import lazy_loader
 
 __version__ = "0.4.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+if glob(f"{escape(str(Path(__file__).parents[1]))}/dpgen-*.dist-info"):  # ours is named dpgen_lightning
+    warnings.warn(
+        "other software named dpgen is installed in the same place and overwrites files of this package: "
+        "pip uninstall dpgen, then pip install --force-reinstall --no-deps dpgen-lightning",
+        RuntimeWarning,
+        stacklevel=2,
+    )

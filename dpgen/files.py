@@ -77,7 +77,7 @@ def create_private(path: Path, data: bytes) -> None:
 
 
 STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
-IN_WORDS = "PRIVACY.md"
+IN_WORDS, SIGNATURE = "PRIVACY.md", ".sig"
 OVERLAYS = "columns"
 """Pictures of the columns of a table in a run, real and synthetic, in the order of a table of this name."""
 RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv")
@@ -90,10 +90,10 @@ def is_released(directory: Path) -> bool:
 
 
 def released_files(directory: Path) -> list[str]:
-    """Names of the released files of a run, relative to its directory; without the statement, which names them."""
+    """Names of the released files of a run, relative to its directory; without statement and signatures."""
     found = [part for name in RELEASED for part in (directory / name, *(directory / name).rglob("*"))]
     names = [str(part.relative_to(directory)) for part in found if part.is_file() and not part.name.startswith(".")]
-    return [name for name in names if name != STATEMENT]
+    return [name for name in names if name != STATEMENT and not name.endswith(SIGNATURE)]
 
 
 def is_finished(directory: Path, evaluation: str = "quick") -> bool:

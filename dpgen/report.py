@@ -5,7 +5,6 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
+from dpgen import __version__
 from dpgen.figures import inline_svg
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
 from dpgen.pictures import pictures
@@ -253,7 +253,7 @@ def page(content: Content, *, public: bool) -> str:
         readings=_READINGS,
         mark=UNPROTECTED,
         public=public,
-        version=version("dpgen"),
+        version=__version__,
     )
 
 

@@ -21,6 +21,7 @@ from typing import Any
 import pandas as pd
 import yaml
 
+from dpgen import __version__
 from dpgen.config import RunConfig
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator, unscored
@@ -86,7 +87,7 @@ def _beside(score: Score) -> str:
 # -- rundir ------------------------------------------------------------------------------------------------------------
 
 
-PACKAGES = ("dpgen", "torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
+PACKAGES = ("torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
 
 
 def released(directory: Path) -> Release | None:
@@ -155,7 +156,8 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
                 )
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
-            versions = {"python": platform.python_version()} | {name: version(name) for name in PACKAGES}
+            versions = {"python": platform.python_version(), "dpgen": __version__}
+            versions |= {name: version(name) for name in PACKAGES}
             write_atomically(directory / "versions.yaml", yaml.safe_dump(versions))
         if job.runtime.private_logs:
             write_atomically(directory / "PRIVATE_LOGS", "tensorboard/ holds values that no guarantee covers\n")

@@ -1,7 +1,9 @@
 """Packages that import on first use: every public name is the object of its module, and importing loads nothing heavy."""
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -35,3 +37,12 @@ def test_a_function_named_like_its_module_stays_a_function() -> None:
     assert dpgen.run is run
     assert dpgen.Outcome is Outcome
     assert dpgen.metrics.fidelity is fidelity
+
+
+def test_other_software_of_the_same_name_is_named(tmp_path: Path) -> None:
+    shutil.copytree(Path(dpgen.__file__).parent, tmp_path / "dpgen", ignore=shutil.ignore_patterns("systems", "data"))
+    command = [sys.executable, "-W", "error", "-c", "import dpgen"]
+    assert subprocess.run(command, cwd=tmp_path, timeout=120).returncode == 0
+    (tmp_path / "dpgen-0.14.0.dist-info").mkdir()
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert "pip uninstall dpgen" in ended.stderr

@@ -30,7 +30,7 @@ def test_a_new_directory_holds_settings_versions_and_a_ledger(tmp_path: Path) ->
         assert curator.ledger.budget == Budget(2.0, 1e-5)
         assert curator.ledger.path == directory / "ledger.jsonl"
     assert yaml.safe_load((directory / "config.yaml").read_text()) == job.settings
-    assert set(yaml.safe_load((directory / "versions.yaml").read_text())) == {"python", *PACKAGES}
+    assert set(yaml.safe_load((directory / "versions.yaml").read_text())) == {"python", "dpgen", *PACKAGES}
 
 
 def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 import shtab
 
 from dpgen.auditing.options import AuditOptions
-from dpgen.cli import budget, evaluate, report, sample, schema, verify
+from dpgen.cli import budget, compare, evaluate, report, sample, schema, sign, verify
 from dpgen.cli.main import COMMANDS, OneLineParser
 from dpgen.cli.sweep import SweepOptions
 from dpgen.cli.train import SCRIPT_OPTIONS
@@ -34,7 +34,8 @@ def everything() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser("dpgen")
     whole.add_argument("--version", action="store_true")
     commands = whole.add_subparsers()
-    own = {module.__name__.rpartition(".")[2]: module.parser() for module in (budget, evaluate, report, sample, schema, verify)}
+    modules = (budget, compare, evaluate, report, sample, schema, sign, verify)
+    own = {module.__name__.rpartition(".")[2]: module.parser() for module in modules}
     own["completion"] = parser()
     for name, (_, meaning) in COMMANDS.items():
         found = [own[name]] if name in own else []

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),
     "budget": ("dpgen.cli.budget", "one budget for many runs: who paid for what, what is left, what a run would cost"),
     "verify": ("dpgen.cli.verify", "whether statement, ledger, model and shared budget of a run say the same"),
+    "sign": ("dpgen.cli.sign", "sign a release, for whom receives it"),
     "audit": ("dpgen.cli.audit", "attack a system: a lower bound on its epsilon, or a leak"),
     "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),
 }

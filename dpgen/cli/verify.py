@@ -1,7 +1,7 @@
 """`dpgen verify RUN`: whether the statement, the ledger, the released files and the shared budget of a run say the same.
 
 Of a released model that was received alone: whether its files and the statement in them do. It finds accidents, careless edits
-and files of different runs. Whoever can write all of the files can forge all of them: the checksums are no signatures.
+and files of different runs. Whoever can write all of the files can forge all of them: against that, sign and give `--key`.
 """
 
 import json
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.cli.main import Ended, OneLineParser
+from dpgen.cli.sign import unsigned
 from dpgen.files import DRAWS, MECHANISM, MODEL, STATEMENT, read_tensor_files, released_files
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.shared_budget import Payer, SharedBudget, account
@@ -30,23 +31,27 @@ def parser() -> OneLineParser:
         "released model and its statement: exit code 0, or 1.",
     )
     result.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run, or of a released model")
+    result.add_argument("--key", type=Path, metavar="PUB", help="public key of the owner: whether dpgen sign has signed it")
     return result
 
 
 def main(arguments: list[str]) -> Ended:
     """One line and exit code 0, or 1 and what does not fit."""
-    run = parser().parse_args(arguments).run
+    options = parser().parse_args(arguments)
+    run = options.run
     alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
     statement, problems = _of_card(run) if alone else _of_statement(run)
     if not alone:
         ledger = any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else it was received without one
         problems += [*(_of_ledger(run, statement) if ledger else ()), *_of_files(run, statement)]
         problems += [*_of_model(run, statement)]
+    problems += unsigned(run, options.key)
     if problems:
         return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1)
     parts = [] if alone or not ledger else ["ledger"]
     parts += [*(["model"] if alone or (run / MODEL).is_dir() else []), *(["files"] if statement.files else [])]
     parts += ["shared budget"] if statement.shared and not alone and ledger else []
+    parts += ["signature"] if options.key is not None else []
     return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(parts)} fit")
 
 

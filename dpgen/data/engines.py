@@ -28,7 +28,7 @@ MEMORY = "2GB"
 """Memory limit of DuckDB, beyond which it writes to disk."""
 
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-_MISSING = "data in an engine need duckdb: pip install 'dpgen[sql]'"
+_MISSING = "data in an engine need duckdb: pip install 'dpgen-lightning[sql]'"
 _GROUPS = 2**20
 
 CHANGED = "{} has changed while it was read: read it from a snapshot, such as a copy or a closed DuckDB file"
