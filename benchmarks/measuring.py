@@ -81,7 +81,7 @@ class _NoiselessLedger(Ledger):
 
 class _NoiselessDraw(Draw):
     def gaussian(self, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
-        self._parts.pop(name)
+        self.multipliers.pop(name)
         exact = sums.values if sums.step == 1.0 else sums.values.double() * sums.step
         return exact if factor is None else exact.mul_(factor.to(exact).view(-1, *[1] * (exact.dim() - 1)))
 
@@ -95,12 +95,12 @@ class NoiselessCurator(Curator):
     def __init__(self, delta: float = 1e-5) -> None:
         super().__init__(_NoiselessLedger(None, delta=delta))
 
-    def _noisy(self, sums: BoundedSum, noise_std: float) -> Tensor:
+    def noisy(self, sums: BoundedSum, noise_std: float) -> Tensor:
         return sums.values.clone() if sums.step == 1.0 else sums.values.double() * sums.step
 
     def draw(self, *args: Any, **options: Any) -> Draw | None:
         granted = super().draw(*args, **options)
-        return None if granted is None else _NoiselessDraw(self, granted._parts)
+        return None if granted is None else _NoiselessDraw(self, granted.multipliers)
 
 
 def unstated() -> Any:

@@ -392,13 +392,13 @@ class PublicModel(Release):
     """
 
     kind: ClassVar[str]
-    _kinds: ClassVar[dict[str, type["PublicModel"]]] = {}
+    kinds: ClassVar[dict[str, type["PublicModel"]]] = {}
 
     def __init_subclass__(cls, *, kind: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if kind is not None:  # None: an abstract family of kinds
             cls.kind = kind
-            PublicModel._kinds[kind] = cls
+            PublicModel.kinds[kind] = cls
 
     def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
         """n synthetic records as the data came, free of further privacy cost; `samples` where they came in no container."""
@@ -512,10 +512,10 @@ def read_model(directory: Path) -> PublicModel:
     """
     nested = directory / "model"
     directory = nested if nested.is_dir() else directory
-    card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel._kinds))
+    card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel.kinds))
     try:
         statement = PrivacyStatement.from_dict(card["statement"])
-        model = PublicModel._kinds[card["kind"]].rebuild(card["description"], tensors, statement)
+        model = PublicModel.kinds[card["kind"]].rebuild(card["description"], tensors, statement)
         model.form = Form.from_dict(card["form"]) if "form" in card else None
         return model
     except (KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:

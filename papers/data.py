@@ -130,7 +130,7 @@ def load_call_detail(*, n_users: int = 20_000, seed: int = 0) -> Records:
     popularity /= popularity.sum()
     near = np.exp(-np.linalg.norm(places[:, None] - places, axis=2) / _REACH) * popularity
     trips = _FAR * popularity + (1 - _FAR) * near / near.sum(1, keepdims=True)
-    sizes = 1 + np.searchsorted(_size_edges(), rng.random(n_users), side="right")
+    sizes = 1 + np.searchsorted(size_edges(), rng.random(n_users), side="right")
     x = torch.zeros(n_users, TOWERS, dtype=torch.uint8)
     for towers, home, size in zip(x, rng.choice(TOWERS, n_users, p=popularity), sizes):
         towers[rng.choice(TOWERS, size, replace=False, p=trips[home])] = 1
@@ -138,7 +138,7 @@ def load_call_detail(*, n_users: int = 20_000, seed: int = 0) -> Records:
     return Records("call detail", x[~test], x[test], columns=[f"tower {j + 1}" for j in range(TOWERS)])
 
 
-def _size_edges() -> np.ndarray:
+def size_edges() -> np.ndarray:
     """P(at most s towers), s = 1..421, of the log-normal whose mean, rounded up and capped at 422, is 11.42."""
     steps = np.log(np.arange(1, MOST_TOWERS))
     middle = brentq(lambda m: 1 + (1 - ndtr((steps - m) / _SPREAD)).sum() - MEAN_TOWERS, 0.0, 5.0)

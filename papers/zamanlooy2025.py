@@ -61,7 +61,7 @@ def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, 
     """
     n, priors, points = (20, 3, 7) if quick else (100, 10, 41)
     sweeps: dict[str, tuple[str, Sequence[float], Callable[[float, Tensor, Tensor], Tensor]]] = {
-        "figure2": ("first entry p_1 of P", torch.linspace(1 / n, 1, points).tolist(), _peaked),
+        "figure2": ("first entry p_1 of P", torch.linspace(1 / n, 1, points).tolist(), peaked),
         "figure2_near": ("distance s of P from the prior", torch.linspace(0, 3, points).tolist(), _tilted),
     }
     lines = []
@@ -180,7 +180,7 @@ def _random_prior(n: int, generator: torch.Generator) -> Tensor:
     return values / values.sum()
 
 
-def _peaked(value: float, prior: Tensor, normals: Tensor) -> Tensor:
+def peaked(value: float, prior: Tensor, normals: Tensor) -> Tensor:
     """P = (value, equal rest)."""
     p = torch.full_like(prior, (1 - value) / (len(prior) - 1))
     p[0] = value

@@ -166,15 +166,15 @@ class DPNorm(BoundedClipping):
         self.centres = torch.cat([self.edges / half, self.edges[-1:] * half])
         self.noise_multiplier, self.window = noise_multiplier, window
         self.steepness = math.sqrt(2.0) * float((self.centres[1:] / self.centres.diff()).max())
-        self._released: list[Tensor] = []
+        self.released: list[Tensor] = []
         self._warned = False
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {"released": self._released}
+        return super().state_dict() | {"released": self.released}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
-        self._released = list(state_dict["released"])
+        self.released = list(state_dict["released"])
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         self.centres = place(self.centres, norms.device)
@@ -190,8 +190,8 @@ class DPNorm(BoundedClipping):
 
     def observe(self, released: Tensor) -> None:
         self.edges = place(self.edges, released.device)
-        self._released = [*(place(r, released.device) for r in self._released), released.double()][-self.window :]
-        mode = torch.stack(self._released).sum(0).argmax(1)
+        self.released = [*(place(r, released.device) for r in self.released), released.double()][-self.window :]
+        mode = torch.stack(self.released).sum(0).argmax(1)
         self._bounds = self.edges[mode.clamp_max(self.edges.numel() - 1)].to(self.bounds.dtype)
         if released.device.type == "cpu":
             self._warn_if_poor()
@@ -200,16 +200,16 @@ class DPNorm(BoundedClipping):
         self._warn_if_poor()  # here a device may be waited for
 
     def released_norms(self) -> tuple[Tensor, Tensor] | None:
-        return (self.edges.cpu(), self._released[-1].cpu()) if self._released else None
+        return (self.edges.cpu(), self.released[-1].cpu()) if self.released else None
 
     def _warn_if_poor(self) -> None:
-        if self._warned or len(self._released) < self.window:
+        if self._warned or len(self.released) < self.window:
             return
-        total = torch.stack(self._released).sum(0).cpu()
+        total = torch.stack(self.released).sum(0).cpu()
         best, mode = total.max(1)
         overflow = int((mode == self.edges.numel()).sum())
         # The largest of w pure noises is about sigma sqrt(2 ln w); below that the mode says nothing about the data.
-        floor = self.noise_multiplier * math.sqrt(2.0 * len(self._released) * math.log(total.shape[1]))
+        floor = self.noise_multiplier * math.sqrt(2.0 * len(self.released) * math.log(total.shape[1]))
         silent = int((best < floor).sum())
         if overflow or silent:
             self._warned = True

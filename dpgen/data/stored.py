@@ -67,7 +67,7 @@ class MappedRows:
             raise ValueError(f"shards have dtype {shards[0].dtype}; it must be bool, uint8 or floating point")
         if without is not None and not 0 <= without < shards[0].shape[1] > 1:
             raise ValueError(f"without is {without}; it must be one of at least 2 columns, and there are {shards[0].shape[1]}")
-        self._shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
+        self.shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
 
     @classmethod
     def open(cls, path: str, *, column: str | None = None) -> MappedRows:
@@ -101,14 +101,14 @@ class MappedRows:
         return cls([chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, width) for chunk in column.chunks])
 
     def __repr__(self) -> str:
-        return f"MappedRows({len(self)} x {self.shape[1]} in {len(self._shards)} shards)"
+        return f"MappedRows({len(self)} x {self.shape[1]} in {len(self.shards)} shards)"
 
     def __len__(self) -> int:
         return int(self._ends[-1])
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self), int(self._shards[0].shape[1]) - (self._without is not None)
+        return len(self), int(self.shards[0].shape[1]) - (self._without is not None)
 
     @property
     def ndim(self) -> int:
@@ -116,7 +116,7 @@ class MappedRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        return torch.from_numpy(np.zeros(0, self._shards[0].dtype)).dtype
+        return torch.from_numpy(np.zeros(0, self.shards[0].dtype)).dtype
 
     @property
     def device(self) -> torch.device:
@@ -129,11 +129,11 @@ class MappedRows:
         """Rows (b, d) by their numbers (b,), by a mask (n,), or from one to another."""
         numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.numpy()
         numbers = np.flatnonzero(numbers) if numbers.dtype == bool else numbers
-        found = np.empty((len(numbers), self._shards[0].shape[1]), self._shards[0].dtype)
+        found = np.empty((len(numbers), self.shards[0].shape[1]), self.shards[0].dtype)
         shard = np.searchsorted(self._ends, numbers, side="right")
         for i in np.unique(shard):
             own = shard == i
-            found[own] = self._shards[i][numbers[own] - (self._ends[i] - len(self._shards[i]))]
+            found[own] = self.shards[i][numbers[own] - (self._ends[i] - len(self.shards[i]))]
         return torch.from_numpy(found if self._without is None else np.delete(found, self._without, 1))
 
     def split(self, size: int) -> Iterator[Tensor]:
@@ -187,7 +187,7 @@ def _opened(path: str, *, column: str | None, label: str | int | None, option: s
     column = others[0] if column is None else column
     for file, table in tables.items():
         require_columns(file, [column, *([] if label is None else [str(label)])], table.column_names)
-    rows = MappedRows([shard for table in tables.values() for shard in MappedRows.of_arrow(table.column(column))._shards])
+    rows = MappedRows([shard for table in tables.values() for shard in MappedRows.of_arrow(table.column(column)).shards])
     if label is None:
         return rows, None
     return rows, pd.concat([table.column(str(label)).to_pandas() for table in tables.values()], ignore_index=True).rename(label)

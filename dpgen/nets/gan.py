@@ -120,14 +120,14 @@ class CriticBank(ModelBank):
 
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
-        scores = self._scores(x, tape)
+        scores = self.scores(x, tape)
         return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real)))
 
     def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
         """D(x), (m,), differentiable by x (m, d + categories), rows sorted by critic."""
-        return self._scores(x, OneModel(self) if self.k == 1 else Tape(self, bounds))
+        return self.scores(x, OneModel(self) if self.k == 1 else Tape(self, bounds))
 
-    def _scores(self, x: Tensor, layers: Layers) -> Tensor:
+    def scores(self, x: Tensor, layers: Layers) -> Tensor:
         x, code = x[:, : self.d], x[:, self.d :]
         if self.centre is not None:
             x = x - layers.own(self.centre)
@@ -176,7 +176,7 @@ class ConvCriticBank(CriticBank):
         for i in range(1, self.depth):
             self.part(f"norm.{i}.weight").fill_(1.0)
 
-    def _scores(self, x: Tensor, layers: Layers) -> Tensor:
+    def scores(self, x: Tensor, layers: Layers) -> Tensor:
         assert self.image_shape is not None
         x, code = x[:, : self.d], x[:, self.d :]
         x = x.unflatten(1, planes(self.image_shape))

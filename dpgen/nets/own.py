@@ -325,7 +325,7 @@ class GenericBank(_Own, ModelBank):
             spread = float(value.std()) if value.numel() > 1 else 0.0
             self.part(name).copy_(value + 0.01 * spread * jitter)
 
-    def _call(self, method: str) -> Callable[..., Tensor]:
+    def call(self, method: str) -> Callable[..., Tensor]:
         """The method as a function of one model's parameters (p,) and its arguments."""
         bound = _Method(self.template, method)
         # Copies, so that no call leaves anything of its records in what is saved.
@@ -344,7 +344,7 @@ class GenericBank(_Own, ModelBank):
         self, method: str, bounds: Sequence[int], *inputs: Tensor, loss: Callable[[Tensor], Tensor] = torch.Tensor.clone
     ) -> RecordGradients:
         """Dense gradients of losses of the values (b,) that a method of the template gives records, the rows of `inputs`."""
-        call = self._call(method)
+        call = self.call(method)
         per_record = vmap(grad(lambda row, *record: loss(call(row, *(v[None] for v in record))[0])), (None, *[0] * len(inputs)))
         dense = inputs[0].new_empty(len(inputs[0]), self.p)
         for c, a, b in segments(bounds):
@@ -418,7 +418,7 @@ class OwnBank(GenericBank):
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         z = torch.randn(n, self._latent, generator=generator).to(self.theta)
-        return self._call("sample")(self.theta[cluster], z)
+        return self.call("sample")(self.theta[cluster], z)
 
     def architecture(self) -> dict[str, Any]:
         return {"k": self.k, "d": self.d, "network": self._own.path, "network_options": self._own.options}
@@ -464,7 +464,7 @@ class OwnCriticBank(GenericBank):
 
     def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
         """See `dpgen.nets.gan.CriticBank.score`."""
-        return self._call("score")(self.theta[0].detach(), x)
+        return self.call("score")(self.theta[0].detach(), x)
 
 
 class OwnGenerator(_Own):

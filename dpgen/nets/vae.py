@@ -106,11 +106,11 @@ class VAEBank(ModelBank):
         bits = self.d - self.categories
         return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
 
-    def _encoded(self, layers: Layers, x: Tensor) -> Tensor:
+    def encoded(self, layers: Layers, x: Tensor) -> Tensor:
         """Means and log-variances (b, 2 latent) of the codes of centred records x (b, d)."""
         return self._mlp(layers, "encoder", x if self._basis is None else layers.fixed(x, self._basis))
 
-    def _decoded(self, layers: Layers, z: Tensor) -> Tensor:
+    def decoded(self, layers: Layers, z: Tensor) -> Tensor:
         """Logits (b, d) of the records of codes z (b, latent)."""
         written = self._mlp(layers, "decoder", z)
         if self._basis is None:
@@ -136,12 +136,12 @@ class VAEBank(ModelBank):
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)
         centred = x if self.centre is None else x - tape.own(self.centre)
-        z, kl = self._code(self._encoded(tape, centred), noise(x.shape[0], self.latent))
-        logits = self._decoded(tape, z)
+        z, kl = self.code(self.encoded(tape, centred), noise(x.shape[0], self.latent))
+        logits = self.decoded(tape, z)
         # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
         return tape.gradients(kl, (logits, self._slope(logits.detach(), x)))
 
-    def _code(self, encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+    def code(self, encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """A draw of z (b, latent) and the divergence (b,) of its distribution from the prior."""
         mean, log_var = encoded.chunk(2, dim=1)
         z = mean + (0.5 * log_var).exp() * noise.to(mean)
@@ -153,13 +153,13 @@ class VAEBank(ModelBank):
         return slope
 
     def fuse(self) -> None:
-        self._code = torch.compile(self._code, dynamic=True)  # type: ignore[method-assign]
+        self.code = torch.compile(self.code, dynamic=True)  # type: ignore[method-assign]
         self._slope = torch.compile(self._slope, dynamic=True)  # type: ignore[method-assign]
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         z = torch.randn(n, self.latent, generator=generator).to(self.theta)
-        return self._mean(self._decoded(OneModel(self, cluster), z))
+        return self._mean(self.decoded(OneModel(self, cluster), z))
 
 
 class ConvVAEBank(VAEBank):
@@ -205,7 +205,7 @@ class ConvVAEBank(VAEBank):
         if self.categories:
             self.part("decoder.label.weight").mul_(SHRINK)
 
-    def _encoded(self, layers: Layers, x: Tensor) -> Tensor:
+    def encoded(self, layers: Layers, x: Tensor) -> Tensor:
         bits = self.d - self.categories
         image, code = x[:, :bits].unflatten(1, planes(self._image_shape)), x[:, bits:]
         for i in range(2):
@@ -213,7 +213,7 @@ class ConvVAEBank(VAEBank):
         features = torch.cat([image.flatten(1), code], 1)
         return layers.affine("encoder.2", features * features.shape[1] ** -0.5)
 
-    def _decoded(self, layers: Layers, z: Tensor) -> Tensor:
+    def decoded(self, layers: Layers, z: Tensor) -> Tensor:
         """Logits: where the bank is centred they begin at those of its means."""
         _, height, width = planes(self._image_shape)
         z = z * self.latent**-0.5

@@ -190,7 +190,7 @@ class Curator:
         _require(sums, "l2")
         sums = self._of_rows(sums)
         self.ledger.charge(gaussian_price(sums, noise_multiplier, self.relation), note=note, group=group, of=of)
-        return place(self._noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)), sums.values.device)
+        return place(self.noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)), sums.values.device)
 
     def _steps(self, sums: BoundedSum) -> int:
         """Steps of the sums' sensitivity to a neighbour."""
@@ -202,7 +202,7 @@ class Curator:
             return sums
         return replace(sums, replaced=sums.sensitivity)
 
-    def _noisy(self, sums: BoundedSum, noise_std: float) -> Tensor:
+    def noisy(self, sums: BoundedSum, noise_std: float) -> Tensor:
         values = sums.values.detach()
         if values.dtype != torch.int64:
             return self._source.add_normal_(values.clone(memory_format=torch.contiguous_format), noise_std=noise_std)
@@ -335,26 +335,28 @@ class Draw:
     """The releases that one charge for a Poisson draw has paid for: every declared part once, no other; see `Curator.draw`."""
 
     def __init__(self, curator: Curator, parts: dict[str, float]) -> None:
-        self._curator, self._parts = curator, parts
+        self.curator, self.multipliers = curator, parts
 
     def __enter__(self) -> Draw:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        if kind is None and self._parts:
-            raise RuntimeError(f"declared and not released: {', '.join(self._parts)}; a draw releases what it has paid for")
+        if kind is None and self.multipliers:
+            left = ", ".join(self.multipliers)
+            raise RuntimeError(f"declared and not released: {left}; a draw releases what it has paid for")
 
     def gaussian(self, name: str, sums: BoundedSum, *, factor: Tensor | None = None) -> Tensor:
         """The sums of all ranks with their noise, once, the same bits on every rank; floats are overwritten.
 
         `factor` (k,), public, multiplies the k rows of released floats in the pass that adds the noise.
         """
-        if name not in self._parts:
-            raise ValueError(f"part {name!r} is not declared or has been released; open: {', '.join(self._parts) or 'none'}")
+        if name not in self.multipliers:
+            left = ", ".join(self.multipliers) or "none"
+            raise ValueError(f"part {name!r} is not declared or has been released; open: {left}")
         if sums.norm != "l2":
             raise ValueError(f"sums are bounded in {sums.norm}; Gaussian noise needs an l2 bound")
-        noise_std = self._parts.pop(name) * sums.sensitivity * self._curator._steps(sums)
-        source, ranks, ahead = self._curator._source, self._curator.ranks, self._curator._ahead
+        noise_std = self.multipliers.pop(name) * sums.sensitivity * self.curator._steps(sums)
+        source, ranks, ahead = self.curator._source, self.curator.ranks, self.curator._ahead
         if sums.values.dtype != torch.int64:
             return release_sum_(sums.values, noise_std=noise_std, source=source, ranks=ranks, ahead=ahead, factor=factor)
         total = ranks.sum_(sums.values.clone())

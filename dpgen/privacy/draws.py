@@ -246,7 +246,7 @@ def _as_integer(words: Words) -> int:
     return int(words[0]) << 128 | int(words[1]) << 64 | int(words[2])
 
 
-def _coins(stream: Keystream, probability: Reals, exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
+def exact_coins(stream: Keystream, probability: Reals, exact: Callable[[Any, int], Any]) -> npt.NDArray[np.bool_]:
     """Independent Bernoulli draws, `(n,)`; exact(context, i) is the i-th probability in high precision."""
     words: Words = stream.words(3 * probability.size, np.uint64).reshape(3, -1)
     gap = words[0] * 2.0**-64 - probability
@@ -265,17 +265,17 @@ def rounded_normal(stream: Keystream, count: int, *, noise_std: float) -> Intege
     """
     noise_std = _checked_scale("noise_std", noise_std, _MOST_ROUNDED)
     low_bits = max(0, math.frexp(noise_std)[1] - _DIRECT_BITS)
-    return _refined(stream, count, noise_std, low_bits) if low_bits else _inverted(stream, count, noise_std)
+    return refined_normal(stream, count, noise_std, low_bits) if low_bits else inverted_normal(stream, count, noise_std)
 
 
-def _refined(stream: Keystream, count: int, noise_std: float, bits: int) -> Integers:
+def refined_normal(stream: Keystream, count: int, noise_std: float, bits: int) -> Integers:
     r"""round(Z) as the cell t = round(Y) of $Y = Z / 2^b$, and the place of Y in its cell.
 
     With s = std of Y, the density of Y = t + x, x in [-1/2, 1/2), is a constant of t times $e^{-h}$ with
     $h = (|t| + 2 t x + x^2) / (2 s^2) \ge 0$: a uniform x is kept with probability $e^{-h}$, else drawn again.
     """
     std = math.ldexp(noise_std, -bits)
-    cell = _inverted(stream, count, std)
+    cell = inverted_normal(stream, count, std)
     place = np.empty(count, np.int64)
     open_slots = np.arange(count)
     while open_slots.size:
@@ -286,7 +286,7 @@ def _refined(stream: Keystream, count: int, noise_std: float, bits: int) -> Inte
             y = context.mpf(2 * _as_integer(words[:, i]) + 1) * context.mpf(2) ** -193 - context.mpf(0.5)
             return context.exp(-(abs(int(t[i])) + 2 * int(t[i]) * y + y * y) / (2 * context.mpf(std) ** 2))
 
-        kept = _coins(stream, np.exp(-(np.abs(t) + 2 * t * x + x * x) / (2 * std * std)), exact)
+        kept = exact_coins(stream, np.exp(-(np.abs(t) + 2 * t * x + x * x) / (2 * std * std)), exact)
         # floor(2^b (x + 1/2) + 1/2) from the first b + 1 binary digits of x + 1/2
         digits = (words[0][kept] >> np.uint64(63 - bits)).astype(np.int64)
         place[open_slots[kept]] = (digits + 1) >> 1
@@ -294,7 +294,7 @@ def _refined(stream: Keystream, count: int, noise_std: float, bits: int) -> Inte
     return (cell << bits) + place - (1 << bits >> 1)
 
 
-def _inverted(stream: Keystream, count: int, noise_std: float) -> Integers:
+def inverted_normal(stream: Keystream, count: int, noise_std: float) -> Integers:
     r"""round(Z) by inversion of $P(|X| \ge m)$ = erfc$((m - 1/2) / (\sigma\sqrt2))$."""
     words: Words = stream.words(3 * count, np.uint64).reshape(3, count)
     sign = 1 - 2 * (words[0] >> np.uint64(63)).astype(np.int64)
@@ -348,7 +348,7 @@ def _geometric(
             power = ratio(context) ** (2**i)
             return power / (1 + power)
 
-        ones = _coins(stream, np.full(count, special.expit(2.0**i * log_ratio)), exact)
+        ones = exact_coins(stream, np.full(count, special.expit(2.0**i * log_ratio)), exact)
         total[ones] = total[ones] + (1 << i) if 1 << i < most else most
     return total
 
@@ -357,7 +357,7 @@ def bernoulli_indices(stream: Keystream, n: int, *, probability: float) -> Integ
     """Indices, increasing, of the successes among n independent Bernoulli(p) trials, each exact to $2^{-80}$.
 
     16 bits settle a trial unless they tie with those of p; then 64 more are drawn. Where successes are rare, the trials between
-    them are drawn instead (`_failures`), so that the work grows with p n and not with n.
+    them are drawn instead (`failures`), so that the work grows with p n and not with n.
     """
     if probability == 1:
         return np.arange(n)
@@ -380,14 +380,14 @@ def _by_skips(stream: Keystream, n: int, probability: float) -> Integers:
     found, last = [], -1
     while last < n:
         expected = (n - last) * probability
-        steps = 1 + _failures(stream, math.ceil(expected + 4 * math.sqrt(expected)) + 4, probability, most=n)
+        steps = 1 + failures(stream, math.ceil(expected + 4 * math.sqrt(expected)) + 4, probability, most=n)
         found.append(last + steps.cumsum())
         last = int(found[-1][-1])
     indices = np.concatenate(found)
     return indices[: int(np.searchsorted(indices, n))]
 
 
-def _failures(stream: Keystream, count: int, probability: float, *, most: int) -> Integers:
+def failures(stream: Keystream, count: int, probability: float, *, most: int) -> Integers:
     """Failures before the first success of Bernoulli(p) trials, `count` times; `most` or more stands for all from there on."""
     digits = max(1, math.ceil(math.log2(120 / probability)))
     return _geometric(stream, count, digits, math.log1p(-probability), lambda context: 1 - context.mpf(probability), most=most)

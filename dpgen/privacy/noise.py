@@ -84,15 +84,15 @@ class SecureSource:
     def __init__(self) -> None:
         require_backend()
 
-    def _fresh_key(self) -> bytes:
+    def fresh_key(self) -> bytes:
         return os.urandom(KEY_BYTES)
 
-    def _stream(self) -> Keystream:
-        return Keystream(self._fresh_key)
+    def stream(self) -> Keystream:
+        return Keystream(self.fresh_key)
 
     def random_bytes(self, count: int) -> bytes:
         """Uniform bytes."""
-        return self._stream().words(_size((count,)), np.uint8).tobytes()
+        return self.stream().words(_size((count,)), np.uint8).tobytes()
 
     def words(self, *shape: int, bits: int = 64) -> draws.Words:
         """uint64 whole numbers, uniform in [0, 2^bits), bits in [1, 64]."""
@@ -103,7 +103,7 @@ class SecureSource:
 
     def uniform(self, *shape: int) -> Tensor:
         """float64 uniforms strictly inside (0, 1): $(w + 1/2) 2^{-52}$ with 52 random bits w."""
-        words = self._stream().words(_size(shape), np.uint64)
+        words = self.stream().words(_size(shape), np.uint64)
         return torch.from_numpy(((words >> np.uint64(12)) + 0.5) * 2.0**-52).reshape(shape)
 
     def normal(self, *shape: int, noise_std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -117,7 +117,7 @@ class SecureSource:
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
         _check_noise(noise_std, dtype)
         values = torch.zeros(_size(shape), dtype=dtype)
-        draws.add_normal(self._stream(), values.numpy(), noise_std=noise_std, grid=grid_step(noise_std, bits=bits))
+        draws.add_normal(self.stream(), values.numpy(), noise_std=noise_std, grid=grid_step(noise_std, bits=bits))
         return values.reshape(shape)
 
     @torch.no_grad()
@@ -136,7 +136,7 @@ class SecureSource:
         if values.device.type == "cpu" and values.is_contiguous():
             flat = values.detach().reshape(1 if factor is None else len(factor), -1).numpy()
             factors = [1.0] if factor is None else factor.tolist()
-            stream = self._stream()
+            stream = self.stream()
             finite = True
             for row, f in zip(flat, factors, strict=True):
                 finite &= draws.add_normal(stream, row, noise_std=noise_std, grid=grid, factor=f)
@@ -152,17 +152,17 @@ class SecureSource:
 
     def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
         r"""int64 round$(N(0, \sigma^2))$, exactly; integer queries keep the Gaussian mechanism's accounting."""
-        return torch.from_numpy(draws.rounded_normal(self._stream(), _size(shape), noise_std=noise_std)).reshape(shape)
+        return torch.from_numpy(draws.rounded_normal(self.stream(), _size(shape), noise_std=noise_std)).reshape(shape)
 
     def discrete_laplace(self, *shape: int, scale: float) -> Tensor:
         r"""int64 $P(k) \propto e^{-|k| / s}$, exactly; at sensitivity 1, scale 1/epsilon is epsilon-private."""
-        return torch.from_numpy(draws.discrete_laplace(self._stream(), _size(shape), scale=scale)).reshape(shape)
+        return torch.from_numpy(draws.discrete_laplace(self.stream(), _size(shape), scale=scale)).reshape(shape)
 
     def bernoulli_indices(self, n: int, *, probability: float) -> Tensor:
         """Poisson-sample records: increasing indices of successes in n independent Bernoulli(p) trials, exact to $2^{-80}$."""
         if not 0 <= probability <= 1:
             raise ValueError(f"probability must be in [0, 1], got {probability!r}")
-        indices = draws.bernoulli_indices(self._stream(), _size((n,)), probability=float(probability))
+        indices = draws.bernoulli_indices(self.stream(), _size((n,)), probability=float(probability))
         return torch.from_numpy(indices)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:

@@ -170,11 +170,11 @@ def systems() -> dict[str, System]:
     Raises:
         ValueError: an entry point has the name of another system, cannot be imported or is no `System`.
     """
-    return SYSTEMS | _installed()
+    return SYSTEMS | installed()
 
 
 @cache
-def _installed() -> dict[str, System]:
+def installed() -> dict[str, System]:
     found: dict[str, System] = {}
     for point in entry_points(group=ENTRY_POINTS):
         where = f"entry point {point.name!r} of {ENTRY_POINTS} ({point.value})"

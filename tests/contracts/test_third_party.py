@@ -34,15 +34,15 @@ def distribution(site: Path, monkeypatch: pytest.MonkeyPatch, entry: str) -> Non
     (info / "entry_points.txt").write_text(f"[dpgen.systems]\n{entry}\n")
     monkeypatch.syspath_prepend(site)
     monkeypatch.syspath_prepend(THIRD_PARTY)
-    registry._installed.cache_clear()
+    registry.installed.cache_clear()
 
 
 @pytest.fixture(autouse=True)
 def afterwards() -> Iterator[None]:
     yield
-    for kind in [kind for kind, model in PublicModel._kinds.items() if model.__module__.startswith("noisy_bits")]:
-        del PublicModel._kinds[kind]
-    registry._installed.cache_clear()
+    for kind in [kind for kind, model in PublicModel.kinds.items() if model.__module__.startswith("noisy_bits")]:
+        del PublicModel.kinds[kind]
+    registry.installed.cache_clear()
     for name in [name for name in sys.modules if name.partition(".")[0] == "noisy_bits"]:
         del sys.modules[name]
 

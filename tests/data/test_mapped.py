@@ -63,7 +63,7 @@ def test_arrow_is_not_copied(tmp_path: Path) -> None:
     column = arrow(tmp_path / "x.arrow")
     rows = MappedRows.of_arrow(column)
     starts = [chunk.flatten().buffers()[1].address for chunk in column.chunks]
-    assert [shard.ctypes.data for shard in rows._shards] == starts
+    assert [shard.ctypes.data for shard in rows.shards] == starts
     assert pa.total_allocated_bytes() - before < X.nbytes
 
 

@@ -10,13 +10,12 @@ import tiny
 import torch
 
 from dpgen.data import load_records
-from dpgen.data.records import MAX_CLASSES, Records, class_labels, pixels, split_records
+from dpgen.data.records import MAX_CLASSES, Records, class_labels, split_records
 from dpgen.data.split import Split
 from dpgen.facts import Fact
 
 EYE = torch.eye(6, dtype=torch.uint8)
 ONES = torch.ones(2, 6, dtype=torch.uint8)
-TWO = torch.diag(torch.tensor([0, 0, 1, 0, 0, 0])).byte()
 LABELS = torch.tensor([0, 1, 2, 0, 1, 2])
 
 
@@ -79,22 +78,6 @@ def test_split_is_a_partition_and_keeps_labels() -> None:
     assert as_numbers(records.x) == records.labels.tolist()
     assert as_numbers(records.test_x) == records.test_labels.tolist()
     assert Fact.TEST_PART in tiny.told(records)
-
-
-def test_split_depends_on_the_key_and_not_on_the_records() -> None:
-    keys = (b"1" * 32, b"2" * 32)
-    first, other = (as_numbers(split_records("a", numbered(50), split=Split(key=key)).test_x) for key in keys)
-    labels = torch.zeros(50, dtype=torch.int64)
-    labelled = split_records("a", numbered(50), labels=labels, n_classes=1, split=Split(key=keys[0]))
-    assert first == as_numbers(labelled.test_x)
-    assert first != other
-    assert as_numbers(split_records("a", numbered(50)).x) != as_numbers(split_records("a", numbered(50)).x), "fresh keys"
-
-
-def test_split_leaves_the_global_generator_alone() -> None:
-    before = torch.random.get_rng_state()
-    split_records("a", numbered(50), public_records=5)
-    assert torch.equal(before, torch.random.get_rng_state())
 
 
 def test_split_refuses_wrong_labels_and_no_number_of_records() -> None:
@@ -235,13 +218,6 @@ def test_npy_is_refused(tmp_path: Path, array: Any, options: dict, message: str)
         np.savez(path, **array) if isinstance(array, dict) else np.save(path, array, allow_pickle=True)
     with pytest.raises(ValueError, match=message):
         load_records(path=str(path), **options)
-
-
-def test_pixels_takes_every_spelling_of_zero_and_one() -> None:
-    frame = pd.DataFrame(
-        {"i": [0, 1], "f": [0.0, 1.0], "b": [False, True], "o": pd.Series([0, True], dtype=object), "n": [0, 1]}
-    ).astype({"n": "Int64"})
-    assert pixels(frame).tolist() == [[0] * 5, [1] * 5]
 
 
 def test_class_labels() -> None:

@@ -1,7 +1,6 @@
 """Set-valued records."""
 
 import gzip
-import os
 from pathlib import Path
 
 import pytest
@@ -109,12 +108,3 @@ def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sets, "MAX_CELLS", 29)
     with pytest.raises(ValueError, match="6 records x 5 items: at most 29 cells fit"):
         load_sets(path=path)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("DPGEN_DATA"), reason="DPGEN_DATA names no folder with real data")
-def test_real_retail() -> None:
-    path = Path(os.environ["DPGEN_DATA"]) / "retail" / "retail.dat.gz"
-    baskets = read_baskets(path)
-    assert (len(baskets), max(map(len, baskets))) == (88162, 76)
-    assert load_sets(path=str(path), top_items=1303).d == 1303

@@ -211,15 +211,6 @@ def test_a_line_more_tells_everything_under_a_shuffle_and_nothing_under_secret_c
     assert np.abs(first - second).max() < 2 * math.sqrt(math.log(4e6) / (2 * trials))
 
 
-@given(n=st.integers(2, 200), data=st.data())
-@settings(deadline=None, max_examples=50)
-def test_a_line_more_moves_nobody_who_is_split_by_a_column(n: int, data: st.DataObject) -> None:
-    line = data.draw(st.integers(0, n - 1))
-    values = [f"id {i}" for i in range(n)]
-    rest = values[:line] + values[line + 1 :]
-    assert moved(Split(0.2, values=values).test_rows(n), Split(0.2, values=rest).test_rows(n - 1), line) == 0
-
-
 def test_the_choice_of_public_records_has_the_same_law_without_a_record_that_is_not_chosen() -> None:
     """Two of five: without the first one chosen, each pair of the other four is as likely as without the first one."""
     pairs = {True: [0] * 6, False: [0] * 6}

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpgen.data.split import Split
 from dpgen.data.table_files import read_table
 
 QUICK = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -61,15 +60,3 @@ def test_rows_of_another_width_are_refused(width: int, above: int, fields: int, 
     else:
         with pytest.raises(ValueError, match=f"row {above + 1} has {fields} fields, the header has {width}$"):
             read_table(path)
-
-
-@QUICK
-@given(
-    values=st.lists(st.text(max_size=5), min_size=1, max_size=8), fractions=st.tuples(st.floats(0, 0.999), st.floats(0, 0.999))
-)
-def test_the_part_of_a_record_depends_on_its_own_value(values: list[str], fractions: tuple[float, float]) -> None:
-    low, high = sorted(fractions)
-    few, many = (Split(fraction, values=values).test_rows(len(values)).tolist() for fraction in (low, high))
-    alone = [Split(low, values=[value]).test_rows(1).item() for value in values]
-    assert few == alone, "whoever else is there"
-    assert all(later or not earlier for earlier, later in zip(few, many)), "parts only grow with the fraction"

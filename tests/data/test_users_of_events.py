@@ -1,6 +1,5 @@
 """Users from logs: events of every format, their counts, and public priors from files and tables; what is refused."""
 
-import gzip
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -114,30 +113,6 @@ def test_events_that_cannot_be_counted(columns: dict[str, list[object]], said: s
 def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         event_frame({"user": ["a", "b"], "category": ["x", "x"]} | columns, source="s")
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("e.csv", b"", "e.csv is empty"),
-        ("e.csv", b"who,site,clicks,age\n", "holds no events, only a header"),
-        ("e.csv", b"1,2,3\n4,5,6\n", "has no column 'who': its columns are 1, 2, 3"),
-        ("e.csv", b"who,site\na,b\n", "has no column 'clicks': its columns are who, site"),
-        ("e.csv", b"who,site,clicks,age\na,b,1,x,9\n", "cannot be read as csv"),
-        ("e.csv", b"who,site,clicks,age\na,,1,x\n", "column 'site' has no value in row 1"),
-        ("e.csv", b"\xff\xfe\x00w", "cannot be read as csv"),
-        ("e.csv.gz", gzip.compress(b"who,site,clicks,age\na,b,1,x\n", mtime=0)[:-9], "cannot be read as csv"),
-        ("e.jsonl", b'{"who": {"id": 1}, "site": "x", "clicks": 1, "age": 1}\n', "has a user .* it must be text or a number"),
-        ("e.jsonl", b"{nonsense", "cannot be read as jsonl"),
-        ("e.parquet", b"nonsense", "cannot be read as parquet"),
-        ("e", b"nonsense", "has no column 'who'"),
-    ],
-)
-def test_malformed_files_are_refused_in_one_line(tmp_path: Path, name: str, content: bytes, said: str) -> None:
-    (tmp_path / name).write_bytes(content)
-    with pytest.raises(ValueError, match=said) as error:
-        read_events(str(tmp_path / name), COLUMNS)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])

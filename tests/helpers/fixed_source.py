@@ -24,7 +24,7 @@ class FixedKeySource(SecureSource):
         super().__init__()
         self._keys = (hashlib.sha256(f"{seed}/{i}".encode()).digest() for i in count())
 
-    def _fresh_key(self) -> bytes:
+    def fresh_key(self) -> bytes:
         return next(self._keys)
 
 
@@ -42,7 +42,7 @@ class Digits(SecureSource):
 
 def fixed_stream(seed: int = 0) -> Keystream:
     """Key stream of a fixed source."""
-    return FixedKeySource(seed)._stream()
+    return FixedKeySource(seed).stream()
 
 
 @contextmanager

@@ -142,9 +142,9 @@ class NoiseEverywhere(DPGM):
     """The twin in which every rank adds all of the noise."""
 
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
-        together, alone = draw._curator, Curator(Ledger(None, delta=1e-5))
+        together, alone = draw.curator, Curator(Ledger(None, delta=1e-5))
         self.serve(alone)
-        draw._parts.clear()
+        draw.multipliers.clear()
         own = alone.draw("training steps", PoissonMask(Q), self.parts())
         sums = super().noisy_sums(batch, own, out, averaged=averaged)
         self.serve(together)
@@ -165,16 +165,16 @@ def bare(kind: type[DPGM], ranks: Ranks, **options: Any) -> DPGM:
     config = DPGMConfig(**TINY, **options)
     module = kind(d=D, plan=plan(sampling_rate=Q, **({"sigma_norm": 1e-3} if options else {})), config=config, n_classes=k)
     module.serve(Curator(Ledger(None, delta=1e-5), ranks=ranks))
-    module._policy = module.config.clipping_callback(module.plan) if options else AutomaticClipping(stability=1e-6)
-    module._policy.begin(k)
-    module._latent = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
+    module.policy = module.config.clipping_callback(module.plan) if options else AutomaticClipping(stability=1e-6)
+    module.policy.begin(k)
+    module.latents = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
     return module
 
 
 def released(module: DPGM, batch: Batch) -> Tensor:
     """What a step of all ranks releases."""
-    assert module._curator is not None
-    draw = module._curator.draw("training steps", PoissonMask(module.plan.sampling_rate), module.parts())
+    assert module.curator is not None
+    draw = module.curator.draw("training steps", PoissonMask(module.plan.sampling_rate), module.parts())
     assert draw is not None
     with draw:
         return module.noisy_sums(batch, draw).clone()
@@ -233,7 +233,7 @@ def exact_sums(ranks: Ranks, scratch: Path) -> Any:
             loader = PoissonLoader(x, labels, sampling_rate=1.0)
             loader.share(group)
             loader.assign(labels, 3)
-            outcomes.append((released(module, next(iter(loader))), getattr(module._policy, "_released", [torch.zeros(1)])))
+            outcomes.append((released(module, next(iter(loader))), getattr(module.policy, "released", [torch.zeros(1)])))
         (sums, seen), (shared, shared_seen) = outcomes
         name = f"{n} {clipping}"
         result[name] = [float((sums - shared).abs().max()), bool(torch.allclose(seen[0], shared_seen[0], atol=0.02))]

@@ -80,11 +80,11 @@ def released(
         policy: clips in place of the module's own.
     """
     if policy is not None:
-        module._policy = policy
-    curator = module._curator or Curator(Ledger(None, delta=1e-5), ranks=ranks)
+        module.policy = policy
+    curator = module.curator or Curator(Ledger(None, delta=1e-5), ranks=ranks)
     module.serve(curator)
     if silent:
-        module._latent = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
+        module.latents = lambda *shape: torch.zeros(shape)  # type: ignore[method-assign]
     draw = curator.draw("training steps", PoissonMask(module.plan.sampling_rate), module.parts())
     assert draw is not None
     with torch.no_grad(), draw:

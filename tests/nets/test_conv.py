@@ -121,7 +121,7 @@ def test_critics_have_the_gradients_of_each_record(shape: tuple[int, ...], categ
     made = bank.gradients(x, [0, 4], torch.randn) if real else bank.fake_gradients(x, [0, 4])
 
     def loss(layers: Any, row: Tensor, r: int) -> Tensor:
-        return critic_loss(bank._scores(row, layers), real=real)
+        return critic_loss(bank.scores(row, layers), real=real)
 
     require_equal(made, by_autograd(bank, x, [0, 4], loss), bank.theta)
     assert bank.score(x, [0, 4]).shape == (4,)
@@ -147,8 +147,8 @@ def test_autoencoders_have_the_gradients_of_each_record(shape: tuple[int, ...], 
 
     def loss(layers: Any, row: Tensor, r: int) -> Tensor:
         centre = 0.0 if bank.centre is None else layers.own(bank.centre)
-        code, kl = bank._code(bank._encoded(layers, row - centre), z[r : r + 1])
-        logits = bank._decoded(layers, code)
+        code, kl = bank.code(bank.encoded(layers, row - centre), z[r : r + 1])
+        logits = bank.decoded(layers, code)
         lost = nn.functional.binary_cross_entropy_with_logits(logits[:, :bits], row[:, :bits], reduction="none").sum(1)
         return kl + lost - (logits[:, bits:].log_softmax(1) * row[:, bits:]).sum(1)
 

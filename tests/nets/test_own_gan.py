@@ -123,7 +123,7 @@ def test_a_critic_states_the_gradient_of_its_score_record_by_record() -> None:
     made = [g.factors[0].outputs for g in (bank.gradients(x, [0, 3], torch.randn), bank.fake_gradients(x, [0, 3]))]
     for i, (gradients, sign) in enumerate(zip(made, (-1.0, 1.0))):
         theta = bank.theta[0].detach().requires_grad_()
-        losses = torch.nn.functional.softplus(sign * bank._call("score")(theta, x))
+        losses = torch.nn.functional.softplus(sign * bank.call("score")(theta, x))
         for r in range(3):
             (wanted,) = torch.autograd.grad(losses[r], theta, retain_graph=True)
             assert torch.allclose(gradients[r], wanted, atol=1e-6), i

@@ -34,7 +34,7 @@ def test_the_simulated_city_has_the_shape_of_the_table() -> None:
     assert 1 <= float(sizes.min()) < float(sizes.max()) <= MOST_TOWERS
     users = x.sum(0, dtype=torch.int64).double()
     assert float(users.std() / users.mean()) == pytest.approx(50_911 / 38_817, rel=0.2), "spread of users over towers"
-    assert 1 + (1 - data._size_edges()).sum() == pytest.approx(MEAN_TOWERS, abs=1e-6)
+    assert 1 + (1 - data.size_edges()).sum() == pytest.approx(MEAN_TOWERS, abs=1e-6)
     share = x.double().mean(0)
     together = (x.float().T @ x.float()).double() / len(x) / (share[:, None] * share).clamp_min(1e-12)
     assert float(together.fill_diagonal_(0).max(1).values.median()) > 3, "near towers go together"

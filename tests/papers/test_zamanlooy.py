@@ -22,7 +22,7 @@ def test_a_point_of_the_sweep_agrees_with_the_explicit_kernel() -> None:
         torch.randn(6, generator=generator, dtype=torch.float64)
         p = torch.tensor([0.5, *[0.1] * 5], dtype=torch.float64)
         runs.append(float((p - p @ MinimaxSampler(2.0, prior).kernel()).abs().sum() / 2))
-    table = sweep([0.5], zamanlooy._peaked, n=6, epsilon=2.0, priors=4, seed=3)
+    table = sweep([0.5], zamanlooy.peaked, n=6, epsilon=2.0, priors=4, seed=3)
     row = table[(table["sampler"] == "minimax") & (table["divergence"] == "tv")].iloc[0]
     mean = sum(runs) / 4
     assert row["mean"] == pytest.approx(mean, rel=1e-12)

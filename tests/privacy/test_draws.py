@@ -22,13 +22,13 @@ from dpgen.privacy.draws import (
     TAIL,
     Keystream,
     SecureBackendError,
-    _failures,
     add_block_normals,
     add_normal,
     aes_ctr,
     bernoulli_indices,
     count_tails,
     discrete_laplace,
+    failures,
     reach_thresholds,
     require_backend,
     rounded_normal,
@@ -274,7 +274,7 @@ def draw_rounded(stream: Keystream, count: int, scale: float) -> Integers:
 
 def draw_refined(stream: Keystream, count: int, scale: float) -> Integers:
     """The same with the two lowest bits drawn apart, as of large scales."""
-    return draws._refined(stream, count, scale, 2)
+    return draws.refined_normal(stream, count, scale, 2)
 
 
 def draw_laplace(stream: Keystream, count: int, scale: float) -> Integers:
@@ -370,7 +370,7 @@ def test_inversion_at_an_edge(noise_std: float, edge: int) -> None:
     found = []
     for u in (digits - 1, digits + 1):
         words = [u >> 128, (u >> 64) % 2**64, u % 2**64]
-        found.append(int(draws._inverted(WordStream(words), 1, noise_std)[0]))
+        found.append(int(draws.inverted_normal(WordStream(words), 1, noise_std)[0]))
     assert found == [m, m - 1]
 
 
@@ -378,7 +378,7 @@ def test_coin_at_an_edge() -> None:
     third = 2**192 // 3
     for digits, heads in [(third - 1, True), (third + 1, False)]:
         stream = WordStream([digits >> 128, (digits >> 64) % 2**64, digits % 2**64])
-        coins = draws._coins(stream, np.array([1 / 3]), lambda context, _: context.mpf(1) / 3)
+        coins = draws.exact_coins(stream, np.array([1 / 3]), lambda context, _: context.mpf(1) / 3)
         assert coins.tolist() == [heads]
 
 
@@ -402,7 +402,7 @@ def test_large_rounded_normals_are_normal_and_their_low_bits_uniform(scale: floa
 
 def test_places_in_a_cell_are_kept_by_the_slope_of_the_density(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twin: uniform places in cells as wide as the deviation are no normal."""
-    monkeypatch.setattr(draws, "_coins", lambda stream, probability, exact: np.ones(probability.size, np.bool_))
+    monkeypatch.setattr(draws, "exact_coins", lambda stream, probability, exact: np.ones(probability.size, np.bool_))
     assert p_value(draw_refined(fixed_stream(), COUNT, 7.5), pmf_rounded, 7.5) < ALPHA
 
 
@@ -451,11 +451,11 @@ def test_mask_matches_exact_comparison() -> None:
 @pytest.mark.parametrize("probability", [0.5, 0.1, 2.0**-10, 1e-4])
 def test_failures_between_successes_are_geometric(probability: float) -> None:
     """In cells of equal probability, and the same capped: whatever is at least `most` counts as that."""
-    gaps = _failures(fixed_stream(), 100_000, probability, most=2**40)
+    gaps = failures(fixed_stream(), 100_000, probability, most=2**40)
     edges = np.unique(stats.geom.ppf(np.arange(1, 20) / 20, probability) - 1)
     cells = np.diff(np.concatenate([[0.0], stats.geom.cdf(edges + 1, probability), [1.0]]))
     assert stats.chisquare(np.bincount(np.searchsorted(edges, gaps), minlength=len(cells)), cells * len(gaps)).pvalue > ALPHA
-    assert np.array_equal(np.minimum(_failures(fixed_stream(), 100_000, probability, most=5), 5), np.minimum(gaps, 5))
+    assert np.array_equal(np.minimum(failures(fixed_stream(), 100_000, probability, most=5), 5), np.minimum(gaps, 5))
 
 
 def test_rare_successes_are_found_without_a_pass() -> None:

@@ -76,7 +76,7 @@ def test_networks_of_your_own_are_trained_released_and_loaded(
     finally:
         for name, _ in files:
             sys.modules.pop(name, None)
-        PublicModel._kinds.pop("my module", None)
+        PublicModel.kinds.pop("my module", None)
     said = capsys.readouterr().out
     assert re.search(r"^torch.Size\(\[1000, 64\]\) torch.Size\(\[1000\]\) [12]\.\d+$", said, re.MULTILINE)
     assert said.endswith("torch.Size([1000, 64])\n")

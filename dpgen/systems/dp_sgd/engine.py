@@ -94,7 +94,7 @@ class DPSGD(PrivateSums):
         self._draw: Draw | None = None
         self._declared = False
         self._ledger: Ledger | None = None
-        self._policy, self._in_bounds = AutomaticClipping(), False
+        self.policy, self._in_bounds = AutomaticClipping(), False
         self._circumstances: tuple[Said, ...] = ()
 
     means: Tensor | None
@@ -126,15 +126,15 @@ class DPSGD(PrivateSums):
             raise ValueError(f"the loader needs people, the person of each record: the unit has up to {rows} of them")
         # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
         default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
-        self._policy = self._callback(Clipping) or default
-        if self._policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
+        self.policy = self._callback(Clipping) or default
+        if self.policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
             raise ValueError(
-                f"the clipping callback {type(self._policy).__name__} has noise_multiplier {self._policy.noise_multiplier}, "
+                f"the clipping callback {type(self.policy).__name__} has noise_multiplier {self.policy.noise_multiplier}, "
                 f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
             )
-        self._policy.begin(self.bank.k)
-        self.clip_by(self._policy)
-        self._assume(*self._policy.facts)
+        self.policy.begin(self.bank.k)
+        self.clip_by(self.policy)
+        self._assume(*self.policy.facts)
         self.serve(self._accountant.curator)
         table, ranks = loader.table, self._accountant.ranks
         self._require_equal_ranks(loader)
@@ -284,9 +284,9 @@ class DPSGD(PrivateSums):
             self.bank.begin_step()
         with draw:
             gradients = self.noisy_sums(batch, draw, out=self._sums, averaged=True)
-        self._descend(gradients)
+        self.descend(gradients)
 
-    def _descend(self, gradients: Tensor) -> None:
+    def descend(self, gradients: Tensor) -> None:
         for row, gradient in zip(self._rows, gradients):
             row.grad = gradient
         optimizer = self.optimizers()

@@ -163,7 +163,7 @@ class NetworkImages(ImageModel, kind="network_images"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> Self:
         inner = description["network"]
-        network = cls._kinds[inner["kind"]].rebuild(inner["description"], under("network", tensors), statement)
+        network = cls.kinds[inner["kind"]].rebuild(inner["description"], under("network", tensors), statement)
         assert isinstance(network, NetworkModel)
         return cls(network, image_shape=description["image_shape"], class_names=description["class_names"])
 

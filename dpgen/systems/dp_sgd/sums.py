@@ -240,25 +240,25 @@ class PrivateSums(L.LightningModule):
     categories: int = 0
     partition: Partition
     partitioned: bool = False
-    _policy: Clipping
+    policy: Clipping
     _private_logs: bool = False
-    _curator: Curator | None = None
+    curator: Curator | None = None
     _change: float | None = None
 
     def clip_by(self, policy: Clipping) -> None:
         """Let a policy that has begun decide how gradients are clipped; one of your own is tried on random norms."""
         if policy.facts:
             _require_own_norms(policy, self.bank.k, self.bank.theta.device)
-        self._policy = policy
+        self.policy = policy
 
     def released_values(self) -> dict[str, float]:
         """Clip bounds, if there are any."""
-        bounds = self._policy.scale()
+        bounds = self.policy.scale()
         return {} if bounds is None else {f"clip_bound_{c}": bound for c, bound in enumerate(bounds.tolist())}
 
     def released_histograms(self) -> dict[str, tuple[Tensor, Tensor]]:
         """The noisy histograms of gradient norms that an adaptive policy released last, by cluster."""
-        released = self._policy.released_norms()
+        released = self.policy.released_norms()
         return {} if released is None else {f"norms_{c}": (released[0], counts) for c, counts in enumerate(released[1])}
 
     def expected_records(self) -> float:
@@ -273,30 +273,30 @@ class PrivateSums(L.LightningModule):
         """Releases of one step by name, with the noise multiplier of each: `Curator.draw` charges them as one event."""
         if self.plan.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
-        adaptive = self._policy.noise_multiplier
+        adaptive = self.policy.noise_multiplier
         return ({} if adaptive is None else {"norms": adaptive}) | {"gradients": self.plan.sigma_sgd}
 
     def serve(self, curator: Curator) -> None:
         """Take secret latents from this curator; its draws are what steps release from."""
-        self._curator = curator
+        self.curator = curator
 
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
         """The private release of a step, `parts()`: clipped sums (k, p) in units of the clip bounds plus N(0, sigma_S^2).
 
         They may be written to `out`, (k, p); `averaged`, they are gradients: the noisy sums times `averaging()`.
         """
-        assert self._curator is not None
+        assert self.curator is not None
         margin = self.measure(batch.x.shape[1])
         batch = self._sorted(batch)
         assert batch.sizes is not None
-        parts = self._parts(batch.sizes)
+        parts = self.micro_batches(batch.sizes)
         # A single part keeps its factors between the two passes; several are computed twice to save memory.
         kept = [self._piece(batch, part) for part in parts] if len(parts) == 1 else None
-        if self._policy.noise_multiplier is not None:
+        if self.policy.noise_multiplier is not None:
             norms, clusters = zip(*(p[1:3] for p in kept or (self._piece(batch, part) for part in parts)))
-            histogram = self._policy.histogram(torch.cat(norms), torch.cat(clusters))
-            moved = margin.each * self._policy.steepness + 2.0**-19 if margin.change else 0.0  # and rounding to 2^-20
-            self._policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
+            histogram = self.policy.histogram(torch.cat(norms), torch.cat(clusters))
+            moved = margin.each * self.policy.steepness + 2.0**-19 if margin.change else 0.0  # and rounding to 2^-20
+            self.policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
         sums = self._target(batch.sizes, out)
         for i, part in enumerate(parts):
             piece = kept[i] if kept else self._piece(batch, part)
@@ -307,7 +307,7 @@ class PrivateSums(L.LightningModule):
             short = min(SHORT, self.config.micro_batch)
             clipped_sums(piece.gradients, weights, sums, accumulate=i > 0, drawn=batch.sizes, short=short)
         factor = self.averaging() if averaged else None
-        clusters, of_people = min(self._curator.rows, self.bank.k), batch.share is not None
+        clusters, of_people = min(self.curator.rows, self.bank.k), batch.share is not None
         sensitivity = sensitivity_of_people(clusters) if of_people else SENSITIVITY
         bounded = BoundedSum(sums, sensitivity, unit="clipped gradients", of_unit=of_people)
         noisy = draw.gaussian("gradients", widened(bounded, margin.added), factor=factor)
@@ -320,16 +320,16 @@ class PrivateSums(L.LightningModule):
 
         One without a finite norm, or whose weight is NaN, weighs nothing: refused, it would show that it is there.
         """
-        given = _weights_of(self._policy, piece.norms, piece.cluster)
+        given = _weights_of(self.policy, piece.norms, piece.cluster)
         weights = given.clamp_min(0.0).minimum(1.0 / piece.norms)
         finite = torch.where(torch.isfinite(piece.norms) & ~weights.isnan(), weights, 0.0)
         return finite if piece.share is None else finite * piece.share
 
     def averaging(self) -> Tensor:
         """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""
-        bounds, sizes = self._policy.scale(), to_device(self.expected_sizes(), self.bank.theta.device)
+        bounds, sizes = self.policy.scale(), to_device(self.expected_sizes(), self.bank.theta.device)
         if bounds is not None:
-            _require_length(f"{type(self._policy).__name__}.scale", bounds, len(sizes), "one bound for each cluster")
+            _require_length(f"{type(self.policy).__name__}.scale", bounds, len(sizes), "one bound for each cluster")
         return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
     def _target(self, sizes: Sequence[int], out: Tensor | None) -> Tensor:
@@ -337,12 +337,12 @@ class PrivateSums(L.LightningModule):
 
         Public numbers decide; a cluster that is drawn ten standard deviations above its noisy size is not left to chance.
         """
-        assert self._curator is not None
+        assert self.curator is not None
         most, likely = min(ROUNDED, self.config.micro_batch), 0.0
         if self.partitioned:
             expected = float(self.expected_sizes().max())
-            likely = self._curator.rows * (expected + 10.0 * math.sqrt(expected))
-        exact = self._curator.ranks.count > 1 or self.config.micro_batch < SHORT or max(likely, *sizes) > most
+            likely = self.curator.rows * (expected + 10.0 * math.sqrt(expected))
+        exact = self.curator.ranks.count > 1 or self.config.micro_batch < SHORT or max(likely, *sizes) > most
         if exact:
             return torch.empty_like(self.bank.theta, dtype=torch.float64)
         return torch.empty_like(self.bank.theta) if out is None else out
@@ -360,7 +360,7 @@ class PrivateSums(L.LightningModule):
         share = None if batch.share is None else batch.share[order]
         return batch._replace(x=batch.x[order], cluster=cluster, labels=batch.labels[order], share=share, sizes=sizes)
 
-    def _parts(self, sizes: Sequence[int]) -> list[list[slice]]:
+    def micro_batches(self, sizes: Sequence[int]) -> list[list[slice]]:
         """Parts of a sorted draw, slices of all clusters, of at most `micro_batch` rows when padded; at least one, maybe empty.
 
         A cluster that is larger has parts of its own, so that how it is cut does not depend on other clusters.
@@ -397,20 +397,20 @@ class PrivateSums(L.LightningModule):
         if self.categories:
             x = torch.cat([x, one_hot(batch.labels[chosen], self.categories).to(x)], 1)
         with torch.enable_grad():
-            gradients = gradients_of(self.bank, x, present, self._latent)
+            gradients = gradients_of(self.bank, x, present, self.latents)
         norms, own = gradient_norms(gradients)[on_device], to_device(rows, x.device)
         share = None if batch.share is None else batch.share[own]
         return _Piece(gradients, norms, batch.cluster[own], on_device, share)
 
     def measure(self, d: int) -> Margin:
         """The margin for records of d columns, in the precision of this moment; measured once, refused above `ALLOWED`."""
-        assert self._curator is not None
+        assert self.curator is not None
         if self._change is None:
             self._change = largest_change(
                 self.bank, d + self.categories, categories=self.categories, most=self.config.micro_batch
             )
         likely = self.expected_records() if self.partitioned else 1.0
-        found = Margin(self._change, self._curator.rows * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
+        found = Margin(self._change, self.curator.rows * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
         if not found.added <= ALLOWED:
             raise ValueError(
                 f"{type(self.bank).__name__} gives a record another gradient beside other records: by {found.change:.1e} of "
@@ -419,7 +419,7 @@ class PrivateSums(L.LightningModule):
             )
         return found
 
-    def _latent(self, *shape: int) -> Tensor:
+    def latents(self, *shape: int) -> Tensor:
         """Standard normal noise that acts on records, so it is secret."""
-        assert self._curator is not None
-        return to_device(self._curator.latents(*shape), self.device)
+        assert self.curator is not None
+        return to_device(self.curator.latents(*shape), self.device)

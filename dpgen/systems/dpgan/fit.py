@@ -94,7 +94,7 @@ class DPGAN(DPSGD):
         self.generator = gan.generator(d, n_classes, image_shape, bounded=bounded)
         with torch.no_grad():
             self.generator.initialize(self._public.spawn("generator").generator)
-        self._average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
+        self.average = {name: value.detach().clone() for name, value in self.generator.named_parameters()}
         self._restored: dict[str, Any] | None = None
 
     @torch.no_grad()
@@ -106,7 +106,7 @@ class DPGAN(DPSGD):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """The critic's optimizer; the generator's is not Lightning's, so that one step stays one paid step."""
-        self._generator_optimizer = torch.optim.Adam(
+        self.generator_optimizer = torch.optim.Adam(
             self.generator.parameters(), lr=self.gan.generator_lr, betas=_BETAS, fused=True
         )
         optimizer = super().configure_optimizers()
@@ -116,9 +116,9 @@ class DPGAN(DPSGD):
 
     def on_train_start(self) -> None:
         super().on_train_start()
-        self._average = {name: value.to(self.device) for name, value in self._average.items()}
+        self.average = {name: value.to(self.device) for name, value in self.average.items()}
         if self._restored is not None:
-            self._generator_optimizer.load_state_dict(self._restored)
+            self.generator_optimizer.load_state_dict(self._restored)
             self._restored = None
 
     # -- one step ----------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class DPGAN(DPSGD):
         weights = self.partition.sizes.clamp_min(0.0) + 1e-6
         return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
 
-    def _by_critic(self, x: Tensor) -> tuple[Tensor, list[int]]:
+    def by_critic(self, x: Tensor) -> tuple[Tensor, list[int]]:
         """Records (n, d + n_classes) sorted by their critics, and the first row of each of them, (k + 1,)."""
         if self.bank.k == 1:
             return x, [0, len(x)]
@@ -142,42 +142,42 @@ class DPGAN(DPSGD):
         sizes = torch.bincount(critic, minlength=self.bank.k)
         return x[order, : -self.bank.k], [0, *sizes.cumsum(0).tolist()]
 
-    def _fake_gradient(self) -> Tensor:
+    def fake_gradient(self) -> Tensor:
         """Mean clipped gradients (k, p) of generated records, in units of the clip bound like those of real ones."""
-        rows, bounds = self._by_critic(self.generator(*self.fakes(self.gan.fakes, "critic")).detach())
+        rows, bounds = self.by_critic(self.generator(*self.fakes(self.gan.fakes, "critic")).detach())
         sizes = torch.tensor(bounds, device=rows.device).diff()
         critic = torch.arange(self.bank.k, device=rows.device).repeat_interleave(sizes)
         with torch.enable_grad():
             made = self.bank.fake_gradients(rows, bounds).full()
         with torch.no_grad():
-            weights = self._policy.coefficients(gradient_norms(made), critic)
+            weights = self.policy.coefficients(gradient_norms(made), critic)
             return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
 
-    def _descend(self, gradients: Tensor) -> None:
-        bounds = self._policy.scale()
-        mean = self._fake_gradient() * (1.0 if bounds is None else bounds.to(gradients)[:, None])
-        super()._descend(gradients.add_(mean))
+    def descend(self, gradients: Tensor) -> None:
+        bounds = self.policy.scale()
+        mean = self.fake_gradient() * (1.0 if bounds is None else bounds.to(gradients)[:, None])
+        super().descend(gradients.add_(mean))
         if self.global_step % self.gan.critic_steps == 0:
             for turn in range(self.gan.generator_steps):
-                self._teach_generator(turn)
+                self.teach_generator(turn)
 
     @torch.enable_grad()
-    def _teach_generator(self, turn: int) -> None:
+    def teach_generator(self, turn: int) -> None:
         """One step of the generator: it reads the critic's released parameters and public noise, and no record."""
         z, labels = self.fakes(self.gan.fakes, f"generator {turn}")
         loss = self.generator_loss(self.generator(z, paired(labels)), z)
-        for settings in self._generator_optimizer.param_groups:
+        for settings in self.generator_optimizer.param_groups:
             settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         parameters = [value for value in self.generator.parameters() if value.requires_grad]
         for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters, materialize_grads=True)):
             parameter.grad = gradient
-        self._generator_optimizer.step()
+        self.generator_optimizer.step()
         for name, value in self.generator.named_parameters():
-            self._average[name].lerp_(value.detach(), 1.0 - self.gan.average)
+            self.average[name].lerp_(value.detach(), 1.0 - self.gan.average)
 
     def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
         """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
-        score = self.bank.score(*self._by_critic(x))
+        score = self.bank.score(*self.by_critic(x))
         loss = critic_loss(score, real=True).mean()
         weight = self.gan.diversity
         return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss
@@ -190,7 +190,7 @@ class DPGAN(DPSGD):
         z = torch.randn(rows * per_cluster, self.generator.latent, generator=self._public.spawn("preview").generator)
         codes = None if labels is None else labels.to(self.device)
         self.generator.eval()
-        x = functional_call(self.generator, self._average, (z.to(self.device), codes))
+        x = functional_call(self.generator, self.average, (z.to(self.device), codes))
         self.generator.train()
         return x[:, : self.generator.d].unflatten(0, (rows, per_cluster))
 
@@ -198,17 +198,17 @@ class DPGAN(DPSGD):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        checkpoint["generator_optimizer"] = self._generator_optimizer.state_dict()
-        checkpoint["generator_average"] = self._average
+        checkpoint["generator_optimizer"] = self.generator_optimizer.state_dict()
+        checkpoint["generator_average"] = self.average
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self._restored = checkpoint["generator_optimizer"]
-        self._average = checkpoint["generator_average"]
+        self.average = checkpoint["generator_average"]
 
     def released_generator(self) -> Generator | OwnGenerator:
         """The averaged generator, on the CPU."""
-        values = self.generator.state_dict() | self._average
+        values = self.generator.state_dict() | self.average
         return self.generator.released({name: value.cpu() for name, value in values.items()})
 
     @property

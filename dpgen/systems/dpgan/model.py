@@ -137,7 +137,7 @@ class CorrectedModel(_GeneratorModel, NetworkModel, kind="corrected"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "CorrectedModel":
         card = description["start"]
-        start = PublicModel._kinds[card["kind"]].rebuild(card["description"], under("start", tensors), statement)
+        start = PublicModel.kinds[card["kind"]].rebuild(card["description"], under("start", tensors), statement)
         assert isinstance(start, RecordModel | ImageModel)
         return cls(start, cls.rebuilt(description, tensors, Correction), statement=statement, columns=description["columns"])
 

@@ -262,7 +262,7 @@ def tilts(log_odds: Tensor, sizes: Tensor) -> Tensor:
     return (low + high) / 2.0
 
 
-def _binned_sizes(probabilities: Tensor, bins: Tensor) -> Tensor:
+def binned_sizes(probabilities: Tensor, bins: Tensor) -> Tensor:
     r"""P(size in bin) (l, bins) of sums of independent bits, by the binomial of the same mean and variance (Ehm 1991).
 
     :math:`N = (\sum p)^2 / \sum p^2`, :math:`q = \sum p^2 / \sum p`; N need not be whole.
@@ -299,7 +299,7 @@ def fit_levels(
     weights = torch.full_like(sizes, 1.0 / len(sizes))
     for _ in range(12):
         p = torch.sigmoid(log_odds + tilts(log_odds, sizes)[:, None])
-        weights = _deconvolved(weights, _binned_sizes(p, bins), histogram)
+        weights = _deconvolved(weights, binned_sizes(p, bins), histogram)
         expected = (weights * weighs) @ p
         log_odds = log_odds + (target / expected.clamp_min(1e-12)).log().clamp(-2.0, 2.0)
     return _Levels(sizes, weights, torch.sigmoid(log_odds + tilts(log_odds, sizes)[:, None]))
@@ -480,7 +480,7 @@ def release_sets(
 
     first = levels(float(found.items.sum()) / found.n)
     by_group = torch.zeros(len(first.sizes), int(layout.groups.max()) + 1, dtype=torch.float64)
-    by_group.index_add_(1, layout.groups, _binned_sizes(first.probabilities, bins))
+    by_group.index_add_(1, layout.groups, binned_sizes(first.probabilities, bins))
     information = _INFORMATION * (mu * found.n) ** 0.7
     classes = fit_classes(found, first.weights, by_group, information=information, generator=generator)
     probabilities = torch.empty(len(classes.weights), d, dtype=torch.float64)

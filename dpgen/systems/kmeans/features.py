@@ -87,7 +87,7 @@ class RandomFourierFeatures(nn.Module):
         """Whole numbers: changes of a module's floating-point dtype leave them alone."""
         self.register_buffer("turns", turns)
         self.register_buffer("grid", grid)
-        self.register_buffer("cosines", _cosines(turns.shape[1]).to(turns.device), persistent=False)
+        self.register_buffer("cosines", circle_cosines(turns.shape[1]).to(turns.device), persistent=False)
 
     @property
     def frequencies(self) -> Tensor:
@@ -136,7 +136,7 @@ def _on_grids(weights: Tensor, largest: float, spread: float) -> tuple[Tensor, T
         total -= 1
 
 
-def _cosines(pairs: int) -> Tensor:
+def circle_cosines(pairs: int) -> Tensor:
     """floor(2^23 / sqrt(pairs)) cos(2 pi j / 2^16), cut towards zero, int32.
 
     What is cut is lowered by 2^-30 of itself first, more than a library's cosine is wrong by, so that no entry exceeds

@@ -236,7 +236,7 @@ class DPKMeans:
         self.k, self.plan, self.kernel, self.gamma, self.n_features = k, plan, kernel, gamma, n_features
         self.norm_bound, self.init = norm_bound, init
         self.seed = seed if isinstance(seed, PublicRandomness) else PublicRandomness(seed)
-        self._space: FeatureSpace | None = None
+        self.space: FeatureSpace | None = None
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Releases of `fit`, as a ledger of this relation declares them: `curator.declare(*kmeans.planned(...))` before fit."""
@@ -259,7 +259,7 @@ class DPKMeans:
             BudgetExceeded: the next release does not fit into the ledger's budget.
         """
         x = require_records("x", x, value_range)
-        seeds = self._seed_records(x, public_x, value_range)
+        seeds = self.seed_records(x, public_x, value_range)
         space = self._feature_space(x, value_range)
         centres = self._initial(space, seeds)
         cache = list(space.chunks(x)) if len(x) * centres.shape[1] <= _CACHE_ENTRIES else None
@@ -274,27 +274,27 @@ class DPKMeans:
         sizes = size_sums((cut.nearest(z) for z in chunks()), self.k)
         counts = curator.gaussian(COUNTS, sizes, self.plan.noise_count)
         self.centres_, self.counts_ = centres, counts.clamp_min(1).to(torch.float32)
-        self.norm_bound_, self._space = space.norm_bound, space
+        self.norm_bound_, self.space = space.norm_bound, space
         return self
 
     def predict(self, x: Tensor) -> Tensor:
         """Cluster (n,), int64, of records (n, m): the nearest of `centres_`, whose private sizes `counts_` counts."""
-        if self._space is None:
+        if self.space is None:
             raise RuntimeError("DPKMeans is not fitted: call fit or load_state_dict before predict")
-        x, fourier = require_records("x", x, None), self._space.fourier
+        x, fourier = require_records("x", x, None), self.space.fourier
         width = self.centres_.shape[1] if fourier is None else len(fourier.turns)
         if x.shape[1] != width:
             raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {width}), as in fit")
-        cut = Centres.cut(self.centres_.to(x.device), self._space.norm_bound)
-        return torch.cat([cut.nearest(self._space.whole(part)) for part in slices(x)])
+        cut = Centres.cut(self.centres_.to(x.device), self.space.norm_bound)
+        return torch.cat([cut.nearest(self.space.whole(part)) for part in slices(x)])
 
     assign = predict
 
     def state_dict(self) -> dict[str, Tensor]:
         """Released and public tensors."""
-        if self._space is None:
+        if self.space is None:
             raise RuntimeError("DPKMeans is not fitted: it has no state to save")
-        bound, fourier = torch.tensor(self.norm_bound_, dtype=torch.float64), self._space.fourier
+        bound, fourier = torch.tensor(self.norm_bound_, dtype=torch.float64), self.space.fourier
         state = {"centres": self.centres_, "counts": self.counts_, "norm_bound": bound}
         return state if fourier is None else state | {"turns": fourier.turns, "grid": fourier.grid}
 
@@ -305,7 +305,7 @@ class DPKMeans:
             raise ValueError(f"state has entries {sorted(state)}; it must have {sorted(wanted)} of k = {self.k}")
         fourier = RandomFourierFeatures.restored(state["turns"], state["grid"]) if self.kernel == "rbf" else None
         self.centres_, self.counts_, self.norm_bound_ = state["centres"], state["counts"], float(state["norm_bound"])
-        self._space = FeatureSpace(fourier, self.norm_bound_)
+        self.space = FeatureSpace(fourier, self.norm_bound_)
 
     # -- steps of fit ------------------------------------------------------------------------------------------------
 
@@ -320,7 +320,7 @@ class DPKMeans:
         features = RandomFourierFeatures(m, self.n_features, gamma=self.gamma, generator=public, largest=largest)
         return FeatureSpace(features.to(x.device), float(self.norm_bound or 1.0))
 
-    def _seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
+    def seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
         if self.init == "random":
             low, high = value_range
             coins = torch.rand(self.k, x.shape[1], generator=self._public("records")) < 0.5

@@ -154,7 +154,7 @@ def project_to_box(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     open_rows = (~full).nonzero()[:, 0]
     if open_rows.numel():
         rest = p if open_rows.numel() == p.shape[0] else p[open_rows]
-        result[open_rows] = torch.clamp(rest * _inverse_scale(rest, lower, upper)[:, None], lower, upper)
+        result[open_rows] = torch.clamp(rest * inverse_scale(rest, lower, upper)[:, None], lower, upper)
     off = (result.sum(1) - 1).abs() > _EXACT
     if bool(off.any()):
         result[off] = _moved(result[off], lower, upper)
@@ -178,7 +178,7 @@ def _filled(seen: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     return least + share.clamp(0, 1)[:, None] * room
 
 
-def _inverse_scale(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
+def inverse_scale(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     """1/C (u,) of rows for which it exists."""
     low = torch.where(p > 0, lower / p, torch.inf).amin(1).clamp_min(_LEAST)
     high = torch.where(p > 0, upper.clamp_max(1.0) / p, 0.0).amax(1).clamp_min(low)

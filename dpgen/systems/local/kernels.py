@@ -48,7 +48,7 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         self._a = _scales(self._q, self._tail, math.expm1(self.epsilon))
 
     @cached_property
-    def _rows(self) -> _KernelRows:
+    def rows(self) -> _KernelRows:
         return _KernelRows(self._a, self._q, self._gain)
 
     @cached_property
@@ -96,7 +96,7 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         if items.numel() and not bool(((items >= 0) & (items < self.n)).all()):
             bad = items[(items < 0) | (items >= self.n)].reshape(-1)[0]
             raise ValueError(f"items hold {int(bad)}; they must be categories in [0, {self.n})")
-        drawn = self._rows.draw(self._rank[items.detach().to("cpu", torch.int64).reshape(-1)], secrets, margin)
+        drawn = self.rows.draw(self._rank[items.detach().to("cpu", torch.int64).reshape(-1)], secrets, margin)
         return self._order[drawn].reshape(items.shape)
 
 

@@ -145,7 +145,7 @@ class MBDE(L.LightningModule):
                 f"a batch holds {getattr(x, 'shape', type(x))}; it must be points (b, {d}), alone or first in a tuple"
             )
         t = self.trained - 1
-        y, log_weights = self._opponents(len(x), t)
+        y, log_weights = self.opponents(len(x), t)
         points = torch.cat([x.to("cpu", torch.float64), y])
         logits = self.logits(points, t).reshape(-1)
         if len(logits) != len(points):
@@ -169,7 +169,7 @@ class MBDE(L.LightningModule):
             )
 
     @torch.no_grad()
-    def _opponents(self, n: int, t: int) -> tuple[Tensor, Tensor]:
+    def opponents(self, n: int, t: int) -> tuple[Tensor, Tensor]:
         """Points of Q0 (m, d) and log-weights (m,) of mean weight about 1, which make them points of Q_(t-1)."""
         y = self.reference.sample(n, generator=self._public)
         return y, self.tilt(y, t) - self._normaliser(t)

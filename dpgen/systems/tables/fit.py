@@ -87,7 +87,7 @@ def fit(
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
         mixture = _alone(columns, table.schema, sizes(mu, columns.n), generator)
     else:
-        mixture, measurements, levels = _Rounds.of(columns, table.schema, config, mu, generator).run(codes, budget)
+        mixture, measurements, levels = Rounds.of(columns, table.schema, config, mu, generator).run(codes, budget)
     declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
     fell_back = alone and config.method == "auto" and d > 1
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
@@ -149,7 +149,7 @@ def _declared(picks: int, mu: float, size: float, d: int) -> Said:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rounds:
+class Rounds:
     """Rounds of selecting marginals, measuring them, and fitting the mixture again."""
 
     columns: Columns
@@ -162,7 +162,7 @@ class _Rounds:
     again: bool
 
     @classmethod
-    def of(cls, columns: Columns, schema: Schema, config: TablesConfig, mu: float, generator: np.random.Generator) -> _Rounds:
+    def of(cls, columns: Columns, schema: Schema, config: TablesConfig, mu: float, generator: np.random.Generator) -> Rounds:
         rule, shares, domain = sizes(mu, columns.n), columns.group_shares, schema.domain
         missing = [None if code is None else size - 1 for code, size in zip(domain.missing, columns.coarse.sizes)]
         groups = (*rule.pair_groups, rule.triple_groups)

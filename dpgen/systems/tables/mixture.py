@@ -117,16 +117,16 @@ class Fitter:
         self.sizes, self.n, self._zeros = tuple(len(p) for p in shares), n, tuple(zeros)
         self._starts = np.cumsum([0, *self.sizes[:-1]])
         self._column = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        self._prior = np.log(np.concatenate(shares)).astype(np.float32)[:, None]
+        self.prior = np.log(np.concatenate(shares)).astype(np.float32)[:, None]
         self._information = np.full((len(self._column), 1), information, np.float32)
         for rows in [rows for zero in self._zeros for rows in zero.rows]:
             self._information[rows] = _FORCED * information
         held = [np.arange(len(self._column))[rows] for zero in self._zeros for rows in zero.rows]
         self._held = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
         noise = generator.normal(0.0, 1.0, (len(self._column), components))
-        self._logits: list[Floats] = [(self._prior + noise).astype(np.float32), np.zeros(components, np.float32)]
-        self._first = [np.zeros_like(values) for values in self._logits]
-        self._second = [np.zeros_like(values) for values in self._logits]
+        self.logits: list[Floats] = [(self.prior + noise).astype(np.float32), np.zeros(components, np.float32)]
+        self._first = [np.zeros_like(values) for values in self.logits]
+        self._second = [np.zeros_like(values) for values in self.logits]
         self._steps, self._avoided = 0, AVOIDED * n
         self._pairs: _Linear | None = None
         self._triples: list[_Triples] = []
@@ -154,7 +154,7 @@ class Fitter:
             self._step(last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps)))
 
     def _softmax(self) -> tuple[Floats, Floats]:
-        logits, weights = self._logits
+        logits, weights = self.logits
         shifted = np.exp(logits - np.maximum.reduceat(logits, self._starts, axis=0)[self._column])
         p: Floats = (shifted / np.add.reduceat(shifted, self._starts, axis=0)[self._column]).astype(np.float32, copy=False)
         w = np.exp(weights - weights.max())
@@ -163,14 +163,14 @@ class Fitter:
     def _step(self, rate: float) -> None:
         self._steps += 1
         b1, b2 = _MOMENTS
-        for value, gradient, first, second in zip(self._logits, self._gradients(), self._first, self._second):
+        for value, gradient, first, second in zip(self.logits, self.gradients(), self._first, self._second):
             first += (1 - b1) * (gradient - first)
             second += (1 - b2) * (gradient * gradient - second)
             scale = np.sqrt(second / (1 - b2**self._steps))
             scale += 1e-8
             value -= (rate / (1 - b1**self._steps)) * first / scale
 
-    def _gradients(self) -> tuple[Floats, Floats]:
+    def gradients(self) -> tuple[Floats, Floats]:
         """Of the loss, in the logits of p and of w."""
         p, w = self._softmax()
         of_p, of_w = np.zeros_like(p), np.zeros_like(w)
@@ -178,18 +178,18 @@ class Fitter:
             if part is not None:
                 part.add_gradients(p, w, of_p, of_w)
         if len(self._held):
-            gap = p[self._held] @ w / np.exp(self._prior[self._held, 0]) - 1
+            gap = p[self._held] @ w / np.exp(self.prior[self._held, 0]) - 1
             slope = np.float32(2 * _HELD * self._avoided) * gap
             of_p[self._held] += slope[:, None] * w
             of_w += slope @ p[self._held]
         for zero in self._zeros:
             zero.add_gradients(self._avoided, p, w, of_p, of_w)
-        ratio = np.log(np.maximum(p, 1e-30)) - self._prior
+        ratio = np.log(np.maximum(p, 1e-30)) - self.prior
         of_p += self._information * w * ratio
         of_w += (self._information * p * ratio).sum(0)
         inner = np.add.reduceat(of_p * p, self._starts, axis=0)
-        logits, weights = self._logits
-        of_logits: Floats = p * (of_p - inner[self._column]) + 2 * _RIDGE * (logits - self._prior)
+        logits, weights = self.logits
+        of_logits: Floats = p * (of_p - inner[self._column]) + 2 * _RIDGE * (logits - self.prior)
         return of_logits, w * (of_w - np.float32(w @ of_w)) + 2 * _RIDGE * weights
 
 

@@ -113,9 +113,9 @@ def test_one_record_moves_a_step_by_at_most_one_under_autocast(component: Any, l
     own: dict[str, Any] = {"latent": 2} if component == "vae" else {"chains": 7}
     config = DPGMConfig(component=component, hidden=16, clusters=clusters, k=K, **own)
     module = DPGM(d=D, plan=plan, config=config, n_classes=K)
-    module._policy = AutomaticClipping(stability=1e-6)
+    module.policy = AutomaticClipping(stability=1e-6)
     # The same latent noise for a record with and without the one that is removed, the last of its cluster.
-    module._latent = lambda b, width: torch.ones(b, width)  # type: ignore[method-assign]
+    module.latents = lambda b, width: torch.ones(b, width)  # type: ignore[method-assign]
     x = (torch.rand(B, D, generator=torch.Generator().manual_seed(1)) < 0.4).float()
     cluster = torch.tensor([0] * 4 + [1] * 6)
     module.bank.begin_step()

@@ -162,7 +162,7 @@ def test_the_sensitivity_of_a_step_has_the_margin(monkeypatch: pytest.MonkeyPatc
     batch = Batch(torch.rand(3, D), torch.zeros(3).long(), torch.full((3,), -1))
     for touch in (lambda x: 1.0, lambda x: 1.0 + 2.0**-20 * (len(x) > UNIT)):
         made = trained(touch)
-        made._policy.begin(1)
+        made.policy.begin(1)
         with torch.no_grad():
             made.noisy_sums(batch, Curator(Ledger(None, delta=1e-5)).draw("s", PoissonMask(0.5), {"gradients": 1.0}))
     assert stated[0] == SENSITIVITY

@@ -25,8 +25,8 @@ CONFIGS: dict[str, dict[str, Any]] = {
 def built(**options: Any) -> DPGM:
     plan = DPGMPlan(sampling_rate=0.5, steps=6, sigma_sgd=1.0, sigma_count=5.0)
     module = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, optimizer="sgd", **({"latent": 1} | options)), n_classes=K)
-    module._policy = module.config.clipping_callback(module.plan)
-    module._policy.begin(K)
+    module.policy = module.config.clipping_callback(module.plan)
+    module.policy.begin(K)
     module.bank.begin_step()
     module.serve(Curator(Ledger(None, delta=1e-5)))
     module.measure(D)  # a device is waited for when training begins
@@ -39,7 +39,7 @@ def move(module: DPGM, device: str) -> None:
     for name, buffer in dict(module.bank.named_buffers()).items():
         setattr(module.bank, name, torch.zeros(buffer.shape, dtype=buffer.dtype, device=device))
     module._device = torch.device(device)
-    for owner in (module, module._policy):
+    for owner in (module, module.policy):
         for name, value in vars(owner).items():
             if isinstance(value, torch.Tensor):
                 setattr(owner, name, torch.zeros(value.shape, dtype=value.dtype, device=device))
@@ -59,7 +59,7 @@ def step(module: DPGM, device: str, *, sizes: tuple[int, ...] | None) -> None:
         draw = curator.draw("training steps", PoissonMask(0.5), module.parts())
         assert draw is not None
         with draw:
-            module._descend(module.noisy_sums(batch, draw, out=module._sums, averaged=True))
+            module.descend(module.noisy_sums(batch, draw, out=torch.empty_like(module.bank.theta), averaged=True))
 
 
 @pytest.fixture
@@ -91,9 +91,9 @@ def test_the_check_catches_a_step_that_waits() -> None:
         run(built(), None)
 
     class Asking(DPGM):
-        def _descend(self, gradients: torch.Tensor) -> None:
+        def descend(self, gradients: torch.Tensor) -> None:
             assert float(gradients.abs().max()) < 1e9
-            super()._descend(gradients)
+            super().descend(gradients)
 
     module = built()
     module.__class__ = Asking

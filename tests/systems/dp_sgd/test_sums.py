@@ -28,7 +28,7 @@ D, K, N, M = 6, 3, 20, 4
 def module(**options: Any) -> DPGM:
     plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0)
     made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1, **options), n_classes=K)
-    made._policy = AutomaticClipping(stability=1e-6)
+    made.policy = AutomaticClipping(stability=1e-6)
     return made
 
 
@@ -69,7 +69,7 @@ def test_the_loader_sorts_as_the_module_would() -> None:
 def test_parts_cover_the_draw_and_there_is_at_least_one(sizes: tuple[int, ...]) -> None:
     """However a cluster is cut, it is cut by its own records: others only move the parts that it is in."""
     made = module(micro_batch=4)
-    parts = made._parts(sizes)
+    parts = made.micro_batches(sizes)
     assert parts
     rows = [list(range(sum(sizes))[part[c]]) for c in range(K) for part in parts]
     assert [row for part in rows for row in part] == list(range(sum(sizes)))
@@ -108,8 +108,8 @@ def test_a_record_without_a_finite_norm_weighs_nothing() -> None:
 def test_latents_come_from_the_secure_source_of_the_curator() -> None:
     made = module()
     made.serve(Curator(Ledger(None, delta=1e-5), source=FixedKeySource(3)))
-    assert torch.equal(made._latent(4, 2), FixedKeySource(3).normal(4, 2))
-    assert not torch.equal(made._latent(4, 2), made._latent(4, 2))
+    assert torch.equal(made.latents(4, 2), FixedKeySource(3).normal(4, 2))
+    assert not torch.equal(made.latents(4, 2), made.latents(4, 2))
 
 
 def test_a_batch_that_is_no_poisson_draw_is_refused() -> None:
@@ -124,7 +124,7 @@ PEOPLE = torch.tensor([5, 0, 5, 9, 5, 0, 7, 9, 9, 9, 1])
 def of_people() -> DPGM:
     plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0, unit="who", max_contributions=M)
     made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=K)
-    made._policy = AutomaticClipping(stability=1e-6)
+    made.policy = AutomaticClipping(stability=1e-6)
     return made
 
 

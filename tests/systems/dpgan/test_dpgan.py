@@ -57,7 +57,7 @@ def trained(
 
 def released(gan: DPGAN, present: bool, runs: int) -> Tensor:
     """The step's release projected on the gradient of one record, drawn or not."""
-    gan._policy.begin(1)
+    gan.policy.begin(1)
     record = torch.ones(1, tiny.D)
     with torch.enable_grad():
         factors = gan.bank.gradients(record, [0, 1], torch.randn).factors
@@ -75,7 +75,7 @@ class HalfNoise(DPGAN):
     """The twin whose noise is half of what is charged."""
 
     def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
-        draw._parts["gradients"] /= 2
+        draw.multipliers["gradients"] /= 2
         return super().noisy_sums(batch, draw, out, averaged=averaged)
 
 
@@ -99,7 +99,7 @@ def test_a_record_moves_the_critic_of_its_label_alone() -> None:
     gan = module(n_classes=2, config={"centred": True}, sigma_sgd=1e-6)
     assert (gan.bank.k, gan.categories) == (2, 0)
     assert gan.partition.assign(torch.zeros(2, tiny.D), torch.tensor([1, 0])).tolist() == [1, 0]
-    gan._policy.begin(2)
+    gan.policy.begin(2)
     batch = Batch(torch.ones(1, tiny.D), torch.tensor([1]), torch.tensor([1]), (0, 1))
     sums = tiny.released(gan, batch)
     assert float(sums[0].norm()) < 1e-4
@@ -109,10 +109,10 @@ def test_a_record_moves_the_critic_of_its_label_alone() -> None:
 def test_every_critic_has_as_many_generated_records_of_its_own_label() -> None:
     gan = module(n_classes=2, config={"centred": True})
     trained(gan)
-    assert gan._fake_gradient().shape == gan.bank.theta.shape == (2, gan.bank.p)
+    assert gan.fake_gradient().shape == gan.bank.theta.shape == (2, gan.bank.p)
     x = torch.arange(4 * tiny.D).view(4, -1).float()
     code = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-    rows, bounds = gan._by_critic(torch.cat([x, code], 1))
+    rows, bounds = gan.by_critic(torch.cat([x, code], 1))
     assert bounds == [0, 3, 4]
     assert torch.equal(rows, x[[0, 2, 3, 1]])
     assert gan.fakes(8, "critic")[1].bincount().tolist() == [4, 4]  # type: ignore[union-attr]
@@ -122,7 +122,7 @@ def test_generated_records_are_public_and_cost_nothing() -> None:
     """The fake sums are the same whatever the draw held: a function of released values."""
     gan = module()
     trained(gan)
-    first, second = gan._fake_gradient(), gan._fake_gradient()
+    first, second = gan.fake_gradient(), gan.fake_gradient()
     assert torch.equal(first, second)
     assert float(first.norm()) > 0
 
@@ -130,7 +130,7 @@ def test_generated_records_are_public_and_cost_nothing() -> None:
 def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """While the generator learns, reading the table or the loader raises."""
     gan, inside, steps = module(n_classes=2), [False], []
-    teach, original = gan._teach_generator, PoissonTable.__getitem__
+    teach, original = gan.teach_generator, PoissonTable.__getitem__
 
     def watched(turn: int) -> None:
         inside[0] = True
@@ -143,7 +143,7 @@ def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -
         return original(self, draw)
 
     monkeypatch.setattr(PoissonTable, "__getitem__", guarded)
-    monkeypatch.setattr(gan, "_teach_generator", watched)
+    monkeypatch.setattr(gan, "teach_generator", watched)
     before = {name: value.clone() for name, value in gan.generator.named_parameters()}
     trained(gan)
     assert steps == [2, 4, 6]
@@ -154,7 +154,7 @@ def test_generator_steps_and_diversity_are_free_and_both_rates_fall() -> None:
     gan = module(n_classes=2, config={"generator_steps": 3, "diversity": 0.1, "generator_lr": 0.5})
     ledger = trained(gan)
     assert sum(entry.count for entry in ledger.entries() if entry.note == "training steps") == 6
-    states = gan._generator_optimizer.state_dict()
+    states = gan.generator_optimizer.state_dict()
     assert float(states["state"][0]["step"]) == 3 * 6 / 2
     assert states["param_groups"][0]["lr"] < 0.5
     optimizer = gan.optimizers()
@@ -171,7 +171,7 @@ def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.Monkey
         monkeypatch.setattr(
             gan,
             "noisy_sums",
-            lambda batch, draw, out=None, averaged=True, s=stream, g=shape: draw._parts.clear() or torch.randn(g, generator=s),
+            lambda _, draw, out=None, averaged=True, s=stream, g=shape: draw.multipliers.clear() or torch.randn(g, generator=s),
         )
         counts = torch.tensor([64.0])
         monkeypatch.setattr(
@@ -200,9 +200,9 @@ def test_a_resumed_run_has_its_generator_its_average_and_its_optimizer(tmp_path:
     trained(again, ledger, ckpt=path, stop=5)  # the generator learns at even steps only
     for name, value in first.generator.state_dict().items():
         assert torch.equal(again.generator.state_dict()[name], value)
-        assert torch.equal(again._average[name], first._average[name])
+        assert torch.equal(again.average[name], first.average[name])
     assert torch.equal(again.partition.sizes, first.partition.sizes)
-    states = [m._generator_optimizer.state_dict()["state"] for m in (first, again)]
+    states = [m.generator_optimizer.state_dict()["state"] for m in (first, again)]
     assert all(torch.equal(states[0][i]["exp_avg"], states[1][i]["exp_avg"]) for i in states[0])
 
 

@@ -107,7 +107,7 @@ def test_bounds_are_chosen_by_noisy_norms_only(monkeypatch: pytest.MonkeyPatch) 
     policy, given = released(monkeypatch)
     noisy = [values for name, _, values in given if name == "norms"]
     assert [name for name, _, _ in given] == ["norms", "gradients"] * 2
-    assert all(torch.equal(kept, values.double()) for kept, values in zip(policy._released, noisy, strict=True))
+    assert all(torch.equal(kept, values.double()) for kept, values in zip(policy.released, noisy, strict=True))
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
@@ -312,7 +312,7 @@ def test_what_does_not_fit_the_plan_is_refused(words: str) -> None:
 def test_a_fixed_bound_needs_no_callback() -> None:
     module = untrained(DPGMConfig(clipping="fixed", clip_bound=0.5, **TINY))
     trainer(accountant()).fit(module, loader())
-    scale = module._policy.scale()
+    scale = module.policy.scale()
     assert scale is not None
     assert scale.tolist() == [0.5, 0.5]
 
@@ -389,7 +389,7 @@ def test_resume_counts_replayed_steps_and_restores_state(tmp_path: Path) -> None
     states, restored = SealedCheckpointIO().load_checkpoint(tmp_path / "b.ckpt")["callbacks"], DPNorm(window=3)
     restored.load_state_dict(next(value for key, value in states.items() if key.startswith("DPNorm")))
     assert torch.equal(restored.bounds, policy.bounds)
-    assert all(torch.equal(a, b) for a, b in zip(restored._released, policy._released, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(restored.released, policy.released, strict=True))
     seen: dict[str, Any] = {}
 
     class Look(Callback):

@@ -22,7 +22,7 @@ from dpgen.systems.gaussian.sets import (
     Conjunctions,
     FrequentItems,
     SetMixture,
-    _binned_sizes,
+    binned_sizes,
     cleaned_histogram,
     fit_classes,
     fit_levels,
@@ -65,7 +65,7 @@ def test_size_distributions_are_near_the_exact_ones() -> None:
     bins = size_bins(40)
     owner = torch.bucketize(torch.arange(41), bins, right=True) - 1
     binned = torch.zeros(3, len(bins)).double().index_add_(1, owner, exact)
-    assert float((_binned_sizes(p, bins) - binned).abs().max()) < 0.01
+    assert float((binned_sizes(p, bins) - binned).abs().max()) < 0.01
 
 
 def test_a_cleaned_histogram_is_one_and_ends_where_noise_begins() -> None:

@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from refusals import refused
 
-from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures, _cosines
+from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures, circle_cosines
 
 
 def features(
@@ -41,7 +41,7 @@ def test_norm_is_one_for_any_record() -> None:
 
 @pytest.mark.parametrize("pairs", [1, 2, 3, 100, 1000, 30_000])
 def test_the_table_stays_within_its_circle_and_is_the_truth_cut_towards_zero(pairs: int) -> None:
-    cosines, radius = _cosines(pairs).long(), math.isqrt(2**46 // pairs)
+    cosines, radius = circle_cosines(pairs).long(), math.isqrt(2**46 // pairs)
     sines = cosines.roll(1 << 14)
     assert int((cosines**2 + sines**2).max()) * pairs <= 2**46
     with mpmath.workdps(30):

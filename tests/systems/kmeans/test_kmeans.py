@@ -50,9 +50,9 @@ class CountingSource(SecureSource):
 
     calls = 0
 
-    def _fresh_key(self) -> bytes:
+    def fresh_key(self) -> bytes:
         self.calls += 1
-        return super()._fresh_key()
+        return super().fresh_key()
 
 
 def digits() -> tuple[Tensor, Tensor]:
@@ -90,10 +90,10 @@ def lloyd_reference(z: np.ndarray, centres: np.ndarray, rounds: int) -> np.ndarr
 def test_without_noise_it_is_lloyds_algorithm(kernel: str, repair: bool) -> None:
     x, plan = blobs(), KMeansPlan(noise_count=1e-5, noise_sum=1e-9, rounds=4, repair=repair)
     found = fit(x, plan=plan, kernel=kernel, init="public", public_x=blobs(3, seed=7), seed=2)
-    assert found._space is not None
+    assert found.space is not None
     order = torch.randperm(3, generator=PublicRandomness(2).spawn("centres").generator)
-    start = found._space(blobs(3, seed=7))[order]
-    expected = lloyd_reference(found._space(x).numpy(), start.numpy(), 4)
+    start = found.space(blobs(3, seed=7))[order]
+    expected = lloyd_reference(found.space(x).numpy(), start.numpy(), 4)
     np.testing.assert_allclose(found.centres_.numpy(), expected, atol=1e-6)
     assert found.counts_.tolist() == torch.bincount(found.predict(x), minlength=3).tolist()
 
@@ -170,8 +170,8 @@ def test_initial_centres_are_public_and_repeatable(init: str) -> None:
     x, public = blobs(), blobs(9, seed=8)
     one, two = (fit(x, init=init, public_x=public, seed=s) for s in (4, 4))
     assert torch.equal(one.centres_, two.centres_)
-    start = DPKMeans(3, SILENT, init=init, seed=4)._seed_records(x, public, (0.0, 1.0))
-    assert torch.equal(start, DPKMeans(3, SILENT, init=init, seed=4)._seed_records(1 - x, public, (0.0, 1.0)))
+    start = DPKMeans(3, SILENT, init=init, seed=4).seed_records(x, public, (0.0, 1.0))
+    assert torch.equal(start, DPKMeans(3, SILENT, init=init, seed=4).seed_records(1 - x, public, (0.0, 1.0)))
     if init != "random":
         assert torch.equal(start, public)
 
@@ -256,7 +256,7 @@ def departure(monkeypatch: pytest.MonkeyPatch) -> float:
     return max(float(part.max()) for part in wrong)
 
 
-def exact_counts(self: Curator, sums: BoundedSum, noise_std: float, noisy: Any = Curator._noisy) -> Tensor:
+def exact_counts(self: Curator, sums: BoundedSum, noise_std: float, noisy: Any = Curator.noisy) -> Tensor:
     released = noisy(self, sums, noise_std)
     if released.ndim == 2:
         released[:, 0] = sums.values[:, 0] * sums.step
@@ -264,9 +264,9 @@ def exact_counts(self: Curator, sums: BoundedSum, noise_std: float, noisy: Any =
 
 
 TWINS: dict[str, tuple[Any, str, Any]] = {
-    "less noise": (Curator, "_noisy", lambda self, sums, std, noisy=Curator._noisy: noisy(self, sums, 0.8 * std)),
+    "less noise": (Curator, "noisy", lambda self, sums, std, noisy=Curator.noisy: noisy(self, sums, 0.8 * std)),
     "no clipping": (module, "clipped", lambda u, grid: (u * grid).trunc() / grid),
-    "exact counts": (Curator, "_noisy", exact_counts),
+    "exact counts": (Curator, "noisy", exact_counts),
 }
 
 

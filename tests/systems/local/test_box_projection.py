@@ -79,8 +79,8 @@ def test_a_million_categories_stay_accurate() -> None:
 @pytest.mark.parametrize("factor", [0.5, 1 - 1e-6, 1 + 1e-6, 3.0])
 def test_a_solver_that_fails_costs_no_privacy(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draws divide by the sum, so a box alone would not do."""
-    right = boxes._inverse_scale
-    monkeypatch.setattr(boxes, "_inverse_scale", lambda p, lower, upper: factor * right(p, lower, upper))
+    right = boxes.inverse_scale
+    monkeypatch.setattr(boxes, "inverse_scale", lambda p, lower, upper: factor * right(p, lower, upper))
     for epsilon in (1e-6, 1.0, 20.0):
         lower, upper = box(5, epsilon, 0)
         rows = torch.cat([hard_inputs(5, 1), torch.eye(5, dtype=torch.float64), dirichlet(5, seed=2, rows=200)])

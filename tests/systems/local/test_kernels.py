@@ -128,7 +128,7 @@ def test_bad_items(items: Tensor) -> None:
 def test_doubles_decide_nothing_that_is_close() -> None:
     """A word at the end of the first interval of a row: the digits behind it decide."""
     sampler, first = MinimaxSampler(1.0, torch.tensor([0.2, 0.3, 0.5])), torch.zeros(1, dtype=torch.int64)
-    rows = sampler._rows
+    rows = sampler.rows
     share = rows.exact_boundary(0, 0) / rows.exact_boundary(0, 2)
     word = int(share * 2**64).to_bytes(8, "little")
     drawn = [sampler.sample_items(first, secrets=Digits(word + further)).tolist() for further in (b"\0" * 8, b"\xff" * 8)]

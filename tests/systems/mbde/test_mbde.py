@@ -73,7 +73,7 @@ def test_importance_weights_stand_for_samples_of_the_round() -> None:
         z = torch.linspace(-8, 8, 4001, dtype=torch.float64)[:, None]
         density = (-0.5 * z[:, 0] ** 2 + module.tilt(z, 1)).exp()
         exact = float((density * z[:, 0]).sum() / density.sum())
-        y, log_weights = module._opponents(20_000, 1)
+        y, log_weights = module.opponents(20_000, 1)
     weights = log_weights.exp()
     assert float(weights.mean()) == pytest.approx(1, abs=0.02)
     assert float((weights * y[:, 0]).mean()) == pytest.approx(exact, abs=0.05)

@@ -17,7 +17,7 @@ from dpgen.runtime import Runtime
 from dpgen.schema import Schema
 from dpgen.systems.tables import fit as tables_fit
 from dpgen.systems.tables.columns import first_marginals, release_columns
-from dpgen.systems.tables.fit import MEASUREMENT, _Rounds, fit
+from dpgen.systems.tables.fit import MEASUREMENT, Rounds, fit
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import TablesConfig, TablesPlan
 
@@ -179,7 +179,7 @@ def asked(codes: torch.Tensor) -> Recorder:
     """What a fit to these records asks of its budget, given the same released values."""
     recorder = Recorder()
     columns = release_columns(codes.numpy(), SCHEMA.domain, recorder, 0.5, (500.0, 1.0), alone=False)  # type: ignore[arg-type]
-    rounds = _Rounds.of(columns, SCHEMA, SMALL, 1.0, np.random.default_rng(0))
+    rounds = Rounds.of(columns, SCHEMA, SMALL, 1.0, np.random.default_rng(0))
     rounds.run(codes.numpy(), recorder)  # type: ignore[arg-type]
     return recorder
 

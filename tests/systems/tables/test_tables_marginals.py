@@ -79,9 +79,9 @@ def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: p
     fitter.measure(measured, levels)
 
     def loss() -> float:
-        found, (logits, weights) = fitter.mixture, fitter._logits
-        total = 1e-3 * float(((logits - fitter._prior) ** 2).sum() + (weights**2).sum())
-        ratio = np.log(found.probabilities.astype(float)) - fitter._prior
+        found, (logits, weights) = fitter.mixture, fitter.logits
+        total = 1e-3 * float(((logits - fitter.prior) ** 2).sum() + (weights**2).sum())
+        ratio = np.log(found.probabilities.astype(float)) - fitter.prior
         total += 20.0 * float(((found.probabilities * ratio) @ found.weights).sum())
         for m in measured:
             joint = found.marginal(m.marginal.columns)
@@ -91,7 +91,7 @@ def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: p
             total += float((0.5 * ((100.0 * coarse - m.values) / m.noise_std) ** 2).sum())
         return total
 
-    for value, gradient in zip(fitter._logits, fitter._gradients()):
+    for value, gradient in zip(fitter.logits, fitter.gradients()):
         for index in list(np.ndindex(value.shape))[:: max(1, value.size // 12)]:
             before, step = value[index], 0.02
             value[index] = before + step
