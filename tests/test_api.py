@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 from sklearn.base import clone
@@ -152,7 +152,6 @@ def frames(draw: st.DrawFn) -> pd.DataFrame:
 
 
 @pytest.mark.filterwarnings("ignore:delta is")
-@settings(max_examples=40)
 @given(frames(), st.sampled_from(list(FUZZED)), st.sampled_from(["error", "drop", "category"]))
 def test_any_table_is_released_or_refused_in_one_line(frame: pd.DataFrame, model: str, missing: str) -> None:
     ledger = SYSTEMS[model].plan(epsilon=1.0).open_ledger()

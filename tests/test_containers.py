@@ -13,6 +13,7 @@ import pytest
 import tiny
 import torch
 from pyarrow import parquet
+from refusals import refused
 from scipy.sparse import csr_matrix, issparse
 from torch.utils.data import Dataset, TensorDataset
 
@@ -126,7 +127,7 @@ def test_items_may_be_named_from_outside() -> None:
     assert records.x.tolist() == [[0, 1, 0], [1, 1, 0]]
     assert Fact.READ_ITEMS not in tiny.told(records)
     assert Fact.READ_ITEMS in tiny.told(load_sets(path=in_memory([{"b"}])))
-    with pytest.raises(ValueError, match=r"top_items is 2 and items is \['a'\]: give one of them"):
+    with refused("top_items is 2 and items is ['a']"):
         load_sets(path=in_memory([{"b"}]), items=["a"], top_items=2)
     back = dpgen.fit([{1, 2}, {2}] * 30, "marginals", epsilon=1.0, items=[1, 2, 3]).sample(50)
     assert set().union(*back) <= {1, 2, 3}
@@ -135,36 +136,35 @@ def test_items_may_be_named_from_outside() -> None:
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (3, r"data is an int; it must be a pandas, polars or pyarrow table, a NumPy array"),
-        (pd.DataFrame({"a": [1, "x"]}), r"DataFrame column 'a' has values of no one type \(object\)"),
-        (pd.DataFrame({"a": [10**40, 1]}), r"DataFrame column 'a' has values of no one type"),
-        (np.array(["a", "b"]), r"array is <U1 \(2,\); it must hold numbers or dates"),
+        (3, "data is an int"),
+        (pd.DataFrame({"a": [1, "x"]}), "DataFrame column 'a' has values of no one type (object)"),
+        (pd.DataFrame({"a": [10**40, 1]}), "DataFrame column 'a' has values of no one type"),
+        (np.array(["a", "b"]), "array is <U1 (2,)"),
         (np.array([1j]), "array is complex128"),
-        ([{1.5}], r"list of sets has an item of type float in row 1"),
-        ([{1}, {"a"}], "list of sets has items that are texts and items that are integers; they must be of one type"),
+        ([{1.5}], "list of sets has an item of type float in row 1"),
+        ([{1}, {"a"}], "list of sets has items that are texts and items that are integers"),
         ([[1, 2], [3]], "data is a list of no one shape"),
         (torch.zeros(2, 2, dtype=torch.bfloat16), "tensor has dtype torch.bfloat16"),
     ],
 )
 def test_other_data_are_refused(data: Any, match: str) -> None:
-    with pytest.raises(TypeError, match=match) as caught:
+    with refused(match):
         in_memory(data)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("columns", "match"),
     [
-        (["a", "a"], "DataFrame has 2 columns called 'a': their names must differ"),
+        (["a", "a"], "DataFrame has 2 columns called 'a'"),
         ([1, "1"], "DataFrame has 2 columns called '1'"),
-        ([("a", 1), ("a", 2)], "column called .* names must be texts or whole numbers"),
-        ([None, "a"], "column called .* names must be texts or whole numbers"),
+        ([("a", 1), ("a", 2)], " names must be texts or whole numbers"),
+        ([None, "a"], " names must be texts or whole numbers"),
     ],
 )
 def test_names_are_texts_or_numbers_and_differ(columns: list[Any], match: str) -> None:
     frame = pd.DataFrame(X[:, :2])
     frame.columns = pd.Index(columns)
-    with pytest.raises(ValueError, match=match):
+    with refused(match):
         in_memory(frame)
 
 

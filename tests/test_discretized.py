@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from refusals import refused
 
 from dpgen.discretized import DiscretizedColumn
 
@@ -59,9 +60,9 @@ def test_dates() -> None:
     assert grid.encode([datetime(2020, 1, 1, 0, 1)]).tolist() == [1]
     assert grid.decode([1])[0] == np.datetime64("2020-01-01T00:01")
     assert grid.encode(grid.decode(np.arange(100))).tolist() == list(range(100))
-    with pytest.raises(ValueError, match="no ISO date"):
+    with refused("no ISO date"):
         grid.encode(["yesterday", "2020-01-01"])
-    with pytest.raises(ValueError, match="dates must be"):
+    with refused("dates must be"):
         grid.encode(np.array([1, 2]))
 
 
@@ -69,9 +70,9 @@ def test_categories() -> None:
     grid = DiscretizedColumn(kind="category", categories=("low", "middle", "high"))
     assert grid.encode(["high", "low"]).tolist() == [2, 0]
     assert grid.decode([2, 0]).tolist() == ["high", "low"]
-    with pytest.raises(ValueError, match="value in row 2 is none of the 3 public categories"):
+    with refused("value in row 2 is none of the 3 public categories"):
         grid.encode(["low", "none"])
-    with pytest.raises(ValueError, match="twice"):
+    with refused("twice"):
         DiscretizedColumn(kind="category", categories=("a", "a"))
 
 
@@ -81,7 +82,7 @@ def test_outside_values_are_clamped_or_refused() -> None:
         indices, outside = grid.encode_clamped(values)
         assert indices.tolist() == [0, 10, 5]
         assert outside.tolist() == [True, True, False]
-        with pytest.raises(ValueError, match=r"value in row 1 is outside \[0, 10\]"):
+        with refused("value in row 1 is outside [0, 10]"):
             grid.encode(values)
     indices, outside = grid.encode_clamped(np.array([2**63 + 5, 3], np.uint64))
     assert (indices.tolist(), outside.tolist()) == ([10, 3], [True, False])
@@ -139,28 +140,28 @@ def test_the_last_day_is_whole_on_a_grid_of_days() -> None:
 
 @pytest.mark.parametrize("values", [[float("nan")], [float("inf")], ["x"], [None], ["nan"], [Decimal("nan")]])
 def test_what_is_no_number_is_refused(values: list) -> None:
-    with pytest.raises(ValueError, match=r"in row 1 is not (a )?finite"):
+    with refused("in row 1 is not "):
         DiscretizedColumn(low="0", high="10").encode(values)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"low": "0", "high": "x"}, "high is 'x'; it must be a finite decimal number"),
+        ({"low": "0", "high": "x"}, "high is 'x'"),
         ({"low": "nan", "high": "1"}, "low is 'nan'"),
         ({"low": "3", "high": "3"}, "N = 1 values"),
-        ({"low": "5", "high": "1"}, "high is '1'; it must be above low"),
-        ({"low": "0", "high": str(2**62)}, r"N must be in \[2, 2\^62\]"),
-        ({"low": "0", "high": "1e300"}, r"^the domain has N = about 10\^300 values; N must be in \[2, 2\^62\]$"),
-        ({"low": "0", "high": "1e999999999"}, "^high is '1e999999999'; it must be a finite decimal number"),
-        ({"low": "0", "high": "1", "resolution": "0"}, "resolution is '0'; it must be > 0"),
-        ({"kind": "date", "low": "1x", "high": "2020-01-01"}, "low is '1x'; it must be an ISO date"),
+        ({"low": "5", "high": "1"}, "high is '1'"),
+        ({"low": "0", "high": str(2**62)}, "N must be in [2, 2^62]"),
+        ({"low": "0", "high": "1e300"}, "the domain has N = about 10^300 values"),
+        ({"low": "0", "high": "1e999999999"}, "high is '1e999999999'"),
+        ({"low": "0", "high": "1", "resolution": "0"}, "resolution is '0'"),
+        ({"kind": "date", "low": "1x", "high": "2020-01-01"}, "low is '1x'"),
         ({"kind": "word", "low": "0", "high": "1"}, "kind is 'word'"),
         ({"kind": "category"}, "N = 0 values"),
     ],
 )
 def test_bad_grids_are_refused(options: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         DiscretizedColumn(**options)
 
 
@@ -168,9 +169,9 @@ def test_files_and_plots() -> None:
     for grid in (FINE, DiscretizedColumn.integers(8), DiscretizedColumn(kind="category", categories=("a", "b"))):
         assert DiscretizedColumn.from_dict(grid.to_dict()) == grid
     assert FINE.as_float([10**9])[0] == pytest.approx(1.0)
-    with pytest.raises(ValueError, match=r"must be in \[0, 7\]"):
+    with refused("must be in [0, 7]"):
         DiscretizedColumn.integers(8).decode([8])
-    with pytest.raises(ValueError, match="one column"):
+    with refused("one column"):
         FINE.encode(np.zeros((2, 2)))
 
 

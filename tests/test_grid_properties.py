@@ -5,12 +5,10 @@ from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgen.discretized import DiscretizedColumn
-
-QUICK = settings(max_examples=50, deadline=None, derandomize=True)
 
 
 @st.composite
@@ -22,7 +20,6 @@ def grids(draw: st.DrawFn) -> DiscretizedColumn:
     return DiscretizedColumn(low=as_text[0], resolution=as_text[1], high=as_text[2])
 
 
-@QUICK
 @given(grid=grids(), share=st.lists(st.integers(0, 10**6), min_size=1, max_size=5))
 def test_indices_come_back(grid: DiscretizedColumn, share: list[int]) -> None:
     indices = np.array([(grid.size - 1) * part // 10**6 for part in share], np.int64)
@@ -32,7 +29,6 @@ def test_indices_come_back(grid: DiscretizedColumn, share: list[int]) -> None:
     assert DiscretizedColumn.from_dict(grid.to_dict()).size == grid.size
 
 
-@QUICK
 @given(grid=grids(), units=st.integers(-(10**16), 10**16), digits=st.integers(0, 12))
 def test_text_goes_to_the_nearest_point(grid: DiscretizedColumn, units: int, digits: int) -> None:
     value = Decimal(units).scaleb(-digits)
@@ -43,7 +39,6 @@ def test_text_goes_to_the_nearest_point(grid: DiscretizedColumn, units: int, dig
     assert index == min(math.floor((inside - low) / step + Fraction(1, 2)), grid.size - 1)
 
 
-@QUICK
 @given(low=st.integers(-(2**40), 2**40), size=st.integers(2, 2**40), value=st.integers(-(2**50), 2**50))
 def test_types_agree_on_whole_numbers(low: int, size: int, value: int) -> None:
     grid = DiscretizedColumn(low=str(low), high=str(low + size - 1))

@@ -11,8 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from dpgen.fields import Violation, field_of
 from dpgen.schema import Schema
@@ -198,14 +199,14 @@ def column(**changes: Any) -> dict[str, Any]:
     [
         ({}, "no list of fields"),
         ({"fields": [3]}, "no mapping"),
-        ({"fields": [], "fieds": 1}, "'fieds'.*did you mean 'fields'"),
+        ({"fields": [], "fieds": 1}, "did you mean 'fields'"),
         ({"fields": []}, "at least one must be modelled"),
         ({"fields": [{"type": "string"}]}, "name of a field is None"),
         (column(type="strin"), "did you mean 'string'"),
-        (column(type="string"), "no domain: a string needs constraints.enum"),
+        (column(type="string"), "no domain"),
         (column(constraints={"enum": []}), "enum of field 'x' is empty"),
         (column(constraints={"enum": ["a", "a"]}), "twice"),
-        (column(constraints={"enum": [True]}), "lists True; a string lists texts"),
+        (column(constraints={"enum": [True]}), "lists True"),
         (column(constraints={"enum": ["", "a"]}), "one of missingValues"),
         (column(constraints={"enum": "ab"}), "must be a list"),
         (column(constraints={"pattern": "a+"}), "'pattern'"),
@@ -231,9 +232,8 @@ def column(**changes: Any) -> dict[str, Any]:
     ids=range(31),
 )
 def test_what_is_no_schema_is_refused_in_one_line(descriptor: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message) as refused:
+    with refused(message):
         Schema.from_descriptor(descriptor)
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -260,15 +260,15 @@ def test_values_outside_the_schema_are_refused_and_not_shown(name: str, value: A
         "Lyon", "France", "2020-05-05", "2020-06-06", 3, 3, 6,
     ]  # fmt: skip
     table.loc[3, name] = value
-    with pytest.raises(ValueError, match=rf"column '.*{name}.*' breaks a rule .*{rule}") as refused:
+    with pytest.raises(ValueError, match=rf"column '.*{name}.*' breaks a rule .*{rule}") as raised:
         schema.encode(table)
-    assert "row 4" not in str(refused.value)
-    with pytest.raises(ValueError, match="row 4 has"):
+    assert "row 4" not in str(raised.value)
+    with refused("row 4 has"):
         schema.encode(table, show=True)
 
 
 def test_a_table_without_a_column_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"lacks a field of its schema, which is 'x'"):
+    with refused("lacks a field of its schema, which is 'x'"):
         Schema.from_descriptor(column(type="boolean")).encode(pd.DataFrame({"X": [True]}))
 
 
@@ -276,7 +276,7 @@ def test_constraints_that_contradict_the_model_end() -> None:
     schema = Schema.from_descriptor(
         column(type="boolean", constraints={"required": True}) | {"dpgen:constraints": [{"forbidden": {"x": False}}]}
     )
-    with pytest.raises(ValueError, match="constraints accept 0 of"):
+    with refused("constraints accept 0 of"):
         schema.rows(lambda n: torch.zeros(n, 1, dtype=torch.int64), 5, generator())
 
 
@@ -321,7 +321,6 @@ def schemas(draw: st.DrawFn) -> Schema:
 
 
 @given(schema=schemas(), seed=st.integers(0, 2**20), n=st.sampled_from([0, 1, 7, 40]))
-@settings(max_examples=100, deadline=None)
 def test_any_table_of_any_schema_comes_back(schema: Schema, seed: int, n: int) -> None:
     codes = uniform_codes(schema, n, seed)
     table = schema.decode(codes, generator(seed))
@@ -330,7 +329,6 @@ def test_any_table_of_any_schema_comes_back(schema: Schema, seed: int, n: int) -
 
 
 @given(data=st.data(), seed=st.integers(0, 2**20))
-@settings(max_examples=300, deadline=None)
 def test_any_frame_is_coded_inside_the_domain_or_refused_without_its_values(data: st.DataObject, seed: int) -> None:
     schema = data.draw(schemas())
     odd = st.one_of(
@@ -369,7 +367,7 @@ def test_numbers_of_json_are_numbers(tmp_path: Path) -> None:
     (tmp_path / "schema.json").write_text(text)
     assert Schema.from_descriptor(tmp_path / "schema.json").encode(pd.DataFrame({"x": [0.01, None]})).shape == (2, 1)
     (tmp_path / "schema.json").write_text(text.replace("1e0", "NaN"))
-    with pytest.raises(ValueError, match="are 0 and 'NaN'; they must be of type number"):
+    with refused("are 0 and 'NaN'"):
         Schema.from_descriptor(tmp_path / "schema.json")
 
 
@@ -378,5 +376,5 @@ def test_edges_of_whole_numbers_may_stand_beside_a_value_alone() -> None:
     number = {"name": "n", "type": "integer", "constraints": {"minimum": 0, "maximum": 100}}
     found = field_of(number | {"dpgen:bins": {"edges": [0, 0, 1, 10, 100]}})
     assert found.encode(pd.Series([0, 1, 9, 10, 100])).tolist() == [0, 1, 1, 2, 2]
-    with pytest.raises(ValueError, match="'n' hold 3"):
+    with refused("'n' hold 3"):
         field_of(number | {"dpgen:bins": {"edges": [0, 9, 3, 100]}})

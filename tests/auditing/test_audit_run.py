@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 from refusals import refused
 
-from dpgen.auditing.audits import Watched, audit, canary_coins, train_watched
-from dpgen.auditing.options import QUICK, SIGMA, TRAINED, AuditOptions, parse_audit
-from dpgen.cli.audit import usage
+from dpgen.auditing.audits import Watched, audit, train_watched
+from dpgen.auditing.options import QUICK, SIGMA, TRAINED, parse_audit
 from dpgen.cli.main import main
-from dpgen.options import keys
 from dpgen.systems.registry import systems
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -24,14 +22,6 @@ def modest(*given: Any, **options: Any) -> Watched:
     """A faulty variant: a training that claims a tenth of what it spent."""
     seen = train_watched(*given, **options)
     return seen._replace(claimed=seen.claimed / 10)
-
-
-def test_coins_are_fair() -> None:
-    coins = canary_coins(1000, trainings=3, seed=0)
-    assert coins.shape == (3, 1000)
-    assert 0.45 < coins.double().mean() < 0.55
-    assert not coins[0].equal(coins[1])
-    assert coins.equal(canary_coins(1000, trainings=3, seed=0))
 
 
 def test_several_runs_with_several_canaries_each() -> None:
@@ -92,16 +82,3 @@ def test_quick_options_give_way_to_given_ones() -> None:
 def test_bad_arguments_are_refused(arguments: list[str], word: str) -> None:
     with refused(word):
         parse_audit(arguments)
-
-
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        ({}, (*systems(), *(f"--{name}" for name in keys(AuditOptions)))),
-        ({"model": "dpgm"}, (f"default: {TRAINED['steps']})", f"default: {SIGMA})")),
-        ({"model": "bernstein"}, ("default: 4)",)),
-    ],
-)
-def test_help_names_systems_and_options_with_the_defaults_of_an_audit(given: dict[str, str], shown: tuple[str, ...]) -> None:
-    text = usage(given)
-    assert [part for part in shown if part not in text] == []

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.data.columns import Columns, load_columns, require_whole
 from dpgen.discretized import DiscretizedColumn
@@ -71,22 +72,22 @@ def test_parquet_and_npy_agree_with_csv(csv: str, tmp_path: Path) -> None:
     ("options", "said"),
     [
         ({"path": "absent.csv", "columns": "x", **FINE}, "no such file"),
-        ({"columns": "y", **FINE}, "has no column 'y': its columns are x, day, grade, k"),
+        ({"columns": "y", **FINE}, "has no column 'y'"),
         ({"columns": "x"}, "both must be given, as public bounds"),
-        ({"columns": "x", "low": 0, "high": "1e9"}, "is no whole number: give the public resolution"),
-        ({"columns": "k", "low": 0, "high": 10}, r"value in row 12 is outside \[0, 10\]"),
+        ({"columns": "x", "low": 0, "high": "1e9"}, "is no whole number"),
+        ({"columns": "k", "low": 0, "high": 10}, "value in row 12 is outside [0, 10]"),
         ({"columns": "grade", "low": 0, "high": 10}, "value in row 1 is not a finite number"),
         ({"columns": "grade", "categories": ["low"]}, "N = 1 values"),
         ({"columns": "grade", "categories": ["low", "mid"]}, "none of the 2 public categories"),
         ({"columns": "k", "low": [0, 1], "high": 10}, "low has 2 entries for 1 columns"),
         ({"columns": [], "low": 0, "high": 10}, "name one or more"),
-        ({"columns": "k", "low": 0, "high": 2**62}, r"N must be in \[2, 2\^62\]"),
+        ({"columns": "k", "low": 0, "high": 2**62}, "N must be in [2, 2^62]"),
         ({"columns": "k", "low": 0, "high": 0}, "N = 1 values"),
         ({"columns": "k", "low": 0, "high": 9, "out_of_range": "drop"}, "out_of_range is 'drop'"),
     ],
 )
 def test_bad_options(csv: str, options: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         load_columns(**{"path": csv, **options})
 
 
@@ -107,22 +108,22 @@ def test_bad_files(text: str, said: str, tmp_path: Path) -> None:
 
 def test_bad_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "nan.npy", np.array([1.0, np.nan]))
-    with pytest.raises(ValueError, match="column 'x' has no value in row 2"):
+    with refused("column 'x' has no value in row 2"):
         load_columns(path=str(tmp_path / "nan.npy"), low=0, high=4)
     np.save(tmp_path / "wide.npy", np.zeros((3, 2)))
-    with pytest.raises(ValueError, match=r"columns has 1 names: .* has 2 columns"):
+    with refused("columns has 1 names: "):
         load_columns(path=str(tmp_path / "wide.npy"), low=0, high=4)
     np.save(tmp_path / "text.npy", np.array(["a", "b"]))
-    with pytest.raises(ValueError, match="it must hold one array of numbers or dates"):
+    with refused("it must hold one array of numbers or dates"):
         load_columns(path=str(tmp_path / "text.npy"), low=0, high=4)
     (tmp_path / "no.parquet").write_text("nothing")
-    with pytest.raises(ValueError, match="cannot be read as parquet"):
+    with refused("cannot be read as parquet"):
         load_columns(path=str(tmp_path / "no.parquet"), columns="x", low=0, high=4)
 
 
 @pytest.mark.parametrize("values", [np.array([1.0, 2.5]), np.array(["1", "2.5"], object)])
 def test_numbers_without_a_resolution_must_be_whole(values: np.ndarray) -> None:
-    with pytest.raises(ValueError, match=r"value in row 2 is no whole number: give the public resolution"):
+    with refused("value in row 2 is no whole number"):
         require_whole(values)
     require_whole(np.array([1.0, 2.0]))
     require_whole(np.array(["1", "2.0"], object))
@@ -132,11 +133,11 @@ def test_numbers_without_a_resolution_must_be_whole(values: np.ndarray) -> None:
     ("values", "said"),
     [
         ({}, "they must agree"),
-        ({"age": np.array([3, 121])}, r"must hold int64 in \[0, 121\)"),
+        ({"age": np.array([3, 121])}, "must hold int64 in [0, 121)"),
         ({"age": np.array([3.0, 4.0])}, "must hold int64"),
         ({"a": np.array([1, 2]), "b": np.array([1, 2, 3])}, "equally long"),
     ],
 )
 def test_bad_columns(values: dict, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         Columns("bad", values, dict.fromkeys(values, DiscretizedColumn(low="0", high="120")))

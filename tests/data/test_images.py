@@ -14,6 +14,7 @@ import pytest
 import tiny
 import torch
 from PIL import Image
+from refusals import refused
 from torch.utils.data import Dataset
 
 import dpgen
@@ -134,7 +135,7 @@ def test_cifar10_is_read_from_folders_or_an_archive(tmp_path: Path, packed: bool
     images = load_cifar10(data_root=str(tmp_path))
     assert (images.n, len(images.test_x), images.n_classes, images.name) == (20, 10, 10, "cifar10")
     assert Fact.TUNED_CONSTANTS in tiny.told(images)
-    with pytest.raises(ValueError, match=r"^cifar10 is missing: looked in .*; give data_root"):
+    with refused("cifar10 is missing"):
         load_cifar10(data_root=str(tmp_path / "other"))
 
 
@@ -154,13 +155,13 @@ def transparent_palette() -> bytes:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "b.png cannot be read as an image: it has no format that is known, or is cut"),
-        (b"\x89PNG\r\n\x1a\nxxxx", "b.png cannot be read as an image: "),
-        (Image.fromarray(pixels(12)), "b.png has 12 x 12 pixels, others 8 x 8: give size, to which all of them are brought"),
-        (Image.fromarray(pixels(grey=True)), "b.png is grey, others are in colour: give colours, grey or colour"),
-        (Image.fromarray(pixels(grey=True).astype(np.uint16) * 9), r"b.png has mode I;16: it must be one of 1, L, P, RGB"),
-        (transparent(), r"b.png has transparency \(mode RGBA\): images must be opaque"),
-        (transparent_palette(), r"b.png has transparency \(mode P\): images must be opaque"),
+        (b"", "b.png cannot be read as an image"),
+        (b"\x89PNG\r\n\x1a\nxxxx", "b.png cannot be read as an image"),
+        (Image.fromarray(pixels(12)), "b.png has 12 x 12 pixels, others 8 x 8"),
+        (Image.fromarray(pixels(grey=True)), "b.png is grey, others are in colour"),
+        (Image.fromarray(pixels(grey=True).astype(np.uint16) * 9), "b.png has mode I;16"),
+        (transparent(), "b.png has transparency (mode RGBA)"),
+        (transparent_palette(), "b.png has transparency (mode P)"),
     ],
     ids=["empty", "cut", "size", "grey", "bits", "alpha", "palette"],
 )
@@ -171,25 +172,25 @@ def test_bad_images_are_refused_by_name(tmp_path: Path, content: Any, message: s
         path.write_bytes(content)
     else:
         save(path, content)
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         load_images(path=str(root))
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"path": "pets", "size": 3}, "^size is 3"),
-        ({"path": "pets", "test_fraction": 1.0}, "^test_fraction is 1.0"),
-        ({"path": "pets", "test_path": "pets", "test_fraction": 0.3}, "^test_fraction is 0.3"),
-        ({"path": "absent"}, "^path is 'absent': there is no such folder or archive"),
+        ({"path": "pets", "size": 3}, "size is 3"),
+        ({"path": "pets", "test_fraction": 1.0}, "test_fraction is 1.0"),
+        ({"path": "pets", "test_path": "pets", "test_fraction": 0.3}, "test_fraction is 0.3"),
+        ({"path": "absent"}, "path is 'absent'"),
         (
             {"path": "data.csv"},
-            "^path is 'data.csv': it must be a folder, or an archive that ends in .tar",
+            "path is 'data.csv'",
         ),
-        ({"path": "none"}, "^none has no image: files must end in .jpg"),
-        ({"path": "broken.zip"}, "^broken.zip cannot be read as an archive"),
-        ({"path": "pets", "test_path": "birds"}, "^birds has the classes owl; they must be those of pets: cat, dog"),
-        ({"path": "stray"}, "^stray has 'stray.png' beside class folders: every image must be in one, or none"),
+        ({"path": "none"}, "none has no image"),
+        ({"path": "broken.zip"}, "broken.zip cannot be read as an archive"),
+        ({"path": "pets", "test_path": "birds"}, "birds has the classes owl"),
+        ({"path": "stray"}, "stray has 'stray.png' beside class folders"),
     ],
 )
 def test_bad_options_and_folders_are_refused(
@@ -202,7 +203,7 @@ def test_bad_options_and_folders_are_refused(
     Path("none").mkdir()
     Path("broken.zip").write_bytes(b"no archive")
     Path("data.csv").write_text("x\n1\n")
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         load_images(**options)
 
 
@@ -250,7 +251,7 @@ def test_data_sets_of_pictures(data: Any) -> None:
 
 
 def test_values_of_tensors_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"data set has an image whose values are not in \[0, 1\]"):
+    with refused("data set has an image whose values are not in [0, 1]"):
         in_memory(Coloured(tensors=True, most=2.0))
 
 
@@ -265,9 +266,9 @@ def test_images_come_back_as_they_came(tmp_path: Path) -> None:
     root = folder(tmp_path / "pets", n=9)
     sample = dpgen.fit(root, "gaussian", **options).sample(4)
     assert (sample.x.shape, sample.x.dtype, sample.class_names) == ((4, 8, 8, 3), torch.uint8, ("cat", "dog"))
-    with pytest.raises(TypeError, match="model 'merr' works on columns, which it does not hold"):
+    with refused("model 'merr' works on columns, which it does not hold"):
         dpgen.fit(x, "merr", epsilon=1.0)
-    with pytest.raises(ValueError, match="images for dpgm or dpgan or gaussian or merf; model 'merr' works on columns"):
+    with refused("images for dpgm or dpgan or gaussian or merf"):
         dpgen.fit(root, "merr", epsilon=1.0)
 
 
@@ -276,18 +277,18 @@ def test_images_come_back_as_they_came(tmp_path: Path) -> None:
     [
         (
             {"x": torch.zeros(2, 8, 8)},
-            r"x is torch.float32 \(2, 8, 8\): it must be torch.uint8 \(n, h, w, c\)",
+            "x is torch.float32 (2, 8, 8)",
         ),
-        ({"labels": torch.tensor([0, 2])}, r"labels of x must be in \[0, 1\]"),
-        ({"labels": torch.tensor([0])}, r"labels of x are torch.int64 \(1,\): they must be int64 \(2,\)"),
-        ({"test_x": torch.zeros(0, 9, 8, 3).byte()}, r"test_x has images \(9, 8, 3\), x has \(8, 8, 3\): they must agree"),
-        ({"x": torch.zeros(2, 2, 8, 3).byte()}, r"x has images of 2 x 8 pixels: sides must be in \[4, 256\]"),
+        ({"labels": torch.tensor([0, 2])}, "labels of x must be in [0, 1]"),
+        ({"labels": torch.tensor([0])}, "labels of x are torch.int64 (1,)"),
+        ({"test_x": torch.zeros(0, 9, 8, 3).byte()}, "test_x has images (9, 8, 3), x has (8, 8, 3)"),
+        ({"x": torch.zeros(2, 2, 8, 3).byte()}, "x has images of 2 x 8 pixels"),
     ],
 )
 def test_images_are_checked(change: dict[str, Any], message: str) -> None:
     parts: dict[str, Any] = {"x": torch.zeros(2, 8, 8, 3).byte(), "labels": torch.tensor([0, 1])}
     parts |= {"test_x": parts["x"][:0], "test_labels": parts["labels"][:0], "class_names": ("a", "b")}
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         Images("mine", **(parts | change))
 
 
@@ -326,19 +327,19 @@ def test_read_idx(tmp_path: Path, shape: tuple[int, ...]) -> None:
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"\x00\x00", "starts with 0x0000: an idx file"),
+        (b"\x00\x00", "starts with 0x0000"),
         (b"P5 28 28 255", "starts with 0x50352032"),
         (b"\x00\x00\x0d\x01\x00\x00\x00\x01abcd", "starts with 0x00000d01"),
         (b"\x00\x00\x08\x00", "starts with 0x00000800"),
-        (b"\x00\x00\x08\x03\x00\x00", "is cut: 6 bytes, its header alone has 16"),
-        (idx(np.zeros((2, 3), np.uint8))[:-1], r"has 17 bytes: its header promises 18 for shape \(2, 3\)"),
-        (idx(np.zeros((2, 3), np.uint8)) + b"x", "has 19 bytes: its header promises 18"),
+        (b"\x00\x00\x08\x03\x00\x00", "is cut"),
+        (idx(np.zeros((2, 3), np.uint8))[:-1], "has 17 bytes"),
+        (idx(np.zeros((2, 3), np.uint8)) + b"x", "has 19 bytes"),
         (b"\x00\x00\x08\x03" + b"\xff" * 12, "its header promises 79228162458924105385300197391"),
     ],
 )
 def test_read_idx_refuses(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "bad").write_bytes(content)
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         read_idx(tmp_path / "bad")
 
 
@@ -359,7 +360,7 @@ def test_environment_names_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("DPGEN_DATA", str(tmp_path))
     assert load_mnist(public_records=4).n == 8
     monkeypatch.delenv("DPGEN_DATA")
-    with pytest.raises(ValueError, match=r"data_root is not set and neither is DPGEN_DATA.*mnist/"):
+    with refused("data_root is not set and neither is DPGEN_DATA"):
         load_mnist()
 
 
@@ -378,25 +379,25 @@ def test_download_is_torchvisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert load_mnist(data_root=str(tmp_path), download=True).n == 12
     assert load_mnist(data_root=str(tmp_path)).n == 12
     (tmp_path / "other").mkdir()
-    with pytest.raises(ValueError, match=r"FashionMNIST could not be downloaded into .*other: no route"):
+    with refused("FashionMNIST could not be downloaded into "):
         load_fashion_mnist(data_root=str(tmp_path / "other"), download=True)
 
 
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        (1, np.zeros(11, np.uint8), r"train-images.* has 12 images, and its labels have shape \(11,\)"),
+        (1, np.zeros(11, np.uint8), " has 12 images, and its labels have shape (11,)"),
         (1, np.full(12, 10, np.uint8), "labels has a label outside"),
-        (2, np.zeros((5, 4, 4), np.uint8), r"training images \(3, 4\) and test images \(4, 4\)"),
-        (0, np.zeros((12, 12), np.uint8), r"has shape \(12, 12\): images need"),
-        (3, None, r"looked in .*mnist, .*raw, .* for .*t10k-labels.*download=true"),
+        (2, np.zeros((5, 4, 4), np.uint8), "training images (3, 4) and test images (4, 4)"),
+        (0, np.zeros((12, 12), np.uint8), "has shape (12, 12)"),
+        (3, None, "download=true"),
     ],
 )
 def test_parts_that_do_not_belong_together(tmp_path: Path, file: int, content: Any, said: str) -> None:
     write_mnist(tmp_path / "mnist")
     path = tmp_path / "mnist" / NAMES[file]
     path.unlink() if content is None else path.write_bytes(idx(content))
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         load_mnist(data_root=str(tmp_path))
 
 

@@ -11,6 +11,7 @@ import pytest
 import tiny
 import torch
 from fixed_source import FixedKeySource
+from refusals import refused
 
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.config import keyword_job
@@ -169,22 +170,22 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"path": "bad.npy"}, r"^x has another value in row 24, column 4: only 0 and 1 are supported"),
-        ({"path": "nan.npy"}, r"^x has another value in row 2, column 1: only 0 and 1 are supported"),
-        ({"test_path": "none.npy"}, r"test_path is '.*none.npy': there is no such file"),
-        ({"test_path": "nan.npy"}, r"test_x has 2 features, x has 7"),
-        ({"test_path": "bad.npy"}, r"^test_x has another value in row 24"),
-        ({"image_shape": (2, 3)}, r"image_shape 2 x 3 has 6 pixels, the records have 7"),
-        ({"column": "x"}, r"column is 'x': it must be left out for npy files"),
-        ({"path": "x.arrow"}, r"column is not given: .*x.arrow has the columns x, y"),
-        ({"path": "x.arrow", "column": "z"}, r"x.arrow has no column 'z'"),
-        ({"path": "x.arrow", "column": "y"}, r"column has type int64"),
-        ({"path": "x.arrow", "label_column": "z"}, r"x.arrow has no column 'z'"),
-        ({"path": "gaps.arrow", "label_column": "y"}, r"gaps.arrow column 'y' has no value in row 3: labels need one"),
-        ({"label_column": 7}, r"label_column is 7: it must be in \[0, 6\]"),
-        ({"label_column": "class"}, r"label_column is class: it must be in \[0, 6\]"),
-        ({"path": "x.arrow", "label_column": "y", "test_path": "other.arrow"}, r"other.arrow has a label in row .* no other"),
-        ({"path": "wrong.arrow"}, r"wrong.arrow cannot be read as arrow"),
+        ({"path": "bad.npy"}, "x has another value in row 24, column 4"),
+        ({"path": "nan.npy"}, "x has another value in row 2, column 1"),
+        ({"test_path": "none.npy"}, "none.npy'"),
+        ({"test_path": "nan.npy"}, "test_x has 2 features, x has 7"),
+        ({"test_path": "bad.npy"}, "test_x has another value in row 24"),
+        ({"image_shape": (2, 3)}, "image_shape 2 x 3 has 6 pixels, the records have 7"),
+        ({"column": "x"}, "column is 'x': it must be left out for npy files"),
+        ({"path": "x.arrow"}, "x.arrow has the columns x, y"),
+        ({"path": "x.arrow", "column": "z"}, "x.arrow has no column 'z'"),
+        ({"path": "x.arrow", "column": "y"}, "column has type int64"),
+        ({"path": "x.arrow", "label_column": "z"}, "x.arrow has no column 'z'"),
+        ({"path": "gaps.arrow", "label_column": "y"}, "gaps.arrow column 'y' has no value in row 3"),
+        ({"label_column": 7}, "label_column is 7"),
+        ({"label_column": "class"}, "label_column is class"),
+        ({"path": "x.arrow", "label_column": "y", "test_path": "other.arrow"}, "other.arrow has a label in row "),
+        ({"path": "wrong.arrow"}, "wrong.arrow cannot be read as arrow"),
     ],
 )
 def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -197,7 +198,7 @@ def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, optio
         write_arrow(tmp_path / f"{name}.arrow", y=labels)
     (tmp_path / "wrong.arrow").write_text("nothing")
     places = {name: str(tmp_path / str(value)) for name, value in options.items() if name.endswith("path")}
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         load_mapped(**{"path": shards} | options | places)
 
 
@@ -212,12 +213,12 @@ def test_both_forms_of_arrow_files_are_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: MappedRows([]), "shards is \\[\\]; there must be at least one"),
-        (lambda: MappedRows([X, X[:, :3]]), "shard 1 has uint8 \\(300, 3\\); all of them must be uint8 \\(n, d\\)"),
+        (lambda: MappedRows([]), "shards is []"),
+        (lambda: MappedRows([X, X[:, :3]]), "shard 1 has uint8 (300, 3)"),
         (lambda: MappedRows([X, X.astype(np.float32)]), "shard 1 has float32"),
-        (lambda: MappedRows([X[0]]), "shard 0 has uint8 \\(7,\\)"),
-        (lambda: MappedRows([X.astype(np.int64)]), "shards have dtype int64; it must be bool, uint8 or floating point"),
-        (lambda: MappedRows.open("/nowhere/*.npy"), "path is '/nowhere/\\*.npy': there is no such file"),
+        (lambda: MappedRows([X[0]]), "shard 0 has uint8 (7,)"),
+        (lambda: MappedRows([X.astype(np.int64)]), "shards have dtype int64"),
+        (lambda: MappedRows.open("/nowhere/*.npy"), "path is '/nowhere/*.npy'"),
         (lambda: MappedRows.open(__file__), "cannot be read as npy"),
         (lambda: MappedRows.of_arrow(pa.chunked_array([[[1, 2], [3]]])), "column has type list<item: int64>"),
         (
@@ -227,5 +228,5 @@ def test_both_forms_of_arrow_files_are_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_table_of_numbers_is_refused(made: Any, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         made()

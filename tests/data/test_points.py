@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from refusals import refused
 from sklearn.preprocessing import StandardScaler
 
 from dpgen.data.points import Points, PublicScaling, load_points, parse_bounds, place, split_points
@@ -52,11 +53,11 @@ def test_nothing_of_the_points_is_shown() -> None:
 def test_clamping_moves_points_to_the_border_and_refusing_names_them() -> None:
     x, box = torch.tensor([[-1.0, 0.5], [0.5, 3.0]]), torch.tensor([[0.0, 1.0], [0.0, 2.0]])
     assert place(x, box, "clamp").tolist() == [[0.0, 0.5], [0.5, 2.0]]
-    with pytest.raises(ValueError, match=r"column 'b' has a value in row 1 outside its bounds \[0, 2\]"):
+    with refused("column 'b' has a value in row 1 outside its bounds [0, 2]"):
         place(x[1:], box, "refuse", ("a", "b"))
-    with pytest.raises(ValueError, match="column 1 has a value in row 1"):
+    with refused("column 1 has a value in row 1"):
         place(x, box, "refuse")
-    with pytest.raises(ValueError, match="out_of_range is 'drop'"):
+    with refused("out_of_range is 'drop'"):
         place(x, box, "drop")  # type: ignore[arg-type]
 
 
@@ -78,23 +79,23 @@ def made(changes: dict[str, Any]) -> dict[str, Any]:
         ({"x": with_value(math.nan)}, "x has no finite value in row 4, column 2"),
         ({"x": with_value(math.inf)}, "in row 4"),
         ({"x": with_value(5.0), "bounds": BOX}, "column 'x1' has a value in row 4 outside its bounds"),
-        ({"x": torch.zeros(2, 0)}, r"^x has shape \(2, 0\)"),
-        ({"x": torch.zeros(20)}, r"^x has shape \(20,\)"),
-        ({"test_x": cloud(3, 1)}, "^test_x has 1 columns, x has 2"),
-        ({"columns": ("a", "a")}, "^columns is"),
-        ({"bounds": torch.tensor([[0.0, 1.0]])}, "^bounds is"),
-        ({"bounds": torch.tensor([[0.0, 1.0], [2.0, 2.0]])}, "^bounds is"),
-        ({"bounds": torch.tensor([[0.0, 1.0], [0.0, math.inf]])}, "^bounds is"),
-        ({"scaling": PublicScaling.standard(3)}, "^scaling has 3 coordinates"),
-        ({"scaling": StandardScaler().fit(cloud().numpy())}, "^scaling is a StandardScaler: it must be a PublicScaling"),
-        ({"scaling": {"scale": torch.ones(3)}}, "^location and scale have shapes"),
+        ({"x": torch.zeros(2, 0)}, "x has shape (2, 0)"),
+        ({"x": torch.zeros(20)}, "x has shape (20,)"),
+        ({"test_x": cloud(3, 1)}, "test_x has 1 columns, x has 2"),
+        ({"columns": ("a", "a")}, "columns is"),
+        ({"bounds": torch.tensor([[0.0, 1.0]])}, "bounds is"),
+        ({"bounds": torch.tensor([[0.0, 1.0], [2.0, 2.0]])}, "bounds is"),
+        ({"bounds": torch.tensor([[0.0, 1.0], [0.0, math.inf]])}, "bounds is"),
+        ({"scaling": PublicScaling.standard(3)}, "scaling has 3 coordinates"),
+        ({"scaling": StandardScaler().fit(cloud().numpy())}, "scaling is a StandardScaler"),
+        ({"scaling": {"scale": torch.ones(3)}}, "location and scale have shapes"),
         ({"scaling": {"scale": torch.zeros(1)}}, "scale > 0"),
-        ({"scaling": {"location": torch.tensor([math.nan])}}, "^location is"),
-        ({"scaling": {"origin": " "}}, "^origin is empty"),
+        ({"scaling": {"location": torch.tensor([math.nan])}}, "location is"),
+        ({"scaling": {"origin": " "}}, "origin is empty"),
     ],
 )
 def test_bad_points_and_scalings_are_refused(changes: dict[str, Any], match: str) -> None:
-    with pytest.raises(ValueError, match=match):
+    with refused(match):
         Points("bad", **({"x": cloud(), "test_x": cloud(5)} | made(changes)))
 
 
@@ -128,7 +129,7 @@ def test_tables_round_trip(tmp_path: Path, form: str) -> None:
 def test_npy_and_clamping(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(50, 3)))
     options: dict[str, Any] = {"path": str(tmp_path / "x.npy"), "bounds": [[-0.5, 0.5]]}
-    with pytest.raises(ValueError, match="outside its bounds"):
+    with refused("outside its bounds"):
         load_points(**options)
     points = load_points(**options, out_of_range="clamp")
     assert float(points.x.abs().max()) == 0.5
@@ -151,20 +152,20 @@ def test_bounds_as_users_write_them(bounds: Any, d: int, expected: list[list[flo
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"columns": "age,height"}, "has no column 'height': its columns are age, income, name"),
-        ({"columns": "age,name"}, "column 'name' of .* is not numeric"),
-        ({"columns": []}, "^columns is"),
+        ({"columns": "age,height"}, "has no column 'height'"),
+        ({"columns": "age,name"}, "column 'name' of "),
+        ({"columns": []}, "columns is"),
         ({"bounds": "0,50"}, "outside its bounds"),
-        ({"bounds": "wide"}, "^bounds is"),
-        ({"bounds": "0,1,2"}, "^bounds has 3 numbers"),
-        ({"bounds": "1,0"}, "^bounds is"),
-        ({"bounds": "0,NaN"}, "^bounds is"),
+        ({"bounds": "wide"}, "bounds is"),
+        ({"bounds": "0,1,2"}, "bounds has 3 numbers"),
+        ({"bounds": "1,0"}, "bounds is"),
+        ({"bounds": "0,NaN"}, "bounds is"),
         ({"path": "absent.csv"}, "there is no such file"),
-        ({"test_fraction": 1.0}, "^test_fraction is"),
-        ({"out_of_range": "drop"}, "^out_of_range is"),
+        ({"test_fraction": 1.0}, "test_fraction is"),
+        ({"out_of_range": "drop"}, "out_of_range is"),
         ({"path": "gap.parquet"}, "column 'age' has no value in row 4"),
-        ({"path": "infinite.parquet"}, "^x has no finite value in row 1"),
-        ({"path": "none.parquet"}, "is empty: it has 2 columns and no record"),
+        ({"path": "infinite.parquet"}, "x has no finite value in row 1"),
+        ({"path": "none.parquet"}, "is empty"),
     ],
 )
 def test_bad_options_and_tables_are_refused(tmp_path: Path, changes: dict[str, Any], match: str) -> None:
@@ -174,5 +175,5 @@ def test_bad_options_and_tables_are_refused(tmp_path: Path, changes: dict[str, A
     frame.assign(income=math.inf).to_parquet(tmp_path / "infinite.parquet")
     frame[:0].astype({"name": str}).to_parquet(tmp_path / "none.parquet")
     options: dict[str, Any] = {"path": "people.csv", "columns": ["age", "income"], "bounds": "-100,200"} | changes
-    with pytest.raises(ValueError, match=match):
+    with refused(match):
         load_points(**options | {"path": str(tmp_path / options["path"])})

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from refusals import refused
 
 from dpgen.data import load_records
 from dpgen.data.records import MAX_CLASSES, Records, class_labels, split_records
@@ -31,36 +32,35 @@ def as_numbers(x: torch.Tensor) -> list[int]:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"x": torch.zeros(6, dtype=torch.uint8)}, r"^x has shape \(6,\): it must be \(records, features\)"),
-        ({"x": torch.zeros(3, 0, dtype=torch.uint8)}, r"^x has shape \(3, 0\)"),
-        ({"x": EYE * 2}, r"^x has another value in row 1, column 1: only 0 and 1 are supported$"),
-        ({"x": EYE.float() * float("nan")}, r"^x has another value in row 1, column 1"),
-        ({"x": torch.full((2, 6), float("inf"))}, r"^x has another value in row 1"),
-        ({"x": EYE.float()}, r"^x has dtype torch.float32: it must be torch.uint8"),
-        ({"test_x": ONES[:, :5]}, r"^test_x has 5 features, x has 6"),
-        ({"test_x": ONES * 3}, r"^test_x has another value in row 1"),
-        ({"labels": LABELS, "n_classes": 0, "test_labels": LABELS[:2]}, r"^n_classes is 0 with labels: .* at least 1"),
-        ({"labels": LABELS, "n_classes": 3}, r"^test_labels is missing but labels is given"),
-        ({"labels": LABELS[:5], "test_labels": LABELS[:2], "n_classes": 3}, r"^labels has shape \(5,\).* \(6,\)"),
-        ({"labels": LABELS, "test_labels": LABELS[:2], "n_classes": 2}, r"^labels has a label outside \[0, 1\]"),
-        ({"labels": -LABELS, "test_labels": LABELS[:2], "n_classes": 3}, r"^labels has a label outside \[0, 2\]"),
-        ({"labels": LABELS.int(), "test_labels": LABELS[:2], "n_classes": 3}, r"dtype torch.int32.*torch.int64"),
-        ({"n_classes": 3}, r"^n_classes is 3 without labels"),
-        ({"image_shape": (2, 2)}, r"^image_shape 2 x 2 has 4 pixels, the records have 6"),
-        ({"columns": ["a"]}, r"^columns has 1 names, the records have 6"),
-        ({"public_x": EYE[:, :2]}, r"^public_x has 2 features"),
-        ({"public_x": EYE * 4}, r"^public_x has another value in row 1"),
+        ({"x": torch.zeros(6, dtype=torch.uint8)}, "x has shape (6,)"),
+        ({"x": torch.zeros(3, 0, dtype=torch.uint8)}, "x has shape (3, 0)"),
+        ({"x": EYE * 2}, "x has another value in row 1, column 1"),
+        ({"x": EYE.float() * float("nan")}, "x has another value in row 1, column 1"),
+        ({"x": torch.full((2, 6), float("inf"))}, "x has another value in row 1"),
+        ({"x": EYE.float()}, "x has dtype torch.float32"),
+        ({"test_x": ONES[:, :5]}, "test_x has 5 features, x has 6"),
+        ({"test_x": ONES * 3}, "test_x has another value in row 1"),
+        ({"labels": LABELS, "n_classes": 0, "test_labels": LABELS[:2]}, "n_classes is 0 with labels"),
+        ({"labels": LABELS, "n_classes": 3}, "test_labels is missing but labels is given"),
+        ({"labels": LABELS[:5], "test_labels": LABELS[:2], "n_classes": 3}, "labels has shape (5,)"),
+        ({"labels": LABELS, "test_labels": LABELS[:2], "n_classes": 2}, "labels has a label outside [0, 1]"),
+        ({"labels": -LABELS, "test_labels": LABELS[:2], "n_classes": 3}, "labels has a label outside [0, 2]"),
+        ({"labels": LABELS.int(), "test_labels": LABELS[:2], "n_classes": 3}, "dtype torch.int32"),
+        ({"n_classes": 3}, "n_classes is 3 without labels"),
+        ({"image_shape": (2, 2)}, "image_shape 2 x 2 has 4 pixels, the records have 6"),
+        ({"columns": ["a"]}, "columns has 1 names, the records have 6"),
+        ({"public_x": EYE[:, :2]}, "public_x has 2 features"),
+        ({"public_x": EYE * 4}, "public_x has another value in row 1"),
         (
             {"columns": list("abcdef"), "x": EYE + torch.diag(torch.tensor([0, 0, 1, 0, 0, 0])).byte()},
-            r"^x has another value in row 3, column 'c'",
+            "x has another value in row 3, column 'c'",
         ),
-        ({"labels": LABELS, "test_labels": LABELS[:2], "n_classes": 3, "class_names": ("a",)}, "^class_names has 1 names"),
+        ({"labels": LABELS, "test_labels": LABELS[:2], "n_classes": 3, "class_names": ("a",)}, "class_names has 1 names"),
     ],
 )
 def test_records_refuse(changes: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message) as error:
+    with refused(message):
         Records(**{"name": "bad", "x": EYE, "test_x": ONES, **changes})
-    assert "\n" not in str(error.value)
 
 
 def test_representation_shows_no_record() -> None:
@@ -81,7 +81,7 @@ def test_split_is_a_partition_and_keeps_labels() -> None:
 
 
 def test_split_refuses_wrong_labels_and_no_number_of_records() -> None:
-    with pytest.raises(ValueError, match="labels has length 3, x has 6"):
+    with refused("labels has length 3, x has 6"):
         split_records("a", EYE, labels=LABELS[:3], n_classes=3)
     for n in (0, 1, 2):
         records = split_records("a", EYE[:n], labels=LABELS[:n], n_classes=3, public_records=1)
@@ -173,39 +173,38 @@ def test_npy_label_column(tmp_path: Path, column: int) -> None:
     ("text", "options", "message"),
     [
         ("", {}, "is empty"),
-        ("a,b\n", {}, "is empty: it has 2 columns and no record"),
-        ("a,b\n0,1\n1,39\n", {}, r"column 'b' has another value in row 2: only 0 and 1 are supported$"),
-        ("a,b\n0,1\n1,0.5\n", {}, r"column 'b' has another value in row 2"),
-        ("a,b\n0,1\n1,inf\n", {}, r"column 'b' has another value in row 2"),
-        ("a,b\n0,x\n1,0\n", {}, r"column 'b' has another value in row 1"),
-        ("a,b\n0,\n1,0\n", {}, r"column 'b' has no value in row 1: fill it, or choose missing=drop$"),
-        ("a,b\n0,1\n1,0\n", {"label_column": "c"}, r"has no column 'c': its columns are a, b$"),
-        ("a,b\n0,1\n1,\n", {"label_column": "b"}, r"column 'b' has no value in row 2: .* missing=drop or category"),
-        ("b\n0\n1\n", {"label_column": "b"}, r"has no 0/1 columns"),
+        ("a,b\n", {}, "is empty"),
+        ("a,b\n0,1\n1,39\n", {}, "column 'b' has another value in row 2: only 0 and 1 are supported"),
+        ("a,b\n0,1\n1,0.5\n", {}, "column 'b' has another value in row 2"),
+        ("a,b\n0,1\n1,inf\n", {}, "column 'b' has another value in row 2"),
+        ("a,b\n0,x\n1,0\n", {}, "column 'b' has another value in row 1"),
+        ("a,b\n0,\n1,0\n", {}, "column 'b' has no value in row 1: fill it, or choose missing=drop"),
+        ("a,b\n0,1\n1,0\n", {"label_column": "c"}, "has no column 'c'"),
+        ("a,b\n0,1\n1,\n", {"label_column": "b"}, "column 'b' has no value in row 2: "),
+        ("b\n0\n1\n", {"label_column": "b"}, "has no 0/1 columns"),
         ("0,1,1\n1,0,0\n1,1,1\n", {}, "it has 2 columns called '1'"),
         ("0,1\n1,0\n", {}, "has no header"),
-        ("a,b\n0,1\n1,1\n", {"image_shape": (3, 3)}, r"image_shape 3 x 3 has 9 pixels"),
-        ("a,b\n0,9\n1,256\n", {"grey_threshold": 127}, r"column .b. has another value in row 2: grey values are whole numbers"),
-        ("a,b\n0,1\n1,1\n", {"grey_threshold": 127}, r"no value above 1, and grey values go from 0 to 255"),
-        ("a,b\n0,9\n1,1\n", {"grey_threshold": 255}, r"grey_threshold is 255"),
-        ("a,b\n0,1\n1,1\n", {"test_fraction": 1.0}, r"test_fraction is 1.0"),
+        ("a,b\n0,1\n1,1\n", {"image_shape": (3, 3)}, "image_shape 3 x 3 has 9 pixels"),
+        ("a,b\n0,9\n1,256\n", {"grey_threshold": 127}, "column 'b' has another value in row 2: grey values are whole numbers"),
+        ("a,b\n0,1\n1,1\n", {"grey_threshold": 127}, "no value above 1, and grey values go from 0 to 255"),
+        ("a,b\n0,9\n1,1\n", {"grey_threshold": 255}, "grey_threshold is 255"),
+        ("a,b\n0,1\n1,1\n", {"test_fraction": 1.0}, "test_fraction is 1.0"),
     ],
 )
 def test_csv_is_refused(tmp_path: Path, text: str, options: dict, message: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
-    with pytest.raises(ValueError, match=message) as error:
+    with refused(message):
         load_records(path=str(tmp_path / "bad.csv"), **options)
-    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("array", "options", "message"),
     [
-        (np.zeros((0, 5)), {}, "is empty: it has 5 columns and no record"),
-        (np.array([[0, 1], [np.nan, 1]]), {}, r"column '0' has no value in row 2"),
-        (np.array([[0, 1], [1, 2]]), {}, r"column '1' has another value in row 2"),
-        (np.zeros((4, 2)), {"label_column": 2}, r"label_column is 2: it must be in \[0, 1\]"),
-        (np.array([{"a": 1}], dtype=object), {}, "cannot be read as npy: .*Python objects"),
+        (np.zeros((0, 5)), {}, "is empty"),
+        (np.array([[0, 1], [np.nan, 1]]), {}, "column '0' has no value in row 2"),
+        (np.array([[0, 1], [1, 2]]), {}, "column '1' has another value in row 2"),
+        (np.zeros((4, 2)), {"label_column": 2}, "label_column is 2"),
+        (np.array([{"a": 1}], dtype=object), {}, "cannot be read as npy"),
         ({"a": np.zeros((2, 2))}, {}, "holds an archive of arrays"),
         (b"\x80\x02not it\xff", {}, "cannot be read as npy"),
     ],
@@ -216,7 +215,7 @@ def test_npy_is_refused(tmp_path: Path, array: Any, options: dict, message: str)
         path.write_bytes(array)
     else:
         np.savez(path, **array) if isinstance(array, dict) else np.save(path, array, allow_pickle=True)
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         load_records(path=str(path), **options)
 
 

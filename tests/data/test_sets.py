@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.data import load_sets, sets
 from dpgen.data.sets import read_baskets
@@ -63,17 +64,17 @@ def test_words_packed_and_public_records(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"top_items": 0}, "top_items is 0: it must be at least 1"),
-        ({"top_items": 2, "items_path": "x"}, "top_items is 2 and items_path is 'x': give one"),
+        ({"top_items": 0}, "top_items is 0"),
+        ({"top_items": 2, "items_path": "x"}, "top_items is 2 and items_path is 'x'"),
         ({"items": ["2", "30", "2"]}, "items names item '2' more than once"),
         ({"items": []}, "items names no item"),
-        ({"items_path": "/nowhere/x"}, "path is '/nowhere/x': there is no such file"),
-        ({"test_fraction": 1.5}, r"test_fraction is 1.5"),
-        ({"public_records": -1}, "public_records is -1: it must be at least 0"),
+        ({"items_path": "/nowhere/x"}, "path is '/nowhere/x'"),
+        ({"test_fraction": 1.5}, "test_fraction is 1.5"),
+        ({"public_records": -1}, "public_records is -1"),
     ],
 )
 def test_options_are_refused(path: str, options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         load_sets(path=path, **options)
 
 
@@ -82,16 +83,16 @@ def test_options_are_refused(path: str, options: dict, message: str) -> None:
     [
         (b"", "is empty"),
         (b"\n \n", "holds no items"),
-        (b"1 2\n3,4\n", r"line 2 has .*: item ids must be separated by blanks"),
+        (b"1 2\n3,4\n", ": item ids must be separated by blanks"),
         (b"1;2\n", "line 1 has an item"),
-        (b"1 2\n\xff\xfe\n", "is not a text file: byte 4 is not UTF-8"),
-        (b"1 2\n\x00\x01\n3\n", "is not a text file: it holds zero bytes"),
+        (b"1 2\n\xff\xfe\n", "is not a text file"),
+        (b"1 2\n\x00\x01\n3\n", "is not a text file"),
         (gzip.compress(b"1 2\n" * 50, mtime=0)[:-5], "is a damaged gzip file"),
     ],
 )
 def test_files_are_refused(tmp_path: Path, content: bytes, message: str) -> None:
     (tmp_path / "bad").write_bytes(content)
-    with pytest.raises(ValueError, match=message):
+    with refused(message):
         read_baskets(tmp_path / "bad")
 
 
@@ -106,5 +107,5 @@ def test_a_line_more_is_one_record_more(tmp_path: Path) -> None:
 
 def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sets, "MAX_CELLS", 29)
-    with pytest.raises(ValueError, match="6 records x 5 items: at most 29 cells fit"):
+    with refused("6 records x 5 items"):
         load_sets(path=path)

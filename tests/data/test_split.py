@@ -14,8 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from dpgen.data.points import load_points
 from dpgen.data.records import load_records
@@ -32,7 +33,6 @@ KEY = b"key of the tests of the split..."
 
 
 @given(n=st.integers(0, 300), fraction=st.floats(0, 1, exclude_max=True), key=st.binary(min_size=32, max_size=32))
-@settings(deadline=None, max_examples=50)
 def test_a_coin_depends_on_its_position_only(n: int, fraction: float, key: bytes) -> None:
     split = Split(fraction, key)
     rows = split.test_rows(n)
@@ -78,20 +78,20 @@ def test_a_hash_of_a_column_is_what_the_page_says_and_depends_on_that_record_alo
 @pytest.mark.parametrize("fraction", [1.0, -0.1, 2.0, math.nan])
 def test_bad_fractions_are_refused(fraction: float) -> None:
     for make in (Split, SplitOptions):
-        with pytest.raises(ValueError, match=r"test_fraction is .*: it must be in \[0, 1\)"):
+        with refused(": it must be in [0, 1)"):
             make(fraction)
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"key": b"abc"}, "^key has 3 bytes"),
-        ({"values": ["a"], "held_out": 1}, "^values and held_out"),
-        ({"values": ["a"]}, "^values has length 1: it must be 2"),
+        ({"key": b"abc"}, "key has 3 bytes"),
+        ({"values": ["a"], "held_out": 1}, "values and held_out"),
+        ({"values": ["a"]}, "values has length 1"),
     ],
 )
 def test_other_bad_splits_are_refused(options: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         Split(**options).test_rows(2)
 
 
@@ -263,7 +263,7 @@ def test_arrays_are_split_by_the_number_of_a_column(files: Path) -> None:
     wanted = [i for i, row in enumerate(Split(values=[str(i) for i in range(64)]).test_rows(64).tolist()) if row]
     assert numbers(records.test_x) == numbers(points.test_x) == wanted
     assert (records.d, points.d) == (6, 6)
-    with pytest.raises(ValueError, match=r"split_column is 7: it must be in \[0, 6\]"):
+    with refused("split_column is 7"):
         load_records(path=str(files / "all.npy"), split_column=7)
 
 
@@ -300,19 +300,19 @@ def test_one_line_is_a_file_and_none_is_not(tmp_path: Path) -> None:
         assert points.n + len(points.test_x) == 1
     (tmp_path / "t.csv").write_text("a,b\n")
     for load in (load_records, load_points):
-        with pytest.raises(ValueError, match="is empty"):
+        with refused("is empty"):
             load(path=str(tmp_path / "t.csv"), **({"bounds": "0,1"} if load is load_points else {}))
 
 
 REFUSED = [
-    ({"split_column": "absent"}, r"all\.csv has no column 'absent': its columns are id, b0"),
-    ({"split_column": "id", "test_path": "held.csv"}, "test_path is 'held.csv' and split_column is 'id': give one of them"),
-    ({"test_path": "held.csv", "test_fraction": 0.5}, "test_fraction is 0.5 with a test_path: it must be 0 or left out"),
-    ({"test_path": "absent.csv"}, "test_path is 'absent.csv': there is no such file"),
-    ({"test_path": "other.csv"}, r"other\.csv has no column 'id'"),
+    ({"split_column": "absent"}, "all.csv has no column 'absent'"),
+    ({"split_column": "id", "test_path": "held.csv"}, "test_path is 'held.csv' and split_column is 'id'"),
+    ({"test_path": "held.csv", "test_fraction": 0.5}, "test_fraction is 0.5 with a test_path"),
+    ({"test_path": "absent.csv"}, "test_path is 'absent.csv'"),
+    ({"test_path": "other.csv"}, "other.csv has no column 'id'"),
     ({"split_column": "hole"}, "column 'hole' has no value in row 2"),
-    ({"split_key": Path("short.key"), "missing": "drop"}, "split_key 'short.key' is damaged: it has 3 bytes and must have 32"),
-    ({"split_key": Path("no/such.key"), "missing": "drop"}, "split_key 'no/such.key' cannot be used: "),
+    ({"split_key": Path("short.key"), "missing": "drop"}, "split_key 'short.key' is damaged"),
+    ({"split_key": Path("no/such.key"), "missing": "drop"}, "split_key 'no/such.key' cannot be used"),
 ]
 
 
@@ -324,9 +324,8 @@ def test_what_is_refused(files: Path, options: dict[str, object], match: str, mo
     table.to_csv("held.csv", index=False)
     table.drop(columns="id").to_csv("other.csv", index=False)
     Path("short.key").write_bytes(b"abc")
-    with pytest.raises(ValueError, match=match) as raised:
+    with refused(match):
         load_records(path="all.csv", label_column="kind", **options)  # type: ignore[arg-type]
-    assert "\n" not in str(raised.value)
 
 
 # -- keys ------------------------------------------------------------------------------------------------------------
@@ -364,9 +363,9 @@ def test_a_writer_that_was_killed_leaves_no_key_and_no_file(tmp_path: Path, monk
 
 
 def test_a_key_that_may_not_be_made_is_missed_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"split_key '.*split\.key' cannot be used: No such file"):
+    with refused("split.key' cannot be used"):
         secret_key(tmp_path / "split.key", create=False)
-    with pytest.raises(ValueError, match=r"is missing: the first process has not made it in 0\.1 seconds"):
+    with refused("is missing"):
         await_key(tmp_path / "split.key", seconds=0.1)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from refusals import refused
 
 from dpgen.data import draft_schema, load_columns, load_events, load_points, load_records, load_table, table_files
 from dpgen.data.table_files import (
@@ -80,7 +81,7 @@ def test_every_loader_refuses_what_is_malformed_damaged_or_absent(reader: str, t
     changed = packed[:40] + bytes([packed[40] ^ 255]) + packed[41:]
     for name, content in (("cut.csv.gz", packed[:-9]), ("changed.csv.gz", changed), ("t.csv", with_row(30, "1,1,1").encode())):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ValueError, match="cannot be read as"):
+        with refused("cannot be read as"):
             READERS[reader](str(tmp_path / name))
     for absent in ("absent.csv", "."):
         with pytest.raises(ValueError, match=rf"^path is '{re.escape(absent)}': "):
@@ -90,7 +91,7 @@ def test_every_loader_refuses_what_is_malformed_damaged_or_absent(reader: str, t
 def test_the_column_that_is_named_is_read(tmp_path: Path) -> None:
     """A surplus comma made pandas take the first column for an index, and the second for the first."""
     (tmp_path / "t.csv").write_text("x,y\n5,0,\n5,1,\n")
-    with pytest.raises(ValueError, match="row 1 has 3 fields, the header has 2"):
+    with refused("row 1 has 3 fields, the header has 2"):
         load_columns(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
     (tmp_path / "t.csv").write_text("x,y,\n5,0,\n5,1,\n")
     data = load_columns(path=str(tmp_path / "t.csv"), columns="x", low=0, high=10)
@@ -118,7 +119,7 @@ def test_of_one_column_every_line_is_a_record(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("x\n1\n\n3\n\n")
     assert read_table(tmp_path / "t.csv")["x"].isna().tolist() == [False, True, False, True]
     (tmp_path / "t.csv").write_text("\nx\n1\n")
-    with pytest.raises(ValueError, match="begins with an empty line"):
+    with refused("begins with an empty line"):
         read_table(tmp_path / "t.csv")
 
 
@@ -137,7 +138,7 @@ def test_columns_are_chosen_by_name(tmp_path: Path) -> None:
 
 def test_names_of_columns_are_text(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_text("nothing")
-    with pytest.raises(ValueError, match=r"bad.parquet cannot be read as parquet: "):
+    with refused("bad.parquet cannot be read as parquet"):
         read_table(tmp_path / "bad.parquet")
     pd.DataFrame({"1": [0]}).rename(columns={"1": 1}).to_parquet(tmp_path / "t.parquet")
     assert read_table(tmp_path / "t.parquet").columns.tolist() == ["1"]
@@ -145,9 +146,9 @@ def test_names_of_columns_are_text(tmp_path: Path) -> None:
     assert read_table(tmp_path / "t.parquet").to_numpy().tolist() == [[1], [2]], "an index of pandas is no column"
     assert column_names("a, b") == column_names(["a", "b"]) == ["a", "b"]
     require_columns("t", ["1"], [1, 2])
-    with pytest.raises(ValueError, match=r"^t has no column '25': its columns are 0, 1, .*, 19, ...$"):
+    with refused("t has no column '25'"):
         require_columns("t", ["25"], range(25))
-    with pytest.raises(ValueError, match=r"its columns are age, income; did you mean 'income'\?$"):
+    with refused("its columns are age, income; did you mean 'income'?"):
         require_columns("t", ["incme"], ["age", "income"])
 
 
@@ -176,19 +177,19 @@ def test_arrays_are_read_and_others_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npy"
     np.save(path, np.arange(6))
     assert read_npy(path, vectors=True).tolist() == [[i] for i in range(6)]
-    with pytest.raises(ValueError, match=r"holds int64 \(6,\): it must hold one array of numbers or dates of shape"):
+    with refused("holds int64 (6,)"):
         read_npy(path)
     np.save(path, np.zeros((0, 5)))
     assert read_npy(path).shape == (0, 5)
     for other in (np.zeros((1, 1, 1)), np.array([["a"]])):
         np.save(path, other)
-        with pytest.raises(ValueError, match="it must hold one array"):
+        with refused("it must hold one array"):
             read_npy(path, vectors=True)
 
 
 def test_files_and_what_they_are_called(tmp_path: Path) -> None:
     assert name_of(tmp_path / "a.b.csv.gz") == "a"
-    with pytest.raises(ValueError, match=r"^prior_path is 'absent': there is no such file$"):
+    with refused("prior_path is 'absent'"):
         existing_file("absent", option="prior_path")
     latin = UnicodeDecodeError("utf-8", b"\xe9", 0, 1, "invalid continuation byte")
     assert str(unreadable("t", "csv", latin)) == "t cannot be read as csv: its text is not UTF-8: give its encoding"
@@ -198,7 +199,7 @@ def test_files_and_what_they_are_called(tmp_path: Path) -> None:
 
 def test_a_name_that_stands_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "twice.csv").write_text("a,x,x\n1,2,3\n4,5,6\n")
-    with pytest.raises(ValueError, match="2 columns called 'x': their names must differ"):
+    with refused("2 columns called 'x'"):
         read_table(tmp_path / "twice.csv")
 
 
@@ -269,5 +270,5 @@ def test_only_a_csv_file_has_a_dialect_and_test_records_have_it_too(tmp_path: Pa
     records = load_records(path=str(tmp_path / "a.csv"), test_path=str(tmp_path / "b.csv"), delimiter=";")
     assert records.columns == ["x", "y"]
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "x.parquet")
-    with pytest.raises(ValueError, match=r"^delimiter"):
+    with refused("delimiter"):
         load_records(path=str(tmp_path / "x.parquet"), delimiter=";")

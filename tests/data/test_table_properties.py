@@ -7,12 +7,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dpgen.data.table_files import read_table
 
-QUICK = settings(max_examples=30, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CELLS = st.text('a"\n\r,0 N\té\u2028', max_size=4) | st.sampled_from(["NA", "007"])
 NAMES = st.lists(st.text("abcé,\" '", min_size=1, max_size=3), min_size=1, max_size=4, unique=True)
 
@@ -24,7 +23,6 @@ def written(path: Path, names: list[str], rows: list[list[str]]) -> Path:
     return path
 
 
-@settings(QUICK, max_examples=15)
 @given(names=NAMES, data=st.data())
 def test_text_comes_back_as_the_csv_module_wrote_it(names: list[str], data: st.DataObject, tmp_path: Path) -> None:
     rows = data.draw(st.lists(st.lists(CELLS, min_size=len(names), max_size=len(names)), max_size=5))
@@ -36,7 +34,6 @@ def test_text_comes_back_as_the_csv_module_wrote_it(names: list[str], data: st.D
 NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(width=64) | st.integers(-9, 9)
 
 
-@QUICK
 @given(column=st.lists(NUMBERS | st.sampled_from(["", "NA", "true", "x"]), min_size=1, max_size=6))
 def test_types_are_those_of_pandas(column: list[object], tmp_path: Path) -> None:
     path = written(tmp_path / "t.csv", ["a", "b"], [[str(cell), "0"] for cell in column])
@@ -50,7 +47,6 @@ def test_types_are_those_of_pandas(column: list[object], tmp_path: Path) -> None
         assert found.isna().tolist() == expected.isna().tolist()
 
 
-@QUICK
 @given(width=st.integers(1, 4), above=st.integers(0, 3), fields=st.integers(1, 6), below=st.integers(0, 3))
 def test_rows_of_another_width_are_refused(width: int, above: int, fields: int, below: int, tmp_path: Path) -> None:
     rows = [["1"] * width] * above + [["1"] * fields] + [["1"] * width] * below

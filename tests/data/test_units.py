@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from refusals import refused
 
 from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.points import load_points
@@ -29,7 +30,6 @@ def used(rows: list[tuple[str, int, str]], most: int = 2) -> Counter[tuple[str, 
     return Counter(row for row, one in zip(rows, kept) if one)
 
 
-@settings(max_examples=60, deadline=None)
 @given(TABLES, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_the_position_of_rows_and_other_people_choose_nothing(rows: list[tuple[str, int, str]], random, most: int) -> None:
     shuffled = random.sample(rows, len(rows))
@@ -60,9 +60,9 @@ def test_how_a_value_is_stored_does_not_matter(stored: list) -> None:
 
 
 def test_bad_people_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"max_contributions is 0: it must be at least 1"):
+    with refused("max_contributions is 0"):
         People("who", 0)
-    with pytest.raises(ValueError, match=r"key has 3 bytes: it must have 32"):
+    with refused("key has 3 bytes"):
         People("who", 1, b"abc")
 
 
@@ -103,10 +103,10 @@ def test_people_are_put_aside_with_all_of_their_rows() -> None:
 def test_rows_without_a_person_are_refused_or_dropped(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 2], "who": ["ann", None]}).to_csv(tmp_path / "rows.csv", index=False)
     path, people = str(tmp_path / "rows.csv"), People("who", 1, KEY)
-    with pytest.raises(ValueError, match="column 'who' has no value in row 2"):
+    with refused("column 'who' has no value in row 2"):
         load_columns(path=path, columns="x", low=0, high=9, people=people)
     assert load_columns(path=path, columns="x", low=0, high=9, missing="drop", people=people).n == 1
-    with pytest.raises(ValueError, match="unit 'who' has no value in row 2: every row needs its person"):
+    with refused("unit 'who' has no value in row 2"):
         people.bounded(pd.read_csv(path))
 
 
@@ -179,14 +179,14 @@ def test_how_others_write_numbers_chooses_no_rows(tmp_path: Path, kind: str, oth
 
 def test_what_would_choose_rows_is_refused(visits: Path, tmp_path: Path) -> None:
     people = People("who", 2, KEY)
-    with pytest.raises(ValueError, match=r"public_records is 3: it must be 0 with unit 'who', for it chooses rows"):
+    with refused("public_records is 3"):
         load_records(path=str(visits), people=people, public_records=3)
-    with pytest.raises(ValueError, match=r"split_column is 'x' and unit is 'who': leave split_column out"):
+    with refused("split_column is 'x' and unit is 'who'"):
         load_records(path=str(visits), people=people, split_column="x")
-    with pytest.raises(ValueError, match=r"has no column 'whom': its columns are who, x, y; did you mean 'who'\?"):
+    with refused("has no column 'whom': its columns are who, x, y; did you mean 'who'?"):
         load_records(path=str(visits), people=People("whom", 2, KEY))
-    with pytest.raises(ValueError, match=r"unit is 'x': it must be none of the columns x"):
+    with refused("unit is 'x'"):
         load_columns(path=str(visits), columns="x", low=0, high=1, people=People("x", 2, KEY))
     np.save(tmp_path / "x.npy", np.zeros((3, 1)))
-    with pytest.raises(ValueError, match=r"unit is 'who': it must be left out for an npy file, whose columns have no names"):
+    with refused("unit is 'who'"):
         load_columns(path=str(tmp_path / "x.npy"), columns="x", low=0, high=1, people=people)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from refusals import refused
 
 from dpgen.data.users import NEAR, PEAKED, PRIVATE, UNIFORM, Users, load_synthetic_users, natural_order, normalised
 
@@ -41,9 +42,9 @@ def test_a_group_alone() -> None:
     assert young.prior is not None
     assert users(skipped=3, skipped_groups=("young", "old", "young")).of_group("young").skipped == 2
     assert users(skipped=3).of_group("young").skipped == 0, "nobody knows their groups"
-    with pytest.raises(ValueError, match="group is 'x': it must be one of old, young"):
+    with refused("group is 'x'"):
         users().of_group("x")
-    with pytest.raises(ValueError, match="none: the users have no groups"):
+    with refused("none: the users have no groups"):
         users(groups=None).of_group("x")
 
 
@@ -62,23 +63,23 @@ def test_how_many_users_there_are_is_no_reason_to_refuse() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"counts": torch.zeros(2, 3)}, "torch.float32: it must be"),
-        ({"counts": torch.zeros(3, dtype=torch.float64)}, r"shape \(3,\)"),
-        ({"counts": torch.ones(2, 1, dtype=torch.float64)}, "1 categories: at least 2"),
+        ({"counts": torch.zeros(2, 3)}, "torch.float32"),
+        ({"counts": torch.zeros(3, dtype=torch.float64)}, "shape (3,)"),
+        ({"counts": torch.ones(2, 1, dtype=torch.float64)}, "1 categories"),
         ({"counts": torch.tensor([[1.0, 1, 1], [1, -2, 1]], dtype=torch.float64)}, "row 2, column 2"),
         ({"counts": torch.tensor([[1.0, 1, 1], [1, 1, float("nan")]], dtype=torch.float64)}, "row 2, column 3"),
         ({"counts": torch.tensor([[1.0, 1, 1], [0, 0, 0]], dtype=torch.float64)}, "no events in row 2"),
-        ({"user_names": ("ann",)}, "user_names has length 1: it must have 2"),
+        ({"user_names": ("ann",)}, "user_names has length 1"),
         ({"user_names": ("ann", "ann")}, "user_names names 'ann' more than once"),
         ({"categories": ("a", "b", "b")}, "categories names 'b' more than once"),
         ({"groups": ("old",)}, "groups has length 1, there are 2 users"),
         ({"skipped": -1}, "skipped is -1"),
-        ({"skipped": 2, "skipped_groups": ("old",)}, "skipped_groups has length 1, skipped is 2: they must agree"),
+        ({"skipped": 2, "skipped_groups": ("old",)}, "skipped_groups has length 1, skipped is 2"),
         ({"prior_origin": "file"}, "prior is missing but prior_origin is 'file'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": UNIFORM}, "prior is given but prior_origin is 'uniform'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": PRIVATE}, "prior is given but"),
-        ({"prior": torch.ones(2) / 2, "prior_origin": "file"}, r"prior has shape \(2,\): it must be \(3,\)"),
-        ({"prior": torch.ones(3), "prior_origin": "file"}, "prior sums to 3: it must sum to 1 within 1e-06"),
+        ({"prior": torch.ones(2) / 2, "prior_origin": "file"}, "prior has shape (2,)"),
+        ({"prior": torch.ones(3), "prior_origin": "file"}, "prior sums to 3"),
         ({"prior": torch.tensor([0.5, 0.5 + 1.1e-6, 0]).double(), "prior_origin": "file"}, "must sum to 1"),
         ({"prior": torch.tensor([1.5, -0.5, 0]), "prior_origin": "file"}, "prior has -0.5 in entry 2"),
         ({"prior": torch.tensor([1.0, float("nan"), 0]), "prior_origin": "file"}, "prior has nan in entry 2"),
@@ -86,9 +87,8 @@ def test_how_many_users_there_are_is_no_reason_to_refuse() -> None:
     ],
 )
 def test_bad_users_are_refused_in_one_line(changes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said) as error:
+    with refused(said):
         users(**changes)
-    assert "\n" not in str(error.value)
 
 
 def test_names_in_natural_order() -> None:

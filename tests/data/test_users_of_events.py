@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from refusals import refused
 
 from dpgen.data import events as module
 from dpgen.data.events import (
@@ -87,10 +88,10 @@ def test_users_without_weight_are_left_out_with_their_groups() -> None:
 )
 def test_events_that_cannot_be_counted(columns: dict[str, list[object]], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     given = {"user": ["a", "a", "b"], "category": ["x", "x", "y"]} | columns
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         count_events(event_frame(given, source="s"), ["x", "y"], source="s")
     monkeypatch.setattr(module, "MAX_CELLS", 3)
-    with pytest.raises(ValueError, match="2 users x 2 categories: at most 3 cells fit"):
+    with refused("2 users x 2 categories"):
         count_events(event_frame({"user": ["a", "b"], "category": ["x", "y"]}, source="s"), ["x", "y"], source="s")
 
 
@@ -100,9 +101,9 @@ def test_events_that_cannot_be_counted(columns: dict[str, list[object]], said: s
         ({"user": ["a", None]}, "s has no user in row 2"),
         ({"category": [float("nan"), "x"]}, "s has no category in row 1"),
         ({"category": ["x", "  "]}, "s has no category in row 2"),
-        ({"user": ["a", {"id": 1}]}, r"a user of another type in row 2: it must be text or a number"),
-        ({"user": [["a"], "a"]}, r"a user of another type in row 1: it must be text or a number"),
-        ({"category": [b"x", b"y"]}, "a category of another type in row 1: it must be text or a number"),
+        ({"user": ["a", {"id": 1}]}, "a user of another type in row 2"),
+        ({"user": [["a"], "a"]}, "a user of another type in row 1"),
+        ({"category": [b"x", b"y"]}, "a category of another type in row 1"),
         ({"group": ["a", None]}, "s has no group in row 2"),
         ({"weight": [1, None]}, "weight in row 2"),
         ({"weight": [1, "many"]}, "weight in row 2"),
@@ -111,7 +112,7 @@ def test_events_that_cannot_be_counted(columns: dict[str, list[object]], said: s
     ],
 )
 def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         event_frame({"user": ["a", "b"], "category": ["x", "x"]} | columns, source="s")
 
 
@@ -166,7 +167,7 @@ def test_the_prior_of_a_public_table_of_one_group(path: str, tmp_path: Path) -> 
     assert users.prior is not None
     assert users.prior.tolist() == pytest.approx([1 / 3] * 3)
     assert users.prior_origin == "public table survey.csv"
-    with pytest.raises(ValueError, match="has no events of only_group 'teen'"):
+    with refused("has no events of only_group 'teen'"):
         load_events(path=path, public_path=str(tmp_path / "survey.csv"), only_group="teen", **options)
     (tmp_path / "sites.txt").write_text("shop\nmail\nnews\n")
     options |= {"categories_path": str(tmp_path / "sites.txt"), "only_group": "old"}
@@ -191,20 +192,20 @@ def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) 
     ("options", "said"),
     [
         ({"public_path": "clicks.csv"}, "a prior computed from them is not public"),
-        ({"only_group": "old"}, "^only_group is 'old' but group names no column"),
-        ({"user": "site"}, "^column 'site' is named for more than one of user, category"),
-        ({"path": "one.csv"}, "1 categories: at least 2"),
-        ({"path": "absent.csv"}, "^path is 'absent.csv'"),
+        ({"only_group": "old"}, "only_group is 'old' but group names no column"),
+        ({"user": "site"}, "column 'site' is named for more than one of user, category"),
+        ({"path": "one.csv"}, "1 categories"),
+        ({"path": "absent.csv"}, "path is 'absent.csv'"),
         ({"categories_path": "sites.txt"}, "none of the 2 public"),
-        ({"categories_path": "absent"}, "^categories_path is 'absent'"),
+        ({"categories_path": "absent"}, "categories_path is 'absent'"),
         ({"categories_path": "one.txt"}, "one.txt names 1 categories"),
         ({"categories_path": "twice.txt"}, "twice.txt names category 'shop' more than once"),
         ({"categories_path": "bytes.txt"}, "byte 0 is not UTF-8"),
         ({"prior_path": "twice.csv"}, "twice.csv names category 'a' more than once"),
-        ({"prior_path": "few.csv"}, "^few.csv sums to 0.9"),
+        ({"prior_path": "few.csv"}, "few.csv sums to 0.9"),
         ({"prior_path": "negative.csv"}, "weight in row 2"),
         ({"prior_path": "share.csv"}, "share.csv has no column 'probability'"),
-        ({"prior_path": "prior.csv", "categories_path": "sites.txt"}, "^prior.csv has the category 'z'"),
+        ({"prior_path": "prior.csv", "categories_path": "sites.txt"}, "prior.csv has the category 'z'"),
     ],
 )
 def test_what_is_wrong_is_refused(
@@ -222,7 +223,7 @@ def test_what_is_wrong_is_refused(
     Path("one.csv").write_text("user_id,site\na,x\n")
     for name, content in (("sites", b"shop\nmail\n"), ("one", b"shop\n"), ("twice", b"shop\nshop\n"), ("bytes", b"\xff\xfe")):
         Path(f"{name}.txt").write_bytes(content)
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         load_events(**{"path": "clicks.csv", "user": "user_id", "category": "site"} | options)
 
 
@@ -248,17 +249,17 @@ def test_the_file_that_is_given_says_which_prior(options: dict[str, str], kind: 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"prior": "file"}, "prior is 'file': prior_path must name its file"),
-        ({"prior": "public"}, "prior is 'public': public_path must name its file"),
-        ({"prior": "uniform", "prior_path": "p.csv"}, "prior is 'uniform' but prior_path is 'p.csv': that is for prior=file"),
+        ({"prior": "file"}, "prior is 'file'"),
+        ({"prior": "public"}, "prior is 'public'"),
+        ({"prior": "uniform", "prior_path": "p.csv"}, "prior is 'uniform' but prior_path is 'p.csv'"),
         ({"prior": "private", "public_path": "p.csv"}, "that is for prior=public"),
         ({"prior_path": "p.csv", "public_path": "t.csv"}, "give one of them"),
-        ({"public_path": "a/../x.csv"}, "the table of the private users: .* use prior=private, which pays for it"),
+        ({"public_path": "a/../x.csv"}, " use prior=private, which pays for it"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, str], said: str) -> None:
     given = {"prior": None, "prior_path": None, "public_path": None} | options
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         chosen_prior(given.pop("prior"), private_path="x.csv", **given)  # type: ignore[arg-type]
 
 

@@ -14,7 +14,6 @@ from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
 from dpgen.evaluation.points import evaluate, kernel_density
 from dpgen.evaluation.scores import Score
-from dpgen.metrics.densities import Quadrature
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
@@ -105,13 +104,6 @@ def test_points_without_a_target_are_judged_by_test_points() -> None:
     # 95 % of a Gaussian in three dimensions lies within radius 2.795; counted directly
     inside = float((points.test_x.norm(dim=1) <= 2.795).double().mean())
     assert found["mode coverage of test points"].value == pytest.approx(inside, abs=0.02)
-
-
-def test_an_unnormalised_ratio_is_normalised_in_every_dimension() -> None:
-    for points in (load_mixture_1d(n_points=50, n_test=50), normal_points()):
-        plain = scores(draws(points, Law(zero, points.d)), points)
-        shifted = scores(draws(points, Law(lambda x: zero(x) + 7, points.d)), points)
-        assert {k: s.value for k, s in plain.items()} == pytest.approx({k: s.value for k, s in shifted.items()})
 
 
 def test_a_released_density_is_compared_with_the_uniform_one(tmp_path: Path) -> None:
@@ -221,17 +213,3 @@ def test_without_test_points_scores_are_of_the_private_ones() -> None:
         assert score.value == other.value
     nobody = Points("real", synthetic.x[:0], synthetic.test_x[:0], bounds=synthetic.bounds)
     assert evaluate(model, nobody, seed=0).scores == []
-
-
-@pytest.mark.parametrize("d", [1, 2])
-def test_densities_are_drawn_under_a_title(d: int, tmp_path: Path) -> None:
-    rule = Quadrature(torch.tensor([[-3.0, 3.0]] * d), 40)
-    log_density = -0.5 * rule.nodes.square().sum(1)
-    points = torch.randn(5, d, generator=torch.Generator().manual_seed(0))
-    shown = {"target": log_density, "nothing at all": torch.full_like(log_density, -9.0), "wide": log_density / 2}
-    for name, options in {"plain": {}, "dots": {"points": points}, "titled": {"title": "not for release"}}.items():
-        module.densities_figure(shown, rule, tmp_path / f"{name}.png", per_row=2, **options)
-    pictures = {path.stem: path.read_bytes() for path in tmp_path.iterdir()}
-    assert len(set(pictures.values())) == 3
-    if d == 2:
-        assert int.from_bytes(pictures["plain"][20:24], "big") > 550, "three panels in two rows"

@@ -92,15 +92,6 @@ def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
     assert set(evaluate(fitted(tmp_path, users), users, seed=0).pictures) == {"samplers.csv", "samplers.png", "USERS.md"}
 
 
-def test_many_groups_are_all_in_the_table_and_not_in_the_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_GROUPS", 3)
-    names = tuple(str(i % 7) for i in range(USERS.u))
-    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, groups=names)
-    evaluate(fitted(tmp_path, users), users, seed=0).write(tmp_path)
-    assert pd.read_csv(tmp_path / "groups.csv")["group"].nunique() == 7
-    assert (tmp_path / "groups.png").exists()
-
-
 def report(tmp_path: Path, users: Users = USERS, **plan: Any) -> str:
     evaluate(fitted(tmp_path, users, **plan), users, seed=0).write(tmp_path)
     return (tmp_path / "USERS.md").read_text()
@@ -112,15 +103,6 @@ def test_the_report_says_what_several_draws_cost(tmp_path: Path) -> None:
     assert "| 1 | 0.5 | 1 |" in text
     assert "| 3 | 1.5 | 3 |" in text
     assert "| 10 | 5 | 10 |" in text
-
-
-def test_the_report_adds_what_a_private_prior_cost(tmp_path: Path) -> None:
-    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, prior_origin=PRIVATE)
-    text = report(tmp_path, users, epsilon=1.25, draws=2, prior_epsilon=0.25)
-    assert (
-        "In total **eps = 1.25**: 2 draws of eps 0.5 each and eps 0.25 for everything else (the prior, earlier runs)." in text
-    )
-    assert "| 5 | 2.75 | 5.5 |" in text
 
 
 def test_the_report_does_not_round_up_what_is_exact(tmp_path: Path) -> None:

@@ -1,8 +1,6 @@
 """Train on synthetic, test on real; the classifier two-sample test; clustering accuracy."""
 
-import os
 import sys
-import time
 from itertools import permutations
 
 import pytest
@@ -12,7 +10,7 @@ from scipy.stats import fisher_exact
 from sklearn.ensemble import HistGradientBoostingClassifier
 from torch import Tensor
 
-from dpgen.data import load_digits, load_mnist
+from dpgen.data import load_digits
 from dpgen.metrics.classification import (
     chance_level,
     classifier_two_sample_test,
@@ -82,13 +80,6 @@ def test_global_random_state_and_grad_mode_are_left_alone() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
-def test_class_that_is_missing_from_the_training_records() -> None:
-    x = torch.eye(3).repeat(20, 1)
-    y = x.argmax(1)
-    assert train_on_synthetic_accuracy(x[y < 2], y[y < 2], x, y, epochs=40) == pytest.approx(2 / 3)
-    assert train_on_synthetic_accuracy(x, y, x[y < 2], y[y < 2], epochs=40) == 1
-
-
 X, Y = torch.zeros(4, 6), torch.tensor([0, 1, 0, 1])
 
 
@@ -112,17 +103,6 @@ X, Y = torch.zeros(4, 6), torch.tensor([0, 1, 0, 1])
 def test_bad_input(arguments: tuple, options: dict, name: str) -> None:
     with refused(name):
         train_on_synthetic_accuracy(*arguments, **options)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("DPGEN_DATA"), reason="DPGEN_DATA names no folder with real data")
-def test_real_mnist() -> None:
-    records, start = load_mnist(), time.perf_counter()
-    accuracy = train_on_synthetic_accuracy(
-        records.x, records.labels, records.test_x, records.test_labels, image_shape=records.image_shape
-    )
-    print(f"real MNIST: accuracy {accuracy:.4f} in {time.perf_counter() - start:.0f} s")
-    assert accuracy >= 0.985
 
 
 # -- two samples -------------------------------------------------------------------------------------------------------

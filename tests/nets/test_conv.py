@@ -6,7 +6,7 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from refusals import refused
 from torch import Tensor, nn
@@ -68,7 +68,6 @@ geometries = st.builds(
 )  # fmt: skip
 
 
-@settings(deadline=None, max_examples=40)
 @given(
     geometry=geometries,
     kernel=st.tuples(st.integers(1, 4), st.integers(1, 3)),

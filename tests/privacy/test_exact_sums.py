@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 from torch import Tensor
@@ -25,7 +25,6 @@ def sums(x: Tensor, group: Tensor) -> Tensor:
     return group_sums(clipped(x, SUM_GRID) * SUM_GRID, group, K, most=SUM_GRID)
 
 
-@settings(max_examples=30, deadline=None)
 @given(
     n=st.integers(0, 700),
     m=st.integers(1, 40),
@@ -51,7 +50,6 @@ def test_sums_have_the_same_bits_in_any_order_chunks_threads_and_shards(
         exact_sums.CHUNK = size
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     n=st.integers(1, 40),
     m=st.integers(1, 300),

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import torch
 from dp_accounting import ZCDpEvent
+from refusals import refused
 
 import dpgen
 from dpgen.config import parse_job
@@ -69,14 +70,14 @@ def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "more", "said"),
     [
-        ("gaussian", ["--max_contributions", "0"], "max_contributions is 0; it must be a whole number >= 1"),
+        ("gaussian", ["--max_contributions", "0"], "max_contributions is 0"),
         ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),
     ],
 )
 def test_what_is_not_proved_is_refused_before_anything_is_spent(
     model: str, more: list[str], said: str, bits: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         run(parse_job([*arguments(model, bits, *more), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false"]))
     assert not (tmp_path / "run").exists()
 
@@ -85,24 +86,24 @@ def test_what_is_not_proved_is_refused_before_anything_is_spent(
     ("given", "said"),
     [
         (["--model", "gaussian", "--max_contributions", "3"], "it must be 1 without unit"),
-        (["--model", "gaussian", "--unit", "who"], "needs data with a column of people: csv, parquet, npy, sql, not digits"),
-        (["--model", "minimax", "--unit", "who"], "unit is no option of --model minimax; it is one of --model dpgm"),
+        (["--model", "gaussian", "--unit", "who"], "needs data with a column of people"),
+        (["--model", "minimax", "--unit", "who"], "unit is no option of --model minimax"),
     ],
 )
 def test_units_that_the_data_or_the_system_do_not_have(given: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+    with refused(said):
         parse_job(given)
 
 
 def test_data_that_are_loaded_have_no_column_of_people() -> None:
-    with pytest.raises(ValueError, match="the data are loaded already"):
+    with refused("the data are loaded already"):
         dpgen.fit(dpgen.data.load_digits(), "gaussian", epsilon=1.0, unit="who")
 
 
 def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -> None:
     shared = str(tmp_path / "all.budget")
     dpgen.fit(pd.read_csv(bits).drop(columns="who"), "marginals", epsilon=0.5, ledger=shared, ledger_epsilon=3.0)
-    with pytest.raises(ValueError, match="unit"):
+    with refused("unit"):
         dpgen.fit(pd.read_csv(bits), "marginals", epsilon=0.5, ledger=shared, unit="who", max_contributions=M)
 
 
@@ -180,13 +181,13 @@ def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
 
 
 def test_groups_of_rows_are_not_disjoint_for_people() -> None:
-    with pytest.raises(ValueError, match="group is 'a'; it must be None where a person has up to 4 rows"):
+    with refused("group is 'a'"):
         curator(M).declare(Planned(gaussian_event(1.0), "n", group="a"))
 
 
 def test_mechanisms_without_a_price_for_several_rows_are_refused() -> None:
     assert for_rows(pure_event(0.25), M) == pure_event(0.25 * M)
-    with pytest.raises(UnsupportedEvent, match="for people with up to 4 rows there is no guarantee"):
+    with refused("for people with up to 4 rows there is no guarantee", error=UnsupportedEvent):
         for_rows(ZCDpEvent(1.0, xi=0.1), M)
 
 

@@ -223,7 +223,6 @@ def test_sums_have_the_same_bits_in_any_order_batches_threads_and_shards(n: int,
         assert torch.equal(sum(shard[i] for shard in shards), expected)  # type: ignore[arg-type]
 
 
-@settings(max_examples=20, deadline=None)
 @given(d=st.integers(1, 900), m=st.integers(1, 30), n=st.integers(1, 40), seed=st.integers(0, 2**30), power=st.integers(-9, 9))
 def test_projections_are_exact_and_know_no_neighbours(d: int, m: int, n: int, seed: int, power: int) -> None:
     generator = torch.Generator().manual_seed(seed)

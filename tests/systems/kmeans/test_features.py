@@ -6,7 +6,7 @@ from collections.abc import Callable
 import mpmath
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from refusals import refused
 
@@ -51,7 +51,6 @@ def test_the_table_stays_within_its_circle_and_is_the_truth_cut_towards_zero(pai
             assert int(cosines[j]) * true >= 0
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     m=st.integers(1, 60),
     pairs=st.integers(1, 20),
@@ -78,7 +77,6 @@ def test_no_row_of_whole_numbers_exceeds_the_norm_and_phases_are_right(
     assert (map_(x) - expected).abs().max() < rounding + 1e-6
 
 
-@settings(max_examples=20, deadline=None)
 @given(
     n=st.integers(1, 400),
     m=st.integers(1, 100),
