@@ -12,7 +12,7 @@ import yaml
 
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.facts import Fact, Said
-from dpgen.options import HIDDEN, Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
+from dpgen.options import Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 FREE_TO_CHANGE = (
     "run_dir", "progress_bar", "evaluation", "fid_weights", "checkpoint_every", "threads", "accelerator", "devices",
-    "num_nodes", "strategy", "compile", "logger", "loggers",
+    "num_nodes",
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
@@ -372,12 +372,11 @@ def parse_job(arguments: Sequence[str] | Mapping[str, Any], *, config_root: Path
 
 
 def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = None, private: Any = None) -> RunConfig:
-    """A run from values of Python under the names of the command line; `loggers` are Lightning's.
+    """A run from values of Python under the names of the command line.
 
     `private` are data in memory, which the loader `data` reads in place of its `path`, or loaded ones, which need no loader.
     """
-    loggers = tuple(options.get("loggers", ()))
-    given = {name: plain(name, value) for name, value in options.items() if name != "loggers"} | {"model": model}
+    given = {name: plain(name, value) for name, value in options.items()} | {"model": model}
     given |= {} if data is None else {"data": data}
     read = isinstance(private, str)
     place = "source" if getattr(private, "like", None) == "sql" else "path"
@@ -389,7 +388,7 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
     made = Request.of(given, loaded=loaded).config(private=None if read else private)
     if read:
         made = replace(made, data=replace(made.data, options={**made.data.options, place: private}))
-    return replace(made, runtime=replace(made.runtime, loggers=loggers)) if loggers else made
+    return made
 
 
 def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | Mapping[str, Any]) -> Any:
@@ -401,8 +400,8 @@ def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | 
 
 
 def _options(value: Any) -> dict[str, Any]:
-    """Options of a dataclass by name, but for those that no file can hold."""
-    return {name: getattr(value, name) for name in keys(type(value)) if name not in HIDDEN}
+    """Options of a dataclass by name."""
+    return {name: getattr(value, name) for name in keys(type(value))}
 
 
 def _name_of(data: Any) -> str:

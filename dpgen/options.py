@@ -21,15 +21,13 @@ Sources = Mapping[str, Callable[..., Any]]
 FIRST = ("epsilon", "delta", "relation")
 """Options that the help of a block begins with."""
 
-HIDDEN = ("loggers",)
-"""Options for Python alone: no command line can write their values."""
-
 _MOST_LISTED = 20  # choices in an error that can guess what was meant
 
 _GONE = """
 warm_start warm_start_steps warm_start_origin warm_start_keep start_multiplier critic critic_hidden critic_depth critics loss
-weight_clip schedule chain_length training composition published_noise report_only levels sweep_number avazu movielens cms higgs
-digits_pca call_detail codec clip covariance whitening fill shares lr_decay
+weight_clip schedule chain_length training composition published_noise report_only levels sweep
+sweep_jobs sweep_dir sweep_select sweep_runs sweep_noise sweep_epsilon sweep_number avazu movielens cms higgs
+digits_pca call_detail codec clip covariance whitening fill shares lr_decay strategy compile logger loggers
 """
 REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
@@ -178,8 +176,6 @@ def help_text(sources: Sources, *, defaults: Mapping[str, Any] | None = None, **
         group, types, texts = parser.add_argument_group(title), hints(source), meanings(source)
         known = inspect.signature(source).parameters
         for name, entry in sorted(known.items(), key=lambda item: item[0] not in FIRST):
-            if name in HIDDEN:
-                continue
             required = entry.default is inspect.Parameter.empty
             default = (defaults or {}).get(name, None if required else entry.default)
             group.add_argument(f"--{name}", type=types[name], default=default, help=texts.get(name, "").replace("%", "%%"))

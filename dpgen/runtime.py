@@ -18,7 +18,7 @@ from dpgen.facts import Fact
 if TYPE_CHECKING:
     import lightning as L
     from lightning.pytorch.callbacks import Callback
-    from lightning.pytorch.loggers import Logger
+    from lightning.pytorch.loggers import TensorBoardLogger
 
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
@@ -26,9 +26,7 @@ RUN_DIR = "DPGEN_RUN_DIR"
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
 _CHOICES = {
     "accelerator": ("auto", "cpu", "gpu"),
-    "strategy": ("auto", "ddp"),
     "precision": ("32", "bf16-mixed"),
-    "logger": ("tensorboard", "csv"),
     "release_origin": ("records", "public"),
     "evaluation": ("none", "quick", "full"),
 }
@@ -51,11 +49,7 @@ class Runtime:
         accelerator: "auto", "cpu" or "gpu".
         devices: devices per machine; with more than one, each trains on its own share of the records.
         num_nodes: machines. Where torchrun or Slurm starts the processes, they need one `run_dir`.
-        strategy: "auto" or "ddp"; several devices always train by ddp.
         precision: "32", or "bf16-mixed": half precision in the networks only; norms, sums and noise stay float32.
-        logger: "tensorboard" or "csv", in the run directory.
-        loggers: more of Lightning's loggers (Weights & Biases, MLflow), from Python; they get what TensorBoard gets.
-        compile: let `torch.compile` fuse entry-wise computations of the networks; results change by rounding only.
         private_logs: log losses of private records too; marks the directory and the statement as not covered.
         evaluation: "none", "quick" (samples of the records, of a size that stands beside the scores) or "full".
         fid_weights: file of torchvision's Inception v3 (.pth or .safetensors), whose features of images are compared with
@@ -74,11 +68,7 @@ class Runtime:
     accelerator: str = "auto"
     devices: int = 1
     num_nodes: int = 1
-    strategy: Literal["auto", "ddp"] = "auto"
     precision: Literal["32", "bf16-mixed"] = "32"
-    logger: Literal["tensorboard", "csv"] = "tensorboard"
-    loggers: tuple[Any, ...] = ()
-    compile: bool = False
     private_logs: bool = False
     evaluation: Literal["none", "quick", "full"] = "quick"
     fid_weights: Path | None = None
@@ -107,11 +97,6 @@ class Runtime:
 
             if not torch.cuda.is_available():
                 raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
-        if self.loggers:
-            from lightning.pytorch.loggers import Logger
-
-            if strangers := [item for item in self.loggers if not isinstance(item, Logger)]:
-                raise ValueError(f"loggers must be Lightning loggers, got {strangers[0]!r}")
         if self.ledger is None and not (self.ledger_epsilon is None and self.ledger_delta is None):
             raise ValueError("ledger is None; ledger_epsilon and ledger_delta are the total of a file: give that file, too")
         if self.ledger_delta is not None and self.ledger_epsilon is None:
@@ -164,12 +149,8 @@ class Runtime:
         # Slurm's environment without Lightning's own requeueing, which would bypass the sealed checkpoint.
         slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
         own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
-        return self._trainer(
-            max_steps,
-            [*callbacks, *own],
-            loggers=[self.run_logger(held=True), *self.loggers],
-            plugins=[SealedCheckpointIO(), *slurm],
-        )
+        plugins = [SealedCheckpointIO(), *slurm]
+        return self._trainer(max_steps, [*callbacks, *own], logger=self.run_logger(held=True), plugins=plugins)
 
     def require_one_process(self) -> None:
         """Refuse several processes, each of which would make a release of its own."""
@@ -181,10 +162,10 @@ class Runtime:
         self.require_one_process()
         if self.precision != "32":
             raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
-        return self._trainer(max_steps, [], loggers=[self.run_logger(), *self.loggers] if self.private_logs else [], plugins=[])
+        return self._trainer(max_steps, [], logger=self.run_logger() if self.private_logs else None, plugins=[])
 
     def _trainer(
-        self, max_steps: int, callbacks: "Sequence[Callback]", *, loggers: "Sequence[Logger]", plugins: Sequence[Any]
+        self, max_steps: int, callbacks: "Sequence[Callback]", *, logger: "TensorBoardLogger | None", plugins: Sequence[Any]
     ) -> "L.Trainer":
         import lightning as L
         from lightning.pytorch.strategies import DDPStrategy
@@ -193,17 +174,16 @@ class Runtime:
 
         self.begin()
         # Without DDP's own exchange of buffers: every rank computes the same from released values.
-        ddp = self.processes > 1 or self.strategy == "ddp"
         return L.Trainer(
             accelerator=self.accelerator,
             devices=self.devices,
             num_nodes=self.num_nodes,
-            strategy=DDPStrategy(broadcast_buffers=False) if ddp else "auto",
+            strategy=DDPStrategy(broadcast_buffers=False) if self.processes > 1 else "auto",
             precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
             callbacks=[*callbacks, TrainingProgress()],
-            logger=list(loggers) or False,
+            logger=logger or False,
             plugins=list(plugins),
             enable_checkpointing=False,
             enable_progress_bar=False,
@@ -212,20 +192,18 @@ class Runtime:
             use_distributed_sampler=False,
         )
 
-    def run_logger(self, *, held: bool = False) -> "Logger":
-        """The logger of the run directory; `held`: its entries wait until their charges are committed."""
-        from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+    def run_logger(self, *, held: bool = False) -> "TensorBoardLogger":
+        """TensorBoard in the run directory; `held`: its entries wait until their charges are committed."""
+        from lightning.pytorch.loggers import TensorBoardLogger
 
-        from dpgen.callbacks.loggers import HeldCSV, HeldTensorBoard
+        from dpgen.callbacks.loggers import HeldTensorBoard
 
-        if self.logger == "csv":
-            return (HeldCSV if held else CSVLogger)(self.directory, name=None, version="csv")
         return (HeldTensorBoard if held else TensorBoardLogger)(self.directory, name=None, version="tensorboard")
 
     @property
     def logged(self) -> bool:
         """Whether something was trained, and logged about."""
-        return bool(self.loggers) or (self.directory / self.logger).is_dir()
+        return (self.directory / "tensorboard").is_dir()
 
     @property
     def facts(self) -> tuple[Fact, ...]:
@@ -236,17 +214,11 @@ class Runtime:
         """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained."""
         if not self.logged:
             return
-        from lightning.pytorch.loggers import TensorBoardLogger
-
         options = {f"{block}.{key}": value for block, values in settings.items() for key, value in values.items()}
         shown = {key: v if isinstance(v, int | float | str | bool) else str(v) for key, v in options.items()}
-        for logger in [self.run_logger(), *self.loggers]:
-            if isinstance(logger, TensorBoardLogger):
-                logger.log_hyperparams(shown, metrics)
-            else:
-                logger.log_hyperparams(shown)
-                logger.log_metrics(metrics)
-            logger.finalize("success")
+        logger = self.run_logger()
+        logger.log_hyperparams(shown, metrics)
+        logger.finalize("success")
 
     def fit(self, module: "L.LightningModule", loader: Any, *, max_steps: int, callbacks: "Sequence[Callback]") -> None:
         """Train, resuming from the run's checkpoint if there is one.
@@ -258,8 +230,6 @@ class Runtime:
         from dpgen.callbacks.checkpoint import Preempted, Preemption, requeue
         from dpgen.privacy.distributed import RemoteFailure
 
-        if self.compile and callable(fuse := getattr(module, "fuse", None)):
-            fuse()
         resume = self.checkpoint if self.checkpoint.exists() else None
         with _launching(self.directory):
             trainer = self.trainer(max_steps=max_steps, callbacks=callbacks)

@@ -47,11 +47,11 @@ def records(directory: Path) -> tuple[str, ...]:
 def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Directories of finished runs: of one fit; of a selection, whose fit states less than it costs; and of draws."""
     place = tmp_path_factory.mktemp("releases")
-    sweep = ("--sweep=epsilon=1,2", "--sweep_select=counts", "--sweep_runs=3")
+    among = ("--select=epsilon=1,2", "--select_runs=3")
     assert main(["train", *records(place), "--epsilon=1", f"--run_dir={place / 'fit'}"]) == 0
-    assert main(["train", *records(place), *sweep, f"--sweep_dir={place / 'sweep'}"]) == 0
+    assert main(["train", *records(place), *among, f"--run_dir={place / 'selected'}"]) == 0
     assert main(["train", "--model=mollifier", f"--run_dir={place / 'draws'}", *QUIET]) == 0
-    found = {"fit": place / "fit", "selection": place / "sweep" / "selected", "draws": place / "draws"}
+    found = {"fit": place / "fit", "selection": place / "selected", "draws": place / "draws"}
     for directory in found.values():
         np.save(directory / "rows.npy", tiny.table())
         (directory / "schema").write_text(json.dumps({"fields": []}))

@@ -45,7 +45,7 @@ def test_stored_settings_are_those_of_the_given_component(tmp_path: Path) -> Non
 
 
 WRONG = [
-    *(f"--{name}=x" for name in ("stepz", "modle", "dryrun", "privacy.steps", "loggers", "model", "data", "component")),
+    *(f"--{name}=x" for name in ("stepz", "modle", "dryrun", "privacy.steps", "model", "data", "component")),
     *(f"--{name}=" for name in ("run_dir", "model", "data")),
     *(f"--{name}" for name in ("epsilon", "run_dir", "model", "data", "config")),
     *(f"--epsilon={value}" for value in ("0", "nan", "-Infinity", ".inf", "1e300", "abc")),
@@ -165,7 +165,6 @@ def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path
     assert "--steps STEPS training steps T" in text
     assert "default: 77)" in text
     assert text.index("--epsilon") < text.index("--steps") < text.index("--component") < text.index("--run_dir")
-    assert "--loggers" not in text
     for other in ({"data": "mnist"}, {"config": str(path)}):
         assert "--split_seed" in usage(other)
     assert "--codebook" in usage({"model": "mbde"})
@@ -174,26 +173,18 @@ def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path
 
 
 def test_a_command_tells_the_scripts_options_from_the_jobs() -> None:
-    command = parse_command(["--model", "dpgm", "--sweep", "k=1,2", "--sweep-jobs=3", "--config=c.yaml"])
-    assert command.options == {"model": "dpgm", "config": "c.yaml"}
-    assert command.sweep is not None
-    assert (command.sweep.fixed, command.sweep.options.sweep_jobs) == (command.options, 3)
+    command = parse_command(["--model", "dpgm", "--select", "k=1,2", "--select-runs=3", "--config=c.yaml"])
+    assert command == Command({"model": "dpgm", "config": "c.yaml"}, {"select": "k=1,2", "select_runs": "3"})
     assert parse_command(["--dry_run"]).dry_run == ""
-    assert parse_command(["--dry-run=3x4", "--k=2"]) == Command({"k": "2"}, dry_run="3x4")
-    assert parse_command(["--k=2"]) == Command({"k": "2"})
+    assert parse_command(["--dry-run=3x4", "--k=2"]) == Command({"k": "2"}, {}, dry_run="3x4")
+    assert parse_command(["--k=2"]) == Command({"k": "2"}, {})
     assert parse_command(["-h", "--model=dpgm"]) == parse_command(["--model=dpgm", "--help"])
     assert parse_command(["-h"]).help
 
 
-@pytest.mark.parametrize("other", ["--sweep=k=1", "--sweep_jobs=2"])
-def test_a_dry_run_of_a_sweep_is_refused(other: str) -> None:
-    with refused("dry_run", "sweep"):
-        parse_command(["--dry_run", other])
-
-
 def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) -> None:
     command = parse_command(["--model=gaussian", "--print_config"])
-    assert command == Command({"model": "gaussian"}, print_config=True)
+    assert command == Command({"model": "gaussian"}, {}, print_config=True)
     job = parse_job(command.options)
     assert parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))]).settings == job.settings
     with refused("print_config"):

@@ -19,7 +19,7 @@ import tiny
 from seen import committed, seen, understated
 
 from dpgen.callbacks.accountant import PrivacyAccountant
-from dpgen.callbacks.loggers import Held
+from dpgen.callbacks.loggers import HeldTensorBoard
 from dpgen.cli.main import main
 from dpgen.config import parse_job
 from dpgen.files import is_finished, write_atomically
@@ -206,7 +206,7 @@ def checkpoint_without_commit(self: PrivacyAccountant, trainer: L.Trainer, path:
 
 def logs_before_the_commit(self: PrivacyAccountant, trainer: L.Trainer, path: Path) -> None:
     for logger in trainer.loggers:
-        if isinstance(logger, Held):
+        if isinstance(logger, HeldTensorBoard):
             logger.show()
     HONEST_SAVE(self, trainer, path)
 

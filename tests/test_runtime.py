@@ -11,7 +11,7 @@ import pytest
 import tiny
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from refusals import refused
@@ -34,13 +34,12 @@ pytestmark = pytest.mark.usefixtures("quiet")
     ("options", "name"),
     [
         *(({name: 0}, name) for name in ("devices", "num_nodes", "checkpoint_every", "threads")),
-        *(({name: "some"}, name) for name in ("strategy", "precision", "logger", "accelerator", "evaluation")),
+        *(({name: "some"}, name) for name in ("precision", "accelerator", "evaluation")),
         ({"fid_weights": Path("w.pth")}, "evaluation"),
         ({"fid_weights": Path("w.pth"), "evaluation": "full"}, "fid_weights"),
         *(({"seed": seed}, "seed") for seed in (-1, 2**32)),
         *(({name: 1.0}, "ledger") for name in ("ledger_epsilon", "ledger_delta")),
         ({"ledger": Path("x"), "ledger_delta": 1e-5}, "ledger_epsilon"),
-        ({"loggers": ("wandb",)}, "wandb"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], name: str) -> None:
@@ -103,7 +102,7 @@ def test_fit_resumes_from_the_checkpoint_of_its_own_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("options", "strategy"),
-    [({}, SingleDeviceStrategy), ({"strategy": "ddp"}, DDPStrategy), ({"devices": 2}, DDPStrategy)],
+    [({}, SingleDeviceStrategy), ({"devices": 2}, DDPStrategy)],
 )
 def test_the_strategy(tmp_path: Path, options: dict[str, Any], strategy: type) -> None:
     trainer = Runtime(run_dir=tmp_path, accelerator="cpu", **options).trainer(max_steps=5, callbacks=[])
@@ -112,10 +111,9 @@ def test_the_strategy(tmp_path: Path, options: dict[str, Any], strategy: type) -
     assert trainer.num_devices == options.get("devices", 1)
 
 
-def test_half_precision_and_csv(tmp_path: Path) -> None:
-    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, precision="bf16-mixed", logger="csv")
+def test_half_precision(tmp_path: Path) -> None:
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, precision="bf16-mixed")
     assert fit(runtime, Ledger(None, delta=1e-5), 3).global_step == 3
-    assert isinstance(runtime.trainer(max_steps=5, callbacks=[]).logger, CSVLogger)
 
 
 def test_only_the_first_process_is_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,10 +174,10 @@ class Done:
 
 
 def test_what_is_not_released_leaves_no_logs_unless_asked(tmp_path: Path) -> None:
-    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False, logger="csv")
+    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     assert runtime.private_trainer(max_steps=3).loggers == []
     logged = replace(runtime, private_logs=True).private_trainer(max_steps=3)
-    assert [type(logger) for logger in logged.loggers] == [CSVLogger]
+    assert [type(logger) for logger in logged.loggers] == [TensorBoardLogger]
     for options in ({"devices": 2}, {"precision": "bf16-mixed"}):
         with refused(*options):
             replace(runtime, **options).private_trainer(max_steps=3)  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 
-from dpgen.callbacks.loggers import Held
+from dpgen.callbacks.loggers import HeldTensorBoard
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
@@ -83,7 +83,7 @@ class PrivacyAccountant(Callback):
         if trainer.world_size > 1:
             self._require_shards(trainer, pl_module)
         self.curator.join(self.ranks, trainer.strategy.root_device)
-        self._at_once = not all(isinstance(logger, Held) for logger in trainer.loggers)
+        self._at_once = not all(isinstance(logger, HeldTensorBoard) for logger in trainer.loggers)
 
     @staticmethod
     def _require_shards(trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -148,7 +148,7 @@ class PrivacyAccountant(Callback):
         if self.ranks.index == 0:
             self.ledger.commit(moves=[(staged, path)])
         for logger in trainer.loggers:
-            if isinstance(logger, Held):
+            if isinstance(logger, HeldTensorBoard):
                 logger.show()
 
     def state_dict(self) -> dict[str, Any]:

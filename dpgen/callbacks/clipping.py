@@ -69,10 +69,6 @@ class Clipping(Callback, ABC):
         """Clip bound (k,) of every cluster, a function of released values; None when sums are normalised to 1."""
         return None
 
-    def released_norms(self) -> tuple[Tensor, Tensor] | None:
-        """Upper edges (w - 1,) of the bins and the noisy counts (k, w) released last, if the policy has any."""
-        return None
-
 
 class AutomaticClipping(Clipping):
     r"""Normalised gradients :math:`g / (|g| + \gamma)` (Bu et al. 2023): no bound to choose, no budget for choosing it.
@@ -198,9 +194,6 @@ class DPNorm(BoundedClipping):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self._warn_if_poor()  # here a device may be waited for
-
-    def released_norms(self) -> tuple[Tensor, Tensor] | None:
-        return (self.edges.cpu(), self.released[-1].cpu()) if self.released else None
 
     def _warn_if_poor(self) -> None:
         if self._warned or len(self.released) < self.window:

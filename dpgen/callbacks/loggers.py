@@ -8,7 +8,7 @@ from typing import Any, cast
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from torch import Tensor
 from torchvision.utils import make_grid
 
@@ -16,16 +16,8 @@ from dpgen.privacy.mechanisms import require_whole
 from dpgen.progress import report
 
 
-class Held:
-    """A logger that keeps entries in memory until `show`."""
-
-    def show(self) -> None:
-        """Write what was logged so far: the charges behind it are committed."""
-        raise NotImplementedError
-
-
-class HeldTensorBoard(Held, TensorBoardLogger):
-    """TensorBoard, whose entries wait."""
+class HeldTensorBoard(TensorBoardLogger):
+    """TensorBoard, whose entries wait in memory until `show`."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -37,6 +29,7 @@ class HeldTensorBoard(Held, TensorBoardLogger):
         return _Writer(self._calls)
 
     def show(self) -> None:
+        """Write what was logged so far: the charges behind it are committed."""
         calls, self._calls[:] = list(self._calls), []
         if calls:
             writer = super().experiment
@@ -62,19 +55,6 @@ class _Writer:
         return lambda *arguments, **options: self._calls.append((name, arguments, options))
 
 
-class HeldCSV(Held, CSVLogger):
-    """A table of metrics, whose rows wait."""
-
-    def show(self) -> None:
-        super().save()
-
-    def save(self) -> None:
-        """Nothing until `show`."""
-
-    def finalize(self, status: str) -> None:
-        """Nothing: what was not shown is dropped."""
-
-
 class TrainingProgress(Callback):
     """Tells the progress bar of the run how much of the training is done."""
 
@@ -86,23 +66,20 @@ class TrainingProgress(Callback):
 
 
 class ReleaseLogger(Callback):
-    """Logs released values, throughput and memory to every logger of the trainer; pictures of histograms to TensorBoard.
+    """Logs released values, throughput and memory to every logger of the trainer.
 
     Whatever a logger does with what it gets (files, a server), it gets released quantities only: names begin with
     `released/` and `privacy/`, or with `performance/` for time and memory, which no guarantee speaks about.
 
     Arguments:
         every: steps between two entries, at least 1.
-        histograms_every: steps between two pictures of the noisy norm histograms, at least 1.
 
-    What a module has released is told by its `released_values() -> {name: value}`, `released_histograms() -> {name: (upper
-    edges (w - 1,), noisy counts (w,))}`, and `expected_records()` in a step: the drawn number itself is secret.
+    What a module has released is told by its `released_values() -> {name: value}`, and by `expected_records()` in a step: the
+    drawn number itself is secret.
     """
 
-    def __init__(self, *, every: int = 10, histograms_every: int = 50) -> None:
-        require_whole("every", every)
-        require_whole("histograms_every", histograms_every)
-        self.every, self.histograms_every = every, histograms_every
+    def __init__(self, *, every: int = 10) -> None:
+        self.every = require_whole("every", every)
         self._since: tuple[int, float] = (0, 0.0)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -112,15 +89,8 @@ class ReleaseLogger(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step, module = trainer.global_step, cast(Any, pl_module)
-        if not (trainer.is_global_zero and trainer.loggers and step):
-            return
-        if step % self.every == 0:
+        if trainer.is_global_zero and trainer.loggers and step and step % self.every == 0:
             self._write(trainer.loggers, module, step)
-        if step % self.histograms_every == 0 and hasattr(module, "released_histograms"):
-            for logger in trainer.loggers:
-                if isinstance(logger, TensorBoardLogger):
-                    for name, (edges, counts) in module.released_histograms().items():
-                        add_counts(logger.experiment, f"released/{name}", edges, counts, step)
 
     def _write(self, loggers: Sequence[Logger], module: Any, step: int) -> None:
         before, then = self._since
@@ -143,24 +113,6 @@ def memory(device: torch.device) -> dict[str, float]:
     if device.type == "cuda":
         values["device_memory_mib"] = torch.cuda.max_memory_allocated(device) / 2**20
     return values
-
-
-def add_counts(writer: Any, name: str, edges: Tensor, counts: Tensor, step: int) -> None:
-    """A histogram of given counts (w,) below given edges (w - 1,) in TensorBoard; noise below zero is drawn as zero."""
-    limits = [*edges.tolist(), 2.0 * float(edges[-1])]
-    heights = counts.double().clamp_min(0.0).tolist()
-    middles = [(a + b) / 2 for a, b in zip([0.0, *limits], limits)]
-    writer.add_histogram_raw(
-        name,
-        min=0.0,
-        max=limits[-1],
-        num=sum(heights),
-        sum=sum(h * m for h, m in zip(heights, middles)),
-        sum_squares=sum(h * m * m for h, m in zip(heights, middles)),
-        bucket_limits=limits,
-        bucket_counts=heights,
-        global_step=step,
-    )
 
 
 class Previews(Callback):

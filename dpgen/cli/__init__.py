@@ -1,1 +1,1 @@
-"""The commands: options, jobs, sweeps, comparisons, dry runs."""
+"""The commands: options, runs, selections, comparisons, dry runs."""

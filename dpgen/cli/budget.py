@@ -110,8 +110,8 @@ def _dp_sgd(options: argparse.Namespace) -> str:
 
 
 def _table(shared: SharedBudget, spending: Spending) -> list[str]:
-    terms = spending.terms
-    lines = [f"{shared.path.name}: {guarantee(terms.budget.epsilon, terms.budget.delta, terms.relation, terms.unit)} in all"]
+    total = guarantee(spending.budget.epsilon, spending.budget.delta, spending.limits.relation, spending.unit)
+    lines = [f"{shared.path.name}: {total} in all"]
     if not spending.kept:
         return [*lines, "nothing is paid for yet"]
     rows = [COLUMNS, *(_row(spending, number) for number, payment in enumerate(spending.payments) if not payment.returned)]
@@ -130,17 +130,17 @@ def _alone(spending: Spending, payment: Payment) -> float:
     """Epsilon of one payment: of the budget that its ledger enforces, unless it is an extra one or the plan needs less."""
     loads = [(m.priced or m, n) for m, n in payment.loads]
     try:
-        needed = rdp_bound(loads, spending.terms.budget.delta, spending.terms.relation)
+        needed = rdp_bound(loads, spending.budget.delta, spending.limits.relation)
     except ValueError:  # a guarantee that has no moments
         needed = float("inf")
-    return min(needed, *([] if payment.budget is None else [payment.budget.epsilon]), spending.terms.budget.epsilon)
+    return min(needed, *([] if payment.budget is None else [payment.budget.epsilon]), spending.budget.epsilon)
 
 
 def _left(spending: Spending) -> str:
-    total, spent = spending.terms.budget.epsilon, spending.epsilon
-    if spending.kept and not spending.terms.limits.fits(spending.total):
+    total, spent = spending.budget.epsilon, spending.epsilon
+    if spending.kept and not spending.limits.fits(spending.total):
         return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
-    share = max(0.0, 1 - spending.terms.limits.share(spending.total))
+    share = max(0.0, 1 - spending.limits.share(spending.total))
     return (
         f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left"
     )
@@ -190,7 +190,7 @@ def _planned(shared: SharedBudget, arguments: list[str]) -> str:
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         loads = declared(job, job.load(Path(scratch)))
     spending = shared.spending()
-    payment = job.payer(shared).quote(loads, plan.budget, spending.terms)
+    payment = job.payer(shared).quote(loads, plan.budget, spending.limits)
     lines = [*_table(shared, spending), _left(spending), "", f"{job.model.name} on {job.data.name} would bring it to "]
     lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
     if not spending.fits(payment):

@@ -9,11 +9,10 @@ import shtab
 from dpgen.auditing.options import AuditOptions
 from dpgen.cli import budget, compare, evaluate, report, sample, schema, sign, verify
 from dpgen.cli.main import COMMANDS, OneLineParser
-from dpgen.cli.sweep import SweepOptions
 from dpgen.cli.train import SCRIPT_OPTIONS
 from dpgen.config import CONFIGS
 from dpgen.data.loaders import LOADERS
-from dpgen.options import HIDDEN, hints
+from dpgen.options import hints
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import systems
 
@@ -52,7 +51,7 @@ def _options(command: str) -> dict[str, list[str]]:
         named = {name: list[str]() for name in SCRIPT_OPTIONS if name != "help"}
         named |= {"config": sorted(path.stem for path in CONFIGS.glob("*.yaml")), "model": list(systems())}
         named["data"] = list(dict.fromkeys(name for of_kind in LOADERS.values() for name in of_kind))
-        return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime, SweepOptions])
+        return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime])
     if command == "audit":
         return {"model": list(systems())} | _choices([*_of_systems(systems()), AuditOptions])
     return {}
@@ -69,6 +68,6 @@ def _choices(sources: Iterable[Any]) -> dict[str, list[str]]:
         for name, hint in hints(source).items():
             literals = [kind for kind in (hint, *get_args(hint)) if get_origin(kind) is Literal]
             choices = ["true", "false"] if hint is bool else [str(c) for kind in literals for c in get_args(kind)]
-            if name not in (*HIDDEN, "return"):
+            if name != "return":
                 found[name] = list(dict.fromkeys([*found.get(name, []), *choices]))
     return found

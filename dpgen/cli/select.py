@@ -1,4 +1,4 @@
-"""`dpgen train --sweep ... --sweep_select SCORE`: the best of a secret number of runs, and the price of choosing it.
+"""`dpgen train --select "epsilon=0.5,1"`: the best of a secret number of runs, and the price of choosing it.
 
 Each run is of a combination drawn at random. All of it is charged before the first one; whatever is not chosen never leaves the
 directory `unreleased-...`, which is for the holder of the data alone and removed at the end.
@@ -16,11 +16,12 @@ import yaml
 
 from dpgen.cli.budget import declared
 from dpgen.cli.main import Ended
-from dpgen.cli.sweep import Sweep, SweepOptions, parse_run
+from dpgen.cli.train import SelectOptions
 from dpgen.config import RunConfig
 from dpgen.evaluation.paid import PaidScore
 from dpgen.facts import Fact
 from dpgen.files import write_atomically
+from dpgen.options import typed
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, Planned
@@ -29,28 +30,25 @@ from dpgen.release import Release
 from dpgen.runtime import Runtime
 from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
 
-SELECTED = "selected"
-"""Directory of the released run, in that of the sweep."""
-
 
 @dataclass(frozen=True)
 class _SelectionJob(RunConfig):
     """A job whose release is the best of a secret number of runs of its choices, of the same data, relation, unit and delta."""
 
     choices: tuple[tuple[str, RunConfig], ...] = ()
-    selection: SweepOptions = field(default_factory=lambda: SweepOptions(sweep="", sweep_select="counts"))
+    selection: SelectOptions = field(default_factory=lambda: SelectOptions(select=""))
 
     @classmethod
-    def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: SweepOptions) -> _SelectionJob:
-        """From the jobs of a sweep, which may not differ in what all runs of a selection have in common."""
+    def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: SelectOptions) -> _SelectionJob:
+        """From the jobs of all combinations, which may not differ in what all runs of a selection have in common."""
         first = choices[0][1]
         for name, job in choices:
             if not job.system.model_paths:
                 raise ValueError(
                     f"{name}: model {job.model.name!r} releases private draws; only a model can be scored and selected"
                 )
-            if job.data != first.data:
-                raise ValueError(f"{name}: a selection is on the same data in every run; sweep options of model and privacy")
+            if (job.data, job.runtime) != (first.data, first.runtime):
+                raise ValueError(f"{name}: a selection is among options of model and privacy, on the same data in every run")
             for term in ("relation", "protected", "resolved_delta"):
                 if (own := getattr(job.privacy, term)) != (wanted := getattr(first.privacy, term)):
                     raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
@@ -78,14 +76,14 @@ class _SelectionJob(RunConfig):
         """A ledger of the whole selection, which pays from the shared budget if there is one."""
         shared, delta = self.shared_budget(), self.privacy.resolved_delta
         payer = None if shared is None else self.payer(shared, path)
-        budget = None if self.selection.sweep_epsilon is None else Budget(self.selection.sweep_epsilon, delta)
+        budget = None if self.selection.select_epsilon is None else Budget(self.selection.select_epsilon, delta)
         given = delta if budget is None else None
         return Ledger(budget, delta=given, path=path, payer=payer, **self.new_ledger().terms)
 
     @property
     def score(self) -> PaidScore:
         """The paid score."""
-        return PaidScore(self.selection.sweep_noise)
+        return PaidScore(self.selection.select_noise)
 
     def trials(self, data: Any) -> list[list[Planned]]:
         """Plans of the choices, which they declare before they look at a record."""
@@ -94,7 +92,7 @@ class _SelectionJob(RunConfig):
     def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""
         relation = self.privacy.relation
-        event = selection_event(trials, self.score.price(relation), self.selection.sweep_runs, relation)
+        event = selection_event(trials, self.score.price(relation), self.selection.select_runs, relation)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
                 f"delta is {self.privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "
@@ -120,7 +118,7 @@ class _SelectionJob(RunConfig):
             best = curator.select(
                 SELECTION,
                 trials,
-                self.selection.sweep_runs,
+                self.selection.select_runs,
                 run=run,
                 score=lambda found, inner: score.of(found[1], data, inner, seed=runtime.seed),
                 priced=score.price(self.privacy.relation),
@@ -128,24 +126,33 @@ class _SelectionJob(RunConfig):
         if best is None:
             raise ValueError(
                 "the secret number of runs that was drawn is 0: nothing is released, and what was charged stays charged; "
-                f"that happens once in e^{self.selection.sweep_runs:g} selections"
+                f"that happens once in e^{self.selection.select_runs:g} selections"
             )
         number, release = best
         write_atomically(runtime.directory / "config.yaml", yaml.safe_dump(self.choices[number][1].settings, sort_keys=False))
         names = [choice for choice, _ in self.choices]
-        rule = {"noise": self.selection.sweep_noise, "runs": self.selection.sweep_runs}
+        rule = {"noise": self.selection.select_noise, "runs": self.selection.select_runs}
         facts = (Fact.EXACT_INTEGERS, Fact.SELECTED(name=names[number], names=", ".join(names), **rule))
         release.statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*release.statement.facts, *facts))
         return release
 
 
-def select(sweep: Sweep, parse: Callable[[Mapping[str, str]], RunConfig], *, dry: bool) -> Ended:
-    """Run a selection into `SELECTED`, in the directory of the sweep; dry: only say what it would cost."""
+def select(
+    own: Mapping[str, str], fixed: Mapping[str, str], parse: Callable[[Mapping[str, str]], RunConfig], *, dry: bool
+) -> Ended:
+    """Run a selection by its own options and those that all runs share; dry: only say what it would cost."""
     from dpgen.run import run
 
-    place = {"run_dir": str(sweep.directory / SELECTED)}
-    choices = [(name, parse_run(name, options | place, parse)) for name, options in sweep.runs()]
-    job = _SelectionJob.of(choices, sweep.options)
+    if "select" not in own:
+        raise ValueError(f"{next(iter(own))} needs --select")
+    options = SelectOptions(**typed({"select": SelectOptions}, own)["select"])
+    choices = []
+    for name, given in options.combinations(fixed):
+        try:
+            choices.append((name, parse(given)))
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    job = _SelectionJob.of(choices, options)
     return Ended(_price(job)) if dry else Ended.of(run(job))
 
 
@@ -160,7 +167,7 @@ def _price(job: _SelectionJob) -> str:
     lines = [f"{SELECTION}, dry run: nothing is spent, nothing is written"]
     lines += [f"  choice       {name}" for name, _ in job.choices]
     lines += [
-        f"  runs         {job.selection.sweep_runs:g} on average (Poisson), how many is secret",
+        f"  runs         {job.selection.select_runs:g} on average (Poisson), how many is secret",
         f"  one run      epsilon {rounded_up(once)}, its score included",
         f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.protected)}",
     ]

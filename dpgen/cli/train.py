@@ -3,21 +3,61 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from dpgen.cli.main import Ended
-from dpgen.cli.sweep import Sweep, SweepOptions, parse_sweep, run_sweep
 from dpgen.config import CONFIGS, Request, parse_job, written
 from dpgen.data.loaders import LOADERS
-from dpgen.options import help_text, meanings, split_options
+from dpgen.options import help_text, list_items, meanings, split_options
+from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.systems.registry import systems
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectOptions:
+    """Options of a selection.
+
+    Arguments:
+        select: release the best of a secret number of runs, by a paid score, each of a combination of "epsilon=1,3;k=5,10"
+        select_runs: so many of them on average (10)
+        select_noise: noise of the score, a mean error of counts, in records (20)
+        select_epsilon: refuse a selection that costs more
+    """
+
+    select: str
+    select_runs: float = 10.0
+    select_noise: float = 20.0
+    select_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        require_within("select_runs", self.select_runs, (2.0, 1000.0), ", the expected number of runs")
+        require_positive("select_noise", self.select_noise)
+        if self.select_epsilon is not None:
+            require_positive("select_epsilon", self.select_epsilon)
+
+    def combinations(self, fixed: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
+        """Names and options of all combinations, with the options that they share.
+
+        >>> SelectOptions(select="k=1,2").combinations({"steps": "3"})[1]
+        ('k=2', {'steps': '3', 'k': '2'})
+        """
+        parts = [part.partition("=") for part in self.select.split(";")]
+        values = {key.strip().replace("-", "_"): [v for v in list_items(listed) if v] for key, _, listed in parts}
+        if "" in values or [] in values.values():
+            raise ValueError(f"select is {self.select!r}; it must give each option a list of values, as in 'epsilon=1,3;k=5,9'")
+        if len(values) < len(parts) or values.keys() & fixed.keys():
+            raise ValueError(f"select is {self.select!r}; it must give each option once, and none that is given beside it")
+        chosen = [dict(zip(values, choice)) for choice in product(*values.values())]
+        return [(",".join(f"{key}={value}" for key, value in own.items()), {**fixed, **own}) for own in chosen]
+
 
 SCRIPT_OPTIONS = {
     "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
     "print_config": ("", "only print the settings of the run, as --config reads them"),
     "dry_run": ("[NxD[xLABELS]]", "only say what would run, cost and need, for so many records, columns and labels"),
     "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
-    **{name: (name.rpartition("_")[2].upper(), text) for name, text in meanings(SweepOptions).items()},
+    **{name: (name.rpartition("_")[2].upper(), text) for name, text in meanings(SelectOptions).items()},
 }
 """Options that are no setting of a run: their values, and what they do."""
 
@@ -27,7 +67,8 @@ class Command:
     """A training command: options of a run by name, and what else is to be done than one run."""
 
     options: dict[str, str]
-    sweep: Sweep | None = None
+    selection: dict[str, str]
+    """Its `SelectOptions`, as far as they are given."""
     dry_run: str | None = None
     """The size after `--dry_run`, which may be empty."""
     print_config: bool = False
@@ -38,24 +79,16 @@ def parse_command(arguments: Sequence[str]) -> Command:
     """Separate the options of the command from those of the run.
 
     >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
-    Command(options={'model': 'dpgm', 'k': '3'}, sweep=None, dry_run='60000x784x10', print_config=False, help=False)
+    Command(options={'model': 'dpgm', 'k': '3'}, selection={}, dry_run='60000x784x10', print_config=False, help=False)
     """
     given = with_file(arguments)
     own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
     if "help" in own:
-        return Command(given, help=True)
-    instead = [name for name in ("dry_run", "print_config") if name in own]
-    priced = "sweep_select" in own and instead == ["dry_run"]  # a selection has one price
-    if instead and len(own) > 1 and not priced:
-        other = next(name for name in own if name != instead[0])
-        raise ValueError(f"{instead[0]} and {other} are both given: {instead[0]} is of one run")
-    if own.get("print_config", "true") != "true":
-        raise ValueError(f"print_config is {own['print_config']!r}; it takes no value")
+        return Command(given, {}, help=True)
+    if (printed := own.pop("print_config", None)) is not None and (printed != "true" or own):
+        raise ValueError(f"print_config is {printed!r}; it takes no value, and neither --dry_run nor --select stands beside it")
     size = own.pop("dry_run", None)
-    dry_run = "" if size == "true" else size
-    if "print_config" in own:
-        return Command(given, print_config=True)
-    return Command(given, parse_sweep(own, given), dry_run)
+    return Command(given, own, "" if size == "true" else size, printed is not None)
 
 
 def with_file(arguments: Sequence[str]) -> dict[str, str]:
@@ -110,16 +143,14 @@ def _overview() -> str:
 
 
 def main(arguments: list[str]) -> str | Ended:
-    """One run, a sweep of runs, a dry run, the settings or the help of one; see `dpgen train --help`."""
+    """One run, the best of several, a dry run, the settings or the help of one; see `dpgen train --help`."""
     command, parse = parse_command(arguments), partial(parse_job, config_root=CONFIGS)
     if command.help:
         return usage(command.options, config_root=CONFIGS)
-    if command.sweep is not None and command.sweep.options.sweep_select is not None:
+    if command.selection:
         from dpgen.cli.select import select
 
-        return select(command.sweep, parse, dry=command.dry_run is not None)
-    if command.sweep is not None:
-        return run_sweep(command.sweep.check(parse))
+        return select(command.selection, command.options, parse, dry=command.dry_run is not None)
     job = parse(command.options)
     if command.print_config:
         return written(job)

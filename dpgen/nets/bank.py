@@ -186,9 +186,6 @@ class ModelBank(nn.Module, ABC):
         """The bank that a release holds: this one, or the part of it that is public."""
         return self
 
-    def fuse(self) -> None:
-        """Compile what a bank computes entry by entry with `torch.compile`; results change by rounding only."""
-
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         """Start from released means (k, d) of each model's records, where a bank can; public randomness draws the rest."""
 

@@ -152,10 +152,6 @@ class VAEBank(ModelBank):
         slope[:, self.d - self.categories :] *= self.label_weight
         return slope
 
-    def fuse(self) -> None:
-        self.code = torch.compile(self.code, dynamic=True)  # type: ignore[method-assign]
-        self._slope = torch.compile(self._slope, dynamic=True)  # type: ignore[method-assign]
-
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         z = torch.randn(n, self.latent, generator=generator).to(self.theta)

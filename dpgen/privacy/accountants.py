@@ -8,7 +8,7 @@ All are valid upper bounds, sharp to about .1 %.
 | Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | basic composition, binary randomised response, or Renyi |
 | the best of several runs (`selection.py`), one of several events | Renyi moments, or pure epsilons |
-| what else `dp_accounting` knows (Laplace, mixtures) | its `PLDAccountant`, refined until epsilon settles |
+| anything else | nobody: `UnsupportedEvent`; say what is proved of it, as an (epsilon, delta) guarantee |
 | `accountant="rdp"` | log-moments, free of cancellation at small rates and large noise |
 
 Replace-one: the sensitivity of EVERY Gaussian doubles. A replaced record may turn its bounded vector around while it
@@ -277,12 +277,7 @@ def _sum_of_pure(parts: Parts, relation: Relation) -> float:
 
 def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> float:
     """Epsilon of events that are not Gaussians only."""
-    try:
-        parts = Parts.of(event)
-    except UnsupportedEvent:
-        if accountant == "rdp":
-            raise
-        return _library_epsilon(event, delta, relation) if delta else math.inf
+    parts = Parts.of(event)
     if accountant == "rdp":
         return rdp_epsilon(_mixed_alphas(parts, relation), delta) if delta else math.inf
     return _mixed_epsilon(parts, delta, relation)
@@ -308,40 +303,13 @@ def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:
 
 
 def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
-    try:
-        parts = Parts.of(event)
-    except UnsupportedEvent:
-        return min(1.0, float(_library(event, relation, 1e-4).get_delta(epsilon)))
+    parts = Parts.of(event)
     if (losses := parts.losses()) is not None:
         return _mixed_delta(parts, losses, epsilon, relation)
     if not math.isfinite(_mixed_epsilon(parts, 1.0 - 1e-12, relation)):
         return 1.0
     log = _smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
     return min(1.0, math.exp(-60 + log))
-
-
-def _library(event: DpEvent, relation: Relation, step: float):  # type: ignore[no-untyped-def]
-    """dp_accounting's accountant of the event, on a grid of this step."""
-    import dp_accounting as dpa
-    from dp_accounting.pld import PLDAccountant
-
-    neighbours = dpa.NeighboringRelation
-    two = neighbours.REPLACE_ONE if relation == "replace_one" else neighbours.ADD_OR_REMOVE_ONE
-    try:
-        return PLDAccountant(two, value_discretization_interval=step).compose(event)
-    except dpa.UnsupportedEventError as error:
-        raise UnsupportedEvent(f"no accountant bounds this event under {relation}: {error}") from None
-
-
-def _library_epsilon(event: DpEvent, delta: float, relation: Relation) -> float:
-    step, best = 1e-2, math.inf
-    while step > 2e-5:
-        value = float(_library(event, relation, step).get_epsilon(delta))
-        settled = best < math.inf and best - value <= 1e-3 * value
-        best, step = min(best, value), step / 4
-        if settled:
-            break
-    return best
 
 
 def calibrate_noise(

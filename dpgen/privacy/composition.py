@@ -44,7 +44,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dpgen.privacy.mechanisms import Relation, UnsupportedEvent, encode_event, for_two_records, gaussian_parts
+from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, encode_event, for_two_records, gaussian_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -281,6 +281,14 @@ class Cost(NamedTuple):
         return Cost(self.renyi + other.renyi, self.pure + other.pure, self.delta + other.delta)
 
 
+def by_group(costs: Iterable[tuple[str | None, Cost]]) -> dict[str | None, Cost]:
+    """Sums of costs, by group of disjoint records, None being all of them."""
+    totals: dict[str | None, Cost] = {None: Cost()}
+    for group, cost in costs:
+        totals[group] = totals.get(group, Cost()).plus(cost)
+    return totals
+
+
 @dataclass(frozen=True)
 class Filter:
     """Filter of one budget: whether charges fit it, also where each was chosen after looking at earlier releases.
@@ -289,45 +297,73 @@ class Filter:
     [0, 1) is the share of delta for the deltas of (epsilon, delta) guarantees.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
-    >>> limits = Filter.best(1.0, 1e-5)
-    >>> round(limits.total_epsilon(limits.cost(gaussian_event(4.0), "add_remove")), 2)
+    >>> limits = Filter.best(Budget(1.0, 1e-5), "add_remove")
+    >>> round(limits.total_epsilon(limits.cost(gaussian_event(4.0))), 2)
     1.02
     """
 
-    epsilon: float
-    delta: float
+    budget: Budget
+    relation: Relation
     order: float | None
     reserved: float = RESERVED
 
     def __post_init__(self) -> None:
         if not 0 <= self.reserved < 1:
             raise ValueError(f"reserved is {self.reserved!r}; it must lie in [0, 1)")
-        if (self.order is None) != (self.delta == 0):
-            raise ValueError(f"order is {self.order!r} at delta {self.delta!r}; it must be None at delta 0, and only there")
+        if (self.order is None) != (self.budget.delta == 0):
+            raise ValueError(f"order is {self.order!r}; it must be None at delta 0, and only there")
         if self.order is not None and not 1 < self.order < math.inf:
             raise ValueError(f"order is {self.order!r}; it must be a finite number > 1")
 
     @classmethod
-    def best(cls, epsilon: float, delta: float) -> Filter:
+    def best(cls, budget: Budget, relation: Relation) -> Filter:
         """The filter of the best order for one Gaussian, whose log-moment is `lambda (lambda + 1) / (2 s^2)`."""
         from dpgen.privacy.accountants import ORDERS  # here: a plan is read and explained without NumPy
 
-        if not delta:
-            return cls(epsilon, delta, None)
-        order = max(ORDERS, key=lambda lam: (epsilon - _offset(lam, delta * (1 - RESERVED))) / (lam + 1))
-        return cls(epsilon, delta, 1 + order)
+        if not budget.delta:
+            return cls(budget, relation, None)
+        order = max(ORDERS, key=lambda lam: (budget.epsilon - _offset(lam, budget.delta * (1 - RESERVED))) / (lam + 1))
+        return cls(budget, relation, 1 + order)
 
     @property
     def name(self) -> str:
         """The filter in words."""
         return "sum of epsilons" if self.order is None else f"filter of Renyi order {self.order:.4g}"
 
-    def cost(self, event: DpEvent, relation: Relation) -> Cost:
+    @property
+    def header(self) -> dict[str, Any]:
+        """What files say of it, beside its budget and relation."""
+        return {"order": self.order, "reserved": self.reserved}
+
+    def cost(self, event: DpEvent) -> Cost:
         """Cost of one run of `event`; whatever has no finite moments counts infinitely much."""
         from dpgen.privacy.accountants import filter_cost
 
-        renyi, pure, delta = filter_cost(event, (self.order or 2.0) - 1, relation)
+        renyi, pure, delta = filter_cost(event, (self.order or 2.0) - 1, self.relation)
         return Cost(_units(renyi if self.order else math.inf), _units(pure), _units(delta))
+
+    def heaviest(self, totals: Mapping[str | None, Cost]) -> Cost:
+        """The cost of all records and of one group, two under replace_one: the largest of each kind, from costs by group."""
+        groups = [cost for group, cost in totals.items() if group is not None]
+        touched = 2 if self.relation == "replace_one" else 1
+        most = (sum(sorted(kind)[-touched:]) for kind in zip(*groups)) if groups else ()
+        return totals[None].plus(Cost(*most))
+
+    def room(self, cost: Cost, totals: Mapping[str | None, Cost], group: str | None = None) -> int:
+        """Number of further runs of `cost` that fit beside costs by group; ValueError for one that costs nothing."""
+        if cost == Cost():
+            raise ValueError("the event costs nothing; there is no limit to state")
+
+        def fits(count: int) -> bool:
+            return self.fits(self.heaviest(by_group([*totals.items(), (group, cost.times(count))])))
+
+        room, step = 0, 1
+        while fits(room + step):
+            room, step = room + step, 2 * step
+        while step > 1:
+            step //= 2
+            room += step * fits(room + step)
+        return room
 
     @cached_property
     def _limits(self) -> Cost:
@@ -335,11 +371,11 @@ class Filter:
         moment = -1
         if self.order is not None:
             lam = self.order - 1
-            room = lam * (self.epsilon - _offset(lam, self.delta * (1 - self.reserved)))
+            room = lam * (self.budget.epsilon - _offset(lam, self.budget.delta * (1 - self.reserved)))
             moment = math.floor(Fraction(room * (1 - 1e-12)) * (1 << _BITS)) if room > 0 else -1
         # epsilons that were divided by a count, each rounded to 53 digits, add up to the whole again
-        pure = math.floor(Fraction(self.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << _BITS))
-        return Cost(moment, pure, math.floor(Fraction(self.delta) * Fraction(self.reserved) * (1 << _BITS)))
+        pure = math.floor(Fraction(self.budget.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << _BITS))
+        return Cost(moment, pure, math.floor(Fraction(self.budget.delta) * Fraction(self.reserved) * (1 << _BITS)))
 
     def fits(self, total: Cost) -> bool:
         """Whether everything that one record can be touched by is within the budget."""
@@ -358,56 +394,21 @@ class Filter:
         best = _float_up(total.pure)
         if self.order is not None and total.renyi < _INFINITE:
             lam = self.order - 1
-            best = min(best, max(0.0, _float_up(total.renyi) / lam + _offset(lam, self.delta * (1 - self.reserved))))
+            best = min(best, max(0.0, _float_up(total.renyi) / lam + _offset(lam, self.budget.delta * (1 - self.reserved))))
         return best
 
-    def chosen_later(self, total: Cost, relation: Relation, *, own: Relation) -> float:
-        """Epsilon of charges chosen adaptively under the relation `own`, as it reads under `relation`."""
+    def chosen_later(self, total: Cost, relation: Relation) -> float:
+        """Epsilon of charges chosen adaptively, as it reads under `relation`."""
         pure = math.inf if total.delta else _float_up(total.pure)  # bounds the loss itself, at any time
-        if relation == own:
-            return min(pure, self.epsilon)
+        if relation == self.relation:
+            return min(pure, self.budget.epsilon)
         if relation == "replace_one" and pure < math.inf:
             return 2 * pure
-        raise UnsupportedEvent(f"relation is {relation!r}; charges chosen adaptively under {own} have no guarantee under it")
+        raise UnsupportedEvent(
+            f"relation is {relation!r}; charges chosen adaptively under {self.relation} have no guarantee under it"
+        )
 
 
 def _offset(lam: float, delta: float) -> float:
     """Term that the conversion adds to `A / lambda`."""
     return math.log(lam / (lam + 1)) - math.log(delta * (lam + 1)) / lam
-
-
-class FilterTotals:
-    """Costs that a filter counts, by group of disjoint records, None being all; and the heaviest that can touch one record."""
-
-    def __init__(self, limits: Filter, relation: Relation, costs: Iterable[tuple[str | None, Cost]]) -> None:
-        self.limits, self.relation = limits, relation
-        self._totals: dict[str | None, Cost] = {None: Cost()}
-        for group, cost in costs:
-            self.add(group, cost)
-
-    def add(self, group: str | None, cost: Cost) -> None:
-        """Count `cost` for the records of `group`."""
-        self._totals[group] = self._totals.get(group, Cost()).plus(cost)
-
-    def heaviest(self, added: Mapping[str | None, Cost] | None = None) -> Cost:
-        """All records' cost and one group's, two under replace_one: the largest of each kind of cost, `added` included."""
-        totals = dict(self._totals)
-        for group, cost in (added or {}).items():
-            totals[group] = totals.get(group, Cost()).plus(cost)
-        base = totals.pop(None)
-        if not totals:
-            return base
-        touched = 2 if self.relation == "replace_one" else 1
-        return base.plus(Cost(*(sum(sorted(kind)[-touched:]) for kind in zip(*totals.values()))))
-
-    def room(self, cost: Cost, group: str | None) -> int:
-        """Number of further runs of `cost` that fit; ValueError for one that costs nothing."""
-        if cost == Cost():
-            raise ValueError("the event costs nothing; there is no limit to state")
-        room, step = 0, 1
-        while self.limits.fits(self.heaviest({group: cost.times(room + step)})):
-            room, step = room + step, 2 * step
-        while step > 1:
-            step //= 2
-            room += step * self.limits.fits(self.heaviest({group: cost.times(room + step)}))
-        return room

@@ -17,10 +17,10 @@ from dpgen.privacy.composition import (
     BudgetExceeded,
     Cost,
     Filter,
-    FilterTotals,
     LedgerEntry,
     LedgerItem,
     Planned,
+    by_group,
     rdp_bound,
     worst,
 )
@@ -106,7 +106,7 @@ class Ledger:
         self.keeps_size = keeps_size(relation, rows, always_used)
         """Whether the number of rows is public: all neighbours have as many."""
         self.payer = payer
-        self.filter = Filter.best(budget.epsilon, budget.delta) if budget else None
+        self.filter = Filter.best(budget, relation) if budget else None
         self.resumed = False
         self.commits = 0
         self._lock = threading.RLock()
@@ -128,7 +128,7 @@ class Ledger:
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
         self._runs: list[list[Any]] = []
-        self._filtered: FilterTotals | None = None
+        self._filtered: dict[str | None, Cost] | None = None
         self._spent: float | None = None
         self._guarantees: dict[Any, float] = {}
 
@@ -163,7 +163,7 @@ class Ledger:
         names = ("relation", "unit", "rows", "always_used")
         ledger = cls(budget, delta=document["delta"] if budget is None else None, **{name: document[name] for name in names})
         if budget is not None:
-            ledger.filter = Filter(budget.epsilon, budget.delta, **document["filter"])
+            ledger.filter = Filter(budget, ledger.relation, **document["filter"])
         ledger._identity, ledger.commits = document["identity"], require_whole("commits", document["commits"], 0)
         ledger._shown, ledger._released, ledger._moves = document["charges"], document["released"], document["moves"]
         ledger.follow(document)
@@ -190,7 +190,7 @@ class Ledger:
             "epsilon": self.budget.epsilon if self.budget else None,
             "delta": self.delta,
             **self.terms,
-            "filter": {"order": self.filter.order, "reserved": self.filter.reserved} if self.filter else None,
+            "filter": self.filter.header if self.filter else None,
             **({"shared": self.payer.reference} if self.payer else {}),
             "mechanisms": [m.line() for m in self._declared],
             "plans": [[[number, n] for number, n in plan.items()] for plan in self._plans],
@@ -378,24 +378,21 @@ class Ledger:
     def _cost(self, mechanism: LedgerItem) -> Cost:
         priced = mechanism.priced or mechanism
         if priced.cost is None:
-            priced.cost = cast(Filter, self.filter).cost(priced.event, self.relation)
+            priced.cost = cast(Filter, self.filter).cost(priced.event)
         return priced.cost
 
-    def _totals(self) -> FilterTotals:
-        """Filter costs of everything promised and charged."""
+    def _totals(self) -> dict[str | None, Cost]:
+        """Filter costs of everything promised and charged, by group."""
         if self._filtered is None:
-            promised = ((m.group, self._cost(m).times(m.most)) for m in self._declared if m.most)
-            self._filtered = FilterTotals(cast(Filter, self.filter), self.relation, promised)
+            self._filtered = by_group((m.group, self._cost(m).times(m.most)) for m in self._declared if m.most)
         return self._filtered
 
     def _require_filter(self, more: Counter[LedgerItem], name: str) -> None:
         limits, totals = cast(Filter, self.filter), self._totals()
-        added: dict[str | None, Cost] = {}
-        for mechanism, count in more.items():
-            added[mechanism.group] = added.get(mechanism.group, Cost()).plus(self._cost(mechanism).times(count))
-        total = totals.heaviest(added)
+        added = [(mechanism.group, self._cost(mechanism).times(count)) for mechanism, count in more.items()]
+        total = limits.heaviest(by_group([*totals.items(), *added]))
         if not limits.fits(total):
-            before, after = limits.total_epsilon(totals.heaviest()), limits.total_epsilon(total)
+            before, after = limits.total_epsilon(limits.heaviest(totals)), limits.total_epsilon(total)
             raise BudgetExceeded(
                 f"{self._terms()}: spent {before:.6g}, {name} would bring it to {after:.6g} ({limits.name}: what was not "
                 "declared at the start is counted so, with everything else)"
@@ -446,7 +443,7 @@ class Ledger:
             mechanism.later += later
             self._guarantees.clear()
             if self._filtered is not None:
-                self._filtered.add(mechanism.group, self._cost(mechanism).times(later))
+                self._filtered = by_group([*self._filtered.items(), (mechanism.group, self._cost(mechanism).times(later))])
         if self._runs and self._runs[-1][0] is mechanism:
             self._runs[-1][1] += count
         else:
@@ -455,10 +452,10 @@ class Ledger:
 
     def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
         """Number of charges of `event`, beside what was declared, that the filter would still grant; ValueError without one."""
-        if self.budget is None:
+        if self.filter is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
         with self._lock:
-            return self._totals().room(self._cost(LedgerItem.of(event, "", group)), group)
+            return self.filter.room(self._cost(LedgerItem.of(event, "", group)), self._totals(), group)
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
@@ -480,7 +477,7 @@ class Ledger:
                     loads = [(m.priced or m, m.most) for m in self._declared]
                     self._guarantees[key] = worst(loads, self.delta, asked, accountant, own=self.relation)
                 else:
-                    self._guarantees[key] = self.filter.chosen_later(self._totals().heaviest(), asked, own=self.relation)
+                    self._guarantees[key] = self.filter.chosen_later(self.filter.heaviest(self._totals()), asked)
             return self._guarantees[key]
 
     @property

@@ -45,7 +45,7 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, FilterTotals, LedgerItem, Loads
+from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, LedgerItem, Loads, by_group
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
 from dpgen.privacy.mechanisms import Budget, Relation, decode_event, require_relation, require_whole
 
@@ -77,43 +77,6 @@ class Payment:
         return own | {"plan": sorted(plan, key=json.dumps), "returned": self.returned}
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """What the file of a shared budget fixes: the total, the filter that enforces it, and what neighbours are."""
-
-    budget: Budget
-    limits: Filter
-    relation: Relation
-    unit: str
-
-    @classmethod
-    def of(cls, header: dict[str, Any]) -> _Terms:
-        budget = Budget(header["epsilon"], header["delta"])
-        limits = Filter(budget.epsilon, budget.delta, **header["filter"])
-        return cls(budget, limits, header["relation"], header["unit"])
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """What the file says of them."""
-        return {
-            "dpgen_shared_budget": _FORMAT,
-            "epsilon": self.budget.epsilon,
-            "delta": self.budget.delta,
-            "relation": self.relation,
-            "unit": self.unit,
-            "filter": {"order": self.limits.order, "reserved": self.limits.reserved},
-        }
-
-    def cost(self, loads: Loads) -> Cost:
-        """Cost of a plan for the record that it touches most."""
-        costs = ((m.group, self.limits.cost((m.priced or m).event, self.relation).times(n)) for m, n in loads)
-        return FilterTotals(self.limits, self.relation, costs).heaviest()
-
-    def covers(self, budget: Budget | None) -> bool:
-        """Whether a run whose own ledger enforces `budget` is, by itself, within the total."""
-        return budget is not None and budget.epsilon <= self.budget.epsilon and budget.delta <= self.budget.delta
-
-
 class Standing(NamedTuple):
     """The last commit of a run that the file has seen, by its number, and the checksum of what the run releases."""
 
@@ -123,17 +86,35 @@ class Standing(NamedTuple):
 
 @dataclass(frozen=True)
 class Spending:
-    """Payments from a shared budget, in the order of the file, and the last commit of each run."""
+    """What the file of a shared budget fixes, its payments in order, and the last commit of each run."""
 
-    terms: _Terms
+    limits: Filter
+    unit: str
     payments: tuple[Payment, ...] = ()
     standings: Mapping[str, Standing] = field(default_factory=dict)
 
     @property
     def document(self) -> dict[str, Any]:
         """The file."""
-        runs = {run: last._asdict() for run, last in self.standings.items()}
-        return self.terms.header | {"payments": [payment.line for payment in self.payments], "committed": runs}
+        return {
+            "dpgen_shared_budget": _FORMAT,
+            "epsilon": self.budget.epsilon,
+            "delta": self.budget.delta,
+            "relation": self.limits.relation,
+            "unit": self.unit,
+            "filter": self.limits.header,
+            "payments": [payment.line for payment in self.payments],
+            "committed": {run: last._asdict() for run, last in self.standings.items()},
+        }
+
+    @property
+    def budget(self) -> Budget:
+        """The total."""
+        return self.limits.budget
+
+    def covers(self, budget: Budget | None) -> bool:
+        """Whether a run whose own ledger enforces `budget` is, by itself, within the total."""
+        return budget is not None and budget.epsilon <= self.budget.epsilon and budget.delta <= self.budget.delta
 
     @property
     def kept(self) -> tuple[Payment, ...]:
@@ -153,9 +134,9 @@ class Spending:
     @property
     def epsilon(self) -> float:
         """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's."""
-        spent = self.terms.limits.total_epsilon(self.total)
+        spent = self.limits.total_epsilon(self.total)
         only = self.kept[0].budget if self.runs == 1 else None
-        return min(spent, only.epsilon) if only is not None and self.terms.covers(only) else spent
+        return min(spent, only.epsilon) if only is not None and self.covers(only) else spent
 
     def upto(self, count: int) -> Spending:
         """The first `count` payments."""
@@ -167,15 +148,15 @@ class Spending:
 
     def fits(self, payment: Payment) -> bool:
         """Whether one more payment is covered by the budget: by the filter, or as of the only run that is ever granted."""
-        if self.terms.limits.fits(self.total.plus(payment.cost)):
+        if self.limits.fits(self.total.plus(payment.cost)):
             return True
         first = self.plus(payment).kept[0]
-        known_before = self.terms.covers(first.budget) and not self.terms.limits.fits(first.cost)
+        known_before = self.covers(first.budget) and not self.limits.fits(first.cost)
         return known_before and all(earlier.run == payment.run for earlier in self.kept)
 
     def room(self, payment: Payment) -> int:
         """Number of such payments, each of a run of its own, that the filter has room for; ValueError if it costs nothing."""
-        return FilterTotals(self.terms.limits, self.terms.relation, [(None, self.total)]).room(payment.cost, None)
+        return self.limits.room(payment.cost, {None: self.total})
 
 
 class SharedBudget:
@@ -199,16 +180,17 @@ class SharedBudget:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path).resolve()
-        self.terms = self.spending().terms
+        opened = self.spending()
+        self.limits, self.unit = opened.limits, opened.unit
 
     @classmethod
     def create(cls, path: Path, budget: Budget, *, relation: Relation = "add_remove", unit: str = "one record") -> SharedBudget:
         """A new file, whose header fixes the budget, relation, unit and the best order of a filter for one Gaussian."""
-        terms = _Terms(budget, Filter.best(budget.epsilon, budget.delta), require_relation(relation), unit)
+        limits = Filter.best(budget, require_relation(relation))
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:
-            file.write(Spending(terms).document)
+            file.write(Spending(limits, unit).document)
         finally:
             file.close()
         return cls(path)
@@ -228,8 +210,8 @@ class SharedBudget:
                 if not (path.exists() and path.stat().st_size):
                     raise
         shared = cls(path)
-        if budget not in (None, shared.terms.budget):
-            raise ValueError(f"the total is given as {budget}; it must be {shared.terms.budget}, that of {path}, or left out")
+        if budget not in (None, shared.limits.budget):
+            raise ValueError(f"the total is given as {budget}; it must be {shared.limits.budget}, that of {path}, or left out")
         return shared
 
     @contextmanager
@@ -272,11 +254,11 @@ class SharedBudget:
 
     def require_same(self, *, relation: str, unit: str, delta: float) -> None:
         """Refuse, with a ValueError, a run of another relation or unit than the file fixes, or of a larger delta."""
-        for name, own, wanted in (("relation", relation, self.terms.relation), ("unit", unit, self.terms.unit)):
+        for name, own, wanted in (("relation", relation, self.limits.relation), ("unit", unit, self.unit)):
             if own != wanted:
                 raise ValueError(f"{name} is {own!r}; it must be {wanted!r}, that of the shared budget {self.path}")
-        if delta > self.terms.budget.delta:
-            allowed = f"{self.terms.budget.delta:g}, that of the shared budget {self.path}"
+        if delta > self.limits.budget.delta:
+            allowed = f"{self.limits.budget.delta:g}, that of the shared budget {self.path}"
             raise ValueError(f"delta is {delta:g}; it must be at most {allowed}")
 
 
@@ -286,20 +268,26 @@ def _spending(file: LedgerFile) -> Spending:
     if document.get("dpgen_shared_budget") != _FORMAT:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
     try:
-        terms = _Terms.of(document)
+        limits = Filter(Budget(document["epsilon"], document["delta"]), document["relation"], **document["filter"])
         standings = {run: Standing(**last) for run, last in document["committed"].items()}
-        return Spending(terms, tuple(_payment(line, terms) for line in document["payments"]), standings)
+        payments = tuple(_payment(line, limits) for line in document["payments"])
+        return Spending(limits, document["unit"], payments, standings)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerError(f"{file.path}: cannot be understood: {error!r}") from None
 
 
-def _payment(line: dict[str, Any], terms: _Terms) -> Payment:
+def _cost(loads: Loads, limits: Filter) -> Cost:
+    """Cost of a plan for the record that it touches most."""
+    return limits.heaviest(by_group((m.group, limits.cost((m.priced or m).event).times(n)) for m, n in loads))
+
+
+def _payment(line: dict[str, Any], limits: Filter) -> Payment:
     loads = [
         (LedgerItem.of(decode_event(event), note, group, divisible=divisible), require_whole("count", count))
         for note, group, event, count, divisible in line["plan"]
     ]
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
-    cost, returned = Cost() if line["returned"] else terms.cost(loads), bool(line["returned"])
+    cost, returned = Cost() if line["returned"] else _cost(loads, limits), bool(line["returned"])
     return Payment(**{name: line[name] for name in _WHO}, budget=budget, loads=loads, cost=cost, returned=returned)
 
 
@@ -328,11 +316,11 @@ class Payer:
         own = {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
         return own | ({"settled": list(self.settled)} if self.settled else {})
 
-    def quote(self, loads: Loads, budget: Budget | None, terms: _Terms) -> Payment:
+    def quote(self, loads: Loads, budget: Budget | None, limits: Filter) -> Payment:
         """The payment for a plan without what others have paid for, not made."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         owed = [(item, count) for item, count in loads if item.note not in self.settled]
-        return Payment(self.run, self.model, self.user, self.directory, now, budget, owed, terms.cost(owed))
+        return Payment(self.run, self.model, self.user, self.directory, now, budget, owed, _cost(owed, limits))
 
     def pay(self, loads: Loads, budget: Budget | None) -> None:
         """Reserve what goes beyond all that this run has reserved before; on the disk before it returns.
@@ -350,15 +338,15 @@ class Payer:
             paid = Counter[str]()
             for payment in own:
                 paid.update({m.key: n for m, n in payment.loads})
-            payment = self.quote([(m, n - paid[m.key]) for m, n in loads if n > paid[m.key]], budget, spending.terms)
+            payment = self.quote([(m, n - paid[m.key]) for m, n in loads if n > paid[m.key]], budget, spending.limits)
             if own and not payment.loads:
                 return
             if not spending.fits(payment):
-                terms = spending.terms
+                total, limits = spending.budget, spending.limits
                 raise BudgetExceeded(
-                    f"the shared budget {self.path} is epsilon {terms.budget.epsilon:.6g} at delta {terms.budget.delta:g} "
-                    f"({terms.relation}, {terms.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan would "
-                    f"bring it to {spending.plus(payment).epsilon:.6g} ({terms.limits.name})"
+                    f"the shared budget {self.path} is epsilon {total.epsilon:.6g} at delta {total.delta:g} "
+                    f"({limits.relation}, {spending.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan "
+                    f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name})"
                 )
             file.write(spending.plus(payment).document)
 
@@ -367,9 +355,9 @@ class Payer:
 
         It was restored from a copy, or what it had reserved was given back, or it has released something else.
         """
-        self._require_current(SharedBudget(self.path).spending(), commit, released)
+        self._compare(SharedBudget(self.path).spending(), commit, released)
 
-    def _require_current(self, spending: Spending, commit: int, released: str) -> None:
+    def _compare(self, spending: Spending, commit: int, released: str) -> None:
         if all(payment.run != self.run for payment in spending.kept):
             raise LedgerError(f"{self.path}: holds no payment of the run {self.run}")
         last = spending.standings.get(self.run)
@@ -384,7 +372,7 @@ class Payer:
     def stand(self, commit: int, released: str) -> None:
         """Note a commit of the own ledger that is current, and what is about to be released; on the disk before it returns."""
         with SharedBudget(self.path).opened() as (file, spending):
-            self._require_current(spending, commit, released)
+            self._compare(spending, commit, released)
             file.write(replace(spending, standings={**spending.standings, self.run: Standing(commit, released)}).document)
 
     def give_back(self) -> None:
@@ -403,9 +391,9 @@ class Payer:
 def account(spending: Spending) -> dict[str, Any]:
     """The total of a shared budget, the order of its filter, and what has been paid from it, for a statement."""
     return {
-        "epsilon": spending.terms.budget.epsilon,
-        "delta": spending.terms.budget.delta,
-        "order": spending.terms.limits.order,
+        "epsilon": spending.budget.epsilon,
+        "delta": spending.budget.delta,
+        "order": spending.limits.order,
         "spent": spending.epsilon,
         "runs": spending.runs,
         "payments": len(spending.payments),

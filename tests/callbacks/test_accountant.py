@@ -11,7 +11,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from refusals import refused
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.loggers import HeldCSV
+from dpgen.callbacks.loggers import HeldTensorBoard
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, LedgerError
 from dpgen.privacy.mechanisms import subsampled_gaussian_event
@@ -153,7 +153,7 @@ def test_the_ledger_is_on_disk_before_a_checkpoint(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_a_logger_may_show_at_once_is_committed_before_it_runs(tmp_path: Path) -> None:
-    for loggers, commits in (([], 0), ([HeldCSV(tmp_path)], 0), ([CSVLogger(tmp_path)], 1)):
+    for loggers, commits in (([], 0), ([HeldTensorBoard(tmp_path)], 0), ([CSVLogger(tmp_path)], 1)):
         ledger = Ledger(Budget(3.0, 1e-5))
         accountant = PrivacyAccountant(Curator(ledger))
         accountant.on_fit_start(trainer(loggers=loggers), Module())  # type: ignore[arg-type]

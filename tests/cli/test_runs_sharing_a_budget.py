@@ -14,10 +14,8 @@ from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
-from dpgen.cli.sweep import Sweep, SweepOptions, run_sweep
 from dpgen.config import parse_job
 from dpgen.facts import Fact, Section
-from dpgen.options import split_options
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.shared_budget import SharedBudget
@@ -54,7 +52,7 @@ def command(capsys: pytest.CaptureFixture[str], *given: str | Path) -> tuple[int
 
 def test_every_run_states_its_own_guarantee_and_the_total(paid: Path) -> None:
     spending = SharedBudget(paid / "data.budget").spending()
-    assert (spending.terms.budget, spending.runs) == (Budget(2.0, 1e-5), 2)
+    assert (spending.budget, spending.runs) == (Budget(2.0, 1e-5), 2)
     for name, runs in (("one", 1), ("two", 2)):
         statement = json.loads((paid / name / "privacy.json").read_text())
         assert statement["epsilon"] <= 1
@@ -285,18 +283,6 @@ def test_a_model_that_was_received_alone_is_verified(copied: Path, capsys: pytes
     code, said = command(capsys, "verify", model)
     assert code in (1, 2)
     assert "model" in said
-
-
-# -- sweeps ------------------------------------------------------------------------------------------------------------
-
-
-def test_a_sweep_says_what_its_runs_have_paid(paid: Path) -> None:
-    sweep = Sweep({"seed": [0, 1]}, split_options(arguments(paid, "x")), SweepOptions(sweep="", sweep_dir=paid))
-    for (name, _), run_of in zip(sweep.runs(), ("one", "two")):
-        shutil.copytree(paid / run_of, paid / name)
-    text, code, _ = run_sweep(sweep)
-    assert code == 0
-    assert re.search(r"\nepsilon 1\.6\d+ of 2 at delta 1e-05 is paid for by 2 runs on the data set \(data\.budget\)\n", text)
 
 
 # -- training that goes on ---------------------------------------------------------------------------------------------

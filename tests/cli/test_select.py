@@ -1,4 +1,4 @@
-"""Sweeps that release the best of a secret number of runs, and pay for the choice."""
+"""The best of a secret number of runs is released, and the choice paid for."""
 
 import json
 import re
@@ -9,7 +9,6 @@ import tiny
 
 import dpgen
 from dpgen.cli.main import main
-from dpgen.cli.select import SELECTED
 from dpgen.facts import Fact
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Ledger
@@ -21,25 +20,24 @@ pytestmark = pytest.mark.usefixtures("quiet")
 OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate")
 
 
-def command(directory: Path, *extra: str, sweep: str = "epsilon=1,2", networks: bool = False) -> list[str]:
+def command(directory: Path, *extra: str, among: str = "epsilon=1,2", networks: bool = False) -> list[str]:
     unlabelled = ("--label_column=null", "--image_shape=null", *(("--clusters=none",) if networks else ()))
     left_out = ("--run_dir",) if networks else ("--run_dir", *OF_NETWORKS)
     own = [a for a in tiny.arguments(directory, *unlabelled) if not a.startswith(left_out)]
-    swept = {pair.partition("=")[0] for pair in sweep.split(";")}
-    given = {} if "model" in swept else {"--model": "dpgm" if networks else "gaussian"}
-    given |= {"--sweep": sweep, "--sweep_dir": str(directory / "s"), "--sweep_select": "counts", "--sweep_runs": "3"}
+    chosen = {pair.partition("=")[0] for pair in among.split(";")}
+    given = {} if "model" in chosen else {"--model": "dpgm" if networks else "gaussian"}
+    given |= {"--select": among, "--run_dir": str(directory / "s"), "--select_runs": "3"}
     given |= dict(a.split("=", 1) for a in (*own, *extra) if "=" in a)
-    options = [f"{name}={value}" for name, value in given.items() if name.removeprefix("--") not in swept]
+    options = [f"{name}={value}" for name, value in given.items() if name.removeprefix("--") not in chosen]
     return ["train", *options, *(a for a in extra if "=" not in a)]
 
 
 def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--ledger_epsilon=20", "--evaluation=none")) == 0
     out = capsys.readouterr().out
-    directory = tmp_path / "s" / SELECTED
+    directory = tmp_path / "s"
     assert f"{SELECTION} on tiny" in out
-    assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [SELECTED], "other runs leave nothing"
-    assert not [p for p in directory.iterdir() if p.name.startswith("unreleased")]
+    assert not [p for p in directory.iterdir() if p.name.startswith("unreleased")], "other runs leave nothing"
     statement = PrivacyStatement.from_dict(json.loads((directory / "privacy.json").read_text()))
     with Ledger.open(directory / "ledger.jsonl") as ledger:
         [entry] = ledger.entries()
@@ -82,7 +80,7 @@ def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: 
         patch.setattr("dpgen.evaluation.paid.PaidScore.of", die)
         with pytest.raises(error, match="gone"):
             main(command(tmp_path, "--evaluation=none"))
-    with Ledger.open(tmp_path / "s" / SELECTED / "ledger.jsonl") as opened:
+    with Ledger.open(tmp_path / "s" / "ledger.jsonl") as opened:
         assert [e.note for e in opened.entries()] == [] if killed else [SELECTION]
     assert main(command(tmp_path, "--evaluation=none")) == (0 if killed else 2)
 
@@ -91,39 +89,42 @@ def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("dpgen.privacy.curator.draw_runs", lambda *_: 0)
     assert main(command(tmp_path)) == 2
     assert "the secret number of runs that was drawn is 0: nothing is released" in capsys.readouterr().err
-    assert not (tmp_path / "s" / SELECTED / "model").exists()
+    assert not (tmp_path / "s" / "model").exists()
 
 
 @pytest.mark.parametrize(
-    ("extra", "sweep", "match"),
+    ("extra", "among", "match"),
     [
         *(([f"--{name}"], "epsilon=1,2", name.partition("=")[0]) for name in (
-            "sweep_select=best", "sweep_runs=1", "sweep_runs=many", "sweep_noise=0", "sweep_jobs=2", "sweep_number=geometric",
+            "select_runs=1", "select_runs=many", "select_noise=0", "sweep_select=counts",
         )),
-        (["--sweep_epsilon=1"], "epsilon=1,2", "budget epsilon 1 at delta 1e-05 .*: a plan of 1 x 'the best of"),
+        (["--select_epsilon=1"], "epsilon=1,2", "budget epsilon 1 at delta 1e-05 .*: a plan of 1 x 'the best of"),
         ([], "delta=1e-5,1e-6", "delta=1e-6: delta is 1e-06"),
         ([], "relation=add_remove,replace_one", "relation is 'replace_one'"),
         ([], "test_fraction=0.1,0.2", "same data"),
+        ([], "seed=0,1", "model and privacy"),
+        ([], "epsilon=1,many", "epsilon=many: epsilon"),
+        *(([], among, "select is") for among in ("epsilon", "=1,2", "epsilon=", "b-c=1;b_c=2")),
         (["--model=mwem", "--delta=0"], "rounds=2,3", "delta is 0"),
     ],
 )  # fmt: skip
-def test_what_is_refused(extra: list[str], sweep: str, match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command(tmp_path, *extra, sweep=sweep)) == 2
+def test_what_is_refused(extra: list[str], among: str, match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(command(tmp_path, *extra, among=among)) == 2
     errors = capsys.readouterr().err
     assert errors.count("\n") == 1
     assert re.search(match, errors), errors
-    assert not (tmp_path / "s" / SELECTED / "ledger.jsonl").exists()
+    assert not (tmp_path / "s" / "ledger.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["--model=minimax", "--sweep=epsilon=1,2", "--sweep_select=counts"], "private draws"),
-        (["--sweep=epsilon=1,2", "--sweep_noise=3"], "sweep_noise needs --sweep_select"),
+        (["--model=minimax", "--select=epsilon=1,2"], "private draws"),
+        (["--select=epsilon=1,2", "--epsilon=1"], "select is"),
+        (["--select_noise=3"], "select_noise needs --select"),
+        (["--select=epsilon=1,2", "--print_config"], "print_config"),
     ],
 )
-def test_draws_and_plain_sweeps_are_not_selected(
-    arguments: list[str], match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["train", *arguments, f"--sweep_dir={tmp_path}"]) == 2
+def test_draws_are_not_selected(arguments: list[str], match: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", *arguments, f"--run_dir={tmp_path / 's'}"]) == 2
     assert match in capsys.readouterr().err

@@ -69,29 +69,6 @@ def test_samples_are_means_and_label_columns_sum_to_one() -> None:
     assert torch.allclose(mean[:, -3:].sum(1), torch.ones(50))
 
 
-def steps(bank: VAEBank, sizes: list[int]) -> list[Tensor]:
-    """Clipped sums of draws of several sizes, an empty one among them."""
-    generator = torch.Generator().manual_seed(1)
-    sums = []
-    for b in sizes:
-        x = (torch.rand(b, 9, generator=generator) < 0.5).float()
-        gradients = bank.gradients(x, [0, b // 2, b], lambda *shape: torch.randn(*shape, generator=generator))
-        sums.append(clipped_sums(gradients, torch.ones(b), torch.zeros_like(bank.theta)))
-    return sums
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.slow)])
-def test_fusing_changes_nothing_but_rounding(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_ = torch.compile
-    monkeypatch.setattr(torch, "compile", lambda function, **options: compile_(function, backend=backend, **options))
-    banks = [begun(VAEBank(2, 9, hidden=4, latent=2, categories=3)) for _ in range(2)]
-    banks[1].fuse()
-    sizes = [6, 0, 1]
-    for plain, compiled in zip(steps(banks[0], sizes), steps(banks[1], sizes)):
-        assert torch.allclose(plain, compiled, rtol=1e-4, atol=1e-5)
-
-
 B, D = 8, 6
 
 

@@ -99,15 +99,11 @@ def test_nothing_and_everything():
         assert delta(event, 3.0) == 1
 
 
-def test_other_mechanisms_go_to_dp_accounting():
+def test_mechanisms_of_which_nothing_is_proved_here_are_refused():
     event = dpa.ComposedDpEvent([dpa.LaplaceDpEvent(10.0), gaussian_event(10.0)])
-    both = epsilon(event, 1e-5)
-    assert max(0.1, epsilon(gaussian_event(10.0), 1e-5)) < both < 0.1 + epsilon(gaussian_event(10.0), 1e-5)
-    assert delta(event, both) == pytest.approx(1e-5, rel=0.1)
-    with pytest.raises(UnsupportedEvent, match="is not a Gaussian"):
-        epsilon(event, 1e-5, accountant="rdp")
-    with pytest.raises(UnsupportedEvent, match="no accountant bounds this event under replace_one"):
-        epsilon(event, 1e-5, relation="replace_one")
+    for ask in (lambda: epsilon(event, 1e-5), lambda: epsilon(event, 1e-5, accountant="rdp"), lambda: delta(event, 1.0)):
+        with pytest.raises(UnsupportedEvent, match="is not a Gaussian"):
+            ask()
 
 
 @pytest.mark.parametrize("direction", ["add_remove", "replace_one"])
@@ -158,11 +154,6 @@ def test_the_range_of_noise():
     assert calibrate_noise(gaussian_event, Budget(10.0, 1e-5), low=5.0) == pytest.approx(5.0)
     with pytest.raises(ValueError, match="low"):
         calibrate_noise(gaussian_event, Budget(1.0, 1e-5), low=2.0, high=1.0)
-
-
-def test_other_mechanisms():
-    scale = calibrate_noise(lambda s: dpa.LaplaceDpEvent(s), Budget(0.5, 1e-9), high=100.0, tolerance=1e-3)
-    assert scale == pytest.approx(2.0, rel=5e-3)
 
 
 def test_unreachable_budget_says_what_is_reachable():

@@ -174,7 +174,8 @@ def largest_moment(limits: Filter) -> float:
 @pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-5), (0.3, 1e-9), (8.0, 1e-3)])
 def test_moments_are_limited_at_the_part_of_delta_that_is_not_reserved(epsilon: float, delta: float, reserved: float) -> None:
     """Canonne, Kamath, Steinke 2020, Proposition 12, solved for the log-moment."""
-    order, left = Filter.best(epsilon, delta * (1 - reserved)).order or 0.0, delta * (1 - reserved)
-    limits = Filter(epsilon, delta, order, reserved)
+    left = delta * (1 - reserved)
+    order = Filter.best(Budget(epsilon, left), "add_remove").order or 0.0
+    limits = Filter(Budget(epsilon, delta), "add_remove", order, reserved)
     expected = (order - 1) * (epsilon - math.log((order - 1) / order)) + math.log(left * order)
     assert largest_moment(limits) == pytest.approx(expected, rel=1e-9)

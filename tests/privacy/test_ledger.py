@@ -30,9 +30,9 @@ def together(ledger):
     return dpa.ComposedDpEvent([times(line.event, line.count) for line in ledger.promised()])
 
 
-def counted(limits, event, relation="add_remove"):
+def counted(limits, event):
     """Epsilon that a filter counts for an event."""
-    return limits.total_epsilon(limits.cost(event, relation))
+    return limits.total_epsilon(limits.cost(event))
 
 
 def times(event, count):
@@ -305,7 +305,7 @@ class TestPlans:
                 ledger.charge(SUM, 3, note="x", group=group)
             count = 1 + 3 * touched
             limits, events = ledger.filter, [times(SUM, count + n) for n in range(99)]
-            room = max(n for n, event in enumerate(events) if counted(limits, event, relation) <= 4)
+            room = max(n for n, event in enumerate(events) if counted(limits, event) <= 4)
             assert ledger.allowance(SUM) == ledger.allowance(SUM, group="a") == room
             assert ledger.allowance(SUM, group="d") == room + 3
 

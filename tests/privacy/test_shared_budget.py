@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.privacy.composition import Filter, FilterTotals
+from dpgen.privacy.composition import Filter, by_group
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
@@ -27,7 +27,7 @@ def begin(shared: SharedBudget, directory: Path | None = None, budget: Budget | 
     if directory is not None:
         directory.mkdir()
     path = directory and directory / "ledger.jsonl"
-    delta = shared.terms.budget.delta if budget is None else None
+    delta = shared.limits.budget.delta if budget is None else None
     return Ledger(budget, delta=delta, path=path, payer=shared.payer("test", directory=directory))
 
 
@@ -38,9 +38,9 @@ def run(shared: SharedBudget, *plan: Planned, budget: Budget | None = OWN) -> Le
 
 
 def test_a_plan_is_paid_before_it_runs_and_costs_what_the_filter_says(shared: SharedBudget) -> None:
-    limits = Filter.best(TOTAL.epsilon, TOTAL.delta)
-    cost = limits.cost(gaussian_event(8.0), "add_remove").times(2)
-    cost = cost.plus(limits.cost(subsampled_gaussian_event(0.1, 2.0), "add_remove").times(10))
+    limits = Filter.best(TOTAL, "add_remove")
+    cost = limits.cost(gaussian_event(8.0)).times(2)
+    cost = cost.plus(limits.cost(subsampled_gaussian_event(0.1, 2.0)).times(10))
     for runs in (1, 2, 3):
         ledger = begin(shared, budget=None)
         ledger.declare(PLAN)
@@ -70,11 +70,11 @@ def test_the_groups_of_two_runs_are_not_disjoint(shared: SharedBudget) -> None:
     parts = [Planned(gaussian_event(8.0), "sums", group=group) for group in ("a", "b")]
     run(shared, *parts, budget=None)
     single = shared.spending().total
-    assert single == shared.terms.limits.cost(gaussian_event(8.0), "add_remove"), "one of the two groups"
+    assert single == shared.limits.cost(gaussian_event(8.0)), "one of the two groups"
     run(shared, parts[1], budget=None)
     total = shared.spending().total
     assert total == single.times(2)
-    wrong = FilterTotals(shared.terms.limits, "add_remove", [("a", single), ("b", single), ("b", single)]).heaviest()
+    wrong = shared.limits.heaviest(by_group([("a", single), ("b", single), ("b", single)]))
     assert run(shared, parts[0], budget=None).payer
     assert shared.spending().total == single.times(3) != wrong, "groups told apart over runs would undercount"
 
@@ -93,7 +93,7 @@ def test_divisible_gaussians_are_paid_as_a_whole(shared: SharedBudget) -> None:
     whole = Planned(gaussian_event(2.5), "whole", divisible=True)
     ledger = run(shared, whole, budget=Budget(3.0, 1e-5))
     paid = shared.spending().total
-    assert paid.renyi > shared.terms.limits.cost(gaussian_event(2.5), "add_remove").renyi, "with room for rounding"
+    assert paid.renyi > shared.limits.cost(gaussian_event(2.5)).renyi, "with room for rounding"
     ledger.charge(gaussian_event(2.5 * 2**0.5), 2, note="halves", of="whole")
     assert shared.spending().total == paid
 
@@ -108,7 +108,7 @@ def test_a_first_run_may_use_the_whole_total_and_is_then_the_only_one(shared: Sh
     ledger.declare(ALONE)
     spending = shared.spending()
     assert ledger.epsilon() <= 3.0 == spending.epsilon
-    assert not spending.terms.limits.fits(spending.total)
+    assert not spending.limits.fits(spending.total)
     with pytest.raises(BudgetExceeded, match="the shared budget"):
         run(shared, Planned(gaussian_event(500.0), "almost nothing"), budget=TOTAL)
     with pytest.raises(BudgetExceeded, match=r"^budget epsilon 3 "):
@@ -172,7 +172,7 @@ def test_a_resumed_run_pays_no_second_time_but_for_what_goes_beyond_its_plan(sha
     one, two = shared.spending().payments
     assert one.run == two.run == statement["run"]
     assert (one.model, one.directory, one.budget, one.time[:2]) == ("test", str(ran.parent), OWN, "20")
-    assert two.cost == shared.terms.limits.cost(gaussian_event(30.0), "add_remove").times(2)
+    assert two.cost == shared.limits.cost(gaussian_event(30.0)).times(2)
     assert json.loads(json.dumps(statement)) == statement
     said = {"epsilon": 3.0, "delta": 1e-5, "runs": 1, "payments": 2, "spent": shared.spending().epsilon}
     assert said.items() <= statement.items()
@@ -291,7 +291,7 @@ def test_runs_at_the_same_time_wait_for_each_other(shared: SharedBudget) -> None
     ledger = begin(shared, budget=None)
     assert ledger.payer is not None
     item = ledger._find(gaussian_event(5.0), "counts", None)
-    room = shared.spending().room(ledger.payer.quote([(item, 1)], None, shared.terms))
+    room = shared.spending().room(ledger.payer.quote([(item, 1)], None, shared.limits))
     with ThreadPoolExecutor(3) as pool:  # each payment opens and locks the file anew, as another process would
         granted = sum(pool.map(pay, [shared.path] * 3, [room, room // 2, room // 2]))
     assert granted == room == shared.spending().runs

@@ -256,18 +256,9 @@ class PrivateSums(L.LightningModule):
         bounds = self.policy.scale()
         return {} if bounds is None else {f"clip_bound_{c}": bound for c, bound in enumerate(bounds.tolist())}
 
-    def released_histograms(self) -> dict[str, tuple[Tensor, Tensor]]:
-        """The noisy histograms of gradient norms that an adaptive policy released last, by cluster."""
-        released = self.policy.released_norms()
-        return {} if released is None else {f"norms_{c}": (released[0], counts) for c, counts in enumerate(released[1])}
-
     def expected_records(self) -> float:
         """Expected records in a step, from noisy sizes."""
         return self.plan.sampling_rate * float(self.partition.counts.clamp_min(0.0).sum())
-
-    def fuse(self) -> None:
-        """Let `torch.compile` fuse what the networks compute entry by entry."""
-        self.bank.fuse()
 
     def parts(self) -> dict[str, float]:
         """Releases of one step by name, with the noise multiplier of each: `Curator.draw` charges them as one event."""
