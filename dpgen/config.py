@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,9 @@ import yaml
 
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.facts import Fact, Said
-from dpgen.options import Sources, choose, keys, plain, read_yaml, require_value, split_options, typed
+from dpgen.options import Sources, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime
 from dpgen.systems.plan import Plan
@@ -292,6 +294,44 @@ class RunConfig:
     def _drops(self) -> bool:
         """Whether rows with a missing value are left out."""
         return self.data.options.get("missing") == "drop"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectOptions:
+    """Options of a selection.
+
+    Arguments:
+        select: release the best of a secret number of runs, by a paid score, each of a combination of "epsilon=1,3;k=5,10"
+        select_runs: so many of them on average (10)
+        select_noise: noise of the score, a mean error of counts, in records (20)
+        select_epsilon: refuse a selection that costs more
+    """
+
+    select: str
+    select_runs: float = 10.0
+    select_noise: float = 20.0
+    select_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        require_within("select_runs", self.select_runs, (2.0, 1000.0), ", the expected number of runs")
+        require_positive("select_noise", self.select_noise)
+        if self.select_epsilon is not None:
+            require_positive("select_epsilon", self.select_epsilon)
+
+    def combinations(self, fixed: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
+        """Names and options of all combinations, with the options that they share.
+
+        >>> SelectOptions(select="k=1,2").combinations({"steps": "3"})[1]
+        ('k=2', {'steps': '3', 'k': '2'})
+        """
+        parts = [part.partition("=") for part in self.select.split(";")]
+        values = {key.strip().replace("-", "_"): [v for v in list_items(listed) if v] for key, _, listed in parts}
+        if "" in values or [] in values.values():
+            raise ValueError(f"select is {self.select!r}; it must give each option a list of values, as in 'epsilon=1,3;k=5,9'")
+        if len(values) < len(parts) or values.keys() & fixed.keys():
+            raise ValueError(f"select is {self.select!r}; it must give each option once, and none that is given beside it")
+        chosen = [dict(zip(values, choice)) for choice in product(*values.values())]
+        return [(",".join(f"{key}={value}" for key, value in own.items()), {**fixed, **own}) for own in chosen]
 
 
 # -- from options to a run ---------------------------------------------------------------------------------------------

@@ -16,8 +16,7 @@ import yaml
 
 from dpgen.cli.budget import declared
 from dpgen.cli.main import Ended
-from dpgen.cli.train import SelectOptions
-from dpgen.config import RunConfig
+from dpgen.config import RunConfig, SelectOptions
 from dpgen.evaluation.paid import PaidScore
 from dpgen.facts import Fact
 from dpgen.files import write_atomically

@@ -3,53 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
 from pathlib import Path
 
 from dpgen.cli.main import Ended
-from dpgen.config import CONFIGS, Request, parse_job, written
+from dpgen.config import CONFIGS, Request, SelectOptions, parse_job, written
 from dpgen.data.loaders import LOADERS
-from dpgen.options import help_text, list_items, meanings, split_options
-from dpgen.privacy.mechanisms import require_positive, require_within
+from dpgen.options import help_text, meanings, split_options
 from dpgen.systems.registry import systems
-
-
-@dataclass(frozen=True, kw_only=True)
-class SelectOptions:
-    """Options of a selection.
-
-    Arguments:
-        select: release the best of a secret number of runs, by a paid score, each of a combination of "epsilon=1,3;k=5,10"
-        select_runs: so many of them on average (10)
-        select_noise: noise of the score, a mean error of counts, in records (20)
-        select_epsilon: refuse a selection that costs more
-    """
-
-    select: str
-    select_runs: float = 10.0
-    select_noise: float = 20.0
-    select_epsilon: float | None = None
-
-    def __post_init__(self) -> None:
-        require_within("select_runs", self.select_runs, (2.0, 1000.0), ", the expected number of runs")
-        require_positive("select_noise", self.select_noise)
-        if self.select_epsilon is not None:
-            require_positive("select_epsilon", self.select_epsilon)
-
-    def combinations(self, fixed: Mapping[str, str]) -> list[tuple[str, dict[str, str]]]:
-        """Names and options of all combinations, with the options that they share.
-
-        >>> SelectOptions(select="k=1,2").combinations({"steps": "3"})[1]
-        ('k=2', {'steps': '3', 'k': '2'})
-        """
-        parts = [part.partition("=") for part in self.select.split(";")]
-        values = {key.strip().replace("-", "_"): [v for v in list_items(listed) if v] for key, _, listed in parts}
-        if "" in values or [] in values.values():
-            raise ValueError(f"select is {self.select!r}; it must give each option a list of values, as in 'epsilon=1,3;k=5,9'")
-        if len(values) < len(parts) or values.keys() & fixed.keys():
-            raise ValueError(f"select is {self.select!r}; it must give each option once, and none that is given beside it")
-        chosen = [dict(zip(values, choice)) for choice in product(*values.values())]
-        return [(",".join(f"{key}={value}" for key, value in own.items()), {**fixed, **own}) for own in chosen]
 
 
 SCRIPT_OPTIONS = {
