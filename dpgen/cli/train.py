@@ -11,7 +11,6 @@ from dpgen.data.loaders import LOADERS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.systems.registry import systems
 
-
 SCRIPT_OPTIONS = {
     "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
     "print_config": ("", "only print the settings of the run, as --config reads them"),
