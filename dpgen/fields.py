@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.values import LARGEST, NUMBER, Violation, as_numbers, numbers, times
+from dpgen.values import LARGEST, NUMBER, Violation, as_numbers, numbers, times, to_microseconds
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
@@ -184,8 +184,10 @@ class CategoryField(Field):
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.type in ("integer", "number", "year"):
-            found = as_numbers(values)
-            return pd.Series(found if self.type == "number" else np.rint(np.clip(found, -LARGEST, LARGEST)), index=values.index)
+            present = values.dropna()
+            found = as_numbers(present)
+            found = found if self.type == "number" else np.rint(np.clip(found, -LARGEST, LARGEST))
+            return pd.Series(found, index=present.index, dtype=np.float64).reindex(values.index)
         if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
             return values
         texts = values.astype(object).map(lambda value: str(value).strip())
@@ -259,6 +261,7 @@ class NumberField(Field):
             if odd.any():
                 raise Violation(f"it holds a {self.type}", odd)
             values = values.astype(object).map(lambda value: value.isoformat() if isinstance(value, date) else value)
+            values = values if self.format else values.map(to_microseconds)
         text = self.format if values.dtype.kind != "M" else ""
         found = pd.to_datetime(values, errors="coerce", utc=True, format=text or _iso(values))
         if found.isna().any():
@@ -270,7 +273,8 @@ class NumberField(Field):
 
     def typed(self, values: pd.Series) -> pd.Series:
         if not self.of_dates:
-            return pd.Series(as_numbers(values))
+            present = values.dropna()
+            return pd.Series(as_numbers(present), index=present.index).reindex(values.index)
         if self.format and values.dtype.kind != "M":
             values = pd.to_datetime(values, errors="coerce", format=self.format)
         return pd.Series(pd.to_datetime(np.clip(times(values), *_REPRESENTED), unit="s"))
@@ -279,14 +283,15 @@ class NumberField(Field):
         if self.of_dates:
             seconds = np.clip(times(values), *_REPRESENTED)
             return pd.Series(pd.to_datetime(seconds, unit="s"), index=values.index)
-        found = as_numbers(values)
+        present = values.dropna()
+        found = as_numbers(present)
         if self.type == "number":
-            return pd.Series(np.clip(found, *self.grid.float_bounds(np.dtype(np.float64))), index=values.index)
-        if found.dtype.kind == "i":
-            return pd.Series(found, index=values.index)
-        there = ~np.isnan(found)
-        whole = np.rint(np.clip(np.where(there, found, 0.0), -float(LARGEST), float(LARGEST))).astype(np.int64)
-        return pd.Series(whole, index=values.index).astype("Int64").mask(~there)
+            bounded = np.clip(found.astype(np.float64), *self.grid.float_bounds(np.dtype(np.float64)))
+            return pd.Series(bounded, index=present.index).reindex(values.index)
+        if found.dtype.kind == "f":
+            present, found = present[~np.isnan(found)], found[~np.isnan(found)]
+            found = np.rint(np.clip(found, -float(LARGEST), float(LARGEST))).astype(np.int64)
+        return pd.Series(found, index=present.index, dtype="Int64").reindex(values.index)
 
     def encode(self, values: pd.Series) -> Codes:
         index, outside = self.grid.encode_clamped(values.to_numpy())

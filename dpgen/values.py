@@ -25,9 +25,15 @@ class Violation(ValueError):
 
 
 def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
-    """Numbers (n,), int64 where all of their type are; NaN for what is no finite one."""
-    if values.dtype.kind in "iu" and not values.hasnans:
+    """Numbers (n,) of values of which none is missing: int64 of whole numbers by type; else float64, NaN for no finite one.
+
+    Whole numbers are those whose column has such a type, never those whose neighbours are whole: gaps of others, for which
+    pandas takes objects, change nothing.
+    """
+    if values.dtype.kind in "iu":
         return values.to_numpy().clip(-LARGEST, LARGEST).astype(np.int64)
+    if values.dtype == object and pd.api.types.infer_dtype(values, skipna=False) == "integer":
+        return np.array([max(-LARGEST, min(LARGEST, int(value))) for value in values], np.int64)
     found = pd.to_numeric(values, errors="coerce").to_numpy(np.float64, na_value=np.nan)
     return np.where(np.isfinite(found), found, np.nan)
 
@@ -35,10 +41,19 @@ def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
 def times(values: pd.Series) -> npt.NDArray[np.float64]:
     """Whole seconds since 1970 (n,), NaN for what is no date."""
     if values.dtype.kind != "M":
-        values = values.astype(object).map(lambda value: value if value is None or isinstance(value, str) else str(value))
+        values = values.astype(object).map(lambda value: value if value is None else to_microseconds(str(value)))
     found = pd.to_datetime(values, errors="coerce", utc=True, format=None if values.dtype.kind == "M" else "ISO8601")
     stamps = found.dt.tz_localize(None).to_numpy("datetime64[s]")
     return np.where(np.isnat(stamps), np.nan, stamps.astype(np.int64).astype(np.float64))
+
+
+def to_microseconds(text: str) -> str:
+    """A time as text without what is finer: of one with nanoseconds pandas would read none of the others beyond 1677 to 2262.
+
+    >>> to_microseconds("2024-02-29T10:30:00.123456789Z")
+    '2024-02-29T10:30:00.123456Z'
+    """
+    return _FINER.sub(r"\1", text) if len(text) > _TO_MICROSECONDS else text
 
 
 def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
@@ -80,4 +95,6 @@ def _exact(texts: pd.Series) -> pd.Series:
     return pd.Series([int(text) if text.lstrip("+-").isdigit() else int(float(text)) for text in digits], dtype=np.int64)
 
 
+_TO_MICROSECONDS = len("20240229T103000.123456")
+_FINER = re.compile(r"([.,]\d{6})\d+")
 NUMBER = re.compile(r"\s*[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?\s*", re.ASCII)

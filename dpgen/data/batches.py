@@ -9,6 +9,7 @@ once.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from random import Random
 from tempfile import TemporaryFile
 from typing import Any
@@ -20,7 +21,7 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.data.engines import CHANGED, EngineTable
+from dpgen.data.engines import CHANGED, EngineTable, own_tables
 from dpgen.data.units import People
 
 Codes = npt.NDArray[Any]
@@ -183,6 +184,111 @@ class CodeRanks:
         starts, counts = (np.concatenate(parts) for parts in zip(*found))
         order = np.argsort(starts)[counts[np.argsort(starts)] > 0]
         return starts[order], np.concatenate([[0], np.cumsum(counts[order])])
+
+
+# -- different values --------------------------------------------------------------------------------------------------
+
+
+def tallied(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Integers]:
+    """The different ones of values (m,), numbers or texts, in their order, and how often each occurs.
+
+    >>> tallied(np.array(["b", "a", "b"], object))
+    (array(['a', 'b'], dtype=object), array([1, 2]))
+    """
+    if values.dtype.kind != "O":
+        return np.unique(values, return_counts=True)
+    found = pyarrow.array(values, pyarrow.large_string()).value_counts()
+    order = pyarrow.compute.sort_indices(found.field(0))
+    texts, counts = (found.field(i).take(order) for i in (0, 1))
+    return texts.to_numpy(zero_copy_only=False).astype(object), counts.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class EngineColumn:
+    """Values of a column, arrays (b,), PRIVATE; see `dpgen.systems.plan.PrivateValues`."""
+
+    batches: EngineBatches
+
+    def totals(self, part: Part) -> Tensor:
+        """See `dpgen.privacy.exact_sums.totals`."""
+        return self.batches.totals(part)
+
+    def different(self) -> "EngineValues":
+        """The different values, which the engine counts: this process holds 8 bytes for each."""
+        return EngineValues(self._of_spark() if self.batches.table.spark else self._of_duckdb())
+
+    def _of_duckdb(self) -> EngineTable:
+        """Values and counts of DuckDB's rows, in a table of DuckDB that is on disk where it is larger than its memory."""
+        connection = own_tables()
+        batches = _tallies(self.batches)
+        first = next(batches)
+        rows = pyarrow.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+        connection.register("rows", rows)
+        connection.execute("create temp table found as select value, cast(sum(n) as bigint) as n from rows group by value")
+        return EngineTable("values", connection.table("found"), {}, True, connection)
+
+    def _of_spark(self) -> EngineTable:
+        """The same of Spark's rows, on its executors."""
+        table, read = self.batches.table, self.batches.read
+        kind = next(_tallies(read([pyarrow.RecordBatch.from_pylist([], table.schema)]))).schema.field("value").type
+        made = {"double": "double", "int64": "long"}.get(str(kind), "string")
+
+        def change(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+            return _tallies(read(batches))
+
+        counted = replace(table, rows=table.rows.mapInArrow(change, f"value {made}, n long")).grouped(["value"], n="sum(n)")
+        return replace(counted, rows=counted.rows.persist())
+
+
+class EngineValues:
+    """Different values of a column, PRIVATE, see `dpgen.systems.plan.DifferentValues`.
+
+    Arguments:
+        table: with columns value and n, one row for each.
+    """
+
+    def __init__(self, table: EngineTable) -> None:
+        self._table = table
+        self.counts = self._fetched("n", 0).astype(np.int64)
+
+    def named(self, places: Integers) -> npt.NDArray[Any]:
+        """The values at places (m,): of all that are at least as frequent, which come here."""
+        least = int(self.counts[places].min(initial=2**62))
+        return self._fetched("value", least)[np.cumsum(self.counts >= least)[places] - 1]
+
+    def _fetched(self, name: str, least: int) -> npt.NDArray[Any]:
+        """One of the columns in the order of the values, of those with counts of `least` or more."""
+        found = self._table.filtered(f"n >= {least}")
+        ordered = replace(found, rows=found.rows.orderBy("value") if found.spark else found.rows.order("value"))
+        return ordered.columns([name]).fetch("values")[name].to_numpy()
+
+
+def _tallies(arrays: Iterable[npt.NDArray[Any]]) -> Iterator[pyarrow.RecordBatch]:
+    """Values and counts of each array."""
+    for values in arrays:
+        found, counts = tallied(values)
+        kind = pyarrow.string() if found.dtype.kind == "O" else None
+        yield pyarrow.record_batch({"value": pyarrow.array(found, kind), "n": pyarrow.array(counts, pyarrow.int64())})
+
+
+def bounded_rows(table: EngineTable, people: People) -> EngineTable:
+    """The rows of a table that are used of its people, without their column, kept where the engine keeps what it makes."""
+    sorted_rows = table.sorted(people.column)
+    names = [name for name in table.schema.names if name != people.column]
+    kept = pyarrow.schema([table.schema.field(name) for name in names])
+
+    def bounded(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        for rows in frames(batches, people):
+            yield pyarrow.RecordBatch.from_pandas(people.bounded(rows)[0], kept, preserve_index=False)
+
+    if table.spark:
+        types = table.rows.select(*map(table.quoted, names)).schema
+        return replace(table, rows=sorted_rows.rows.mapInArrow(bounded, types).persist())
+    connection = own_tables()
+    rows = pyarrow.RecordBatchReader.from_batches(kept, bounded(sorted_rows.batches(ROWS, "read")))
+    connection.register("rows", rows)
+    connection.execute("create temp table kept as select * from rows")
+    return EngineTable(table.name, connection.table("kept"), {}, True, connection)
 
 
 # -- spark -------------------------------------------------------------------------------------------------------------

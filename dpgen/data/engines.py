@@ -8,12 +8,15 @@
 """
 
 import glob
+import shutil
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from dpgen.containers import Form, InMemory
@@ -56,6 +59,11 @@ class EngineTable:
     def spark(self) -> bool:
         """Whether Spark keeps the table."""
         return hasattr(self.rows, "mapInArrow")
+
+    @property
+    def untyped(self) -> bool:
+        """Whether all values are texts of csv files, which have no types; only of one that was opened with `text` None."""
+        return any(file.lower().endswith(_CSV) for file in self.files)
 
     @cached_property
     def schema(self) -> "pyarrow.Schema":
@@ -238,6 +246,16 @@ def open_table(
         raise ValueError(f"table is {table!r}: the tables of {source} are {', '.join(known)}{hint}")
     name = table.replace('"', '""')
     return EngineTable(f"{name_of(source)}.{table}", connection.sql(f'select * from "{name}"'), {}, True, connection)
+
+
+def own_tables() -> Any:
+    """A connection of DuckDB with tables of its own; what is beyond its memory lies in a folder that goes with it."""
+    import duckdb
+
+    folder, connection = mkdtemp(prefix="dpgen-"), duckdb.connect()
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    connection.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = '{folder}'; SET threads = 1")
+    return connection
 
 
 def _opened(read: Callable[[], Any], source: str) -> Any:

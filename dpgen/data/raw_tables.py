@@ -3,24 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pandas as pd
+import pyarrow
+import torch
 from torch import Tensor
 
 from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory
+from dpgen.data.batches import EngineBatches, EngineColumn, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.drafts import computed_names, is_blank, type_of
-from dpgen.data.split import SplitOptions
+from dpgen.data.engines import EngineTable
+from dpgen.data.split import Split, SplitOptions
 from dpgen.data.table_files import MISSING, header
+from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.fields import EXACT, NumberField, field_of
 from dpgen.schema import Schema, nearest, read_descriptor
 
 Descriptor = dict[str, Any]
+Read = Callable[[pd.Series], npt.NDArray[Any]]
+TableOf = Callable[[Schema, Any, Tensor], Any]
 
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map", "binary", "large_binary", "union")
 _SHOWN = 8
@@ -32,7 +42,7 @@ class RawTable:
 
     Arguments:
         name: what the data are called in reports.
-        frame: private rows.
+        rows: private ones, in memory or in an engine.
         draft: a schema whose fields with "dpgen:blank" have no domain yet.
         test: rows for evaluation; never trained on.
         facts: what a privacy statement says of them.
@@ -40,29 +50,82 @@ class RawTable:
     """
 
     name: str
-    frame: pd.DataFrame
+    rows: FrameRows | EngineRows
     draft: Descriptor
     test: pd.DataFrame
     facts: tuple[Fact | Said, ...]
-    table_of: Callable[[Schema, Tensor, Tensor], Any]
+    table_of: TableOf
 
     def __repr__(self) -> str:
-        shape = f"{len(self.frame)} private, {len(self.test)} test rows of {len(self.draft['fields'])} columns"
+        shape = f"{self.n} private, {len(self.test)} test rows of {len(self.draft['fields'])} columns"
         return f"RawTable({self.name!r}: {shape}, as they are)"
 
     @property
     def n(self) -> int:
         """Number of private rows."""
-        return len(self.frame)
+        return len(self.rows)
 
     def coded(self, schema: Schema) -> Any:
         """The rows as codes of a complete schema, each value by itself; what has no place goes where the schema says."""
-        codes, test = (schema.encode(schema.cleaned(rows)) for rows in (self.frame, self.test))
-        return self.table_of(schema, codes, test)
+        test = schema.encode(schema.cleaned(self.test)) if len(self.test) else torch.empty(0, len(schema.modelled)).long()
+        return self.table_of(schema, self.rows.codes(schema), test)
+
+
+class FrameRows:
+    """Private rows of a table in memory, see `dpgen.systems.plan.PrivateRows`."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def column(self, name: str, read: Read) -> FrameColumn:
+        """The values of a column that count."""
+        return FrameColumn(read(self.frame[name]))
+
+    def codes(self, schema: Schema) -> Tensor:
+        """Codes of a complete schema (n, d)."""
+        return schema.encode(schema.cleaned(self.frame))
+
+    def some(self, most: int, seed: int) -> pd.DataFrame:
+        """All of the rows, however many there are."""
+        return self.frame
+
+
+@dataclass(frozen=True, eq=False)
+class FrameColumn:
+    """Values of a column, see `dpgen.systems.plan.PrivateValues`."""
+
+    values: npt.NDArray[Any]
+
+    def totals(self, part: Part) -> Tensor:
+        """See `dpgen.privacy.exact_sums.totals`."""
+        return part((self.values,))
+
+    def different(self) -> FrameValues:
+        """The different values."""
+        return FrameValues(*tallied(self.values))
+
+
+class FrameValues(NamedTuple):
+    """Different values (k,), sorted, and how many rows have each."""
+
+    values: npt.NDArray[Any]
+    counts: npt.NDArray[np.int64]
+
+    def named(self, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """The values at some places."""
+        return self.values[places]
 
 
 def draft_of(
-    source: str, schema: Mapping[str, Any] | str | None, *, target: str | None, key: str | None, unit: str | None = None
+    source: str | EngineTable,
+    schema: Mapping[str, Any] | str | None,
+    *,
+    target: str | None,
+    key: str | None,
+    unit: str | None = None,
 ) -> Descriptor:
     """What is known of every column of a table: its type where the form of the file says it, and all that a schema says.
 
@@ -77,19 +140,10 @@ def draft_of(
     Raises:
         ValueError: what is known contradicts itself, or names a column that is not there.
     """
-    types = header(source)
+    types = types_of(source)
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
-    if isinstance(source, InMemory):  # categories are categories, whatever their values are
-        types |= {str(name): "string" for name, kind in zip(source.form.names, source.form.types) if "category[" in kind}
-    if schema is None:
-        given: Mapping[str, Any] = {"fields": []}
-    else:
-        given = read_descriptor(Path(schema)) if isinstance(schema, str) else schema
-        if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
-            raise ValueError(
-                "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
-            )
+    given = descriptor_of(schema)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
     for name in known:
         if name not in types:
@@ -118,6 +172,28 @@ def draft_of(
     return draft
 
 
+def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
+    """What a schema, or the file of one, says of some fields; nothing without one."""
+    if schema is None:
+        return {"fields": []}
+    given = read_descriptor(Path(schema)) if isinstance(schema, str) else schema
+    if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
+        raise ValueError(
+            "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
+        )
+    return given
+
+
+def types_of(source: str | EngineTable) -> dict[str, str]:
+    """Names of the columns of a table, and their types where its form declares them."""
+    if isinstance(source, EngineTable):
+        return {field.name: "" if source.untyped else str(field.type) for field in source.schema}
+    types = header(source)
+    if isinstance(source, InMemory):  # categories are categories, whatever their values are
+        types |= {str(name): "string" for name, kind in zip(source.form.names, source.form.types) if "category[" in kind}
+    return types
+
+
 def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
     """Whether a number has a range of many values, and nobody says how to group them."""
     given = draft.get("primaryKey") == entry["name"] or "dpgen:key" in entry or entry["name"] in computed_names(draft)
@@ -127,16 +203,16 @@ def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
     return isinstance(made, NumberField) and made.grid.size > EXACT
 
 
-def unnamed(source: str, draft: Mapping[str, Any], unit: str | None = None) -> tuple[Said, ...]:
+def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | None = None) -> tuple[Said, ...]:
     """What a statement says of columns that are left out."""
     named = {entry["name"] for entry in draft["fields"]}
-    left = [name for name in header(source) if name not in named and name != unit]
+    left = [name for name in types_of(source) if name not in named and name != unit]
     shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
     index = ", ".join(getattr(source, "index_names", ()))
     return (*((Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()), *((Fact.INDEX_LEFT_OUT(names=index),) if index else ()))
 
 
-def _without_gaps(source: str) -> set[str]:
+def _without_gaps(source: str | EngineTable) -> set[str]:
     """Columns whose type in memory holds no missing value, which is public."""
     if not isinstance(source, InMemory) or source.form.container != "pandas":
         return set()
@@ -204,7 +280,7 @@ def load_raw(
     options: SplitOptions,
     *,
     name: str,
-    table_of: Callable[[Schema, Tensor, Tensor], Any],
+    table_of: TableOf,
     show_values: bool,
 ) -> RawTable:
     """The rows of a table, with a part for evaluation if the options ask for one.
@@ -220,9 +296,96 @@ def load_raw(
     test = split.test_rows(len(table)).numpy()
     return RawTable(
         name=name,
-        frame=table[~test].reset_index(drop=True),
+        rows=FrameRows(table[~test].reset_index(drop=True)),
         draft=draft,
         test=table[test].reset_index(drop=True),
         facts=(*(() if public is None else public.facts), split.fact("rows"), *unnamed(source, draft, unit)),
+        table_of=table_of,
+    )
+
+
+# -- in an engine ------------------------------------------------------------------------------------------------------
+
+
+class EngineRows:
+    """Private rows of a table that stays in an engine, which reads it anew for every sum, one column at a time.
+
+    Arguments:
+        table: of the columns that are used.
+    """
+
+    def __init__(self, table: EngineTable) -> None:
+        self._table, self._n = table, table.count()
+
+    def __len__(self) -> int:
+        return self._n
+
+    def column(self, name: str, read: Read) -> EngineColumn:
+        """The values of a column that count."""
+        each = partial(_each, change=partial(_of, name, read))
+        return EngineColumn(EngineBatches(self._table.columns([name]), each, count=self._n))
+
+    def codes(self, schema: Schema) -> KeptCodes | SparkCodes:
+        """Codes of a complete schema (n, d)."""
+        names = [field.name for field in schema.modelled]
+        read = partial(_each, change=partial(_cleaned_codes, schema))
+        batches = EngineBatches(self._table.columns(names), read, count=self._n)
+        return batches.kept(len(names), max(schema.domain.sizes))
+
+    def some(self, most: int, seed: int) -> pd.DataFrame:
+        """About so many of the rows at most, in memory."""
+        found = EngineBatches(self._table, frames).some(min(1.0, most / max(1, self._n)), seed)
+        return pd.concat(found, ignore_index=True) if found else self._table.schema.empty_table().to_pandas()
+
+    def check(self, schema: Schema, *, show: bool) -> None:
+        """Refuse rows that contradict a schema of some of the columns."""
+        names = [field.name for field in schema.modelled]
+        read = partial(_each, change=partial(schema.encode, show=show, numbered=False))
+        EngineBatches(self._table.columns(names), read, count=self._n).totals(_rows)
+
+
+def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame], Any]) -> Iterator[Any]:
+    return map(change, frames(batches))
+
+
+def _of(name: str, read: Read, table: pd.DataFrame) -> npt.NDArray[Any]:
+    return read(table[name])
+
+
+def _cleaned_codes(schema: Schema, table: pd.DataFrame) -> npt.NDArray[np.int64]:
+    return schema.encode(schema.cleaned(table), numbered=False).numpy()
+
+
+def _rows(batches: Iterable[Any]) -> Tensor:
+    return torch.tensor(sum(len(batch) for batch in batches))
+
+
+def raw_in_engine(
+    opened: EngineTable, draft: Descriptor, people: People | None, *, table_of: TableOf, show_values: bool
+) -> RawTable:
+    """The rows of a table that stays in an engine; none is for evaluation.
+
+    Raises:
+        ValueError: the table has no record, or its values contradict the schema.
+    """
+    names = [entry["name"] for entry in draft["fields"] if entry["name"] != draft.get("primaryKey")]
+    table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
+    rows = EngineRows(table)
+    if not len(rows):
+        raise ValueError(f"{opened.name} is empty: it has {len(opened.schema)} columns and no record")
+    public, unit = _stated(draft), None if people is None else people.column
+    if public is not None:
+        rows.check(public, show=show_values)
+    return RawTable(
+        name=opened.name,
+        rows=rows,
+        draft=draft,
+        test=pd.DataFrame(columns=names),
+        facts=(
+            *(() if public is None else public.facts),
+            *opened.facts,
+            Split(0.0).fact("rows"),
+            *unnamed(opened, draft, unit),
+        ),
         table_of=table_of,
     )

@@ -17,9 +17,9 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.raw_tables import RawTable, draft_of, load_raw, unnamed
+from dpgen.data.raw_tables import RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, unnamed
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
-from dpgen.data.table_files import csv_path, header, name_of, sample_form
+from dpgen.data.table_files import MISSING, csv_path, header, name_of, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, NumberField
@@ -291,32 +291,40 @@ def load_sql_table(
     source: str,
     table: str | None = None,
     schema: dict[str, Any] | str | None = None,
+    target: str | None = None,
+    key: str | None = None,
     show_values: bool = False,
     people: People | None = None,
-) -> Table:
-    """A table in DuckDB, of parquet or csv files larger than memory, or in Spark, whose values satisfy a public schema.
+) -> Table | RawTable:
+    """A table in DuckDB, of parquet or csv files larger than memory, or in Spark.
 
-    It is read once. What is kept are codes, one or two bytes a value: of DuckDB in a temporary file, of Spark on its
+    What no public schema says of it, the fit buys inside of its budget; for that each column is read six times at most. Then
+    the table is read once, and codes are kept, one or two bytes a value: of DuckDB in a temporary file, of Spark on its
     executors. No rows are held out for evaluation.
 
     Arguments:
         source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".
         table: of the DuckDB file; it may be left out where there is one.
-        schema: file of the public Table Schema in JSON or YAML, or the schema itself; `dpgen schema FILE` drafts one.
+        schema: file of the public Table Schema in JSON or YAML, or the schema itself; every part of it may be missing.
+        target: column that users want to predict, in place of the schema's dpgen:target.
+        key: column that is no data, whose values are generated, in place of the schema's primaryKey.
         show_values: whether an error shows the first private value that the schema forbids.
 
     Raises:
-        ValueError: no such source, table or column, no schema, or values outside of it.
+        ValueError: no such source, table or column, or values outside of the schema.
     """
-    if schema is None:
-        raise ValueError("schema is None; it must be the public schema of the table; dpgen schema FILE drafts one from a file")
-    public = Schema.from_descriptor(schema)
-    opened = open_table(source, table, text=None, missing=public.missing_values)
+    missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
+    opened = open_table(source, table, text=None, missing=missing)
+    unit = None if people is None else people.column
+    declared = draft_of(opened, schema, target=target, key=key, unit=unit)
+    if unit in [field["name"] for field in declared["fields"]]:
+        raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
+    if any("dpgen:blank" in field for field in declared["fields"]):
+        return raw_in_engine(opened, declared, people, table_of=partial(_raw_in_engine, opened), show_values=show_values)
+    public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = opened.schema.names
     wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
-    if people is not None and people.column in wanted:
-        raise ValueError(f"unit is {people.column!r}; it must be no field of the schema")
     rows = opened.columns(wanted if people is None else [*wanted, people.column])
     read = partial(_codes, schema=public, show=show_values, people=people)
     batches = EngineBatches(rows, read, by=None if people is None else people.column)
@@ -328,9 +336,16 @@ def load_sql_table(
         codes=codes,
         schema=public,
         test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
-        facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows")),
+        facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows"), *unnamed(opened, declared, unit)),
         form=_form_in_engine(opened, public, [name for name in columns if name in wanted]),
     )
+
+
+def _raw_in_engine(opened: EngineTable, schema: Schema, codes: Any, test: Tensor) -> Table:
+    """The table of a raw one, once its schema is complete."""
+    names = {field.name for field in schema.fields}
+    form = _form_in_engine(opened, schema, [name for name in opened.schema.names if name in names])
+    return Table(name=opened.name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=form)
 
 
 def _codes(

@@ -318,7 +318,10 @@ def _read(values: pd.Series, *, dates: bool, numeric: bool) -> npt.NDArray[Any]:
     if dates:
         return times(values)
     if numeric:
-        return as_numbers(values).astype(np.float64)
+        there = values.notna().to_numpy()
+        found = np.full(len(values), np.nan)
+        found[there] = as_numbers(values[there])
+        return found
     return values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
 
 

@@ -64,7 +64,7 @@ def _files(release: Any, samples: ColumnSamples) -> dict[str, Callable[[], bytes
 def _values(data: Table | RawTable, schema: Schema, part: str, seed: int) -> pd.DataFrame:
     """Modelled columns of the private or the test rows, in the types of synthetic ones."""
     if isinstance(data, RawTable):
-        return schema.typed(data.frame if part == "private" else data.test)
+        return schema.typed(data.rows.some(MOST, seed) if part == "private" else data.test)
     rows = data.rows if part == "private" else data.test_rows
     if rows is not None:
         return schema.typed(rows)

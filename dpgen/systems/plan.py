@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -265,12 +265,36 @@ class PrivateTable(Protocol):
     def schema(self) -> Schema: ...
 
 
+class DifferentValues(Protocol):
+    """The different values of a private column, sorted, and how many rows have each."""
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]: ...  # (k,)
+    def named(self, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]: ...  # the values at places (m,) in [0, k)
+
+
+class PrivateValues(Protocol):
+    """Values of a private column, a source for `totals` of arrays, of which each value was read by itself."""
+
+    def totals(self, part: Any) -> Tensor: ...
+    def different(self) -> DifferentValues: ...
+
+
+class PrivateRows(Protocol):
+    """Rows of a table as they are, wherever they are kept."""
+
+    def __len__(self) -> int: ...
+    def column(self, name: str, read: Callable[[pd.Series], npt.NDArray[Any]]) -> PrivateValues: ...
+
+    # `read` is given values (m,) and returns those that count, at most m, each a function of one of them
+
+
 @runtime_checkable
 class PrivateRawTable(Protocol):
     """Rows of a mixed table as they are, and the part of a schema that is known."""
 
     @property
-    def frame(self) -> pd.DataFrame: ...
+    def rows(self) -> PrivateRows: ...
     @property
     def draft(self) -> dict[str, Any]: ...  # a descriptor; fields with "dpgen:blank" have no domain yet
     def coded(self, schema: Schema) -> PrivateTable: ...

@@ -1,6 +1,6 @@
 """Raw tables: forms of values, names of frequent ones with their counts, scales and bins of numbers."""
 
-from functools import reduce
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
-from dpgen.systems.tables.bins import Grid, Leaves, cells
-from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE
+from dpgen.systems.tables.bins import Grid, Leaves, cells, places
+from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, _on_scale
 from dpgen.systems.tables.forms import forms, possible
 
 TEXTS = np.array(["", "a", "007", "true", "1", "20", "1.5", "0.25", "2020-01-02", "2020-01-02 10:30"], object)
@@ -28,14 +28,15 @@ STD, DELTA, MOST = 2.0, 0.01, 60
 def form_counts(x: np.ndarray) -> BoundedSum:
     """The forms of texts."""
     among = possible("any")
-    return cells(np.searchsorted(among, forms(pd.Series(x[:, 0]).replace("", None), "any")), len(among))
+    return cells(forms(pd.Series(x[:, 0]).replace("", None), "any"), partial(places, among[1:]), len(among))
 
 
 def scale_counts(x: np.ndarray) -> BoundedSum:
     """The cells of the scale."""
-    grid = Grid.of(x[:, 0], None, "number")
+    grid = Grid(None, "number")
     edges = grid.scale((None, None))
-    return cells(np.searchsorted(edges, grid.exact, side="right") - 1, len(edges) - 1)
+    place = partial(_on_scale, edges=edges, frequent=np.zeros(0))
+    return cells(grid.read(pd.Series(x[:, 0])), place, len(edges) - 1)
 
 
 def bin_counts(x: np.ndarray) -> BoundedSum:
@@ -48,7 +49,7 @@ def bin_counts(x: np.ndarray) -> BoundedSum:
 def levels_once(x: np.ndarray) -> BoundedSum:
     """Wrong: a part and those it is cut into as one histogram, though a row is in a cell of each."""
     parts = bin_counts(x)
-    outer = cells(np.digitize(x[:, 0], [0, 8, 64]), 4)
+    outer = cells(x[:, 0], lambda values: np.digitize(values, [0, 8, 64]), 4)
     return BoundedSum(torch.cat([parts.values, outer.values]), parts.sensitivity, replaced=parts.replaced)
 
 

@@ -42,6 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, part in enumerate(np.array_split(np.arange(N), 3)):
         frame.iloc[part[::-1]].to_parquet(folder / "parts" / f"{number}.parquet")
         frame.iloc[part].to_csv(folder / "parts" / f"{number}.csv", index=False)
+    frame.to_csv(folder / "all.csv", index=False)
     with duckdb.connect(str(folder / "w.duckdb")) as connection:
         connection.execute(f"create table visits as select * from '{folder}/all.parquet' order by age, bill")
         connection.execute("create table nothing as select * from visits limit 0")
@@ -83,6 +84,47 @@ def test_released_bits_are_those_of_the_table_in_memory(folder: Path) -> None:
     assert any(len(m.marginal.columns) > 1 for m in found.measurements)
     assert all(torch.equal(tensor, expected.tensors()[name]) for name, tensor in found.tensors().items())
     assert found.statement.epsilon == expected.statement.epsilon
+
+
+def bought(table: Any) -> tuple[Any, dict[str, torch.Tensor]]:
+    """What a fit buys of a table as it is, and its model."""
+    plan = TablesPlan(epsilon=8.0, unit="hospital", max_contributions=3) if table.n < N else TablesPlan(epsilon=8.0)
+    curator = Curator(plan.open_ledger(), source=FixedKeySource(5))
+    config = TablesConfig(rounds=2, picks=4, components=8)
+    model = fit(table, plan=plan, config=config, curator=curator, runtime=Runtime())
+    return model.schema.descriptor(), model.tensors()
+
+
+def same_bits(one: Any, other: Any) -> bool:
+    return one[0] == other[0] and all(torch.equal(tensor, other[1][name]) for name, tensor in one[1].items())
+
+
+@pytest.mark.parametrize("people", [None, People("hospital", 3, bytes(32))], ids=["rows", "people"])
+@pytest.mark.parametrize("where", ["duckdb", "parquet", "csv"])
+def test_a_table_as_it_is_releases_the_bits_of_memory(folder: Path, where: str, people: People | None) -> None:
+    """Types of a csv file, gaps, categories, bins, keys: bought of an engine as of a file that is read into memory."""
+    path = str(folder / ("all.csv" if where == "csv" else "all.parquet"))
+    memory = load_table(path=path, test_fraction=0.0, target="sex", people=people)
+    source = {"duckdb": "w.duckdb", "parquet": "parts/*.parquet", "csv": "parts/*.csv"}[where]
+    table = "visits" if where == "duckdb" else None
+    engine = load_sql_table(source=str(folder / source), table=table, target="sex", people=people)
+    assert engine.n == memory.n == (N if people is None else 37 * 3)
+    expected = bought(memory)
+    assert same_bits(bought(engine), expected)
+    assert {field["name"] for field in expected[0]["fields"]} > {"age", "sex"}
+    assert expected[0]["dpgen:target"] == "sex"
+
+
+def test_different_values_are_counted_by_the_engine_and_only_frequent_ones_are_named(folder: Path) -> None:
+    table = load_sql_table(source=str(folder / "w.duckdb"), table="visits")
+    found = table.rows.column("visit", lambda values: values.to_numpy(object)).different()
+    assert found.counts.tolist() == [1] * N
+    assert found.named(np.array([0, 4])).tolist() == ["V000001", "V000005"]
+    ages = table.rows.column("age", lambda values: values.to_numpy()).different()
+    values, counts = np.unique(visits()["age"], return_counts=True)
+    assert ages.counts.tolist() == counts.tolist()
+    assert ages.named(np.array([3, 1])).tolist() == values[[3, 1]].tolist()
+    assert ages.named(np.zeros(0, np.int64)).tolist() == []
 
 
 def test_of_a_person_whose_rows_come_in_several_batches_m_are_used(tmp_path: Path) -> None:
@@ -159,10 +201,13 @@ def test_a_wrong_value_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schema": None}, "schema is None; it must be the public schema of the table"),
+        ({"target": "agee"}, "target is 'agee'; it must be one of .*did you mean 'age'"),
         ({"table": "nothing"}, "w.nothing is empty: it has 14 columns and no record"),
         ({"table": "visit"}, "table is 'visit': .* did you mean 'visits'"),
-        ({"schema": {"fields": [{"name": "agee", "type": "boolean"}]}}, "has no column 'agee': .*; did you mean 'age'"),
+        (
+            {"schema": {"fields": [{"name": "agee", "type": "boolean"}]}},
+            "a field of the schema is 'agee'; .*did you mean 'age'",
+        ),
         ({"people": People("age", 1, bytes(32))}, "unit is 'age'; it must be no field of the schema"),
         ({"people": People("clinic", 1, bytes(32))}, "has no column 'clinic'"),
     ],

@@ -11,8 +11,8 @@ import pytest
 import torch
 from test_engine_records import bits
 from test_engine_records import released as released_records
+from test_engine_tables import bought, same_bits, visits
 from test_engine_tables import released as released_table
-from test_engine_tables import visits
 from test_engines import GRIDS, events, frame, released
 
 from dpgen.containers import in_memory
@@ -121,6 +121,15 @@ def test_tables_release_the_bits_of_memory(spark: Any, visited: Path, people: Pe
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
     chosen = {tuple(row) for row in engine.some(50, torch.Generator().manual_seed(0)).tolist()}
     assert chosen <= {tuple(row) for row in memory.codes.tolist()}
+
+
+@pytest.mark.parametrize("people", [None, People("hospital", 3, bytes(32))], ids=["rows", "people"])
+def test_tables_as_they_are_release_the_bits_of_memory(spark: Any, visited: Path, people: People | None) -> None:
+    frame = pd.concat([pd.read_parquet(visited / f"{i}.parquet") for i in range(3)])
+    memory = load_table(path=in_memory(frame), test_fraction=0.0, people=people)
+    engine = load_sql_table(source=in_memory(spark.read.parquet(str(visited))), people=people)
+    assert engine.n == memory.n
+    assert same_bits(bought(engine), bought(memory))
 
 
 def test_what_an_executor_refuses_is_one_line(spark: Any, tmp_path: Path) -> None:

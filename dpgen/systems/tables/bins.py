@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.systems.tables.forms import DAY, TOLD
-from dpgen.values import LARGEST
+from dpgen.values import LARGEST, as_numbers, times
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -30,26 +33,26 @@ _SCALE_OF_DAYS = 41
 # -- numbers as whole units --------------------------------------------------------------------------------------------
 
 
-@dataclass
+@dataclass(frozen=True)
 class Grid:
     """Numbers of a column as whole multiples of a step; without one as they are, until `fixed` chooses it.
 
     Arguments:
-        exact: the values that are there: int64 units, or float64 values.
         step: in values, or in seconds of dates.
         kind: type of the column.
     """
 
-    exact: npt.NDArray[Any]
     step: Decimal | None
     kind: str
 
-    @classmethod
-    def of(cls, raw: npt.NDArray[Any], step: Decimal | None, kind: str) -> Grid:
-        x = raw[~np.isnan(raw)] if raw.dtype.kind == "f" else raw
-        if step is None:
-            return cls(np.clip(x, -(2.0**63), 2.0**63) + 0.0, None, kind)
-        return cls(_in_units(x, step), step, kind)
+    def read(self, values: pd.Series) -> npt.NDArray[Any]:
+        """The values that are there, each by itself: int64 units, or float64 values."""
+        present = values[values.notna()]
+        x = times(present) if self.dates else as_numbers(present)
+        x = x[~np.isnan(x)] if x.dtype.kind == "f" else x
+        if self.step is None:
+            return np.clip(x, -(2.0**63), 2.0**63) + 0.0
+        return _in_units(x, self.step)
 
     @property
     def dates(self) -> bool:
@@ -82,17 +85,17 @@ class Grid:
             return float(value)
         return int((Decimal(str(value)) / self.step).to_integral_value())
 
-    def fixed(self, edges: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Integers, Integers, Integers]:
-        """Edges, all values, and frequent values in units; of values that are not rounded the step follows from the edges."""
+    def fixed(self, edges: npt.NDArray[Any], values: npt.NDArray[Any]) -> tuple[Grid, Integers, Integers]:
+        """A grid with a step, edges and frequent values in its units; a step that is not known follows from the edges."""
         if self.step is not None:
-            return edges.astype(np.int64), self.exact, values.astype(np.int64)
+            return self, edges.astype(np.int64), values.astype(np.int64)
         largest = max(float(np.abs(edges).max()), *np.abs(values), 2.0**-30)
         digits = np.floor(np.log10(largest)) - 7
         if edges[0] > 0 or edges[-1] < 0:
             digits = min(digits, np.floor(np.log10(np.abs(edges).min())) - 2)
-        self.step = Decimal(1).scaleb(int(max(digits, np.ceil(np.log10(largest)) - 14, -12)))
-        units = [_in_units(x, self.step) for x in (np.floor(edges / float(self.step)) * float(self.step), self.exact, values)]
-        return units[0], units[1], units[2]
+        step = Decimal(1).scaleb(int(max(digits, np.ceil(np.log10(largest)) - 14, -12)))
+        whole = np.floor(edges / float(step)) * float(step)
+        return replace(self, step=step), _in_units(whole, step), _in_units(values, step)
 
     def label(self, unit: int) -> Any:
         """The value of a unit as a schema writes it."""
@@ -176,9 +179,9 @@ class Leaves:
         self.counts = np.where(heavy[of], 0.0, self.counts[of])
         self.variances = np.where(heavy[of], np.inf, self.variances[of])
 
-    def histogram(self, units: Integers) -> BoundedSum:
-        """Rows in each part, and below and above all of them."""
-        return cells(np.searchsorted(self.starts, units, side="right"), len(self.starts) + 1)
+    def histogram(self, units: Any) -> BoundedSum:
+        """How many units are in each part, and below and above all of them."""
+        return cells(units, partial(places, self.starts), len(self.starts) + 1)
 
     def add(self, noisy: Reals, std: float) -> None:
         """Take new counts of all parts into account."""
@@ -263,12 +266,29 @@ class Leaves:
         return groups, sums
 
 
-def cells(places: Integers, size: int) -> BoundedSum:
-    """How many rows are in each of the cells; a row outside of them is in none: one row moves one cell by 1.
+def cells(values: Any, place: Callable[[npt.NDArray[Any]], Integers], size: int) -> BoundedSum:
+    """How many values are in each of the cells; one outside of [0, size) is in none: one row moves one cell by 1.
 
-    >>> cells(np.array([0, 2, 2, 7]), 3).values.tolist()
+    Arguments:
+        values: one of a row at most: an array, or a source of arrays, see `totals`.
+        place: cells (m,) of values (m,), each by itself.
+        size: number of cells.
+
+    >>> cells(np.array([1, 3, 3, 8]), lambda values: values - 1, 3).values.tolist()
     [1, 0, 2]
     """
-    kept = places[(places >= 0) & (places < size)]
-    counts = torch.from_numpy(np.bincount(kept, minlength=size).astype(np.int64))
+    counts = totals(values, partial(_counted, place=place, size=size))
     return BoundedSum(counts, 1.0, replaced=2.0**0.5)
+
+
+def places(edges: npt.NDArray[Any], values: npt.NDArray[Any]) -> Integers:
+    """How many of the sorted edges are at or below each of the values (m,)."""
+    return np.searchsorted(edges, values, side="right").astype(np.int64)
+
+
+def _counted(batches: Iterable[npt.NDArray[Any]], place: Callable[[npt.NDArray[Any]], Integers], size: int) -> torch.Tensor:
+    counts = np.zeros(size, np.int64)
+    for values in batches:
+        found = place(values)
+        counts += np.bincount(found[(found >= 0) & (found < size)], minlength=size)
+    return torch.from_numpy(counts)

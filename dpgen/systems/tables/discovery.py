@@ -21,6 +21,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,13 +32,13 @@ import torch
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.tables.bins import SEEN, Grid, Leaves, cells
+from dpgen.systems.tables.bins import SEEN, Grid, Leaves, cells, places
 from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
-from dpgen.values import as_numbers, times
+from dpgen.values import times
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
-    from dpgen.systems.plan import PrivateRawTable
+    from dpgen.systems.plan import PrivateRawTable, PrivateRows, PrivateValues
     from dpgen.systems.tables.plan import TablesPlan
 
 Integers = npt.NDArray[np.int64]
@@ -59,6 +60,7 @@ OTHER = "other"
 MOST_SPIKES = 64
 """Values of a number that are a bin of their own, at most."""
 _RANGE = 3.7  # noise stds of a cell of the scale that is inside the range
+_DIGIT = re.compile("[0-9]")
 _KEYS = 0.9  # share of the values that have the pattern of a key
 
 
@@ -101,9 +103,9 @@ def release_domains(table: PrivateRawTable, *, plan: TablesPlan, curator: Curato
     """
     assert plan.budget is not None
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
-    noisy, _ = budget.sums(COUNT, row_count(len(table.frame)), 0.02 * budget.left)
+    noisy, _ = budget.sums(COUNT, row_count(len(table.rows)), 0.02 * budget.left)
     shares = {part: share / sum(SHARES.values()) * (1 - 1e-9) for part, share in SHARES.items()}
-    return Discovery(table.frame, table.draft, budget, max(1.0, float(noisy)), shares).run()
+    return Discovery(table.rows, table.draft, budget, max(1.0, float(noisy)), shares).run()
 
 
 # -- a table -----------------------------------------------------------------------------------------------------------
@@ -114,14 +116,14 @@ class Discovery:
     """Buys what a draft leaves blank, column by column.
 
     Arguments:
-        table: private rows; columns of the type "any" are texts.
+        table: private rows, wherever they are; columns of the type "any" are texts.
         draft: fields with name and type; those with "dpgen:blank" are bought, and keep what they say.
         budget: pays.
         n: noisy number of rows.
         shares: of 1 / s^2, see `SHARES`.
     """
 
-    table: pd.DataFrame
+    table: PrivateRows
     draft: Descriptor
     budget: GaussianBudget
     n: float
@@ -170,8 +172,9 @@ class Discovery:
 
     def _form(self, given: Descriptor, share: float) -> tuple[Descriptor, Form]:
         """The field with its type and whether it has gaps, and the noisy counts of its forms."""
-        codes, among = forms(self.table[given["name"]], given["type"]), possible(given["type"])
-        counts = cells(np.searchsorted(among, codes), len(among))
+        among = possible(given["type"])
+        codes = self.table.column(given["name"], partial(forms, kind=given["type"]))
+        counts = cells(codes, partial(places, among[1:]), len(among))
         noisy, std = self.budget.sums(f"{FORM} of {given['name']}", counts, share)
         found = Form(np.zeros(FORMS), std, np.isin(np.arange(FORMS), among))
         found.counts[among] = noisy.numpy()
@@ -187,17 +190,12 @@ class Discovery:
     def _text(self, given: Descriptor, form: Form, share: float) -> Descriptor | None:
         """Categories, a key by its pattern, or None: free text, which is left out."""
         name = given["name"]
-        values = self.table[name]
-        present = values[values.notna()].astype(str)
-        codes, texts = pd.factorize(present)
-        place, noisy, std, _ = self._frequent(name, codes, len(texts), 0.75 * share)
+        texts, noisy, std = self._frequent(name, self.table.column(name, _texts), 0.75 * share)
         total = max(self.n - form.counts[GAP], 0.0)
         empty = total < TOLD * np.hypot(form.std, self.budget.noise_std(share))
         if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
-            return self._pattern(given, present, total, 0.25 * share)
-        names = np.asarray(texts[place], object)
-        order = np.argsort(names.astype(str), kind="stable")
-        listed, counts = names[order].tolist(), noisy[order].astype(np.float64)
+            return self._pattern(given, total, 0.25 * share)
+        listed, counts = texts.tolist(), noisy.astype(np.float64)
         rest, rest_std = total - counts.sum(), float(np.hypot(form.std, std * np.sqrt(len(listed))))
         stds = [std] * len(listed)
         other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
@@ -219,17 +217,18 @@ class Discovery:
         self.keys, self.left_out = ([name for name in listed if name != given["name"]] for listed in (self.keys, self.left_out))
         return given | {"constraints": given["constraints"] | {"enum": [OTHER]}, "dpgen:outside": OTHER, "dpgen:fill": OTHER}
 
-    def _frequent(self, name: str, codes: Integers, size: int, share: float) -> tuple[Integers, Integers, float, int]:
-        counts = np.bincount(codes, minlength=size).astype(np.int64)
-        return self.budget.frequent(f"{NAMES} of {name}", counts, share)
+    def _frequent(self, name: str, values: PrivateValues, share: float) -> tuple[npt.NDArray[Any], Integers, float]:
+        """Frequent values in their own order, with noisy counts and the noise std of these."""
+        found = values.different()
+        places, noisy, std, _ = self.budget.frequent(f"{NAMES} of {name}", found.counts, share)
+        return found.named(places), noisy, std
 
-    def _pattern(self, given: Descriptor, present: pd.Series, total: float, share: float) -> Descriptor | None:
+    def _pattern(self, given: Descriptor, total: float, share: float) -> Descriptor | None:
         """A key where most texts have one pattern; else nothing."""
         name = given["name"]
-        shapes, patterns = pd.factorize(pd.Series(np.asarray(present, object)).str.replace(r"[0-9]", "9", regex=True))
-        place, noisy, _, _ = self._frequent(name, shapes, len(patterns), share)
+        patterns, noisy, _ = self._frequent(name, self.table.column(name, _patterns), share)
         best = int(noisy.argmax()) if len(noisy) else -1
-        pattern = str(patterns[place[best]]) if best >= 0 else ""
+        pattern = str(patterns[best]) if best >= 0 else ""
         digits = re.search(r"9+$", pattern)
         if best < 0 or noisy[best] < _KEYS * total or digits is None or re.search(r"9", pattern[: digits.start()]):
             self.left_out.append(name)
@@ -244,24 +243,26 @@ class Discovery:
         """Bins: frequent values alone, the others by their quantiles."""
         name, kind = given["name"], given["type"]
         dates = kind in ("date", "datetime")
-        raw = times(self.table[name]) if dates else as_numbers(self.table[name])
         step = form.clock(kind) if dates else form.rounding(kind)
         if (own := given.get("dpgen:rounding")) is not None:
             step = Decimal(str(own))
         limits = _limits(given, dates)
-        grid = Grid.of(raw, step, kind)
+        grid = Grid(step, kind)
+        column = self.table.column(name, grid.read)
         parts = {part: of * share for part, of in _OF_NUMBERS.items()}
         levels = [of * share for of in _OF_BINS]
-        place, spikes, spike_std, _ = self._frequent(name, *_factorized(grid.exact), parts[NAMES])
-        values = pd.factorize(grid.exact)[1][place] if len(place) else np.zeros(0, grid.exact.dtype)
+        values, spikes, spike_std = self._frequent(name, column, parts[NAMES])
         total = max(self.n - form.counts[GAP], 1.0)
         chosen = np.lexsort((values, -spikes))[:MOST_SPIKES]  # ties by value: the order of rows is private
         chosen = chosen[spikes[chosen] >= total / 128]
         values, spikes = values[chosen], spikes[chosen].astype(np.float64)
-        rest = grid.exact[~np.isin(grid.exact, values)]
         bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
-        edges, inside = self._scale(name, grid, rest, parts[SCALE], limits, bare=bare)
-        edges, units, values = grid.fixed(edges, values)
+        edges = grid.scale(limits)
+        told = cells(column, partial(_on_scale, edges=edges, frequent=values), len(edges) - 1)
+        edges, inside = self._scale(name, edges, told, parts[SCALE], limits, bare=bare)
+        fixed, edges, values = grid.fixed(edges, values)
+        if fixed is not grid:
+            grid, column = fixed, self.table.column(name, fixed.read)
         values, order = np.unique(values, return_inverse=True)  # a step that follows from the range can join some
         joined = np.bincount(order, minlength=len(values)).astype(np.float64)
         sums = np.bincount(order, spikes, len(values)).astype(np.float64)
@@ -271,18 +272,16 @@ class Discovery:
             least = max(others / _PIECES, _SURE * self.budget.noise_std(part))
             tree.split(least)
             if tree.fresh:
-                noisy, std = self.budget.sums(f"{BINS} of {name}", tree.histogram(units), part)
+                noisy, std = self.budget.sums(f"{BINS} of {name}", tree.histogram(column), part)
                 tree.add(noisy.numpy(), std)
         starts, counts, stds = tree.bins(others, limits)
         self._tell_moved(given, grid, tree, total)
         return self._described(given, grid, starts, counts, stds, form)
 
     def _scale(
-        self, name: str, grid: Grid, rest: npt.NDArray[Any], share: float, limits: tuple[Any, Any], *, bare: bool
+        self, name: str, edges: npt.NDArray[Any], counts: BoundedSum, share: float, limits: tuple[Any, Any], *, bare: bool
     ) -> tuple[npt.NDArray[Any], Reals]:
         """Edges of the cells in which there are values, and their noisy counts; `bare`: no value is known to be there."""
-        edges = grid.scale(limits)
-        counts = cells(np.searchsorted(edges, rest, side="right") - 1, len(edges) - 1)
         noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
         found = noisy.numpy()
         if None not in limits:
@@ -334,9 +333,19 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
-def _factorized(values: npt.NDArray[Any]) -> tuple[Integers, int]:
-    codes, unique = pd.factorize(values)
-    return codes, len(unique)
+def _texts(values: pd.Series) -> npt.NDArray[Any]:
+    """The texts of the values that are there."""
+    return np.asarray(values[values.notna()].astype(str), object)
+
+
+def _patterns(values: pd.Series) -> npt.NDArray[Any]:
+    """The same with 9 for every digit."""
+    return np.array([_DIGIT.sub("9", text) for text in _texts(values)], object)
+
+
+def _on_scale(values: npt.NDArray[Any], edges: npt.NDArray[Any], frequent: npt.NDArray[Any]) -> Integers:
+    """Cells between edges of values (m,), -1 for frequent ones."""
+    return np.where(np.isin(values, frequent), -1, places(edges, values) - 1)
 
 
 def _limits(given: Descriptor, dates: bool) -> tuple[Any, Any]:

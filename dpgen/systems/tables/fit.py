@@ -69,10 +69,10 @@ def fit(
     raw = data if isinstance(data, PrivateRawTable) else None
     budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else thresholds(raw.draft))
     whole, mu = budget.left, budget.mu
-    count = row_count(len(data.frame)) if isinstance(data, PrivateRawTable) else record_count(data.codes)
+    count = row_count(len(data.rows)) if isinstance(data, PrivateRawTable) else record_count(data.codes)
     noisy, std = budget.sums(COUNT, count, COUNTING * whole)
     size = max(1.0, float(noisy))
-    found = None if raw is None else Discovery(raw.frame, raw.draft, budget, size).run()
+    found = None if raw is None else Discovery(raw.rows, raw.draft, budget, size).run()
     table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(_priced(found.descriptor, plan)))
     domain = table.schema.domain
     d = len(domain.sizes)

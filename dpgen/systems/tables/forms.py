@@ -36,19 +36,20 @@ _NUMBERS, _TIMES = set(range(FIRST_NUMBER, FIRST_TIME)), set(range(FIRST_TIME, F
 
 def forms(values: pd.Series, kind: str) -> Integers:
     """The form (n,) of each value of a column of this type; "any": of texts, of which each shows its own type."""
-    codes = np.full(len(values), TEXT, np.int64)
-    absent = values.isna().to_numpy()
+    codes = np.full(len(values), GAP, np.int64)
+    there = values.notna().to_numpy()
+    present = values[there]
     if kind == "any":
-        places, texts = pd.factorize(values.where(~absent, ""))
-        codes = _forms_of_texts(texts)[places]
-    elif kind == "boolean":
-        codes[:] = TRUTH
+        places, texts = pd.factorize(present)
+        codes[there] = _forms_of_texts(texts)[places]
     elif kind in ("date", "datetime"):
-        codes = _forms_of_times(times(values))
+        codes[there] = _forms_of_times(times(present))
     elif kind in ("integer", "number", "year"):
-        read = as_numbers(values)
-        codes, absent = _forms_of_numbers(read), absent | (np.isnan(read) if read.dtype.kind == "f" else False)
-    codes[absent] = GAP
+        read = as_numbers(present)
+        found = _forms_of_numbers(read)
+        codes[there] = found if read.dtype.kind == "i" else np.where(np.isnan(read), GAP, found)
+    else:
+        codes[there] = TRUTH if kind == "boolean" else TEXT
     return codes
 
 

@@ -1,5 +1,6 @@
 """Raw tables: what is bought comes back as it was, is charged once, and depends on released counts alone."""
 
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,12 @@ from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.auditing.neighbours import with_direction
 from dpgen.containers import in_memory
 from dpgen.data import load_table
+from dpgen.data.raw_tables import FrameRows
 from dpgen.facts import Fact
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
-from dpgen.schema import TableDomain
+from dpgen.schema import Schema, TableDomain
+from dpgen.systems.tables.bins import Grid
 from dpgen.systems.tables.columns import release_columns
 from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.forms import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, forms
@@ -172,6 +175,30 @@ def test_forms_are_those_of_the_value_alone() -> None:
     ]  # fmt: skip
 
 
+BESIDE: dict[str, tuple[list[Any], Any, str]] = {
+    "a gap beside whole numbers": ([15, 25, 2**53 + 1], None, "integer"),
+    "nanoseconds beside far dates": (["1500-01-01", "9999-12-31"], "2020-01-01T00:00:00.123456789", "datetime"),
+    "a fraction beside texts of whole numbers": (["9007199254740993", "12"], "0.5", "number"),
+}
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_a_value_is_read_as_it_is_without_its_neighbours(case: str) -> None:
+    """Else one row would move the counts of all others: pandas chooses a type for all values of a column together."""
+    values, other, kind = BESIDE[case]
+    alone, beside = pd.Series(values), pd.Series([*values, other], dtype=object)
+    step = {"integer": Decimal(10), "datetime": Decimal(1), "number": None}[kind]
+    grid = Grid(step, kind)
+    assert grid.read(beside)[: len(values)].tolist() == grid.read(alone).tolist()
+    assert len(grid.read(alone)) == len(values)
+    assert forms(beside, kind)[: len(values)].tolist() == forms(alone, kind).tolist()
+    bounds = {"minimum": "1700-01-01", "maximum": "2200-01-01"} if kind == "datetime" else {"minimum": 0, "maximum": 2**54}
+    field = {"name": "x", "type": kind, "constraints": bounds, "dpgen:bins": {"equal": 64}, "dpgen:outside": "clamp"}
+    schema = Schema.from_descriptor({"fields": [field]})
+    codes = [schema.encode(schema.cleaned(pd.DataFrame({"x": x})))[: len(values)].tolist() for x in (alone, beside)]
+    assert codes[0] == codes[1]
+
+
 def test_a_rare_value_is_released_with_probability_delta_at_most() -> None:
     mechanism = FrequentCounts(np.array([1, 500]), 5.0, 0.05)
     drawn = mechanism.draw(SecureSource(), 4000)
@@ -251,12 +278,18 @@ class Told:
         return np.zeros(0, np.int64), np.zeros(0, np.int64), 10.0, 50
 
 
+def frame_of(discovery: Discovery) -> pd.DataFrame:
+    """The private rows, which nothing but their noisy sums may tell of."""
+    rows: Any = discovery.table
+    return rows.frame
+
+
 class GapsOfTheData(Discovery):
     """Wrong: whether a column has gaps is read off the records."""
 
     def _form(self, given: Any, share: float) -> Any:
         found, form = super()._form(given, share)
-        required = not bool(self.table[given["name"]].isna().any())
+        required = not bool(frame_of(self)[given["name"]].isna().any())
         return found | {"constraints": found["constraints"] | {"required": required}}, form
 
 
@@ -265,7 +298,7 @@ class OrderOfAppearance(Discovery):
 
     def _text(self, given: Any, form: Any, share: float) -> Any:
         found = super()._text(given, form, share)
-        seen = [str(value) for value in self.table[given["name"]].dropna().unique()]
+        seen = [str(value) for value in frame_of(self)[given["name"]].dropna().unique()]
         listed = sorted(found["constraints"]["enum"], key=lambda name: seen.index(name) if name in seen else len(seen))
         return found | {"constraints": found["constraints"] | {"enum": listed}}
 
@@ -274,7 +307,8 @@ class BinsOfTheData(Discovery):
     """Wrong: the range is that of the records."""
 
     def _described(self, given: Any, grid: Any, starts: Any, *others: Any) -> Any:
-        low, high = int(grid.exact.min()), int(grid.exact.max()) + 2
+        exact = grid.read(frame_of(self)[given["name"]])
+        low, high = int(exact.min()), int(exact.max()) + 2
         return super()._described(given, grid, np.linspace(low, high, len(starts)).astype(np.int64), *others)
 
 
@@ -282,7 +316,7 @@ class RoundingOfTheData(Discovery):
     """Wrong: how numbers are rounded is read off the records."""
 
     def _number(self, given: Any, form: Any, share: float) -> Any:
-        whole = bool((self.table[given["name"]].dropna() % 10 == 0).all())
+        whole = bool((frame_of(self)[given["name"]].dropna() % 10 == 0).all())
         return super()._number(given | {"dpgen:rounding": 10 if whole else 1}, form, share)
 
 
@@ -300,7 +334,8 @@ def test_the_order_of_rows_is_not_released(kind: type[Discovery], same: bool) ->
     frame = pd.DataFrame({"c": ["b", "a", "c"] * 50, "n": [70, 10, 30] * 50})
     fields = [{"name": name, "type": of, "dpgen:blank": True} for name, of in (("c", "string"), ("n", "integer"))]
     budget: Any = Exact()
-    found = [kind(rows, {"fields": fields}, budget, 150.0).run() for rows in (frame, frame.iloc[[1, 2, 0] * 50])]
+    tables = (FrameRows(rows) for rows in (frame, frame.iloc[[1, 2, 0] * 50]))
+    found = [kind(table, {"fields": fields}, budget, 150.0).run() for table in tables]
     assert (found[0].descriptor == found[1].descriptor) == same
     assert not same or all(np.array_equal(found[0].counts[name], found[1].counts[name]) for name in ("c", "n"))
 
@@ -313,7 +348,7 @@ def bought(kind: type[Discovery]) -> list[Any]:
         {"name": name, "type": kind, "dpgen:blank": True} for name, kind in (("x", "number"), ("n", "integer"), ("c", "string"))
     ]
     budget: Any = Told()
-    return [kind(frame, {"fields": fields}, budget, 200.0).run().descriptor for frame in (one, other)]
+    return [kind(FrameRows(frame), {"fields": fields}, budget, 200.0).run().descriptor for frame in (one, other)]
 
 
 def test_what_is_bought_is_a_function_of_what_was_released() -> None:
