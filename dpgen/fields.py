@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.values import LARGEST, NUMBER, Violation, as_numbers, numbers, times, to_microseconds
+from dpgen.values import LARGEST, NUMBER, Violation, numbers, numbers_or_gaps, times, to_microseconds
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
@@ -184,10 +184,8 @@ class CategoryField(Field):
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.type in ("integer", "number", "year"):
-            present = values.dropna()
-            found = as_numbers(present)
-            found = found if self.type == "number" else np.rint(np.clip(found, -LARGEST, LARGEST))
-            return pd.Series(found, index=present.index, dtype=np.float64).reindex(values.index)
+            found = numbers_or_gaps(values).astype("float64")
+            return found if self.type == "number" else found.clip(-LARGEST, LARGEST).round()
         if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
             return values
         texts = values.astype(object).map(lambda value: str(value).strip())
@@ -273,8 +271,7 @@ class NumberField(Field):
 
     def typed(self, values: pd.Series) -> pd.Series:
         if not self.of_dates:
-            present = values.dropna()
-            return pd.Series(as_numbers(present), index=present.index).reindex(values.index)
+            return numbers_or_gaps(values)
         if self.format and values.dtype.kind != "M":
             values = pd.to_datetime(values, errors="coerce", format=self.format)
         return pd.Series(pd.to_datetime(np.clip(times(values), *_REPRESENTED), unit="s"))
@@ -283,15 +280,10 @@ class NumberField(Field):
         if self.of_dates:
             seconds = np.clip(times(values), *_REPRESENTED)
             return pd.Series(pd.to_datetime(seconds, unit="s"), index=values.index)
-        present = values.dropna()
-        found = as_numbers(present)
+        found = numbers_or_gaps(values)
         if self.type == "number":
-            bounded = np.clip(found.astype(np.float64), *self.grid.float_bounds(np.dtype(np.float64)))
-            return pd.Series(bounded, index=present.index).reindex(values.index)
-        if found.dtype.kind == "f":
-            present, found = present[~np.isnan(found)], found[~np.isnan(found)]
-            found = np.rint(np.clip(found, -float(LARGEST), float(LARGEST))).astype(np.int64)
-        return pd.Series(found, index=present.index, dtype="Int64").reindex(values.index)
+            return found.astype("float64").clip(*self.grid.float_bounds(np.dtype(np.float64)))
+        return found if found.dtype.kind == "i" else found.clip(-float(LARGEST), float(LARGEST)).round().astype("Int64")
 
     def encode(self, values: pd.Series) -> Codes:
         index, outside = self.grid.encode_clamped(values.to_numpy())

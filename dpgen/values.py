@@ -38,6 +38,13 @@ def as_numbers(values: pd.Series) -> npt.NDArray[Any]:
     return np.where(np.isfinite(found), found, np.nan)
 
 
+def numbers_or_gaps(values: pd.Series) -> pd.Series:
+    """The same of values of which some may be missing, under the same index: Int64 or float64."""
+    present = values.dropna()
+    found = as_numbers(present)
+    return pd.Series(found, present.index, "Int64" if found.dtype.kind == "i" else "float64").reindex(values.index)
+
+
 def times(values: pd.Series) -> npt.NDArray[np.float64]:
     """Whole seconds since 1970 (n,), NaN for what is no date."""
     if values.dtype.kind != "M":

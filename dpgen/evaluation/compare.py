@@ -28,7 +28,7 @@ from dpgen.figures import new_figure
 from dpgen.files import write_atomically
 from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
 from dpgen.schema import read_descriptor
-from dpgen.values import as_numbers, times
+from dpgen.values import numbers_or_gaps, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -318,10 +318,7 @@ def _read(values: pd.Series, *, dates: bool, numeric: bool) -> npt.NDArray[Any]:
     if dates:
         return times(values)
     if numeric:
-        there = values.notna().to_numpy()
-        found = np.full(len(values), np.nan)
-        found[there] = as_numbers(values[there])
-        return found
+        return numbers_or_gaps(values).to_numpy(np.float64, na_value=np.nan)
     return values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
 
 
