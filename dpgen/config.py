@@ -360,9 +360,7 @@ class Request:
         known = list(loaders(system.kinds))
         named = _first(given.pop("data", None), blocks.get("data", {}).get("name"), known[0]) if loaded is None else loaded
         data = choose("data", named, known) if loaded is None else named
-        replacing: dict[str, tuple[str, ...]] = getattr(system.config, "replaced_by", {})
-        replaced = {key for name, own in replacing.items() if ":" in str(given.get(name, "")) for key in own}  # by import paths
-        if base is None and config_root is not None and not replaced:
+        if base is None and config_root is not None and ":" not in str(given.get("network", "")):  # a network of your own
             usual = config_root / f"{model}_{data}.yaml"
             base, blocks = (usual, read_blocks(usual)) if usual.is_file() else (None, {})
         blocks = {block: dict(values) for block, values in blocks.items()}
@@ -371,9 +369,6 @@ class Request:
             owner = _first(blocks.setdefault(block, {}).pop("name", None), name)
             if owner != name:
                 blocks[block] = {}
-        of_component: dict[str, tuple[str, ...]] = getattr(system.config, "of_component", {})
-        others = replaced | {key for name, own in of_component.items() if given.get("component", name) != name for key in own}
-        blocks["model"] = {name: value for name, value in blocks["model"].items() if name not in others}
         options_of = (lambda: None) if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
         sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
         stored: dict[str, Any] = {}

@@ -198,7 +198,6 @@ class Fact(Enum):
         "Who takes part can be seen: loaders leave out users without events, if there are any. The guarantee hides what the "
         "events of a user of the data are, also that they are none.",
     )
-    PUBLIC_RECORDS = _N, "{n} training records were declared public and are not protected."
     READ_CLASSES = _N, "The {k} classes were read from the private data: epsilon does not cover which there are."
     READ_CATEGORIES = _N, "The categories were read from the events: epsilon does not cover which of them occur."
     READ_ITEMS = _N, "The items were read from the records ({how}): epsilon does not cover which there are."
@@ -209,7 +208,6 @@ class Fact(Enum):
         "covers. The assumption that options were chosen without looking at the records does not hold for them.",
     )
     TUNED_SETTINGS = _N, "Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning."
-    PRIVATE_LOGS = _N, "Losses on private records were logged (private_logs): the logs are not covered."
     EVALUATED_COLUMNS = _N, "Errors in metrics.json and the empirical CDF in cdf.png are computed from the private records."
     EVALUATED_IMAGES = (
         _N,

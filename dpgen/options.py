@@ -28,11 +28,12 @@ warm_start warm_start_steps warm_start_origin warm_start_keep start_multiplier c
 weight_clip schedule chain_length training composition published_noise report_only levels sweep
 sweep_jobs sweep_dir sweep_select sweep_runs sweep_noise sweep_epsilon sweep_number avazu movielens cms higgs
 digits_pca call_detail codec clip covariance whitening fill shares lr_decay strategy compile logger loggers
+label_weight gibbs_steps chains init public_records private_logs
 """
 REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
 
-RENAMED = {"rows_per_unit": "max_contributions"}
+RENAMED = {"rows_per_unit": "max_contributions", "encoder": "component"}
 """Options that have another name now."""
 
 # -- what a command line and a file say --------------------------------------------------------------------------------
@@ -45,8 +46,8 @@ class _Flag(str):
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
     """`--key value`, `--key=value` and `--flag` as a dictionary.
 
-    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--private_logs"])
-    {'model': 'dpgm', 'sampling_rate': '0.1', 'private_logs': 'true'}
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true'}
 
     Raises:
         ValueError: something that is no option, or an option that is given twice.

@@ -159,8 +159,6 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
             versions = {"python": platform.python_version(), "dpgen": __version__}
             versions |= {name: version(name) for name in PACKAGES}
             write_atomically(directory / "versions.yaml", yaml.safe_dump(versions))
-        if job.runtime.private_logs:
-            write_atomically(directory / "PRIVATE_LOGS", "tensorboard/ holds values that no guarantee covers\n")
         try:
             if key is not None:
                 secret_key(key)
@@ -329,7 +327,7 @@ def _evaluated(
         evaluation = evaluate()
         judged = runtime.evaluation != "none"
         if judged:
-            shown = [s for s in evaluation.scores if not s.private or runtime.private_logs or not isinstance(release, Draws)]
+            shown = [s for s in evaluation.scores if not s.private or not isinstance(release, Draws)]
             runtime.log_results(job.settings, {score.tag: score.value for score in shown})
         left = evaluation
         if release.statement.files:  # a run of dpgen 0.4 has none

@@ -50,7 +50,6 @@ class Runtime:
         devices: devices per machine; with more than one, each trains on its own share of the records.
         num_nodes: machines. Where torchrun or Slurm starts the processes, they need one `run_dir`.
         precision: "32", or "bf16-mixed": half precision in the networks only; norms, sums and noise stay float32.
-        private_logs: log losses of private records too; marks the directory and the statement as not covered.
         evaluation: "none", "quick" (samples of the records, of a size that stands beside the scores) or "full".
         fid_weights: file of torchvision's Inception v3 (.pth or .safetensors), whose features of images are compared with
             evaluation "full"; None: those of a network trained on the private images.
@@ -69,7 +68,6 @@ class Runtime:
     devices: int = 1
     num_nodes: int = 1
     precision: Literal["32", "bf16-mixed"] = "32"
-    private_logs: bool = False
     evaluation: Literal["none", "quick", "full"] = "quick"
     fid_weights: Path | None = None
     progress_bar: bool = True
@@ -158,11 +156,11 @@ class Runtime:
             raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
 
     def private_trainer(self, *, max_steps: int) -> "L.Trainer":
-        """A trainer of what is not released: no checkpoint, and no logs unless `private_logs` asks for them."""
+        """A trainer of what is not released: no checkpoint and no logs."""
         self.require_one_process()
         if self.precision != "32":
             raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
-        return self._trainer(max_steps, [], logger=self.run_logger() if self.private_logs else None, plugins=[])
+        return self._trainer(max_steps, [], logger=None, plugins=[])
 
     def _trainer(
         self, max_steps: int, callbacks: "Sequence[Callback]", *, logger: "TensorBoardLogger | None", plugins: Sequence[Any]
@@ -208,7 +206,7 @@ class Runtime:
     @property
     def facts(self) -> tuple[Fact, ...]:
         """What a statement says about the logs of a training."""
-        return (Fact.LOGS,) if self.logged and not self.private_logs else ()  # with private_logs the statement says more
+        return (Fact.LOGS,) if self.logged else ()
 
     def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:
         """Hyper-parameters and final metrics, for TensorBoard's tab that compares runs, if something was trained."""

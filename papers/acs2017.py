@@ -81,10 +81,10 @@ def reproduce(out: Path, *, data_root: Path | None = None, quick: bool = False, 
 
 
 def image_data(data_root: Path | None, *, seed: int) -> Records:
-    """MNIST if it is at hand, else the embedded digits; ten of the records are public."""
+    """MNIST if it is at hand, else the embedded digits."""
     if data_root is not None and (data_root / "mnist").is_dir():
-        return load_mnist(data_root=str(data_root), public_records=10, split_seed=seed)
-    return load_digits(public_records=10, split_seed=seed)
+        return load_mnist(data_root=str(data_root))
+    return load_digits(split_seed=seed)
 
 
 # -- Figure 2: epsilon per epoch -------------------------------------------------------------------------------------
@@ -160,8 +160,8 @@ def figure2(out: Path, *, rows: int, cases: int = 6) -> str:
 
 MODELS: dict[str, dict[str, Any]] = {
     "VAE, no clusters": {"component": "vae", "clusters": "none", "latent": 10},
-    "VAE, 10 clusters": {"component": "vae", "clusters": "kmeans", "k": 10, "latent": 10, "init": "public"},
-    "RBM, 10 clusters": {"component": "rbm", "clusters": "kmeans", "k": 10, "chains": 32, "init": "public"},
+    "VAE, 10 clusters": {"component": "vae", "clusters": "kmeans", "k": 10, "latent": 10},
+    "RBM, 10 clusters": {"component": "rbm", "clusters": "kmeans", "k": 10},
     "Gaussian, 10 clusters": {"clusters": "kmeans", "k": 10},
 }
 """Networks are trained on 2 % of the records a step at rate .1, which at equal epsilon serves better than the paper's q."""
@@ -172,7 +172,7 @@ SHOWN = {"vae": "means", "rbm": "means", "gaussian": "bits"}
 
 def figure3(out: Path, images: Records, *, steps: int, seed: int) -> str:
     """Write figure3: ten rows of eight samples of every model, without labels, all at eps 1.74; with clusters a row each."""
-    records = replace(images, labels=None, test_labels=None, public_labels=None, n_classes=0, class_names=None)
+    records = replace(images, labels=None, test_labels=None, n_classes=0, class_names=None)
     generator = torch.Generator().manual_seed(seed)
     shown = [records.test_x[torch.randperm(len(records.test_x), generator=generator)[:80]].float()]
     rows = []
@@ -259,16 +259,16 @@ METHODS: dict[str, Method] = {
 def clustering_runs(records: Records, *, epsilons: tuple[float, ...] = CLUSTERING_EPSILONS, seed: int) -> pd.DataFrame:
     """Accuracy of every method at every epsilon with one seed, a row each; labels serve evaluation only.
 
-    All methods begin at the same 10 public records; 20 rounds, delta 1e-5, add or remove one record.
+    All methods begin at the same 10 test records, which nothing protects; 20 rounds, delta 1e-5, add or remove one record.
 
     Raises:
-        ValueError: the records have no labels, or fewer than 10 of them are public.
+        ValueError: the records have no labels.
     """
-    if records.labels is None or records.public_x is None:
-        raise ValueError(f"{records.name} needs labels, and at least {K} public records to begin from")
+    if records.labels is None:
+        raise ValueError(f"{records.name} needs labels")
     rows = []
     for (name, method), epsilon in tqdm(list(itertools.product(METHODS.items(), epsilons)), desc="figure4", leave=False):
-        accuracy = _accuracy(records.x, records.public_x, records.labels, method, epsilon, seed)
+        accuracy = _accuracy(records.x, records.test_x[:K], records.labels, method, epsilon, seed)
         rows.append({"method": name, "epsilon": epsilon, "seed": seed, "accuracy": accuracy})
     return pd.DataFrame(rows)
 
@@ -278,10 +278,10 @@ def _accuracy(x: Tensor, public_x: Tensor, labels: Tensor, method: Method, epsil
     multiplier = calibrate_noise(gaussian_event, Budget(epsilon, DELTA))
     plan = KMeansPlan.from_multiplier(multiplier, rounds=ROUNDS, n_features=method.features or m, repair=method.repair)
     if method.features is None:
-        kmeans = DPKMeans(K, plan, kernel="linear", norm_bound=method.bound * m**0.5, init="public", seed=seed)
+        kmeans = DPKMeans(K, plan, kernel="linear", norm_bound=method.bound * m**0.5, init=public_x, seed=seed)
     else:  # gamma is .01 at 784 columns and keeps the kernel's width in units of sqrt(m)
-        kmeans = DPKMeans(K, plan, gamma=7.84 / m, n_features=method.features, init="public", seed=seed)
-    kmeans.fit(x, curator=Curator(Ledger(None, delta=DELTA)), public_x=public_x)
+        kmeans = DPKMeans(K, plan, gamma=7.84 / m, n_features=method.features, init=public_x, seed=seed)
+    kmeans.fit(x, curator=Curator(Ledger(None, delta=DELTA)))
     return clustering_accuracy(labels, kmeans.predict(x))
 
 

@@ -52,7 +52,7 @@ WRONG = [
     *(f"--steps={value}" for value in ("many", "2.5", "0", "1" * 22)),
     *(f"--sigma_sgd={value}" for value in ("0", "-1")),
     *("--clipping=hard", "--relation=both", "--sampling_rate=1.5", "--delta=1", "--devices=0", "--accelerator=tpu"),
-    *("--axes=50", "--public_n=9", "--chains=9", "--config=absent.yaml", "--config=."),
+    *("--axes=50", "--public_n=9", "--config=absent.yaml", "--config=."),
 ]
 
 
@@ -86,8 +86,8 @@ def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str
 
 
 def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
-    rest = parse_command(["--progress_bar", "--epsilon", "--private_logs=false"]).options
-    assert rest == {"progress_bar": "true", "epsilon": "true", "private_logs": "false"}
+    rest = parse_command(["--progress_bar", "--epsilon", "--evaluation=none"]).options
+    assert rest == {"progress_bar": "true", "epsilon": "true", "evaluation": "none"}
     with refused("epsilon has no value"):
         parse_job(rest)
     assert parse_job(["--progress_bar"]).runtime.progress_bar is True

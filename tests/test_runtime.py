@@ -173,11 +173,9 @@ class Done:
     returncode = 0
 
 
-def test_what_is_not_released_leaves_no_logs_unless_asked(tmp_path: Path) -> None:
+def test_what_is_not_released_leaves_no_logs(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     assert runtime.private_trainer(max_steps=3).loggers == []
-    logged = replace(runtime, private_logs=True).private_trainer(max_steps=3)
-    assert [type(logger) for logger in logged.loggers] == [TensorBoardLogger]
     for options in ({"devices": 2}, {"precision": "bf16-mixed"}):
         with refused(*options):
             replace(runtime, **options).private_trainer(max_steps=3)  # type: ignore[arg-type]

@@ -53,8 +53,8 @@ class _SelectionJob(RunConfig):
                     raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
             if job.privacy.protected != "one record":
                 raise ValueError(f"{name}: unit is {job.privacy.protected!r}; a paid score knows the unit 'one record' only")
-            if job.runtime.processes > 1 or job.runtime.private_logs:
-                raise ValueError(f"{name}: devices and num_nodes must be 1 and private_logs false in a selection")
+            if job.runtime.processes > 1:
+                raise ValueError(f"{name}: devices and num_nodes must be 1 in a selection")
         own = {name: getattr(first, name) for name in RunConfig.__dataclass_fields__}
         return cls(**own, choices=tuple(choices), selection=selection)
 

@@ -378,19 +378,18 @@ _CLOTHES = ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt"
 _IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 
 
-def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0, public_records: int = 0) -> Records:
+def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0) -> Records:
     """The 1,797 digits of 8 x 8 pixels that come with scikit-learn, 1 where the grey value of 0..16 is above 7.
 
     Needs no file. The digits are public, and so is the seed of their split, so that figures on them can be repeated.
 
     Arguments:
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
-        split_seed: public seed of the split and of the choice of public records.
-        public_records: number of training records to declare public.
+        split_seed: public seed of the split.
 
     Example:
         >>> load_digits()
-        Records('digits': 1445 private, 352 test, 0 public records of 64 binary features, 10 classes)
+        Records('digits': 1445 private, 352 test records of 64 binary features, 10 classes)
     """
     from sklearn.datasets import load_digits as sklearn_digits
 
@@ -403,13 +402,10 @@ def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0, public_recor
         n_classes=10,
         image_shape=(8, 8),
         class_names=_DIGITS,
-        public_records=public_records,
     )
 
 
-def load_mnist(
-    *, data_root: str | None = None, download: bool = False, public_records: int = 0, split_seed: int = 0
-) -> Records:
+def load_mnist(*, data_root: str | None = None, download: bool = False) -> Records:
     """MNIST: 60,000 private and 10,000 test digits of 28 x 28 pixels, 1 where the grey value is above 127.
 
     At this threshold a record has 103.69 ones on average and at most 312; the 102.44 and 311.69 of Table I in
@@ -419,32 +415,25 @@ def load_mnist(
         data_root: folder with the four idx files (plain or .gz), directly, in ``mnist/`` or in ``MNIST/raw/``;
             without it the environment variable DPGEN_DATA counts.
         download: let torchvision fetch missing files into ``data_root``.
-        public_records: number of training records to declare public.
-        split_seed: public seed of the choice of public records.
 
     Raises:
         ValueError: if a file is missing, cut or not an idx file.
     """
-    return _load_idx("MNIST", _DIGITS, data_root, download).set_aside(public_records, Split.public(split_seed))
+    return _load_idx("MNIST", _DIGITS, data_root, download)
 
 
-def load_fashion_mnist(
-    *, data_root: str | None = None, download: bool = False, public_records: int = 0, split_seed: int = 0
-) -> Records:
+def load_fashion_mnist(*, data_root: str | None = None, download: bool = False) -> Records:
     """Fashion-MNIST: 60,000 private and 10,000 test pictures of clothes, 28 x 28, 1 where the grey value is above 127.
 
     Arguments:
         data_root: folder with the four idx files (plain or .gz), directly, in ``fashion_mnist/`` or in ``FashionMNIST/raw/``;
             without it the environment variable DPGEN_DATA counts.
         download: let torchvision fetch missing files into ``data_root``.
-        public_records: number of training records to declare public.
-        split_seed: public seed of the choice of public records.
 
     Raises:
         ValueError: if a file is missing, cut or not an idx file.
     """
-    records = _load_idx("FashionMNIST", _CLOTHES, data_root, download)
-    return records.set_aside(public_records, Split.public(split_seed))
+    return _load_idx("FashionMNIST", _CLOTHES, data_root, download)
 
 
 def _load_idx(published: str, class_names: tuple[str, ...], data_root: str | None, download: bool) -> Records:

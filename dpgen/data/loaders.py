@@ -20,7 +20,7 @@ class Loader:
 
     >>> from inspect import signature
     >>> signature(Loader("dpgen.data.images:load_digits").options)
-    <Signature (*, test_fraction: float = 0.2, split_seed: int = 0, public_records: int = 0)>
+    <Signature (*, test_fraction: float = 0.2, split_seed: int = 0)>
     """
 
     path: str

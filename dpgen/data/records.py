@@ -1,4 +1,4 @@
-"""Binary records with a private training part, a test part and, if wished, a public part, and their files."""
+"""Binary records with a private training part and a test part, and their files."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,8 +37,8 @@ class Records:
     """Binary records ``x`` in {0, 1}^(n, d) that are to be protected, beside records that are not.
 
     Only ``x`` and ``labels`` are private. ``test_x`` and ``test_labels`` serve evaluation and are never trained on;
-    ``public_x`` and ``public_labels`` were set aside and declared public. ``facts`` are the facts about the data
-    that a privacy statement has to repeat. The representation shows sizes only, never values.
+    ``facts`` are the facts about the data that a privacy statement has to repeat. The representation shows sizes only, never
+    values.
 
     Arguments:
         name: what the data are called in reports.
@@ -50,8 +50,6 @@ class Records:
         image_shape: (height, width) with height * width = d when the records are images.
         columns: d names of the features.
         class_names: n_classes names of the labels as written in the source.
-        public_x: records declared public, shape (n_public, d).
-        public_labels: their labels, shape (n_public,).
         facts: what a privacy statement says of them.
         grey: the same private records as uint8 grey values in [0, 255], shape (n, d): ``x`` is 1 where they are above
             ``grey_threshold``. For models and evaluations that want more than bits.
@@ -66,7 +64,7 @@ class Records:
 
     Example:
         >>> Records("tiny", torch.eye(3, dtype=torch.uint8), torch.ones(1, 3, dtype=torch.uint8))
-        Records('tiny': 3 private, 1 test, 0 public records of 3 binary features, no labels)
+        Records('tiny': 3 private, 1 test records of 3 binary features, no labels)
     """
 
     name: str
@@ -78,8 +76,6 @@ class Records:
     image_shape: tuple[int, int] | None = None
     columns: list[str] | None = None
     class_names: tuple[str, ...] | None = None
-    public_x: Tensor | None = None
-    public_labels: Tensor | None = None
     facts: tuple[Fact | Said, ...] = ()
     grey: Tensor | None = None
     test_grey: Tensor | None = None
@@ -88,9 +84,7 @@ class Records:
     people: Tensor | None = None
 
     def __post_init__(self) -> None:
-        parts = [("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)]
-        if self.public_x is not None:
-            parts.append(("public_x", self.public_x, "public_labels", self.public_labels))
+        parts = ("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)
         for x_name, x, labels_name, labels in parts:
             if x.shape[1:] != self.x.shape[1:]:
                 raise ValueError(f"{x_name} has {x.shape[1]} features, x has {self.d}: they must agree")
@@ -126,9 +120,8 @@ class Records:
             raise ValueError(f"class_names has {len(self.class_names)} names, n_classes is {self.n_classes}")
 
     def __repr__(self) -> str:
-        n_public = 0 if self.public_x is None else len(self.public_x)
         labels = f"{self.n_classes} classes" if self.n_classes else "no labels"
-        counts = f"{self.n} private, {self.n_test} test, {n_public} public records"
+        counts = f"{self.n} private, {self.n_test} test records"
         return f"{type(self).__name__}({self.name!r}: {counts} of {self.d} binary features, {labels})"
 
     @property
@@ -145,31 +138,6 @@ class Records:
     def d(self) -> int:
         """Number of binary features of a record."""
         return int(self.x.shape[1])
-
-    def set_aside(self, public_records: int, split: Split) -> "Records":
-        """Moves ``public_records`` private records (all, if there are no more), drawn as `Split.chosen`, to the public part.
-
-        Raises:
-            ValueError: if ``public_records`` is negative or a public part exists already.
-        """
-        if public_records < 0:
-            raise ValueError(f"public_records is {public_records}: it must be at least 0")
-        if public_records == 0:
-            return self
-        if self.people is not None:
-            raise ValueError(f"public_records is {public_records}: it must be 0 where people have several records")
-        if self.public_x is not None:
-            raise ValueError(f"public_records is {public_records}, but some records are public already")
-        public = split.chosen(self.n, public_records)
-        return replace(
-            self,
-            x=self.x[~public],
-            labels=rows_of(self.labels, ~public),
-            grey=rows_of(self.grey, ~public),
-            public_x=self.x[public],
-            public_labels=rows_of(self.labels, public),
-            facts=(*self.facts, Fact.PUBLIC_RECORDS(n=public_records)),
-        )
 
 
 def require_binary(x: Any, *, name: str = "x", columns: list[str] | None = None) -> None:
@@ -200,12 +168,11 @@ def split_records(
     image_shape: tuple[int, int] | None = None,
     columns: list[str] | None = None,
     class_names: tuple[str, ...] | None = None,
-    public_records: int = 0,
     facts: tuple[Fact | Said, ...] = (),
     form: Form | None = None,
     grey_threshold: int | None = None,
 ) -> Records:
-    """Splits ``x`` (n, d) into private and test part, and declares ``public_records`` private ones public.
+    """Splits ``x`` (n, d) into private and test part.
 
     With ``grey_threshold`` ``x`` are grey values, and the records are 1 where they are above it.
 
@@ -213,7 +180,7 @@ def split_records(
 
     Example:
         >>> split_records("tiny", torch.eye(10, dtype=torch.uint8), split=Split(key=b"K" * 32))
-        Records('tiny': 8 private, 2 test, 0 public records of 10 binary features, no labels)
+        Records('tiny': 8 private, 2 test records of 10 binary features, no labels)
     """
     if labels is not None and len(labels) != len(x):
         raise ValueError(f"labels has length {len(labels)}, x has {len(x)} records: they must agree")
@@ -221,7 +188,7 @@ def split_records(
     test = split.test_rows(len(x))
     grey = None if grey_threshold is None else x
     x = x if grey_threshold is None else (x > grey_threshold).to(torch.uint8)
-    records = Records(
+    return Records(
         name=name,
         x=x[~test],
         labels=rows_of(labels, ~test),
@@ -238,7 +205,6 @@ def split_records(
         form=form,
         people=split.owners(~test),
     )
-    return records.set_aside(public_records, split)
 
 
 def require_labels(labels: Tensor, *, n: int, n_classes: int, name: str) -> None:
@@ -269,7 +235,6 @@ def load_records(
     test_path: str | None = None,
     split_column: str | int | None = None,
     split_key: Path | None = None,
-    public_records: int = 0,
     missing: Missing = "error",
     grey_threshold: int | None = None,
     delimiter: str | None = None,
@@ -287,7 +252,6 @@ def load_records(
         test_path: file of the test records, with the same columns; then all of ``path`` is private.
         split_column: column, no feature, whose hash is the coin of a record; without it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        public_records: number of training records to declare public.
         missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
         grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
             point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
@@ -299,8 +263,6 @@ def load_records(
     """
     path = csv_path(path, delimiter, encoding)
     label, key = column_name("label_column", label_column, path), column_name("split_column", split_column, path)
-    if people is not None and public_records:
-        raise ValueError(f"public_records is {public_records}: it must be 0 with unit {people.column!r}, for it chooses rows")
     options = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people))
     table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)
     features = [name for name in table.columns if name != label]
@@ -332,7 +294,6 @@ def load_records(
         image_shape=image_shape,
         columns=features,
         class_names=class_names or None,
-        public_records=public_records,
         facts=facts,
         form=form,
     )

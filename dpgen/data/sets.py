@@ -35,7 +35,6 @@ def load_sets(
     test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
     split_key: Path | None = None,
-    public_records: int = 0,
 ) -> Records:
     """One record per line, item ids separated by blanks, plain or gzipped; feature j is 1 when item j is in the record.
 
@@ -51,7 +50,6 @@ def load_sets(
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         test_path: file of the test records, of the same form; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        public_records: number of training records to declare public.
 
     Raises:
         ValueError: if a file is missing, empty or not of this form, or an option is out of range.
@@ -71,7 +69,6 @@ def load_sets(
         indicator_matrix(baskets, universe),
         split=options.split(held_out=None if test_path is None else len(test)),
         columns=universe,
-        public_records=public_records,
         facts=facts,
         form=replace(form, names=tuple(universe)),
     )

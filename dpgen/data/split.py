@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -96,7 +96,7 @@ class Split:
         if texts is not None and len(texts) != n:
             raise ValueError(f"{name} has length {len(texts)}: it must be {n}, one for each record")
         if texts is None:
-            words = self._words(n, "test")
+            words = np.frombuffer(hashlib.shake_256(b"dpgen test" + self.key).digest(8 * n), dtype=">u8").astype(np.uint64)
         else:
             salt = b"" if self.people is None else b"dpgen person" + self.key
             coins = {text: _word(salt + text.encode()) for text in set(texts)}
@@ -109,16 +109,6 @@ class Split:
             return None
         codes, _ = pd.factorize(np.asarray(self.people, object))
         return torch.from_numpy(codes.astype(np.int64))[rows]
-
-    def chosen(self, n: int, count: int) -> Tensor:
-        """Which of n records have the ``count`` smallest of n further words, bool (n,); all of them if there are no more.
-
-        For records that are declared public. Given that a record is not among them, they are a uniform choice from the
-        others, whether it is there or not.
-        """
-        rows = torch.zeros(n, dtype=torch.bool)
-        rows[torch.from_numpy(np.argsort(self._words(n, "public"), kind="stable")[:count])] = True
-        return rows
 
     def fact(self, what: str = "records") -> Said:
         """What a statement says of the test part."""
@@ -133,10 +123,6 @@ class Split:
             drawn = drawn if self.people is None else "a secret hash of its person"
             origin = f"each record joins them independently by {drawn}, with probability {self.test_fraction:g}"
         return Fact.TEST_PART(what=what, origin=origin)
-
-    def _words(self, n: int, stream: Literal["test", "public"]) -> np.ndarray:
-        digest = hashlib.shake_256(b"dpgen " + stream.encode() + self.key).digest(8 * n)
-        return np.frombuffer(digest, dtype=">u8").astype(np.uint64)
 
 
 def _word(content: bytes) -> int:
@@ -243,7 +229,7 @@ def people_of(path: str | Path, people: People | None, prefix: str = "") -> Peop
 def needs_key(options: Mapping[str, Any]) -> bool:
     """Whether a loader with these options draws coins under a secret key."""
     by_position = options.get("test_fraction") and options.get("test_path") is None and options.get("split_column") is None
-    return "split_key" in options and bool(by_position or options.get("public_records"))
+    return "split_key" in options and bool(by_position)
 
 
 def secret_key(path: Path, *, create: bool = True) -> bytes:

@@ -198,7 +198,7 @@ class MappedRecords(Records):
     """`Records` that stay on disk: ``x`` and, if there are any, ``test_x`` are `MappedRows`; labels are in memory.
 
     >>> MappedRecords("tiny", MappedRows([np.eye(4, dtype=np.uint8)]), image_shape=(2, 2))
-    MappedRecords('tiny': 4 private, 0 test, 0 public records of 4 binary features, no labels)
+    MappedRecords('tiny': 4 private, 0 test records of 4 binary features, no labels)
     """
 
     test_x: Any = None

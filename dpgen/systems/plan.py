@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, get_args, runtime_checkable
 
 from dpgen.facts import Fact, Said
 from dpgen.privacy.ledger import Budget, Ledger
@@ -147,6 +147,38 @@ class RowPlan(Plan):
         return self.unit is not None
 
 
+# -- clusters ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions:
+    """Clusters of a mixture.
+
+    Arguments:
+        clusters: "labels", "kmeans" (private k-means), "none" (one model), or "auto": labels if there are any, else k-means.
+            Labels that are no clusters are columns of the record (networks) or left out (Gaussians, whose samples have none).
+        k: number of clusters; None: the number of labels with clusters="labels", 1 with "none"; with "kmeans" 10 networks, or
+            Gaussians by the public rule.
+    """
+
+    clusters: Literal["auto", "labels", "kmeans", "none"] = "auto"
+    k: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.k is not None and self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+
+    def resolved(self, *, n_classes: int) -> Self:
+        """The configuration with `k` and `clusters` decided for records of `n_classes` labels."""
+        clusters = self.clusters if self.clusters != "auto" else "labels" if n_classes else "kmeans"
+        if clusters == "labels" and not n_classes:
+            raise ValueError("clusters='labels' needs labelled records; use 'kmeans' or 'none'")
+        forced = {"labels": n_classes, "none": 1}.get(clusters)
+        if forced is not None and self.k not in (None, forced):
+            raise ValueError(f"k must be {forced} with clusters={clusters!r}, got {self.k}")
+        return replace(self, k=forced or self.k or 10, clusters=clusters)
+
+
 # -- images ------------------------------------------------------------------------------------------------------------
 
 _LARGE = 400
@@ -174,8 +206,6 @@ class PrivateRecords(Protocol):
     def labels(self) -> Tensor | None: ...  # (n,) in [0, n_classes)
     @property
     def n_classes(self) -> int: ...  # 0 without labels
-    @property
-    def public_x(self) -> Tensor | None: ...  # (m, d), records that are not protected
     @property
     def image_shape(self) -> tuple[int, int] | None: ...
     @property

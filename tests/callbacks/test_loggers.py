@@ -54,9 +54,7 @@ class Recording(Logger):
         self.parameters.append(params)
 
 
-def train(
-    directory: Path, logger: Logger | None = None, steps: int = 20, private_logs: bool = False, **config: Any
-) -> DPGM:
+def train(directory: Path, logger: Logger | None = None, steps: int = 20, **config: Any) -> DPGM:
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
     data = tiny.records()
     plan = DPGMPlan(sampling_rate=0.5, steps=steps, sigma_sgd=1.0, sigma_count=5.0, epsilon=50.0)
@@ -65,7 +63,6 @@ def train(
         plan=plan,
         config=DPGMConfig(hidden=3, latent=1, **config),
         n_classes=tiny.CLASSES,
-        private_logs=private_logs,
     )
     callbacks = [
         PrivacyAccountant(Curator(Ledger(Budget(50.0, 1e-5)))),
@@ -96,13 +93,6 @@ def test_a_foreign_logger_gets_released_values_only(tmp_path: Path, clipping: st
     assert len(drawn) > 3
     assert ("released/clip_bound_0" in logger.metrics) == (clipping != "auto")
     assert not logger.parameters, "nothing is logged behind the callbacks' back"
-
-
-def test_private_logs_are_seen_when_asked_for(tmp_path: Path) -> None:
-    """The twin of the rule: what is private does arrive once it is allowed."""
-    logger = Recording()
-    train(tmp_path, logger, private_logs=True)
-    assert not all(name.startswith(RELEASED) for name in logger.metrics)
 
 
 def test_tensorboard_has_scalars_and_pictures(tmp_path: Path) -> None:

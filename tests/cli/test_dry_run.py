@@ -58,7 +58,7 @@ def test_other_systems_tell_their_plan(model: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [["--model=dpgan", "--frequencies=5"], ["--model=dpgan", "--network=cnn"], ["--encoder=cnn"]]
+    "options", [["--model=dpgan", "--frequencies=5"], ["--model=dpgan", "--network=cnn"], ["--component=conv_vae"]]
 )
 def test_networks_that_need_images_are_foreseen(options: list[str]) -> None:
     assert "ms a step" in dry_run(parse_job(["--data=digits", "--hidden=8", *options]))

@@ -145,7 +145,7 @@ SMOKE = [
     *(Smoke("dpgm", _SGD, _NETS | {"clipping": c}) for c in ("auto", "fixed", "dpnorm")),
     Smoke("dpgm", _SGD | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}),
     Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
-    Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm", "chains": 4}),
+    Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm"}),
     Smoke("dpgm", _SGD, {"network": "own_networks:Good", "clusters": "none"}),
     *(
         Smoke("gaussian", {"epsilon": 2.0}, options, data)
@@ -167,7 +167,7 @@ SMOKE = [
     *(Smoke(system, _SGD, _NETS | options, images) for system, options in (("dpgm", {}), ("dpgan", {"fakes": 8}))),
     *(Smoke("dpgm", _SGD | PEOPLE, _NETS | {"clipping": c}, people) for c in ("auto", "dpnorm")),
     Smoke("dpgm", _SGD | PEOPLE | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}, people),
-    Smoke("dpgm", _SGD | PEOPLE, {"hidden": 3, "component": "rbm", "chains": 4}, people),
+    Smoke("dpgm", _SGD | PEOPLE, {"hidden": 3, "component": "rbm"}, people),
     Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people),
     Smoke("dpgan", _SGD | PEOPLE, _NETS | {"fakes": 8}, people_of_points),
     Smoke("merf", {"epsilon": 2.0}, _MERF),

@@ -158,7 +158,7 @@ MIXTURE = Row("tables", TABLE, {"method": "mixture", "components": 2, "rounds": 
 PARTITION = Row("merr", CLAMPED, {"method": "partition", "delta": 1e-6}, (RECORD, *SIZED))
 POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "epsilon": 10.0}, SIZED)
 NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
-MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "chains": 4, "clusters": "none"}, (RECORD,))
+MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "clusters": "none"}, (RECORD,))
 MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
 ROWS = [
     *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),

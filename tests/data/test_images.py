@@ -358,7 +358,7 @@ def test_mnist_from_files(tmp_path: Path, folder: str, packed: bool) -> None:
 def test_environment_names_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_mnist(tmp_path / "mnist")
     monkeypatch.setenv("DPGEN_DATA", str(tmp_path))
-    assert load_mnist(public_records=4).n == 8
+    assert load_mnist().n == 12
     monkeypatch.delenv("DPGEN_DATA")
     with refused("data_root is not set and neither is DPGEN_DATA"):
         load_mnist()
@@ -404,9 +404,9 @@ def test_parts_that_do_not_belong_together(tmp_path: Path, file: int, content: A
 def test_digits() -> None:
     from sklearn.datasets import load_digits as reference
 
-    records = load_digits(public_records=38)
-    assert (records.n, len(records.test_x), len(records.public_x)) == (1407, 352, 38)
-    everything = torch.cat([records.x, records.test_x, records.public_x])
+    records = load_digits()
+    assert (records.n, len(records.test_x)) == (1445, 352)
+    everything = torch.cat([records.x, records.test_x])
     assert everything.sum(0).tolist() == (reference().data >= 8).sum(0).tolist()
     assert (records.image_shape, records.n_classes, records.class_names[3]) == ((8, 8), 10, "3")
 

@@ -49,8 +49,6 @@ def as_numbers(x: torch.Tensor) -> list[int]:
         ({"n_classes": 3}, "n_classes is 3 without labels"),
         ({"image_shape": (2, 2)}, "image_shape 2 x 2 has 4 pixels, the records have 6"),
         ({"columns": ["a"]}, "columns has 1 names, the records have 6"),
-        ({"public_x": EYE[:, :2]}, "public_x has 2 features"),
-        ({"public_x": EYE * 4}, "public_x has another value in row 1"),
         (
             {"columns": list("abcdef"), "x": EYE + torch.diag(torch.tensor([0, 0, 1, 0, 0, 0])).byte()},
             "x has another value in row 3, column 'c'",
@@ -84,28 +82,8 @@ def test_split_refuses_wrong_labels_and_no_number_of_records() -> None:
     with refused("labels has length 3, x has 6"):
         split_records("a", EYE, labels=LABELS[:3], n_classes=3)
     for n in (0, 1, 2):
-        records = split_records("a", EYE[:n], labels=LABELS[:n], n_classes=3, public_records=1)
-        assert records.public_x is not None
-        assert records.n + len(records.test_x) + len(records.public_x) == n
-
-
-def test_public_records_leave_the_private_part() -> None:
-    records = split_records("a", numbered(100), labels=torch.arange(100), n_classes=100)
-    public = records.set_aside(10, Split.public(3))
-    assert (public.n, len(public.public_x)) == (records.n - 10, 10)
-    assert sorted(as_numbers(public.x) + as_numbers(public.public_x)) == sorted(as_numbers(records.x))
-    assert as_numbers(public.public_x) == public.public_labels.tolist()
-    assert torch.equal(public.test_x, records.test_x)
-    assert tiny.told(public)[Fact.PUBLIC_RECORDS] == {"n": 10}
-    assert records.set_aside(0, Split.public(3)) is records
-
-
-def test_more_public_records_than_there_are_leave_nothing_to_protect() -> None:
-    records = split_records("a", EYE, split=Split(0.0)).set_aside(99, Split())
-    assert (records.n, len(records.public_x)) == (0, 6)
-    for count in (-1, 1):
-        with pytest.raises(ValueError, match=f"^public_records is {count}"):
-            records.set_aside(count, Split())
+        records = split_records("a", EYE[:n], labels=LABELS[:n], n_classes=3)
+        assert records.n + len(records.test_x) == n
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
@@ -131,11 +109,11 @@ def rows(records) -> list[list[int]]:
 def test_tables_round_trip(tmp_path: Path, form: str) -> None:
     path, frame = str(tmp_path / f"people.{form}"), table()
     frame.to_parquet(path) if form == "parquet" else frame.to_csv(path, index=False)
-    records = load_records(path=path, label_column="kind", public_records=3)
+    records = load_records(path=path, label_column="kind")
     assert (records.name, records.columns, records.class_names) == ("people", ["a", "flag", "c"], ("no", "yes"))
-    assert (records.n + len(records.test_x), len(records.public_x), records.n_classes) == (17, 3, 2)
-    everything = torch.cat([records.x, records.test_x, records.public_x])
-    labels = torch.cat([records.labels, records.test_labels, records.public_labels])
+    assert (records.n + len(records.test_x), records.n_classes) == (20, 2)
+    everything = torch.cat([records.x, records.test_x])
+    labels = torch.cat([records.labels, records.test_labels])
     expected = frame[["a", "flag", "c"]].astype(int).assign(kind=(frame["kind"] == "yes").astype(int))
     assert sorted(torch.cat([everything.long(), labels[:, None]], 1).tolist()) == sorted(expected.to_numpy().tolist())
     assert tiny.told(records)[Fact.READ_CLASSES] == {"k": 2}

@@ -52,13 +52,12 @@ def test_public_items_leave_no_note(path: str, tmp_path: Path) -> None:
     assert Fact.READ_ITEMS not in tiny.told(records)
 
 
-def test_words_packed_and_public_records(tmp_path: Path) -> None:
+def test_words_packed(tmp_path: Path) -> None:
     file = tmp_path / "words.txt.gz"
     file.write_bytes(gzip.compress("milk bread\r\nbread\tègg\n12 bread\nmilk\n".encode()))
-    records = load_sets(path=str(file), public_records=1)
+    records = load_sets(path=str(file))
     assert records.columns == ["12", "bread", "milk", "ègg"]
-    assert records.public_x is not None
-    assert records.n + len(records.test_x) + len(records.public_x) == 4
+    assert records.n + len(records.test_x) == 4
 
 
 @pytest.mark.parametrize(
@@ -70,7 +69,6 @@ def test_words_packed_and_public_records(tmp_path: Path) -> None:
         ({"items": []}, "items names no item"),
         ({"items_path": "/nowhere/x"}, "path is '/nowhere/x'"),
         ({"test_fraction": 1.5}, "test_fraction is 1.5"),
-        ({"public_records": -1}, "public_records is -1"),
     ],
 )
 def test_options_are_refused(path: str, options: dict, message: str) -> None:

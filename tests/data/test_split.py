@@ -211,21 +211,6 @@ def test_a_line_more_tells_everything_under_a_shuffle_and_nothing_under_secret_c
     assert np.abs(first - second).max() < 2 * math.sqrt(math.log(4e6) / (2 * trials))
 
 
-def test_the_choice_of_public_records_has_the_same_law_without_a_record_that_is_not_chosen() -> None:
-    """Two of five: without the first one chosen, each pair of the other four is as likely as without the first one."""
-    pairs = {True: [0] * 6, False: [0] * 6}
-    index = {(a, b): i for i, (a, b) in enumerate((a, b) for a in range(4) for b in range(a + 1, 4))}
-    for _ in range(3000):
-        chosen = Split().chosen(5, 2)
-        if not chosen[0]:
-            pairs[True][index[tuple(chosen[1:].nonzero().flatten().tolist())]] += 1  # type: ignore[index]
-        alone = Split().chosen(4, 2)
-        pairs[False][index[tuple(alone.nonzero().flatten().tolist())]] += 1  # type: ignore[index]
-    for counts in pairs.values():
-        share = np.array(counts) / sum(counts)
-        assert np.abs(share - 1 / 6).max() < 5 * math.sqrt(5 / 36 / sum(counts))
-
-
 # -- loaders ---------------------------------------------------------------------------------------------------------
 
 
@@ -384,7 +369,6 @@ def test_other_processes_wait_for_the_key(tmp_path: Path) -> None:
         ({"split_key": None, "test_fraction": 0.2, "split_column": "id"}, False),
         ({"split_key": None, "test_fraction": 0.2, "test_path": "f"}, False),
         ({"split_key": None, "test_fraction": 0}, False),
-        ({"split_key": None, "test_fraction": 0, "public_records": 3}, True),
         ({"test_fraction": 0.2, "split_seed": 0}, False),
     ],
 )

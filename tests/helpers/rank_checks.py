@@ -303,7 +303,7 @@ def ledger_of(ranks: Ranks, path: Path | None = None, budget: Budget | None = No
 def training(ranks: Ranks, scratch: Path) -> Any:
     configs: dict[str, dict[str, Any]] = {
         "vae labels": {},
-        "rbm labels dpnorm": {"component": "rbm", "latent": DPGMConfig.latent, "chains": 4, "clipping": "dpnorm"},
+        "rbm labels dpnorm": {"component": "rbm", "latent": DPGMConfig.latent, "clipping": "dpnorm"},
         "vae kmeans": {"clusters": "kmeans", "k": 3, "n_features": 8},
         "vae labels bf16": {},
     }

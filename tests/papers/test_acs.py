@@ -60,7 +60,7 @@ def test_the_ledger_spends_the_epsilon_of_the_column(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(acs, "Ledger", Watched)
     monkeypatch.setattr(acs, "METHODS", {name: METHODS[name] for name in ("kernel, d = 50", PAPER_BOUND)})
-    clustering_runs(load_digits(public_records=10), epsilons=(0.7,), seed=0)
+    clustering_runs(load_digits(), epsilons=(0.7,), seed=0)
     assert len(spent) == 2
     assert all(0.69 < ledger.epsilon() <= 0.7 + 1e-9 for ledger in spent)
 

@@ -168,7 +168,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_records_are_refused_before_anything_is_spent(name: str, case: str, tmp_path: Path) -> None:
     changes, match = BAD[case]
     good = tiny.records()
-    fields = ("x", "labels", "n_classes", "public_x", "image_shape", "columns", "people")
+    fields = ("x", "labels", "n_classes", "image_shape", "columns", "people")
     records = SimpleNamespace(**{key: getattr(good, key) for key in fields} | changes)
     ledger = Ledger(BUDGET)
     with pytest.raises(ValueError, match=match):

@@ -65,7 +65,6 @@ class DPSGD(PrivateSums):
         categories: labels that are columns of the models, 0 for none.
         public: randomness of what is not private.
         white: value of records that counts as 1, 255 of images; that of the loader.
-        private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
 
     Source: Abadi et al. 2016, Algorithm 1, with Poisson draws.
     """
@@ -81,7 +80,6 @@ class DPSGD(PrivateSums):
         categories: int,
         public: PublicRandomness,
         white: int = 1,
-        private_logs: bool = False,
     ) -> None:
         super().__init__()
         self.automatic_optimization = False
@@ -90,7 +88,7 @@ class DPSGD(PrivateSums):
         with torch.no_grad():
             self.bank.initialize(public.spawn("weights").generator)
         self.partitioned, self.means = False, None
-        self._public, self._white, self._private_logs = public, white, private_logs
+        self._public, self._white = public, white
         self._draw: Draw | None = None
         self._declared = False
         self._ledger: Ledger | None = None
@@ -156,9 +154,8 @@ class DPSGD(PrivateSums):
 
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Everything that training releases, with its greatest count, as a ledger of this relation declares it."""
-        step, steps = self.plan.step_event(self.config), self.plan.affordable_steps(self.config)
         means = (Planned(gaussian_event(self._sigma_means), MEANS),) if self.config.releases_means else ()
-        return (*self.partition.planned(relation), *means, Planned(step, STEPS, steps))
+        return (*self.partition.planned(relation), *means, Planned(self.plan.step_event(self.config), STEPS, self.plan.steps))
 
     @property
     def _sigma_means(self) -> float:
@@ -334,8 +331,7 @@ class DPSGD(PrivateSums):
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
         untrained = () if self.global_step else (Fact.UNTRAINED,)
-        logged = (Fact.PRIVATE_LOGS,) if self._private_logs else ()
-        return PrivacyStatement.from_ledger(ledger, also=also, facts=(*self.facts, *untrained, *logged))
+        return PrivacyStatement.from_ledger(ledger, also=also, facts=(*self.facts, *untrained))
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:

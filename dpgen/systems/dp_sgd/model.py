@@ -66,7 +66,6 @@ class TrainingData:
         n_classes: number of labels, 0 without.
         image_shape: of records (height, width), of images (channels, height, width).
         people: a number (n,) for the person of each record, if people may have several.
-        public_x: records that are not protected.
         columns: names of the columns of records.
         class_names: of images.
     """
@@ -75,7 +74,6 @@ class TrainingData:
     n_classes: int = 0
     image_shape: tuple[int, ...] | None = None
     people: Tensor | None = None
-    public_x: Tensor | None = None
     columns: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
 
@@ -87,7 +85,7 @@ class TrainingData:
             inputs = Inputs(image_rows(images.x), images.labels, WHITE)
             return cls(inputs=inputs, n_classes=images.n_classes, image_shape=shape, class_names=images.class_names)
         records = cast(PrivateRecords, data)
-        told = {name: getattr(records, name) for name in ("n_classes", "image_shape", "people", "public_x", "columns")}
+        told = {name: getattr(records, name) for name in ("n_classes", "image_shape", "people", "columns")}
         return cls(inputs=Inputs(records.x, records.labels), **told)
 
     @property

@@ -39,7 +39,7 @@ class Partition(Protocol):
     def of_people(self) -> bool:
         """Whether sizes count people, where these have several records: all records of a person for one."""
 
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
+    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> object:
         """Release what the rule needs, each release charged first; `share` (n,) is what each record has of its person."""
 
     def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:

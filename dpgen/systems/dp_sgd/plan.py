@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 DEFAULT_EPSILON = 3.0
 MOST_STEPS = 10**9
 _FREQUENCIES = 100  # of a channel of large images
+_ROUNDING = 1e-6
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
 
 
@@ -188,32 +189,16 @@ class DPSGDPlan(RowPlan, Generic[C]):
 
         return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.steps)])
 
-    def _epsilon(self, config: C, steps: int) -> float:
-        """Epsilon of a run of so many steps at the plan's delta and relation."""
-        from dpgen.privacy.accountants import epsilon
-
-        return epsilon(replace(self, steps=steps).event(config), self.delta, relation=self.relation)
-
-    def affordable_steps(self, config: C) -> int:
-        """The steps that the budget covers, at most `steps`: fewer where given sigmas cost more; known before training."""
-        if (budget := self.budget) is None or self._epsilon(config, self.steps) <= budget.epsilon:
-            return self.steps
-        low, high = 1, self.steps  # one step fits, or the plan would have been refused
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self._epsilon(config, middle) <= budget.epsilon else (low, middle)
-        return low
-
     # -- calibration ---------------------------------------------------------------------------------------------------
 
     def calibrated(self, config: C) -> Self:
         """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
 
         Raises:
-            ValueError: the budget is too small for the sigmas that were given; says the smallest epsilon reachable. Or a number
-                of released means where the configuration releases none.
+            ValueError: the budget is too small for the sigmas that were given; says what they cost. Or a number of released
+                means where the configuration releases none.
         """
-        from dpgen.privacy.accountants import calibrate_noise
+        from dpgen.privacy.accountants import calibrate_noise, epsilon
 
         for option in ("means_share", "sigma_means"):
             if not config.releases_means and getattr(self, option) != getattr(DPSGDPlan, option):
@@ -228,11 +213,11 @@ class DPSGDPlan(RowPlan, Generic[C]):
         if plan.sigma_sgd is None:
             sigma = calibrate_noise(lambda s: replace(plan, sigma_sgd=s).event(config), plan.budget, relation=self.relation)
             return replace(plan, sigma_sgd=sigma)
-        least = plan._epsilon(config, 1)  # given sigmas may end training early, but not before it began
-        if least > plan.budget.epsilon:
+        cost = epsilon(plan.event(config), self.delta, relation=self.relation)
+        if cost > plan.budget.epsilon * (1 + _ROUNDING):
             raise ValueError(
-                f"epsilon is {self.epsilon:g}; finding the clusters and one step already cost {least:.4g} at delta "
-                f"{self.delta:g}: raise epsilon, sigma_sgd, sigma_count or sigma_sum, or leave the sigmas to be calibrated"
+                f"epsilon is {self.epsilon:g}; {self.steps} steps of the given noise cost {cost:.4g} at delta {self.delta:g}: "
+                "raise epsilon, sigma_sgd, sigma_count or sigma_sum, or leave the sigmas to be calibrated"
             )
         return plan
 

@@ -241,7 +241,6 @@ class PrivateSums(L.LightningModule):
     partition: Partition
     partitioned: bool = False
     policy: Clipping
-    _private_logs: bool = False
     curator: Curator | None = None
     _change: float | None = None
 
@@ -291,8 +290,6 @@ class PrivateSums(L.LightningModule):
         sums = self._target(batch.sizes, out)
         for i, part in enumerate(parts):
             piece = kept[i] if kept else self._piece(batch, part)
-            if self._private_logs and len(piece.norms):
-                self.log("private/mean_gradient_norm", piece.norms.nanmean())
             weights = torch.zeros(piece.gradients.bounds[-1], device=piece.norms.device)
             weights[piece.places] = self._weights(piece)
             short = min(SHORT, self.config.micro_batch)

@@ -51,7 +51,6 @@ class DPGAN(DPSGD):
         bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
         white: value of records that counts as 1, 255 of images; that of the loader.
         seed: of public randomness.
-        private_logs: see `DPGM`.
 
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
     """
@@ -71,7 +70,6 @@ class DPGAN(DPSGD):
         bounded: bool = True,
         white: int = 1,
         seed: int = 0,
-        private_logs: bool = False,
     ) -> None:
         self.gan = gan = config or DPGANConfig()
         plan = plan.calibrated(gan)
@@ -89,7 +87,6 @@ class DPGAN(DPSGD):
             categories=n_classes if bank.k == 1 else 0,
             public=PublicRandomness(seed),
             white=white,
-            private_logs=private_logs,
         )
         self.generator = gan.generator(d, n_classes, image_shape, bounded=bounded)
         with torch.no_grad():
@@ -259,6 +256,5 @@ def fit(
         bounded=points is None,
         white=own.inputs.white,
         seed=runtime.seed,
-        private_logs=runtime.private_logs,
     )
     return train(module, release, own, curator=curator, runtime=runtime)

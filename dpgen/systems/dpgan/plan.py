@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
@@ -75,8 +75,6 @@ class DPGANConfig(DPSGDConfig):
     clip_bound: float = 1.0
     optimizer: Literal["auto", "adam", "sgd"] = field(default="auto", init=False)
     clipping: Literal["auto", "fixed", "dpnorm"] = field(default="fixed", init=False)
-
-    replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": (*_OF_GENERATOR, *_OF_CRITIC)}
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, TrainingData, released
@@ -24,33 +23,6 @@ if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
 
-class KMeansPartition:
-    """DP kernel k-means on the records without their labels; see `DPKMeans`."""
-
-    of_people = False
-
-    def __init__(self, kmeans: DPKMeans, *, public_x: Tensor | None = None) -> None:
-        self.k, self.kmeans, self.public_x = kmeans.k, kmeans, public_x
-        self.counts = torch.zeros(kmeans.k)
-
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        return self.kmeans.planned(relation)
-
-    def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
-        self.kmeans.fit(x, curator=curator, public_x=self.public_x)
-        self.counts = self.kmeans.counts_
-
-    def assign(self, x: Tensor, labels: Tensor | None) -> Tensor:
-        return self.kmeans.assign(x)
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"counts": self.counts, "kmeans": self.kmeans.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.counts = state["counts"]
-        self.kmeans.load_state_dict(state["kmeans"])
-
-
 class DPGM(DPSGD):
     r"""k component models trained together by DP-SGD on k disjoint clusters, see `DPSGD`.
 
@@ -62,11 +34,9 @@ class DPGM(DPSGD):
         plan: what may be spent.
         config: the model.
         n_classes: number of labels, 0 without.
-        image_shape: of images, see `dpgen.cosines.planes`; needed with encoder="cnn".
+        image_shape: of images, see `dpgen.cosines.planes`; needed with component="conv_vae".
         white: value of records that counts as 1, 255 of images; that of the loader.
-        public_x: public records for initial centres of k-means.
         seed: of public randomness.
-        private_logs: also log the mean gradient norm of the drawn records, which the guarantee does not cover.
         bank: k untrained component models, of a kind that can be released; replaces `config.component`.
 
     Raises:
@@ -89,9 +59,7 @@ class DPGM(DPSGD):
         n_classes: int = 0,
         image_shape: tuple[int, ...] | None = None,
         white: int = 1,
-        public_x: Tensor | None = None,
         seed: int = 0,
-        private_logs: bool = False,
         bank: ModelBank | None = None,
     ) -> None:
         config = (config or DPGMConfig()).resolved(n_classes=n_classes)
@@ -105,31 +73,23 @@ class DPGM(DPSGD):
                     raise ValueError(f"bank has {name} {found}; it must be {wanted}, as the clusters and records have")
         super().__init__(
             bank,
-            self._clusters(config, plan, public, public_x),
+            self._clusters(config, plan, public),
             plan=plan,
             config=config,
             n_classes=n_classes,
             categories=categories,
             public=public,
             white=white,
-            private_logs=private_logs,
         )
 
     @staticmethod
-    def _clusters(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness, public_x: Tensor | None) -> Partition:
+    def _clusters(config: DPGMConfig, plan: DPGMPlan, public: PublicRandomness) -> Partition:
         assert config.k is not None
         assert plan.sigma_count is not None
         if config.clusters != "kmeans":
             return LabelPartition(config.k, noise_count=plan.sigma_count, labelled=config.clusters == "labels")
-        kmeans = DPKMeans(
-            config.k,
-            plan.kmeans_plan(),
-            gamma=config.gamma,
-            n_features=config.n_features,
-            init=config.init,
-            seed=public.spawn("kmeans"),
-        )
-        return KMeansPartition(kmeans, public_x=public_x)
+        seed = public.spawn("kmeans")
+        return DPKMeans(config.k, plan.kmeans_plan(), gamma=config.gamma, n_features=config.n_features, seed=seed)
 
     def preview(self, per_cluster: int = 8) -> Tensor:
         """Mean values (k, per_cluster, d) of samples of the released parameters, always from the same latent draws."""
@@ -150,7 +110,7 @@ class DPGM(DPSGD):
             statement=statement,
             n_classes=self.n_classes,
             labelled_by=labelled_by,
-            kmeans=self.partition.kmeans if isinstance(self.partition, KMeansPartition) else None,
+            kmeans=self.partition if isinstance(self.partition, DPKMeans) else None,
             **shape,
         )
 
@@ -174,8 +134,6 @@ def fit(
         n_classes=own.n_classes,
         image_shape=own.image_shape,
         white=own.inputs.white,
-        public_x=own.public_x,
         seed=runtime.seed,
-        private_logs=runtime.private_logs,
     )
     return train(module, release, own, curator=curator, runtime=runtime)

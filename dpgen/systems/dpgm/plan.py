@@ -3,12 +3,12 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from math import log
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
-from dpgen.systems.gaussian.plan import ClusterOptions
 from dpgen.systems.kmeans.plan import KMeansPlan
+from dpgen.systems.plan import ClusterOptions
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -17,81 +17,60 @@ if TYPE_CHECKING:
 
 GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
 
-OF_COMPONENT = {"vae": ("latent", "depth", "encoder", "label_weight"), "rbm": ("chains", "gibbs_steps")}
-"""Network options that one component alone uses."""
-_OWN_OPTIONS = ("component", "hidden", "centred", "frequencies", *OF_COMPONENT["vae"], *OF_COMPONENT["rbm"])
-"""What a network of your own replaces."""
+_LABEL_WEIGHT = 10.0  # among hundreds of pixels a label that counts once is hardly learned
+_OF_PACKAGE = ("component", "hidden", "latent", "centred", "frequencies")
+"""Options of the package's networks, which a network of your own replaces."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DPGMConfig(DPSGDConfig, ClusterOptions):
     """The networks, their training, and the k-means that finds their clusters; public choices, none of them private.
 
-    Options that the component does not use must be left at their defaults.
-
     Arguments:
-        component: the network of each cluster, "vae" or "rbm".
+        component: the network of each cluster: "vae", "conv_vae" (two convolutions each way, of images with sides divisible by
+            4; `hidden` counts as 8 channels for 64 units), or "rbm".
         network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.Network`.
         network_options: what its class is built with, beside d.
         hidden: hidden units.
-        latent: latent dimension (vae).
-        depth: hidden layers each way (vae).
-        encoder: "mlp", or "cnn" for convolutions both ways, of images with sides divisible by 4 (vae); `hidden` counts as 8
-            channels for 64 units there, and `depth` is 1.
-        label_weight: how often the log-likelihood of a label column counts (vae).
-        centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these (vae, rbm);
+        latent: latent dimension of autoencoders.
+        centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these;
             `means_share` of the budget pays for them. False: as published.
         frequencies: of images and with `centred`: networks see and write so many of the lowest frequencies of each channel in
             place of pixels, and have as many fewer parameters that noise is added to. None: 100 for images of at least 400
-            pixels; 0: pixels.
-        chains: persistent chains per model (rbm).
-        gibbs_steps: sweeps per step (rbm).
+            pixels; 0: pixels, which "conv_vae" sees.
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
-        init: initial centres of k-means: "random", or "public" records.
     """
 
-    component: Literal["vae", "rbm"] = "vae"
+    component: Literal["vae", "conv_vae", "rbm"] = "vae"
     network: str | None = None
     network_options: Mapping[str, Any] | None = None
     hidden: int = 200
     latent: int = 10
-    depth: int = 1
-    encoder: Literal["mlp", "cnn"] = "mlp"
-    label_weight: float = 10.0
     centred: bool = True
     frequencies: int | None = None
-    chains: int = 64
-    gibbs_steps: int = 1
     gamma: float = 0.01
     n_features: int = 200
-    init: Literal["random", "public"] = "random"
-
-    of_component: ClassVar[dict[str, tuple[str, ...]]] = OF_COMPONENT
-    replaced_by: ClassVar[dict[str, tuple[str, ...]]] = {"network": _OWN_OPTIONS}
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
-        if self.component not in OF_COMPONENT:
-            raise ValueError(f"component is {self.component!r}; it must be vae or rbm (Gaussians are the system 'gaussian')")
+        if self.component not in ("vae", "conv_vae", "rbm"):
+            raise ValueError(
+                f"component is {self.component!r}; it must be vae, conv_vae or rbm (Gaussians are the system 'gaussian')"
+            )
         if self.network is None and self.network_options is not None:
             raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
-        for option in fields(DPGMConfig):
-            name, value = option.name, getattr(self, option.name)
-            if value == option.default:
-                continue
-            if self.network is not None and name in _OWN_OPTIONS:
-                raise ValueError(f"{name} is {value} and network is {self.network!r}, which takes network_options alone")
-            users = [component for component, names in OF_COMPONENT.items() if name in names]
-            if users and self.component not in users:
-                raise ValueError(f"{name} is {value}, which only component {users[0]!r} uses; component is {self.component!r}")
-        if self.encoder not in ("mlp", "cnn"):
-            raise ValueError(f"encoder is {self.encoder!r}; it must be mlp or cnn")
-        if self.encoder == "cnn" and self.depth != 1:
-            raise ValueError(f"depth is {self.depth}; it must be 1 with encoder='cnn', which has two convolutions each way")
+        given = {option.name for option in fields(DPGMConfig) if getattr(self, option.name) != option.default}
+        for name in _OF_PACKAGE if self.network is not None else ():
+            if name in given:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)} and network is {self.network!r}, which takes network_options alone"
+                )
+        if self.component == "rbm" and "latent" in given:
+            raise ValueError(f"latent is {self.latent}, which only autoencoders have; component is 'rbm'")
         require_frequencies(self.frequencies)
-        if self.frequencies and not (self.centred and self.encoder == "mlp"):
-            pixels = "encoder='cnn'" if self.centred else "centred=False"
+        if self.frequencies and not (self.centred and self.component != "conv_vae"):
+            pixels = "component='conv_vae'" if self.centred else "centred=False"
             raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
         DPSGDConfig.__post_init__(self)
 
@@ -105,7 +84,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     def require_images(self) -> None:
         """Refuse what networks of images cannot be: Boltzmann machines, which are of bits, or of other clusters."""
         if self.component == "rbm" and self.network is None:
-            raise ValueError("component is 'rbm'; it must be 'vae' for images: its units are bits")
+            raise ValueError("component is 'rbm'; it must be 'vae' or 'conv_vae' for images: its units are bits")
         if self.clusters not in ("auto", "labels"):
             raise ValueError(f"clusters is {self.clusters!r}; it must be 'auto' or 'labels' for images: a model for each class")
 
@@ -121,21 +100,21 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
 
     def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
-        from dpgen.nets import BANKS, ConvVAEBank, OwnBank
+        from dpgen.nets import BANKS, OwnBank
         from dpgen.nets.own import imported
 
         assert self.k is not None
         if self.network is not None:
             return OwnBank(self.k, d, network=imported(self.network), network_options=self.network_options)
-        options = {name: getattr(self, name) for name in OF_COMPONENT[self.component] if name != "encoder"}
-        options |= {"hidden": self.hidden, "categories": categories, "centred": self.centred}
-        if self.encoder == "cnn":
-            if image_shape is None:
-                raise ValueError("encoder='cnn' needs images: records of this data have no image_shape; use 'mlp'")
-            return ConvVAEBank(self.k, d, image_shape=image_shape, **options)
+        options: dict[str, Any] = {"hidden": self.hidden, "categories": categories, "centred": self.centred}
+        if self.component != "rbm":
+            options |= {"latent": self.latent, "label_weight": _LABEL_WEIGHT}
+        if self.component != "conv_vae":
+            options["frequencies"] = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
+        elif image_shape is None:
+            raise ValueError("component='conv_vae' needs images: records of this data have no image_shape; use 'vae'")
         make: Callable[..., ModelBank] = BANKS[self.component]
-        frequencies = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
-        return make(self.k, d, frequencies=frequencies, image_shape=image_shape, **options)
+        return make(self.k, d, image_shape=image_shape, **options)
 
 
 # -- plan --------------------------------------------------------------------------------------------------------------

@@ -18,11 +18,11 @@ which no budget covers; for any other data they are public.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
-from typing import ClassVar, Literal, Self
+from dataclasses import dataclass, fields
+from typing import ClassVar, Literal
 
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.plan import RowPlan
+from dpgen.systems.plan import ClusterOptions, RowPlan
 
 SINGLE = {"mean": 0.02, "subspace": 0.20, "components": 0.78}
 FULL = {"mean": 0.02, "subspace": 0.20, "classes": 0.10, "clusters": 0.08, "components": 0.60}
@@ -90,35 +90,6 @@ class GaussianPlan(RowPlan):
         super().__post_init__()
         if self.public_n is not None and self.public_n < 1:
             raise ValueError(f"public_n must be at least 1, got {self.public_n}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterOptions:
-    """Clusters of a mixture.
-
-    Arguments:
-        clusters: "labels", "kmeans" (private k-means), "none" (one model), or "auto": labels if there are any, else k-means.
-            Labels that are no clusters are columns of the record (networks) or left out (Gaussians, whose samples have none).
-        k: number of clusters; None: the number of labels with clusters="labels", 1 with "none"; with "kmeans" 10 networks, or
-            Gaussians by the public rule.
-    """
-
-    clusters: Literal["auto", "labels", "kmeans", "none"] = "auto"
-    k: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.k is not None and self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
-
-    def resolved(self, *, n_classes: int) -> Self:
-        """The configuration with `k` and `clusters` decided for records of `n_classes` labels."""
-        clusters = self.clusters if self.clusters != "auto" else "labels" if n_classes else "kmeans"
-        if clusters == "labels" and not n_classes:
-            raise ValueError("clusters='labels' needs labelled records; use 'kmeans' or 'none'")
-        forced = {"labels": n_classes, "none": 1}.get(clusters)
-        if forced is not None and self.k not in (None, forced):
-            raise ValueError(f"k must be {forced} with clusters={clusters!r}, got {self.k}")
-        return replace(self, k=forced or self.k or 10, clusters=clusters)
 
 
 @dataclass(frozen=True, kw_only=True)

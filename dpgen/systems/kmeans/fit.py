@@ -191,8 +191,8 @@ class DPKMeans:
         n_features: random Fourier features d, even.
         norm_bound: clip norm C of features; None: the analytic bound (1 with "rbf"; the corner of the value range with
             "linear", 28 for 784 binary entries).
-        init: "random": features of k records with every entry either end of the value range by a public fair coin,
-            scaled to norm C; "public": k of the public records.
+        init: public records (p, m), p >= k, of which k are the initial centres. None: features of k records with every entry
+            either end of the value range by a public fair coin, scaled to norm C.
         seed: public randomness of frequencies, initial centres and splits.
 
     Attributes after `fit`, all released values: `centres_` (k, d), `counts_` (k,) noisy sizes of the clusters of
@@ -213,6 +213,8 @@ class DPKMeans:
     centres_: Tensor
     counts_: Tensor
     norm_bound_: float
+    of_people = False
+    """Of a `Partition`, as which networks are trained on the clusters: sizes count records."""
 
     def __init__(
         self,
@@ -223,14 +225,12 @@ class DPKMeans:
         gamma: float = 0.01,
         n_features: int = 200,
         norm_bound: float | None = None,
-        init: Literal["random", "public"] = "random",
+        init: Tensor | None = None,
         seed: int | PublicRandomness = 0,
     ) -> None:
         require_whole("k", k)
         if kernel not in ("rbf", "linear"):
             raise ValueError(f"kernel is {kernel!r}; it must be one of 'rbf', 'linear'")
-        if init not in ("random", "public"):
-            raise ValueError(f"init is {init!r}; it must be one of 'random', 'public'")
         if norm_bound is not None:
             require_positive("norm_bound", norm_bound)
         self.k, self.plan, self.kernel, self.gamma, self.n_features = k, plan, kernel, gamma, n_features
@@ -242,16 +242,27 @@ class DPKMeans:
         """Releases of `fit`, as a ledger of this relation declares them: `curator.declare(*kmeans.planned(...))` before fit."""
         return self.plan.planned(relation)
 
+    @property
+    def counts(self) -> Tensor:
+        """Noisy sizes of the clusters, (k,), once they are found."""
+        return self.counts_
+
     def fit(
-        self, x: Tensor, *, curator: Curator, public_x: Tensor | None = None, value_range: tuple[float, float] = (0.0, 1.0)
+        self,
+        x: Tensor,
+        labels: Tensor | None = None,
+        *,
+        curator: Curator,
+        share: Tensor | None = None,
+        value_range: tuple[float, float] = (0.0, 1.0),
     ) -> DPKMeans:
         """Release centres and counts of private records; after a failure the estimator is as before.
 
         Arguments:
             x: private records (n, m), any real dtype.
+            labels: are not looked at, nor is `share`.
             curator: is charged before each release. Where `planned` has not been declared to it, its filter decides, which
                 counts more.
-            public_x: public records (p, m), p >= k, for init "public".
             value_range: public range of the entries.
 
         Raises:
@@ -259,9 +270,8 @@ class DPKMeans:
             BudgetExceeded: the next release does not fit into the ledger's budget.
         """
         x = require_records("x", x, value_range)
-        seeds = self.seed_records(x, public_x, value_range)
         space = self._feature_space(x, value_range)
-        centres = self._initial(space, seeds)
+        centres = self._initial(space, x, value_range)
         cache = list(space.chunks(x)) if len(x) * centres.shape[1] <= _CACHE_ENTRIES else None
 
         def chunks() -> Iterable[Tensor]:
@@ -288,7 +298,9 @@ class DPKMeans:
         cut = Centres.cut(self.centres_.to(x.device), self.space.norm_bound)
         return torch.cat([cut.nearest(self.space.whole(part)) for part in slices(x)])
 
-    assign = predict
+    def assign(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        """See `predict`."""
+        return self.predict(x)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Released and public tensors."""
@@ -320,24 +332,19 @@ class DPKMeans:
         features = RandomFourierFeatures(m, self.n_features, gamma=self.gamma, generator=public, largest=largest)
         return FeatureSpace(features.to(x.device), float(self.norm_bound or 1.0))
 
-    def seed_records(self, x: Tensor, public_x: Tensor | None, value_range: tuple[float, float]) -> Tensor:
-        if self.init == "random":
+    def _initial(self, space: FeatureSpace, x: Tensor, value_range: tuple[float, float]) -> Tensor:
+        """Public centres (k, d) for private records (n, m), of which only the width and the device count."""
+        if self.init is None:
             low, high = value_range
             coins = torch.rand(self.k, x.shape[1], generator=self._public("records")) < 0.5
-            return (low + (high - low) * coins).to(x.device)
-        if public_x is None:
-            raise ValueError(f"public_x is None; init={self.init!r} needs at least k = {self.k} public records")
-        public_x = require_records("public_x", public_x, value_range)
-        if len(public_x) < self.k or public_x.shape[1] != x.shape[1]:
-            raise ValueError(f"public_x has shape {tuple(public_x.shape)}; it must be (p, {x.shape[1]}) with p >= k = {self.k}")
-        return public_x.to(x.device)
-
-    def _initial(self, space: FeatureSpace, records: Tensor) -> Tensor:
-        z, generator = space(records), self._public("centres")
-        if self.init == "random":
+            z = space((low + (high - low) * coins).to(x.device))
             # One common norm: else the shortest draw would attract nearly everything.
             return space.norm_bound * z / z.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        return z[torch.randperm(len(z), generator=generator)[: self.k].to(z.device)]
+        public = require_records("init", self.init, value_range)
+        if len(public) < self.k or public.shape[1] != x.shape[1]:
+            raise ValueError(f"init has shape {tuple(public.shape)}; it must be (p, {x.shape[1]}) with p >= k = {self.k}")
+        chosen = torch.randperm(len(public), generator=self._public("centres"))[: self.k]
+        return space(public[chosen].to(x.device))
 
     def _lloyd(self, norm_bound: float, chunks: Callable[[], Iterable[Tensor]], centres: Tensor, curator: Curator) -> Tensor:
         plan, weight, floor = self.plan, self.plan.weight, max(1.0, _STARVING * self.plan.noise_count)

@@ -54,18 +54,13 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
-    if runtime.private_logs:
-        logger = runtime.run_logger()
-        logger.log_metrics({"private/nll": -float((reference.log_prob(data.test_x) + density.log_ratio(data.test_x)).mean())})
-        logger.finalize("success")
     sampler: PrivateSampler = (
         RejectionSampler(density, curator=curator, tries=config.tries)
         if isinstance(density, TiltedDensity)
         else SIRSampler(density, curator=curator, codebook=config.codebook)
     )
     draws = sampler.sample(plan.draws)
-    logged = (Fact.PRIVATE_LOGS,) if runtime.private_logs else ()
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *logged))
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
@@ -99,7 +94,7 @@ def train(
 ) -> ClippedDensity | TiltedDensity:
     """Learn the density of one draw from private points (n, d) inside the support of the reference; it stays here."""
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
-    module = MBDE(reference, epsilon=plan.per_draw, config=config, seed=runtime.seed, private_logs=runtime.private_logs)
+    module = MBDE(reference, epsilon=plan.per_draw, config=config, seed=runtime.seed)
     loader = Minibatches(x, batch=config.batch, length=config.steps, seed=runtime.seed)
     trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)

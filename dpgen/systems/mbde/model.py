@@ -60,7 +60,6 @@ class MBDE(L.LightningModule):
         epsilon: of one draw.
         classifier: makes the weak learner of a round: a module (b, d) -> (b,) or (b, 1); None: the paper's network.
         seed: of public randomness.
-        private_logs: log losses on private points, which no guarantee covers.
 
     Raises:
         ValueError: epsilon out of range.
@@ -76,7 +75,6 @@ class MBDE(L.LightningModule):
         config: MBDEConfig | None = None,
         classifier: Callable[[int], nn.Module] | None = None,
         seed: int = 0,
-        private_logs: bool = False,
     ) -> None:
         super().__init__()
         self.reference, self.config = reference, config or MBDEConfig(sampler="rejection")
@@ -87,7 +85,7 @@ class MBDE(L.LightningModule):
         make = classifier or partial(_classifier, hidden=self.config.hidden, generator=weights)
         self.classifiers = nn.ModuleList([make(reference.d) for _ in self.thetas])
         self.trained = 0
-        self._public, self._private_logs = public.spawn("reference").generator, private_logs
+        self._public = public.spawn("reference").generator
         self._log_normaliser = (0, 0.0)
 
     # -- the density -------------------------------------------------------------------------------------------------
@@ -152,8 +150,6 @@ class MBDE(L.LightningModule):
             raise ValueError(f"the classifier gave {len(logits)} values for {len(points)} points; it must give one for each")
         against = softplus(logits[len(x) :]) * log_weights.exp().to(logits)
         loss: Tensor = softplus(-logits[: len(x)]).mean() + against.mean()
-        if self._private_logs:
-            self.log(f"private/loss_{t + 1}", loss.detach())
         return loss
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:

@@ -18,7 +18,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "vae": {},
     "vae dpnorm": {"clipping": "dpnorm"},
     "vae dpnorm, micro-batches": {"clipping": "dpnorm", "micro_batch": 4},
-    "rbm fixed": {"component": "rbm", "latent": DPGMConfig.latent, "chains": 4, "clipping": "fixed"},
+    "rbm fixed": {"component": "rbm", "latent": DPGMConfig.latent, "clipping": "fixed"},
 }
 
 

@@ -1,6 +1,5 @@
 """DPGAN: the critic's step costs one subsampled Gaussian, and the generator touches no private record."""
 
-import warnings
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -260,17 +259,3 @@ def test_records_and_points_release_their_models(tmp_path: Path) -> None:
     assert cloud.samples(7).x.shape == (7, 2)
     cloud.save(tmp_path / "cloud")
     assert load(tmp_path / "cloud").statement == cloud.statement
-
-
-def test_a_budget_that_ends_early_says_so(tmp_path: Path) -> None:
-    """Given noise that the budget covers for some steps only: how many is known in advance, and is what is declared."""
-    spend = plan(epsilon=8.0, sigma_sgd=1.0, steps=60)
-    ledger = spend.open_ledger()
-    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        model = fit(tiny.records(), plan=spend, config=DPGANConfig(**SMALL), curator=Curator(ledger), runtime=runtime)
-    (steps,) = [entry.count for entry in ledger.entries() if entry.note == "training steps"]
-    assert 1 < steps < 60
-    assert f"the budget ended training after {steps} of 60 steps" in [str(warning.message) for warning in said]
-    assert 7.0 < model.statement.epsilon <= 8.0

@@ -97,7 +97,7 @@ def test_saved_and_loaded_it_draws_the_same(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("quiet")
 def test_convolutions_are_trained_released_and_loaded(tmp_path: Path) -> None:
     plan = DPGMPlan(epsilon=4.0, steps=2, sampling_rate=0.5)
-    config = DPGMConfig(encoder="cnn", hidden=3, latent=2)
+    config = DPGMConfig(component="conv_vae", hidden=3, latent=2)
     runtime = Runtime(run_dir=tmp_path / "run", accelerator="cpu", progress_bar=False)
     model = fit(tiny.records(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
     model.save(tmp_path / "model")

@@ -69,7 +69,7 @@ def blobs(n: int = 300, seed: int = 0) -> Tensor:
 
 
 def fit(x: Tensor, k: int = 3, plan: KMeansPlan = SILENT, **options: Any) -> DPKMeans:
-    fitting = {name: options.pop(name) for name in ("public_x", "value_range") if name in options}
+    fitting = {name: options.pop(name) for name in ("value_range",) if name in options}
     fitting["curator"] = Curator(options.pop("ledger", ListLedger()), source=options.pop("source", None))  # type: ignore[arg-type]
     return DPKMeans(k, plan, **({"gamma": 0.1, "n_features": 16} | options)).fit(x, **fitting)
 
@@ -89,7 +89,7 @@ def lloyd_reference(z: np.ndarray, centres: np.ndarray, rounds: int) -> np.ndarr
 @pytest.mark.parametrize("kernel", ["rbf", "linear"])
 def test_without_noise_it_is_lloyds_algorithm(kernel: str, repair: bool) -> None:
     x, plan = blobs(), KMeansPlan(noise_count=1e-5, noise_sum=1e-9, rounds=4, repair=repair)
-    found = fit(x, plan=plan, kernel=kernel, init="public", public_x=blobs(3, seed=7), seed=2)
+    found = fit(x, plan=plan, kernel=kernel, init=blobs(3, seed=7), seed=2)
     assert found.space is not None
     order = torch.randperm(3, generator=PublicRandomness(2).spawn("centres").generator)
     start = found.space(blobs(3, seed=7))[order]
@@ -159,21 +159,21 @@ def test_empty_clusters_are_reseeded_and_counts_clamped() -> None:
     far = torch.ones(10, 12)
     far[0] = 0
     x = blobs(600)
-    kept = [fit(x, 10, KMeansPlan(noise_count=0.1, noise_sum=0.02, rounds=8, repair=r), kernel="linear", init="public",
-                public_x=far) for r in (False, True)]  # fmt: skip
+    plans = [KMeansPlan(noise_count=0.1, noise_sum=0.02, rounds=8, repair=repair) for repair in (False, True)]
+    kept = [fit(x, 10, plan, kernel="linear", init=far) for plan in plans]
     used = [int((torch.bincount(one.predict(x), minlength=10) > 0).sum()) for one in kept]
     assert used[0] <= 4 < 6 <= used[1]
 
 
-@pytest.mark.parametrize("init", ["random", "public"])
-def test_initial_centres_are_public_and_repeatable(init: str) -> None:
-    x, public = blobs(), blobs(9, seed=8)
-    one, two = (fit(x, init=init, public_x=public, seed=s) for s in (4, 4))
-    assert torch.equal(one.centres_, two.centres_)
-    start = DPKMeans(3, SILENT, init=init, seed=4).seed_records(x, public, (0.0, 1.0))
-    assert torch.equal(start, DPKMeans(3, SILENT, init=init, seed=4).seed_records(1 - x, public, (0.0, 1.0)))
-    if init != "random":
-        assert torch.equal(start, public)
+@pytest.mark.parametrize("init", [None, blobs(9, seed=8)], ids=["random", "public"])
+def test_initial_centres_are_public_and_repeatable(init: Tensor | None) -> None:
+    """Under noise that hides every cluster centres stay where they are."""
+    x, still = blobs(), KMeansPlan(noise_count=1e9, noise_sum=1e-3, rounds=1, repair=False)
+    one, two, other = (fit(rows, plan=still, init=init, seed=4).centres_ for rows in (x, x, 1 - x))
+    assert torch.equal(one, two)
+    assert torch.equal(one, other), "whatever the private records are"
+    if init is not None:
+        assert all(any(torch.allclose(row, z.float()) for z in fit(x, plan=still, seed=4).space(init)) for row in one)
 
 
 def test_state_goes_through_tensors_only() -> None:
@@ -214,7 +214,7 @@ def test_nothing_is_released_before_its_charge(refuse: int) -> None:
 
 def test_global_generators_are_left_alone() -> None:
     before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
-    fit(blobs(), plan=LOUD, init="public", public_x=blobs(9))
+    fit(blobs(), plan=LOUD, init=blobs(9))
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == random.getstate()
     assert np.array_equal(before[2], np.random.get_state()[1])  # noqa: NPY002
@@ -295,13 +295,12 @@ def test_analytic_bounds() -> None:
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("k", {"k": 0}),
     ("kernel", {"kernel": "poly"}),
-    ("init", {"init": "first"}),
     ("norm_bound", {"norm_bound": -1.0}),
     ("gamma", {"gamma": -1.0}),
     ("n_features", {"n_features": 7}),
-    ("public_x", {"init": "public"}),
-    ("public_x", {"init": "public", "public_x": torch.ones(2, 12)}),
-    ("public_x", {"init": "public", "public_x": torch.ones(9, 5)}),
+    ("init", {"init": torch.ones(2, 12)}),
+    ("init", {"init": torch.ones(9, 5)}),
+    ("init", {"init": 2 * torch.ones(9, 12)}),
     ("x has shape", {"x": torch.ones(12)}),
     ("x has shape", {"x": torch.ones(5, 0)}),
     ("x holds NaN", {"x": torch.full((9, 2), math.nan)}),

@@ -137,7 +137,7 @@ def test_a_fit_counts_no_more_ones_than_it_says():
 def test_values_other_than_bits_are_refused_before_anything_is_spent(value):
     x = tiny.records().x.float()
     x[7, 3] = value
-    records = SimpleNamespace(x=x, labels=None, n_classes=0, public_x=None, image_shape=None, columns=None)
+    records = SimpleNamespace(x=x, labels=None, n_classes=0, image_shape=None, columns=None)
     ledger = Ledger(Budget(1.0, 1e-5))
     with refused("records"):
         fitted(records, MarginalsPlan(epsilon=1.0), ledger=ledger)
