@@ -63,7 +63,7 @@ def test_records_refuse(changes: dict, message: str) -> None:
 
 def test_representation_shows_no_record() -> None:
     text = repr(Records("six", EYE, ONES, labels=LABELS, test_labels=LABELS[:2], n_classes=3, image_shape=(2, 3)))
-    assert text == "Records('six': 6 private, 2 test, 0 public records of 6 binary features, 3 classes)"
+    assert text == "Records('six': 6 private, 2 test records of 6 binary features, 3 classes)"
     assert "tensor" not in text
 
 
