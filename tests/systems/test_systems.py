@@ -20,7 +20,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.release import Draws, PublicModel, RecordModel, Release
 from dpgen.runtime import Runtime, quiet_training
-from dpgen.systems.registry import SYSTEMS, load
+from dpgen.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -32,7 +32,6 @@ ROWS = {row.system: row for row in reversed(SMOKE)}
 
 ON_RECORDS = [name for name, system in SYSTEMS.items() if system.kinds[0] == "records"]
 DRAWING = [name for name, system in SYSTEMS.items() if "draws" in system.plan.__dataclass_fields__]
-MODELLING = [name for name in SYSTEMS if name not in DRAWING]
 
 
 def test_every_system_has_a_row() -> None:
@@ -77,20 +76,6 @@ def test_the_release_states_what_the_ledger_charged_within_the_budget(fitted: Fi
 def test_the_released_files_are_those_that_may_be_shared(fitted: Fitted) -> None:
     before = fitted.ledger.position()
     assert {name.split("/")[0] for name in fitted.release.files()} <= set(RELEASED)
-    assert fitted.ledger.position() == before
-
-
-@pytest.mark.parametrize("fitted", MODELLING, indirect=True)
-def test_models_sample_save_and_load_for_free(fitted: Fitted, tmp_path: Path) -> None:
-    assert isinstance(fitted.release, PublicModel)
-    before = fitted.ledger.position()
-    fitted.release.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    assert type(loaded) is type(fitted.release)
-    assert loaded.statement == fitted.release.statement
-    for number, model in enumerate((fitted.release, loaded)):
-        model.samples(200, random_state=3).save(tmp_path / f"{number}.csv")
-    assert (tmp_path / "0.csv").read_bytes() == (tmp_path / "1.csv").read_bytes()
     assert fitted.ledger.position() == before
 
 

@@ -8,7 +8,6 @@ import torch
 from refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import dpgen
 from dpgen.config import parse_job
 from dpgen.data import Images
 from dpgen.privacy.curator import Curator
@@ -68,11 +67,7 @@ def test_the_contract_of_a_release_of_images(model: str, config: dict[str, Any],
     assert set(samples.labels.tolist()) == {0, 1}
     assert set(samples.by_class()) == {"french", "irish"}
     assert release.samples(9, random_state=0, clusters=[1]).labels.tolist() == [1] * 9
-    release.save(tmp_path / "model")
-    again = dpgen.load(tmp_path / "model")
-    assert isinstance(again, NetworkImages)
-    assert torch.equal(again.samples(50, random_state=0).x, samples.x)
-    assert (again.image_shape, again.class_names, again.size) == (SHAPE, ("french", "irish"), release.size)
+    assert (release.image_shape, release.class_names) == (SHAPE, ("french", "irish"))
 
 
 def test_networks_begin_at_the_released_means_of_their_classes(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
 from dpgen.callbacks.checkpoint import SealedCheckpointIO
-from dpgen.privacy.accountants import delta, epsilon
+from dpgen.privacy.accountants import delta
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, LedgerError
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("quiet")
 
 D, K, N = 6, 2, 40
 TINY = {"hidden": 3, "latent": 1}
-SIZES: dict[str, Any] = {"vae": TINY, "rbm": {"hidden": 3}}
 
 
 def records() -> tuple[Tensor, Tensor]:
@@ -216,43 +215,15 @@ def test_a_policy_that_weighs_a_record_by_others_is_refused_before_anything_is_s
     refuse("2 of Clipping (Halved, AutomaticClipping)", accountant(), Halved(), AutomaticClipping())
 
 
-def test_an_empty_draw_releases_noise_for_every_cluster() -> None:
-    module = untrained()
-    nobody = torch.zeros(0, dtype=torch.int64)
-    sums = tiny.released(module, Batch(torch.zeros(0, D), nobody, nobody))
-    assert sums.shape == (K, module.bank.p)
-    assert float(sums.std(dim=1).min()) > 0.5
-
-
 # -- training --------------------------------------------------------------------------------------------------------
 
 
-CONFIGURATIONS: list[tuple[str, str, str]] = [
-    *((component, clusters, "auto") for component in SIZES for clusters in ("labels", "kmeans", "none")),
-    ("vae", "labels", "fixed"),
-    ("vae", "labels", "dpnorm"),
-]
-
-
-@pytest.mark.filterwarnings("ignore:DPNorm")
-@pytest.mark.parametrize(("component", "clusters", "clipping"), CONFIGURATIONS)
-def test_every_configuration_trains_and_charges_what_it_ran(component: Any, clusters: Any, clipping: Any) -> None:
-    k = {"labels": K, "kmeans": 3, "none": 1}[clusters]
-    config = DPGMConfig(component=component, clusters=clusters, k=k, clipping=clipping, n_features=8, **SIZES[component])
-    module, ledger = fitted(config=config)
-    steps = sum(e.count for e in ledger.entries() if e.note == "training steps")
-    assert steps == 6 == module.global_step
-    assert bool(torch.isfinite(module.bank.theta).all())
-    assert ledger.epsilon() == pytest.approx(epsilon(module.plan.event(module.config), 1e-5), rel=0.01)
-
-
-def test_labels_appended_to_kmeans_records_come_back_as_labels() -> None:
-    module, ledger = fitted(config=DPGMConfig(clusters="kmeans", k=3, n_features=8, **TINY))
-    model = module.release(ledger)
-    samples = model.samples(50, random_state=1)
-    assert samples.x.shape == (50, D)
-    assert samples.labels is not None
-    assert set(samples.labels.tolist()) <= set(range(K))
+def test_training_stops_before_the_budget_is_exceeded() -> None:
+    budget = Budget(8.0, 1e-5)
+    module, ledger = fitted(Ledger(budget), epsilon=8.0, sigma_sgd=1.0, steps=500)
+    assert 0 < module.global_step < 500
+    assert ledger.epsilon() <= 8.0
+    assert ledger.allowance(module.plan.step_event(module.config)) == 0
 
 
 def test_a_network_of_your_own_trains_behind_the_same_interface() -> None:

@@ -10,7 +10,6 @@ from refusals import refused
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.dpgm.fit import fit
-from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.registry import load
 
@@ -68,30 +67,10 @@ def test_labels_from_the_cluster_or_from_columns_or_none() -> None:
     assert samples.x.shape == (30, tiny.D), "label columns are not part of the record"
 
 
-def test_no_records_are_fine() -> None:
-    samples = tiny.mixture().samples(0)
-    assert samples.x.shape == (0, tiny.D)
-    assert samples.cluster.shape == (0,)
-
-
 def test_unknown_clusters_are_refused() -> None:
     for clusters in ([], [3], [-1], [0, 7]):
         with refused("[0, 3)"):
             tiny.mixture().samples(5, clusters=clusters)
-
-
-def test_saved_and_loaded_it_draws_the_same(tmp_path: Path) -> None:
-    model = tiny.mixture(labelled_by="columns", categories=4)
-    model.columns = tuple(f"pixel {i}" for i in range(tiny.D))
-    model.save(tmp_path)
-    loaded = load(tmp_path)
-    assert isinstance(loaded, MixtureModel)
-    assert (loaded.image_shape, loaded.columns) == ((4, 4), model.columns)
-    first, second = model.samples(40, random_state=9), loaded.samples(40, random_state=9)
-    assert torch.equal(first.x, second.x)
-    assert first.labels is not None
-    assert second.labels is not None
-    assert torch.equal(first.labels, second.labels)
 
 
 @pytest.mark.usefixtures("quiet")

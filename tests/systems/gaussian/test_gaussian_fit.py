@@ -26,7 +26,6 @@ from dpgen.systems.gaussian.model import GaussianMixtureModel, Warp
 from dpgen.systems.gaussian.plan import FULL, MARGINALS, SINGLE, GaussianConfig, GaussianPlan, default_shares, sizes
 from dpgen.systems.gaussian.sums import NOTES, gram_sums
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.registry import load
 
 
 @pytest.fixture(autouse=True)
@@ -299,9 +298,3 @@ def test_a_ledger_of_another_relation_is_refused(planned: str, held: str) -> Non
     with refused("relation"):
         fitted(two_classes(100), ledger=ledger, relation=planned)
     assert not ledger.entries()
-
-
-def test_what_was_fitted_is_what_is_loaded(tmp_path: Path) -> None:
-    model = fitted(load_digits(), epsilon=3.0)
-    model.save(tmp_path)
-    assert torch.equal(load(tmp_path).samples(50, random_state=1).x, model.samples(50, random_state=1).x)  # type: ignore[attr-defined]

@@ -1,7 +1,6 @@
 """Gaussians of images: the public map of frequencies, exact sums, clean-up, what is released."""
 
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -137,7 +136,7 @@ def released(images: Images, epsilon: float, **options: object) -> GaussianImage
     return fit_images(images, config, GaussianBudget(Curator(Ledger(budget)), budget, "fit"))
 
 
-def test_a_release_learns_its_classes_and_comes_back_from_its_files(tmp_path: Path) -> None:
+def test_a_release_learns_its_classes() -> None:
     images = stripes()
     model = released(images, 20.0, frequencies=20)
     assert float((model.classify(images.test_x) == images.test_labels).double().mean()) > 0.95
@@ -147,9 +146,6 @@ def test_a_release_learns_its_classes_and_comes_back_from_its_files(tmp_path: Pa
     assert red[0] > red[2] + 10
     assert blue[2] > blue[0] + 10
     assert abs(model.size - images.n) < 100
-    model.save(tmp_path)
-    again = dpgen.load(tmp_path)
-    assert torch.equal(again.samples(7, random_state=3).x, model.samples(7, random_state=3).x)
     assert model.samples(0).x.shape == (0, 12, 12, 3)
     assert set(model.samples(20, clusters=[1]).labels.tolist()) == {1}
 

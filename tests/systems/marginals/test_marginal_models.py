@@ -1,7 +1,6 @@
 """Mixtures of independent bits: closed forms against enumeration; distributions over all combinations of bits."""
 
 from itertools import product
-from pathlib import Path
 
 import pytest
 import tiny
@@ -10,7 +9,6 @@ from refusals import refused
 
 from dpgen.release import draw_components
 from dpgen.systems.marginals.model import JointModel, ProductMixture
-from dpgen.systems.registry import load
 
 P = torch.tensor([[0.9, 0.2, 0.5], [0.1, 0.3, 1.0]])
 
@@ -46,16 +44,12 @@ def test_the_bayes_classifier_is_bayes() -> None:
         mixture(0).classify(x)
 
 
-def test_conditional_draws_and_files(tmp_path: Path) -> None:
+def test_conditional_draws() -> None:
     model = mixture()
     samples = model.samples(100, random_state=1, clusters=[1])
     assert samples.labels is not None
     assert set(samples.labels.tolist()) == {1}
-    model.save(tmp_path)
-    loaded = load(tmp_path)
-    assert isinstance(loaded, ProductMixture)
-    assert torch.equal(loaded.samples(30, random_state=2).x, model.samples(30, random_state=2).x)
-    assert (loaded.size, loaded.samples(0).x.shape) == (40, (0, 3))
+    assert (model.size, model.samples(0).x.shape) == (40, (0, 3))
 
 
 def test_bad_questions_are_refused() -> None:

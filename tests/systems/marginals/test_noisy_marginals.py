@@ -20,7 +20,6 @@ from dpgen.systems.marginals.fit import (
     fit_marginals,
     truncated,
 )
-from dpgen.systems.registry import load
 
 D = 4
 QUIET = Runtime(progress_bar=False)
@@ -94,7 +93,7 @@ def test_truncation_keeps_a_subset_of_each_record_alone():
     assert kept.dtype == torch.uint8
 
 
-def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
+def test_with_a_large_budget_the_marginals_are_the_records():
     records = tiny.records()
     model = fitted(records, MarginalsPlan(epsilon=1e4))
     for c in range(records.n_classes):
@@ -103,8 +102,6 @@ def test_with_a_large_budget_the_marginals_are_the_records(tmp_path):
     samples = model.samples(4000, random_state=1)
     share = samples.x[samples.labels == 0].double().mean(0)
     torch.testing.assert_close(share, model.probabilities[0], atol=0.08, rtol=0)
-    model.save(tmp_path / "m")
-    assert torch.equal(load(tmp_path / "m").samples(9, random_state=2).x, model.samples(9, random_state=2).x)
 
 
 def test_under_a_small_budget_there_is_noise():

@@ -3,7 +3,6 @@
 import itertools
 import math
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +28,6 @@ from dpgen.systems.mbde.bernstein import (
     record_weights,
     to_weights,
 )
-from dpgen.systems.registry import load
 
 SMALL = BernsteinConfig(degree=4, bandwidth=0.2, floor=0.0)
 
@@ -221,18 +219,6 @@ def test_more_budget_fits_better_and_less_budget_hides() -> None:
     assert gain(10.0) > 0.4
     # One density of noise alone gains .33 at most out of 60, -.5 on average, and is above 0 in a third of the fits.
     assert sum(gain(1e-4) for _ in range(20)) / 20 < 0.2
-
-
-def test_a_saved_model_is_the_same(tmp_path: Path) -> None:
-    model = released(two_humps(), BernsteinConfig(degree=10), epsilon=1.0)
-    model.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    assert isinstance(loaded, BernsteinModel)
-    x = torch.rand(20, 1, dtype=torch.float64)
-    assert torch.equal(loaded.log_prob(x), model.log_prob(x))
-    assert torch.equal(loaded.samples(5, random_state=2).x, model.samples(5, random_state=2).x)
-    assert loaded.statement == model.statement
-    assert (model.statement.epsilon, model.statement.delta, model.statement.unit) == (1.0, 0.0, "one record")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """DP-MERF: what is released has the class means of the records, and costs one Gaussian."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from dpgen.systems.merf.plan import MERFConfig, MERFPlan
 FAST = {"n_features": 200, "hidden": 32, "depth": 1, "latent": 4, "steps": 60, "batch": 100}
 
 
-def test_synthetic_records_have_the_means_of_their_class(tmp_path: Path) -> None:
+def test_synthetic_records_have_the_means_of_their_class() -> None:
     records = tiny.records()
     release = dpgen.fit(records, "merf", epsilon=1e4, delta=1e-5, **FAST | {"steps": 300, "lr": 0.02})
     assert isinstance(release, RecordModel)
@@ -30,9 +29,6 @@ def test_synthetic_records_have_the_means_of_their_class(tmp_path: Path) -> None
         found = drawn.x[drawn.labels == label].float().mean()
         assert float(found) == pytest.approx(float(records.x[records.labels == label].float().mean()), abs=0.08)
     assert float((drawn.labels == 0).float().mean()) == pytest.approx(float((records.labels == 0).float().mean()), abs=0.1)
-    release.save(tmp_path / "model")
-    again = dpgen.load(tmp_path / "model").samples(50, random_state=1)
-    assert torch.equal(again.x, release.samples(50, random_state=1).x)
 
 
 def test_images_in_colour_become_images() -> None:

@@ -1,7 +1,5 @@
 """The released distribution: CDF, quantiles, histograms, samples in the user's units; files; refusals."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny
@@ -10,7 +8,6 @@ from refusals import refused
 from dpgen.discretized import DiscretizedColumn
 from dpgen.systems.ordered.estimator import MonotoneCounts
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
-from dpgen.systems.registry import load
 
 
 def curved() -> PiecewiseCDF:
@@ -83,18 +80,6 @@ def test_the_release_speaks_the_users_units() -> None:
     assert two.cdf(["2024-01-31"], "day").tolist() == [1.0]
     assert str(two.quantile(0.5, "day")[0])[:10] == "2024-01-16"
     assert list(two.samples(3, random_state=0).to_pandas().columns) == ["price", "day"]
-
-
-@pytest.mark.parametrize("columns", [1, 2])
-def test_it_is_saved_and_loaded(columns: int, tmp_path: Path) -> None:
-    model = release(columns)
-    model.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    assert isinstance(loaded, OrderedDistribution)
-    assert loaded.domains == model.domains
-    assert loaded.notes == {"method": "partition"}
-    assert loaded.statement == model.statement
-    assert loaded.samples(50, random_state=3).to_pandas().equals(model.samples(50, random_state=3).to_pandas())
 
 
 def test_counts_become_a_cdf() -> None:

@@ -11,7 +11,6 @@ import torch
 from test_tables_fit import SCHEMA, people, released
 
 from dpgen.cli.sample import main
-from dpgen.release import read_model
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
@@ -124,17 +123,6 @@ def test_that_a_value_is_there_tells_of_the_rest() -> None:
     model = released(data, epsilon=4.0)
     table = pd.DataFrame({"age": [3] * 1000, "job": None, "home": "flat", "rich": None})
     assert model.impute(table, random_state=0)["rich"].mean() > 0.75  # of those who have a job
-
-
-def test_a_model_comes_back_from_its_files(model: TablesModel, tmp_path: Path) -> None:
-    model.save(tmp_path)
-    again = read_model(tmp_path)
-    assert isinstance(again, TablesModel)
-    assert again.sha256 == model.sha256
-    one, two = (m.samples(50, random_state=4, given={"rich": True}).values for m in (model, again))
-    pd.testing.assert_frame_equal(one, two)
-    assert len(again.measured()) == len(model.measured())
-    assert all(np.array_equal(a["counts"], b["counts"]) for a, b in zip(again.measured(), model.measured()))
 
 
 def test_released_measurements_say_what_they_measured(model: TablesModel) -> None:
