@@ -218,14 +218,6 @@ def test_a_policy_that_weighs_a_record_by_others_is_refused_before_anything_is_s
 # -- training --------------------------------------------------------------------------------------------------------
 
 
-def test_training_stops_before_the_budget_is_exceeded() -> None:
-    budget = Budget(8.0, 1e-5)
-    module, ledger = fitted(Ledger(budget), epsilon=8.0, sigma_sgd=1.0, steps=500)
-    assert 0 < module.global_step < 500
-    assert ledger.epsilon() <= 8.0
-    assert ledger.allowance(module.plan.step_event(module.config)) == 0
-
-
 def test_a_network_of_your_own_trains_behind_the_same_interface() -> None:
     config = DPGMConfig(network="own_networks:Good", network_options={"hidden": 3})
     module, ledger = untrained(config, sigma_means=None), Ledger(None, delta=1e-5)
