@@ -97,7 +97,6 @@ def against_explicit(repeats: int) -> dict[str, dict[str, float]]:
 def million(repeats: int) -> dict[str, dict[str, float]]:
     """Set-up, apply and a million draws at a million categories."""
     q, p = simplex(MILLION, seed=0, sharpness=2.0), simplex(MILLION, seed=1, sharpness=2.0)
-    items = torch.multinomial(p, MILLION, replacement=True, generator=torch.Generator().manual_seed(0))
     result = {}
     for cls in (MinimaxSampler, RelativeMollifier, ProjectedKernel, QInvariantMinimax):
         sampler: FiniteSampler = cls(1.0, q)
@@ -106,8 +105,6 @@ def million(repeats: int) -> dict[str, dict[str, float]]:
             "apply_s": lambda s=sampler: s.apply(p),  # type: ignore[misc]
             "million_draws_s": lambda s=sampler: s.sample(p, k=MILLION, secrets=SECRETS),  # type: ignore[misc]
         }
-        if isinstance(sampler, MinimaxSampler):
-            jobs["million_items_s"] = lambda s=sampler: s.sample_items(items, secrets=SECRETS)  # type: ignore[misc]
         result[sampler.kind] = medians(jobs, repeats)
         held = [value for value in vars(sampler).values() if isinstance(value, Tensor)]
         result[sampler.kind]["bytes_per_category"] = sum(t.numel() * t.element_size() for t in held) / MILLION

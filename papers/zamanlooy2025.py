@@ -150,10 +150,17 @@ def avazu_groups(path: Path) -> dict[str, Users]:
 def movielens_groups(root: Path) -> dict[str, Users]:
     """Users of MovieLens 1M by age group, each with the average of its age group in 100K as prior (section 5.4)."""
     private, public = load_movielens(root, "1m"), load_movielens(root, "100k")
+
+    def of_group(users: Users, name: str) -> Users:
+        rows = [row for row, group in enumerate(users.groups or ()) if group == name]
+        return replace(
+            users, counts=users.counts[rows], user_names=tuple(users.user_names[r] for r in rows), groups=(name,) * len(rows)
+        )
+
     return {
         name: replace(
-            private.of_group(name),
-            prior=public.of_group(name).distributions.mean(0),
+            of_group(private, name),
+            prior=of_group(public, name).distributions.mean(0),
             prior_origin="MovieLens 100K, same age group",
         )
         for name in private.group_names

@@ -12,7 +12,6 @@ from .images import load_images as load_images
 from .images import load_mnist as load_mnist
 from .loaders import LOADERS as LOADERS
 from .points import Points as Points
-from .points import PublicScaling as PublicScaling
 from .points import load_points as load_points
 from .raw_tables import RawTable as RawTable
 from .records import Records as Records
@@ -36,7 +35,6 @@ __all__ = [
     "MappedRecords",
     "MappedRows",
     "Points",
-    "PublicScaling",
     "RawTable",
     "Records",
     "Table",

@@ -16,13 +16,11 @@ from dpgen.containers import Form, InMemory
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.table_files import (
     MISSING_CATEGORY,
-    UNREADABLE,
     Missing,
     csv_path,
     existing_file,
     name_of,
     read_table,
-    require_columns,
     sample_form,
     settled,
 )
@@ -69,20 +67,10 @@ class EventCounts(NamedTuple):
 def read_events(path: str, columns: EventColumns, missing: Missing = "error") -> pd.DataFrame:
     """Events of a file as a table with the columns user, category, weight (float64) and, where named, group.
 
-    A file that ends in .jsonl, plain or .gz, has one object a line; others are csv or parquet. Names are read as text, so user
-    007 is not user 7; blanks around a name do not count, so " x" is "x".
+    Names are read as text, so user 007 is not user 7; blanks around a name do not count, so " x" is "x".
     """
-    wanted = columns.wanted
-    if isinstance(path, InMemory) or not path.removesuffix(".gz").endswith(".jsonl"):
-        # Of a csv file only an empty field is missing: a site may be called NA.
-        return named_events(read_table(path, wanted, text=None, missing=("",)), columns, missing, source=path)
-    existing_file(path)
-    try:
-        table = pd.read_json(path, lines=True, dtype=False)
-    except (*UNREADABLE, TypeError, AttributeError, KeyError):  # of lines that hold no object; pandas may quote them
-        raise ValueError(f"{path} cannot be read as jsonl: each line must be one object") from None
-    require_columns(path, wanted, table.columns)
-    return named_events(table[wanted], columns, missing, source=path)
+    # Of a csv file only an empty field is missing: a site may be called NA.
+    return named_events(read_table(path, columns.wanted, text=None, missing=("",)), columns, missing, source=path)
 
 
 def named_events(table: pd.DataFrame, columns: EventColumns, missing: Missing, *, source: str) -> pd.DataFrame:
@@ -237,16 +225,6 @@ def read_categories(path: str) -> tuple[str, ...]:
     return names
 
 
-def _public_events(path: str, columns: EventColumns, only_group: str | None) -> pd.DataFrame:
-    group = columns.group if only_group is not None else None
-    events = read_events(path, EventColumns(columns.user, columns.category, columns.weight, group))
-    if only_group is not None:
-        events = events[events["group"] == only_group]
-        if events.empty:
-            raise ValueError(f"{path} has no events of only_group {only_group!r}")
-    return events
-
-
 # -- user events -------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +235,6 @@ def load_events(
     category: str = "category",
     weight: str | None = None,
     group: str | None = None,
-    only_group: str | None = None,
     categories_path: str | None = None,
     prior: PriorName | None = None,
     prior_path: str | None = None,
@@ -266,12 +243,12 @@ def load_events(
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> Users:
-    """Users from a table of events (.csv, .tsv, .jsonl, .parquet), and the prior that is known about them.
+    """Users from a table of events (.csv, .tsv, .parquet), and the prior that is known about them.
 
     Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
     prior does; else the public table; else they are read from the events and ``facts`` say that epsilon does not cover it.
     The prior is uniform, or read from ``prior_path`` (columns ``category`` and ``probability``), or the average user of
-    ``public_path`` (same columns as ``path``; of the same group with ``only_group``). It is never computed from ``path``:
+    ``public_path`` (same columns as ``path``). It is never computed from ``path``:
     ``prior=private`` asks the system to measure it there with noise, and to charge for it.
 
     Arguments:
@@ -280,7 +257,6 @@ def load_events(
         category: column of the category.
         weight: column of how much an event counts (a rating, a 0/1 click), >= 0; 1 each without.
         group: column of the user's public group.
-        only_group: keep the users of this group.
         categories_path: file of public category names, one a line.
         prior: uniform, file, public or private; without it, the path that is given decides.
         prior_path: file of probabilities.
@@ -299,7 +275,6 @@ def load_events(
         path,
         columns,
         lambda: read_events(path, columns, missing),
-        only_group=only_group,
         categories_path=categories_path,
         prior=prior,
         prior_path=prior_path,
@@ -326,7 +301,6 @@ def load_sql_events(
     category: str = "category",
     weight: str | None = None,
     group: str | None = None,
-    only_group: str | None = None,
     categories_path: str | None = None,
     prior: PriorName | None = None,
     prior_path: str | None = None,
@@ -344,7 +318,6 @@ def load_sql_events(
         category: column of the category.
         weight: column of how much an event counts, whole numbers >= 0; 1 each without.
         group: column of the user's public group.
-        only_group: keep the users of this group.
         categories_path: file of public category names, one a line.
         prior: uniform, file, public or private; without it, the path that is given decides.
         prior_path: file of probabilities.
@@ -361,7 +334,6 @@ def load_sql_events(
         opened.name,
         columns,
         lambda: named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name),
-        only_group=only_group,
         categories_path=categories_path,
         prior=prior,
         prior_path=prior_path,
@@ -395,7 +367,6 @@ def _users(
     columns: EventColumns,
     read: Callable[[], pd.DataFrame],
     *,
-    only_group: str | None,
     categories_path: str | None,
     prior: PriorName | None,
     prior_path: str | None,
@@ -404,13 +375,11 @@ def _users(
 ) -> Users:
     """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
     kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=source)
-    if only_group is not None and columns.group is None:
-        raise ValueError(f"only_group is {only_group!r} but group names no column")
     categories = None if categories_path is None else read_categories(categories_path)
     if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
         categories = (*categories, MISSING_CATEGORY)
     stated = None if prior_path is None else prior_from_file(prior_path, columns.category)
-    public = None if public_path is None else _public_events(public_path, columns, only_group)
+    public = None if public_path is None else read_events(public_path, replace(columns, group=None))
     events = read()
     facts: tuple[Fact, ...] = ()
     if categories is None and stated is not None:
@@ -425,8 +394,7 @@ def _users(
         distribution = public_average(public, categories, source=str(public_path))
         origin = f"public table {Path(str(public_path)).name}"
     found = count_events(events, categories, source=source)
-    absent = events.drop_duplicates("user").loc[lambda part: ~part["user"].isin(found.users)]
-    users = Users(
+    return Users(
         name=name,
         counts=torch.from_numpy(found.counts),
         user_names=found.users,
@@ -434,8 +402,5 @@ def _users(
         groups=found.groups,
         prior=distribution,
         prior_origin=origin,
-        skipped=len(absent),
-        skipped_groups=tuple(absent["group"]) if found.groups is not None else None,
         facts=facts,
     )
-    return users if only_group is None else users.of_group(only_group)

@@ -33,53 +33,11 @@ class Target(Protocol):
     def sample(self, n: int, *, generator: torch.Generator) -> Tensor: ...
 
 
-@dataclass(frozen=True, eq=False)
-class PublicScaling:
-    """Public location and scale of each coordinate, for the reference of a sampler.
-
-    Arguments:
-        location: shape (d,).
-        scale: shape (d,), > 0.
-        origin: where the two come from, as a phrase for the privacy statement; private records are no such place.
-
-    Example:
-        >>> PublicScaling.of_box(torch.tensor([[0.0, 8.0]])).scale.item()
-        2.0
-    """
-
-    location: Tensor
-    scale: Tensor
-    origin: str
-
-    def __post_init__(self) -> None:
-        for name in ("location", "scale"):
-            object.__setattr__(self, name, torch.as_tensor(getattr(self, name)).detach().to(torch.float64))
-        if self.location.ndim != 1 or self.location.shape != self.scale.shape:
-            shapes = tuple(self.location.shape), tuple(self.scale.shape)
-            raise ValueError(f"location and scale have shapes {shapes[0]} and {shapes[1]}: both must be (d,)")
-        finite = torch.isfinite(self.location) & torch.isfinite(self.scale)
-        if not bool(finite.all()) or not bool((self.scale > 0).all()):
-            raise ValueError(f"location is {self.location.tolist()}, scale {self.scale.tolist()}: finite, and scale > 0")
-        if not self.origin.strip():
-            raise ValueError("origin is empty: say from which public source location and scale come")
-
-    @classmethod
-    def of_box(cls, bounds: Tensor) -> "PublicScaling":
-        """Centre and a quarter of the width of a public box (d, 2)."""
-        low, high = bounds.to(torch.float64).unbind(1)
-        return cls((low + high) / 2, _SHARE_OF_WIDTH * (high - low), "the public bounds")
-
-    @classmethod
-    def standard(cls, d: int) -> "PublicScaling":
-        """Zero and one in every coordinate."""
-        return cls(torch.zeros(d), torch.ones(d), "the standard Gaussian")
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Points:
     """Private points ``x`` in R^d, and points for evaluation, in the user's units.
 
-    Bounds, scaling and the names of the columns are public: they were stated by somebody, never read off the records.
+    Bounds, location, scale and the names of the columns are public: they were stated by somebody, never read off the records.
     The representation shows sizes only.
 
     Arguments:
@@ -89,7 +47,8 @@ class Points:
         bounds: public box (d, 2), or None for all of R^d.
         columns: d names; none: x0, x1, ...
         target: the exact density of synthetic points, if they are.
-        scaling: public; None: from the bounds, or the standard Gaussian without them.
+        location: public (d,), of a sampler's reference; None: the centre of the bounds, or 0 without them.
+        scale: public (d,), > 0, likewise; None: a quarter of the width of the bounds, or 1.
         facts: what a privacy statement says of them.
         form: in which samples are given back, a public fact; None: as points.
         people: a number (n,) for the person of each private point, int64, where people may have several; None: a point each.
@@ -108,7 +67,8 @@ class Points:
     bounds: Tensor | None = None
     columns: tuple[str, ...] = ()
     target: Target | None = None
-    scaling: PublicScaling | None = None
+    location: Tensor | None = None
+    scale: Tensor | None = None
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
     people: Tensor | None = None
@@ -126,17 +86,14 @@ class Points:
             object.__setattr__(self, "bounds", require_bounds(self.bounds, self.d))
             for part in (self.x, self.test_x):
                 place(part, self.bounds, "refuse", self.columns)
-        scaling = self.scaling
-        if scaling is None:
-            scaling = PublicScaling.standard(self.d) if self.bounds is None else PublicScaling.of_box(self.bounds)
-        if not isinstance(scaling, PublicScaling):
-            raise ValueError(
-                f"scaling is a {type(scaling).__name__}: it must be a PublicScaling, which names a public source; a scaler "
-                "fitted on private records releases their statistics for free"
-            )
-        if len(scaling.location) != self.d:
-            raise ValueError(f"scaling has {len(scaling.location)} coordinates, the points have {self.d}")
-        object.__setattr__(self, "scaling", scaling)
+        low, high = (torch.full((self.d,), -2.0), torch.full((self.d,), 2.0)) if self.bounds is None else self.bounds.unbind(1)
+        for name, default in (("location", (low + high) / 2), ("scale", _SHARE_OF_WIDTH * (high - low))):
+            given = getattr(self, name)
+            values = torch.as_tensor(default if given is None else given).detach().to(torch.float64)
+            wrong = values.shape != (self.d,) or not bool(torch.isfinite(values).all())
+            if wrong or (name == "scale" and bool((values <= 0).any())):
+                raise ValueError(f"{name} is {values.tolist()}: it must be {self.d} finite numbers, those of scale > 0")
+            object.__setattr__(self, name, values)
 
     def __repr__(self) -> str:
         box = "no bounds" if self.bounds is None else "in a public box"
@@ -152,18 +109,6 @@ class Points:
     def d(self) -> int:
         """Number of coordinates."""
         return self.x.shape[1]
-
-    @property
-    def location(self) -> Tensor:
-        """Public location (d,) of a reference."""
-        assert self.scaling is not None  # set in __post_init__
-        return self.scaling.location
-
-    @property
-    def scale(self) -> Tensor:
-        """Public scale (d,) of a reference."""
-        assert self.scaling is not None
-        return self.scaling.scale
 
 
 def require_points(x: Tensor, *, name: str = "x") -> Tensor:
@@ -217,7 +162,6 @@ def split_points(
     *,
     bounds: Tensor | None = None,
     columns: tuple[str, ...] | None = None,
-    scaling: PublicScaling | None = None,
     split: Split | None = None,
     facts: tuple[Fact | Said, ...] = (),
     form: Form | None = None,
@@ -231,7 +175,6 @@ def split_points(
         test_x=x[test],
         bounds=bounds,
         columns=columns or (),
-        scaling=scaling,
         facts=(*facts, split.fact("points")),
         form=form,
         people=split.owners(~test),

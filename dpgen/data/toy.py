@@ -11,7 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from dpgen.data.columns import Columns
-from dpgen.data.points import Points, PublicScaling
+from dpgen.data.points import Points
 from dpgen.discretized import DiscretizedColumn
 from dpgen.facts import Fact
 
@@ -180,7 +180,8 @@ def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, se
         test_x=test_x.clamp(bounds[:, 0], bounds[:, 1]),
         bounds=bounds,
         target=target,
-        scaling=PublicScaling.standard(target.d),
+        location=torch.zeros(target.d),
+        scale=torch.ones(target.d),
         facts=(Fact.KNOWN_TARGET,),
     )
 

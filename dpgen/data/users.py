@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -41,8 +41,6 @@ class Users:
         groups: the public group of each user (age, region), or None.
         prior: PUBLIC distribution over the categories, shape (n,), or None: nothing is known beforehand.
         prior_origin: where the prior comes from, in words; `UNIFORM` or `PRIVATE` exactly when ``prior`` is None.
-        skipped: users that were left out because they have no events, or too few; private, no statement says how many.
-        skipped_groups: the public group of each of them, or None: not known.
         facts: what a privacy statement says of them.
         form: in which draws are given back, a public fact; None: as a table of user, group, draw and category.
 
@@ -61,8 +59,6 @@ class Users:
     groups: tuple[str, ...] | None = None
     prior: Tensor | None = None
     prior_origin: str = UNIFORM
-    skipped: int = 0
-    skipped_groups: tuple[str, ...] | None = None
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
@@ -72,12 +68,6 @@ class Users:
         _require_names("categories", self.categories, self.n)
         if self.groups is not None and len(self.groups) != self.u:
             raise ValueError(f"groups has length {len(self.groups)}, there are {self.u} users: they must agree")
-        if self.skipped < 0:
-            raise ValueError(f"skipped is {self.skipped}: it must be >= 0")
-        if self.skipped_groups is not None and len(self.skipped_groups) != self.skipped:
-            raise ValueError(
-                f"skipped_groups has length {len(self.skipped_groups)}, skipped is {self.skipped}: they must agree"
-            )
         if (self.prior is None) != (self.prior_origin in (UNIFORM, PRIVATE)):
             given = "given" if self.prior is not None else "missing"
             raise ValueError(f"prior is {given} but prior_origin is {self.prior_origin!r}: they contradict each other")
@@ -107,26 +97,6 @@ class Users:
     def group_names(self) -> tuple[str, ...]:
         """The groups that occur, sorted; numbers in numeric order before names."""
         return tuple(sorted(set(self.groups or ()), key=natural_order))
-
-    def of_group(self, name: str) -> "Users":
-        """The users of one group, with the skipped ones that are known to be in it.
-
-        Raises:
-            ValueError: if there is no such group.
-        """
-        if self.groups is None or name not in self.groups:
-            choices = ", ".join(self.group_names[:20]) or "none: the users have no groups"
-            raise ValueError(f"group is {name!r}: it must be one of {choices}")
-        rows = [row for row, group in enumerate(self.groups) if group == name]
-        skipped = tuple(group for group in self.skipped_groups or () if group == name)
-        return replace(
-            self,
-            counts=self.counts[rows],
-            user_names=tuple(self.user_names[row] for row in rows),
-            groups=tuple(name for _ in rows),
-            skipped=len(skipped),
-            skipped_groups=skipped,
-        )
 
 
 def normalised(counts: Tensor) -> Tensor:

@@ -158,8 +158,6 @@ def _users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: p
         "(what the user's draw follows), in [0, 1], lower is better. These figures look at private distributions.",
         markdown_table(list(table.columns), table.to_numpy().tolist()),
     ]
-    if users.skipped:
-        lines.append(f"{_counted(users.skipped, 'user')} without events, or with too few, left out: this number is private.")
     if groups is not None:
         lines += ["## Groups", markdown_table(list(groups.columns), groups.to_numpy().tolist())]
     return "\n\n".join([*lines, *_composition(release)]) + "\n"

@@ -206,12 +206,12 @@ def events() -> pd.DataFrame:
     return pd.DataFrame({"user": users, "site": sites, "times": rng.integers(0, 9, 500), "age": users % 3})
 
 
-@pytest.mark.parametrize("options", [{}, {"weight": "times"}, {"group": "age", "only_group": "2"}, {"prior": "private"}])
+@pytest.mark.parametrize("options", [{}, {"weight": "times"}, {"group": "age"}, {"prior": "private"}])
 def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, Any]) -> None:
     events().to_parquet(tmp_path / "e.parquet")
     memory = load_events(path=str(tmp_path / "e.parquet"), category="site", **options)
     engine = load_sql_events(source=str(tmp_path / "e.parquet"), category="site", **options)
-    for name in ("user_names", "categories", "groups", "prior_origin", "skipped", "facts"):
+    for name in ("user_names", "categories", "groups", "prior_origin", "facts"):
         assert getattr(engine, name) == getattr(memory, name), name
     assert engine.counts.tolist() == memory.counts.tolist()
 

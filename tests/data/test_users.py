@@ -35,19 +35,6 @@ def test_the_representation_shows_no_value_and_no_name() -> None:
     assert repr(users()) == "Users('tiny': 2 users, 3 categories, 2 groups, prior: uniform)"
 
 
-def test_a_group_alone() -> None:
-    young = users(prior=torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64), prior_origin="file").of_group("young")
-    assert young.user_names == ("bob",)
-    assert young.groups == ("young",)
-    assert young.prior is not None
-    assert users(skipped=3, skipped_groups=("young", "old", "young")).of_group("young").skipped == 2
-    assert users(skipped=3).of_group("young").skipped == 0, "nobody knows their groups"
-    with refused("group is 'x'"):
-        users().of_group("x")
-    with refused("none: the users have no groups"):
-        users(groups=None).of_group("x")
-
-
 def test_a_prior_is_renormalised_and_may_have_zeros() -> None:
     prior = users(prior=torch.tensor([0.5 + 5e-7, 0.5, 0.0]), prior_origin="file").prior
     assert prior is not None
@@ -73,8 +60,6 @@ def test_how_many_users_there_are_is_no_reason_to_refuse() -> None:
         ({"user_names": ("ann", "ann")}, "user_names names 'ann' more than once"),
         ({"categories": ("a", "b", "b")}, "categories names 'b' more than once"),
         ({"groups": ("old",)}, "groups has length 1, there are 2 users"),
-        ({"skipped": -1}, "skipped is -1"),
-        ({"skipped": 2, "skipped_groups": ("old",)}, "skipped_groups has length 1, skipped is 2"),
         ({"prior_origin": "file"}, "prior is missing but prior_origin is 'file'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": UNIFORM}, "prior is given but prior_origin is 'uniform'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": PRIVATE}, "prior is given but"),

@@ -1,6 +1,5 @@
 """Users from logs: events of every format, their counts, and public priors from files and tables; what is refused."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +33,13 @@ def write(path: Path) -> str:
     name = path.name.removesuffix(".gz")
     if name.endswith(".parquet"):
         table.to_parquet(path)
-    elif name.endswith(".jsonl"):
-        table.to_json(path, orient="records", lines=True)
     else:
         separator = {".csv": ",", ".tsv": "\t"}.get(Path(name).suffix, " ")
         table.to_csv(path, sep=separator, index=False)
     return str(path)
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "jsonl", "jsonl.gz", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "tsv", "parquet"])
 def test_every_format_gives_the_same_events(tmp_path: Path, ending: str) -> None:
     events = read_events(write(tmp_path / f"e.{ending}"), COLUMNS)
     assert events[["user", "category", "group", "weight"]].to_numpy().tolist() == EXPECTED
@@ -116,13 +113,11 @@ def test_bad_entries_are_named(columns: dict[str, list[object]], said: str) -> N
         event_frame({"user": ["a", "b"], "category": ["x", "x"]} | columns, source="s")
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_blanks_around_names_do_not_make_new_ones(tmp_path: Path, ending: str) -> None:
     table = pd.DataFrame([["ann", " x"], [" ann", "x"], ["ann ", "y z\t"]], columns=["who", "site"])
     path = tmp_path / f"e.{ending}"
-    {"csv": table.to_csv, "jsonl": partial(table.to_json, orient="records", lines=True), "parquet": table.to_parquet}[ending](
-        path
-    )
+    {"csv": table.to_csv, "parquet": table.to_parquet}[ending](path)
     events = read_events(str(path), EventColumns("who", "site"))
     assert events[["user", "category"]].to_numpy().tolist() == [["ann", "x"], ["ann", "x"], ["ann", "y z"]]
 
@@ -143,12 +138,8 @@ def test_users_with_groups_and_weights(path: str) -> None:
     assert (users.name, users.user_names, users.categories) == ("clicks", ("a", "b"), ("news", "shop"))
     assert users.distributions.tolist() == [[0.25, 0.75], [1.0, 0.0]]
     assert users.groups == ("young", "old")
-    assert users.skipped == 1
     assert users.prior is None
     assert users.facts == (Fact.READ_CATEGORIES,)
-    for only, skipped in (("young", 0), ("old", 1)):
-        part = load_events(path=path, user="user_id", category="site", weight="n", group="age", only_group=only)
-        assert part.skipped == skipped, "c is old"
 
 
 def test_public_categories_need_no_note(path: str, tmp_path: Path) -> None:
@@ -159,7 +150,7 @@ def test_public_categories_need_no_note(path: str, tmp_path: Path) -> None:
     assert Fact.READ_CATEGORIES not in tiny.told(users)
 
 
-def test_the_prior_of_a_public_table_of_one_group(path: str, tmp_path: Path) -> None:
+def test_the_prior_of_a_public_table(path: str, tmp_path: Path) -> None:
     (tmp_path / "survey.csv").write_text("user_id,site,n,age\np,news,1,old\nq,shop,1,young\nr,mail,1,old\n")
     options = {"user": "user_id", "category": "site", "weight": "n", "group": "age"}
     users = load_events(path=path, public_path=str(tmp_path / "survey.csv"), **options)
@@ -167,14 +158,6 @@ def test_the_prior_of_a_public_table_of_one_group(path: str, tmp_path: Path) -> 
     assert users.prior is not None
     assert users.prior.tolist() == pytest.approx([1 / 3] * 3)
     assert users.prior_origin == "public table survey.csv"
-    with refused("has no events of only_group 'teen'"):
-        load_events(path=path, public_path=str(tmp_path / "survey.csv"), only_group="teen", **options)
-    (tmp_path / "sites.txt").write_text("shop\nmail\nnews\n")
-    options |= {"categories_path": str(tmp_path / "sites.txt"), "only_group": "old"}
-    users = load_events(path=path, public_path=str(tmp_path / "survey.csv"), **options)
-    assert users.user_names == ("b",)
-    assert users.prior is not None
-    assert users.prior.tolist() == [0.0, 0.5, 0.5]
 
 
 def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) -> None:
@@ -192,7 +175,6 @@ def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) 
     ("options", "said"),
     [
         ({"public_path": "clicks.csv"}, "a prior computed from them is not public"),
-        ({"only_group": "old"}, "only_group is 'old' but group names no column"),
         ({"user": "site"}, "column 'site' is named for more than one of user, category"),
         ({"path": "one.csv"}, "1 categories"),
         ({"path": "absent.csv"}, "path is 'absent.csv'"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,7 +66,6 @@ class Inputs:
     image_shape: tuple[int, int] | None = None
     columns: Sequence[str] | None = None
     seed: int = 0  # of public randomness
-    public_n: int | None = None  # None: a noisy number of records is used
 
     @classmethod
     def of(
@@ -76,7 +75,6 @@ class Inputs:
         *,
         seed: int = 0,
         device: str = "cpu",
-        public_n: int | None = None,
     ) -> Inputs:
         """Those of records, whose sums are computed on `device`; what is out of range is refused."""
         clusters = config.resolved(n_classes=records.n_classes).clusters
@@ -104,7 +102,6 @@ class Inputs:
             image_shape=records.image_shape,
             columns=records.columns,
             seed=seed,
-            public_n=public_n,
         )
 
     @property
@@ -165,8 +162,6 @@ class Inputs:
     def require_sound(self) -> None:
         """Refuse options that contradict each other or the width of the records, before anything is paid for."""
         if self.form != "latent":
-            if self.public_n is not None:
-                raise ValueError(f"public_n is {self.public_n}; only form='latent' uses it, and the form is {self.form!r}")
             return
         _ = self.calibration
         if self.config.axes is not None and self.config.axes > self.d:
@@ -210,20 +205,17 @@ def fit(
         raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
     if not isinstance(data, PrivateStream) and data.x.ndim == 4:
         config.require_for("images")
-        if plan.public_n is not None:
-            raise ValueError(f"public_n is {plan.public_n}; it must be left out, for the data are images")
         return fit_images(cast(PrivateImages, data), config, GaussianBudget(curator, plan.budget, WHOLE), device=device)
     config.require_for("records")
     records = cast(PrivateRecords | PrivateStream, data)
-    inputs = Inputs.of(records, config, seed=runtime.seed, device=device, public_n=plan.public_n)
+    inputs = Inputs.of(records, config, seed=runtime.seed, device=device)
     inputs.require_sound()
     budget = GaussianBudget(curator, plan.budget, WHOLE)
     return _fit_sizes(inputs, budget) if inputs.form == "sizes" else _fit_latent(inputs, budget)
 
 
-def _statement(inputs: Inputs, budget: GaussianBudget) -> PrivacyStatement:
-    declared = () if inputs.public_n is None else (Fact.PUBLIC_SIZE(n=inputs.public_n),)
-    return PrivacyStatement.from_ledger(budget.curator.ledger, facts=(*FACTS, *declared))
+def _statement(budget: GaussianBudget) -> PrivacyStatement:
+    return PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS)
 
 
 def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
@@ -234,7 +226,7 @@ def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     return ProductMixture(
         mixture.probabilities,
         mixture.weights * mixture.count,
-        statement=_statement(inputs, budget),
+        statement=_statement(budget),
         columns=inputs.columns,
         declared=(
             f"conjunctions of the {len(mixture.frequent)} items that were counted most are fitted; other items are independent "
@@ -251,7 +243,7 @@ def _fit_independent(inputs: Inputs, budget: GaussianBudget, why: str) -> Record
     return ProductMixture(
         frequencies,
         counts,
-        statement=_statement(inputs, budget).extended((declared,)),
+        statement=_statement(budget).extended((declared,)),
         n_classes=inputs.n_classes,
         columns=inputs.columns,
         declared=(declared.sentence,),
@@ -262,8 +254,6 @@ def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     """Gaussians on principal axes; without an axis that stands out from the noise, independent bits."""
     mu, share = budget.mu, allocated(inputs.shares(1), budget.left)["mean"]  # the mean has one share in all
     location = release_location(checked(inputs.values, inputs.d, inputs.n_classes), inputs.d, budget=budget, share=share)
-    if inputs.public_n is not None:
-        location = replace(location, count=float(inputs.public_n))
     chosen = inputs.sizes(mu, location.count)
     later = {name: share for name, share in inputs.shares(chosen.subclusters).items() if name != "mean"}
     shares = allocated(later, budget.left)
@@ -281,7 +271,7 @@ def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
         return _fit_independent(inputs, budget, _no_signal(mu, location, subspace))
     model = _fit_components(inputs, budget, shares, location, subspace, chosen)
     model.calibration = _calibration(inputs, budget, shares, model, location)
-    model.statement = _statement(inputs, budget).extended(model.statement.facts)
+    model.statement = _statement(budget).extended(model.statement.facts)
     return model
 
 
@@ -330,7 +320,7 @@ def _fit_components(
         density=components.density,
         classes=components.classes,
         counts=components.counts,
-        statement=_statement(inputs, budget).extended(declared),
+        statement=_statement(budget).extended(declared),
         n_classes=inputs.n_classes,
         residual=max(left, 1e-4 * location.spread / inputs.d),
         post=PostProcessing(warp=inputs.warp, grey=inputs.grey, threshold=threshold),

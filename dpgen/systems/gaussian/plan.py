@@ -76,20 +76,13 @@ class GaussianPlan(RowPlan):
         epsilon: budget in nats.
         delta: of the (epsilon, delta) guarantee, in (0, 1).
         relation: neighbouring relation of the budget, "add_remove" or "replace_one".
-        public_n: number of records, if it is declared public (form "latent"); None: a noisy number is used.
     """
 
     epsilon: float = 3.0
     delta: float = 1e-5
     relation: Relation = "add_remove"
-    public_n: int | None = None
     gaussian: ClassVar[bool] = True
     several_rows: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.public_n is not None and self.public_n < 1:
-            raise ValueError(f"public_n must be at least 1, got {self.public_n}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from functools import cached_property
 
 import numba
@@ -12,8 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dpgen.privacy.mechanisms import Secrets
-from dpgen.privacy.selection import exact_sum, resolve, running_sum, scan_error, uniform_words
+from dpgen.privacy.selection import running_sum
 from dpgen.systems.local.model import FiniteSampler
 
 Reals = npt.NDArray[np.float64]
@@ -32,8 +30,8 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
     $$ a_1 = \frac{1}{E q_1 + 1}, \qquad \frac{a_{k+1}}{a_k} = \frac{E q_k + S_{k+1}}{E q_{k+1} + S_{k+1}} . $$
 
     K is row-stochastic, qK = q, and the worst user holds the rarest category: total variation $(1 - q_1) / (E q_1 + 1)$
-    (theorem 1). As $K_{ii} \ge q_i$, all $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: O(n) for `apply`,
-    O(log n) a draw. One item that is drawn from P is enough for a draw (`sample_items`).
+    (theorem 1). As $K_{ii} \ge q_i$, all $a_i \ge e^{-\epsilon}$: nothing underflows. K is never formed: O(n) for `apply`.
+    One item that is drawn from P is enough for a draw: its one-hot code in place of P.
 
     >>> MinimaxSampler(1.0, torch.tensor([0.01, 0.99])).kernel()[1].tolist()
     [0.00983..., 0.99016...]
@@ -46,10 +44,6 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         self._gain = math.exp(self.epsilon)
         self._tail = _after(self._q)
         self._a = _scales(self._q, self._tail, math.expm1(self.epsilon))
-
-    @cached_property
-    def rows(self) -> _KernelRows:
-        return _KernelRows(self._a, self._q, self._gain)
 
     @cached_property
     def _rank(self) -> Tensor:
@@ -85,20 +79,6 @@ class MinimaxSampler(FiniteSampler, kind="minimax"):
         rank = self._rank
         return k[rank][:, rank]
 
-    def sample_items(self, items: Tensor, *, secrets: Secrets, margin: float | None = None) -> Tensor:
-        """One draw from row `items[...]` of K for each item, int64 of the same shape; nothing is charged here.
-
-        Fed with a fresh draw of P it is distributed like `sample(P)`; the user's P itself is not needed.
-        """
-        items = torch.as_tensor(items)
-        if items.is_floating_point() or items.dtype == torch.bool:
-            raise TypeError(f"items have dtype {items.dtype}; they must be integers")
-        if items.numel() and not bool(((items >= 0) & (items < self.n)).all()):
-            bad = items[(items < 0) | (items >= self.n)].reshape(-1)[0]
-            raise ValueError(f"items hold {int(bad)}; they must be categories in [0, {self.n})")
-        drawn = self.rows.draw(self._rank[items.detach().to("cpu", torch.int64).reshape(-1)], secrets, margin)
-        return self._order[drawn].reshape(items.shape)
-
 
 class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
     r"""k-ary randomised response (Warner 1965): the category itself with probability $e^\epsilon / (e^\epsilon + n - 1)$.
@@ -111,55 +91,6 @@ class RandomizedResponse(MinimaxSampler, kind="randomized_response"):
 
     def __init__(self, epsilon: float, prior: Tensor | int) -> None:
         super().__init__(epsilon, prior if isinstance(prior, int) else int(torch.as_tensor(prior).numel()))
-
-
-class _KernelRows:
-    """Inversion of rows of the minimax kernel in rank order: below the diagonal, on it, above it."""
-
-    def __init__(self, a: Tensor, q: Tensor, gain: float) -> None:
-        self.a, self.q, self.left = a, q, a * q
-        self.diagonal = gain * a * q
-        self.sum_left, self.sum_q = running_sum(self.left), running_sum(q)
-        self.before = torch.nn.functional.pad(self.sum_left[:-1], (1, 0))
-        self.total = self.before + self.diagonal + a * (self.sum_q[-1] - self.sum_q)
-
-    def exact_boundary(self, i: int, j: int) -> Fraction:
-        """Mass of row i up to and including rank j."""
-        left = exact_sum(self.left[: min(i, j + 1)].numpy())
-        if j < i:
-            return left
-        return left + Fraction(float(self.diagonal[i])) + Fraction(float(self.a[i])) * exact_sum(self.q[i + 1 : j + 1].numpy())
-
-    def draw(self, i: Tensor, secrets: Secrets, margin: float | None) -> Tensor:
-        """One rank for each row i (b,), exactly in proportion to the row's doubles."""
-        words, real = uniform_words(secrets, i.numel())
-        target = real * self.total[i]
-        from_diagonal = target - self.before[i]
-        from_above = from_diagonal - self.diagonal[i]
-        # gap: distance from the nearest boundary, in units of mass.
-        guess, gap = i.clone(), torch.minimum(from_diagonal.abs(), from_above.abs())
-        for part, sums, at, unit in (
-            (from_diagonal < 0, self.sum_left, lambda b: target[b], lambda b: 1.0),
-            (from_above > 0, self.sum_q, lambda b: from_above[b] / self.a[i[b]] + self.sum_q[i[b]], lambda b: self.a[i[b]]),
-        ):
-            b = part.nonzero()[:, 0]
-            guess[b], inner = _search(sums, at(b))
-            gap[b] = torch.minimum(gap[b], inner * unit(b))
-        close = 4 * scan_error(self.q.numel()) if margin is None else margin
-        for b in (gap <= close * self.total[i]).nonzero()[:, 0].tolist():
-            guess[b] = self._exact(int(i[b]), int(words[b]), int(guess[b]), secrets)
-        return guess
-
-    def _exact(self, i: int, word: int, guess: int, secrets: Secrets) -> int:
-        n, total = self.q.numel(), self.exact_boundary(i, self.q.numel() - 1)
-        return resolve(word, lambda j: self.exact_boundary(i, j), n, guess=guess, total=total, source=secrets)
-
-
-def _search(sums: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """First index whose sum exceeds each target, and the distance of the target from that interval's ends."""
-    found = torch.searchsorted(sums, target, right=True).clamp_(max=sums.numel() - 1)
-    start = torch.where(found > 0, sums[(found - 1).clamp_min(0)], -torch.inf)
-    return found, torch.minimum(sums[found] - target, target - start)
 
 
 def _before(values: Tensor) -> Tensor:

@@ -49,13 +49,13 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     """
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
     reference = reference_for(data, config) if read is None else ModelReference(read)
-    if config.sampler == "rejection" and config.tries is None:  # refuse what it cannot serve before hours of training
+    if config.sampler == "rejection":  # refuse what it cannot serve before hours of training
         tries_for(LOG2 * math.fsum(step_sizes(plan.per_draw, config.total_rounds)))
     x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
     sampler: PrivateSampler = (
-        RejectionSampler(density, curator=curator, tries=config.tries)
+        RejectionSampler(density, curator=curator)
         if isinstance(density, TiltedDensity)
         else SIRSampler(density, curator=curator, codebook=config.codebook)
     )

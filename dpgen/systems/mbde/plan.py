@@ -83,7 +83,6 @@ class MBDEConfig:
         alpha: asymmetric box of "sir", in (0, 1): about the share of the reference that the data are thought to cover;
             None: symmetric box.
         codebook: points of the reference for each draw of "sir".
-        tries: proposals for each draw of "rejection"; None: so many that its fallback has probability 1e-9.
         reference: "gaussian" at the data's public location and scale, cut to public bounds, or "uniform" on public bounds.
         reference_path: directory of a released model of points, whose samples are the reference instead.
         steps: training steps a round, of Adam on minibatches with fresh points of the reference.
@@ -98,7 +97,6 @@ class MBDEConfig:
     rounds: int | None = None
     alpha: float | None = None
     codebook: int = 1024
-    tries: int | None = None
     reference: ReferenceName = "gaussian"
     reference_path: str | None = None
     steps: int = 600
@@ -110,9 +108,9 @@ class MBDEConfig:
         for name, allowed in (("sampler", get_args(Sampler)), ("reference", get_args(ReferenceName))):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
-        for name, high in (("rounds", None), ("steps", None), ("batch", None), ("tries", MOST_TRIES)):
+        for name in ("rounds", "steps", "batch"):
             if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name), high=high)
+                require_whole(name, getattr(self, name))
         for width in self.hidden:
             require_whole("a width in hidden", width)
         require_whole("codebook", self.codebook, *CODEBOOKS)

@@ -103,13 +103,13 @@ class RejectionSampler(_DensitySampler):
     """Private draws from MBDE's density by constant-work rejection.
 
     Every draw is epsilon-private, whatever the tilt (it is clamped to [-B, B], NaN counts as 0), at R + 1 proposals and
-    evaluations a draw, never more nor less. `tries` is R; None: so many that the fallback has probability 1e-9 at most.
+    evaluations a draw, never more nor less. R is so large that the fallback has probability 1e-9 at most.
 
     Source: Husain et al. 2020, Theorem 4; the constant work is an addition.
     """
 
-    def __init__(self, density: TiltedDensity, *, curator: Curator, tries: int | None = None) -> None:
-        self._proposals = 1 + (tries_for(density.bound) if tries is None else require_whole("tries", tries, 1, MOST_TRIES))
+    def __init__(self, density: TiltedDensity, *, curator: Curator) -> None:
+        self._proposals = 1 + tries_for(density.bound)
         self._bound = density.bound
         super().__init__(density, curator=curator, note=REJECTION_DRAWS, at_once=_VALUES_AT_ONCE // self._proposals)
 

@@ -46,7 +46,7 @@ def two_classes(n: int = 4000, d: int = 12) -> Records:
 
 
 def fitted(records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, **options: Any) -> RecordModel:
-    spend = {name: options.pop(name) for name in ("relation", "public_n") if name in options}
+    spend = {name: options.pop(name) for name in ("relation",) if name in options}
     plan = GaussianPlan(epsilon=epsilon, **spend)
     runtime = Runtime(run_dir=Path("."), accelerator="cpu")
     config = GaussianConfig(**options)
@@ -78,7 +78,7 @@ def test_the_ledger_holds_the_whole_budget_and_the_statement_says_so(options: di
 
 def test_samples_teach_a_classifier_and_noise_is_there() -> None:
     records = two_classes()
-    samples = fitted(records, epsilon=5.0, public_n=records.n).samples(3000, random_state=0)
+    samples = fitted(records, epsilon=5.0).samples(3000, random_state=0)
     assert samples.labels is not None
     means = torch.stack([samples.x[samples.labels == c].double().mean(0) for c in (0, 1)])
     real = torch.stack([records.x[records.labels == c].double().mean(0) for c in (0, 1)])
@@ -126,7 +126,6 @@ def test_axes_of_large_images_lie_among_their_lowest_frequencies(shape: tuple[in
     [
         *((GaussianConfig, *option) for option in (("k", 0), ("axes", 0), ("radius", 0.0), ("radius", float("nan")))),
         *((GaussianConfig, *option) for option in (("cut", -0.1), ("warp", -1.0), ("frequencies", 3))),
-        (GaussianPlan, "public_n", 0),
     ],
 )
 def test_numbers_out_of_range_are_refused(kind: Any, name: str, value: float) -> None:
@@ -270,7 +269,6 @@ def test_constant_features_stay_constant() -> None:
     ("name", "options"),
     [
         ("axes", {"axes": 13}),
-        ("public_n", {"public_n": 9, "form": "sizes"}),
         ("axes", {"calibration": "pairs", "axes": 500}),
         ("k must be", {"clusters": "labels", "k": 3}),
         ("x must be", {}),

@@ -197,7 +197,7 @@ def test_without_noise_moments_are_those_of_the_images() -> None:
 @pytest.mark.parametrize(
     ("data", "options"),
     [
-        *(("images", option) for option in ({"warp": 0.5}, {"clusters": "kmeans"}, {"public_n": 5})),
+        *(("images", option) for option in ({"warp": 0.5}, {"clusters": "kmeans"})),
         *(("records", option) for option in ({"frequencies": 50}, {"mirror": False})),
     ],
 )

@@ -29,7 +29,6 @@ def data(**changes: Any) -> SimpleNamespace:
         "groups": ("old", "old", "young", "young"),
         "prior": torch.tensor([0.5, 0.3, 0.2]).double(),
         "prior_origin": "table sales.csv",
-        "skipped": 2,
     }
     return SimpleNamespace(**(fields | changes))
 
@@ -63,7 +62,7 @@ def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
 
 
 def test_without_groups_and_prior(tmp_path: Path) -> None:
-    draws, _ = fitted("minimax", tmp_path, groups=None, prior=None, prior_origin="uniform", skipped=0)
+    draws, _ = fitted("minimax", tmp_path, groups=None, prior=None, prior_origin="uniform")
     assert list(draws.to_pandas().columns) == ["user", "draw", "category"]
     assert draws.origin.prior.tolist() == pytest.approx([1 / 3] * 3)
 

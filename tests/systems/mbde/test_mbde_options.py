@@ -31,7 +31,6 @@ def test_step_sizes_stay_within_the_budget(epsilon: float, rounds: int) -> None:
         ({"hidden": (25, 0)}, {}),
         ({"codebook": 1}, {}),
         ({"codebook": 2**17}, {}),
-        ({"tries": 0}, {"sampler": "rejection"}),
         ({"alpha": 1.5}, {}),
         ({"alpha": 0.1}, {"sampler": "rejection"}),
     ],

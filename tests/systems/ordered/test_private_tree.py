@@ -84,9 +84,7 @@ def worst_path(tree: TreeRule, levels: int) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
-    ("epsilon", "threshold"), [(0.01, 200), (0.3, 16), (0.7, 1), (1.0, 40), (5.0, 12), (30.0, 2)]
-)
+@pytest.mark.parametrize(("epsilon", "threshold"), [(0.01, 200), (0.3, 16), (0.7, 1), (1.0, 40), (5.0, 12), (30.0, 2)])
 def test_the_worst_path_of_any_length_and_counts_costs_epsilon_and_wastes_nothing(
     epsilon: float, threshold: int, relation: Relation
 ) -> None:
