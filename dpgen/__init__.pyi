@@ -60,6 +60,7 @@ from .privacy.ledger import Ledger as Ledger
 from .privacy.ledger import LedgerError as LedgerError
 from .privacy.ledger import Planned as Planned
 from .privacy.sampling import PoissonLoader as PoissonLoader
+from .privacy.shared_budget import SharedBudget as SharedBudget
 from .release import Draws as Draws
 from .release import PrivateSampler as PrivateSampler
 from .release import PublicModel as PublicModel
@@ -216,6 +217,7 @@ __all__ = [
     "SIRSampler",
     "Samples",
     "ShareDone",
+    "SharedBudget",
     "Synthesizer",
     "TablesSynthesizer",
     "TiltedDensity",

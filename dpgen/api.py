@@ -76,8 +76,8 @@ def fit(
         model: name of the system, see `dpgen.SYSTEMS`; "auto": the usual one for such data, see `chosen_model`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
-        ledger: the file of a budget that all runs on the data set pay from, with `ledger_epsilon` for its total where it is
-            new; or a ledger that the fit is charged to, of the same relation, unit and delta; None: one of its own.
+        ledger: the file of a budget that all runs on the data set pay from, see `dpgen.SharedBudget.create`; or a ledger
+            that the fit is charged to, of the same relation, unit and delta; None: one of its own.
         options: those of the command line by their names, see `dpgen train --model NAME --help`. With `run_dir` the fit
             leaves a run there as the command line does, its evaluation included.
 

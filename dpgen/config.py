@@ -14,7 +14,7 @@ import yaml
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.facts import Fact, Said
 from dpgen.options import Sources, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
-from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.runtime import Runtime
@@ -195,14 +195,10 @@ class RunConfig:
         return self.data.options.get("split_key") or (directory / KEY_FILE if shared is None else Path(f"{shared}.key"))
 
     def shared_budget(self) -> SharedBudget | None:
-        """The budget that the run shares with others, if any; made if it is not there yet."""
-        path, total = self.runtime.ledger, None
-        if path is None:
+        """The budget that the run shares with others, if any."""
+        if self.runtime.ledger is None:
             return None
-        if self.runtime.ledger_epsilon is not None:
-            delta = self.privacy.resolved_delta if self.runtime.ledger_delta is None else self.runtime.ledger_delta
-            total = Budget(self.runtime.ledger_epsilon, delta)
-        shared = SharedBudget.obtain(path, total, relation=self.privacy.relation, unit=self.privacy.protected)
+        shared = SharedBudget(self.runtime.ledger)
         shared.require_same(relation=self.privacy.relation, unit=self.privacy.protected, delta=self.privacy.resolved_delta)
         return shared
 

@@ -208,26 +208,10 @@ class Fact(Enum):
         "covers. The assumption that options were chosen without looking at the records does not hold for them.",
     )
     TUNED_SETTINGS = _N, "Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning."
-    EVALUATED_COLUMNS = _N, "Errors in metrics.json and the empirical CDF in cdf.png are computed from the private records."
-    EVALUATED_IMAGES = (
+    EVALUATED = (
         _N,
-        "Reference values in metrics.json come from a classifier trained on private images, and samples.png shows real images.",
-    )
-    EVALUATED_RECORDS = (
-        _N,
-        "Reference values in metrics.json come from private records (a classifier, queries, marginals), and samples.png shows "
-        "real ones.",
-    )
-    EVALUATED_TABLES = (
-        _N,
-        "Scores in metrics.json and columns.csv compare with private rows; associations.png and the pictures in columns/ show "
-        "them.",
-    )
-    EVALUATED_USERS = _N, "Scores, tables and pictures compare draws and samplers with the users' own distributions."
-    EVALUATED_POINTS = (
-        _N,
-        "Metrics and pictures of the evaluation look at the test points and at the density behind the draws, which is private: "
-        "computed on private records without noise, not for publication.",
+        "Scores, reference values, tables and pictures of the evaluation look at private or test records, or at the density "
+        "behind draws: computed on private records without noise, not for publication.",
     )
     READ_RELEASE = (
         _N,

@@ -239,14 +239,14 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         with showing(bar):
             bar.phase("read")
             data = job.load(directory)
-            evaluate, not_covered = evaluator(data, full=runtime.evaluation == "full", fid_weights=runtime.fid_weights)
+            evaluate = evaluator(data, full=runtime.evaluation == "full", fid_weights=runtime.fid_weights)
             release = released(directory)
             if release is None:
                 bar.phase("fit")
                 with _warnings_after(curator.ledger):
                     release = job.fit(data, curator, runtime)
                     bar.phase("release")
-                    release.statement = release.statement.extended([not_covered, *runtime.facts])
+                    release.statement = release.statement.extended([Fact.EVALUATED, *runtime.facts])
                     _commit(release, directory, curator.ledger)
             bar.phase("evaluate")
             judge = unscored if runtime.evaluation == "none" else evaluate

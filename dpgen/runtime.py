@@ -38,9 +38,8 @@ class Runtime:
 
     Arguments:
         run_dir: directory of the run; None: `runs/<model>-<data>-<date>`. An unfinished run in it is resumed.
-        ledger: file of a budget that all runs on the data set pay from, beside the run's own; None: the run's own is all.
-        ledger_epsilon: total of that file in nats, which the first run makes with it; later ones need not repeat it.
-        ledger_delta: of that total; None: that of the run.
+        ledger: file of a budget that all runs on the data set pay from, beside the run's own, made by `dpgen budget FILE
+            --create`; None: the run's own is all.
         release_origin: of releases that options name (a reference, a schema with bought domains, files of a finished run):
             "records", the same ones, so that what each of them cost is part of epsilon and delta; or "public", records of
             other people or of the public.
@@ -60,8 +59,6 @@ class Runtime:
 
     run_dir: Path | None = None
     ledger: Path | None = None
-    ledger_epsilon: float | None = None
-    ledger_delta: float | None = None
     release_origin: Literal["records", "public"] = "records"
     seed: int = 0
     accelerator: str = "auto"
@@ -95,10 +92,6 @@ class Runtime:
 
             if not torch.cuda.is_available():
                 raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
-        if self.ledger is None and not (self.ledger_epsilon is None and self.ledger_delta is None):
-            raise ValueError("ledger is None; ledger_epsilon and ledger_delta are the total of a file: give that file, too")
-        if self.ledger_delta is not None and self.ledger_epsilon is None:
-            raise ValueError(f"ledger_delta is {self.ledger_delta!r}; it needs ledger_epsilon beside it")
 
     @property
     def processes(self) -> int:

@@ -250,10 +250,10 @@ def test_a_ledger_is_charged_and_has_to_fit() -> None:
     assert dpgen.fit(TABLE, "marginals", epsilon=1.0, missing="drop", ledger=plan.open_ledger()).epsilon <= 1.0
 
 
-def test_refused_data_leave_no_budget_behind(tmp_path: Path) -> None:
+def test_refused_data_pay_nothing(tmp_path: Path) -> None:
     with refused("0 and 1"):
-        dpgen.fit(TABLE * 3, "marginals", epsilon=1.0, ledger=tmp_path / "shared", ledger_epsilon=2.0)
-    assert list(tmp_path.iterdir()) == []
+        dpgen.fit(TABLE * 3, "marginals", epsilon=1.0, ledger=SharedBudget.create(tmp_path / "b", dpgen.Budget(2.0, 1e-5)).path)
+    assert SharedBudget(tmp_path / "b").spending().payments == ()
 
 
 def test_draws_are_never_charged_silently() -> None:
@@ -346,12 +346,11 @@ def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, 
 
     if fails:
         monkeypatch.setattr("dpgen.statement.PrivacyStatement.extended", fail)
+    shared = SharedBudget.create(tmp_path / "b", dpgen.Budget(2.0, 1e-5))
     with suppress(ZeroDivisionError):
         dpgen.fit(
-            np.random.default_rng(0).integers(0, 2, (50, 3)), "marginals", epsilon=1.0, delta=1e-6,
-            ledger=tmp_path / "b", ledger_epsilon=2.0, ledger_delta=1e-5,
+            np.random.default_rng(0).integers(0, 2, (50, 3)), "marginals", epsilon=1.0, delta=1e-6, ledger=shared.path
         )  # fmt: skip
-    shared = SharedBudget(tmp_path / "b")
     (payment,) = shared.spending().payments
     with refused("committed"):
         shared.give_back(payment.run)

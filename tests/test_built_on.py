@@ -22,7 +22,7 @@ from dpgen.data import load_ring
 from dpgen.data.loaders import LOADERS, loader_of
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import PublicModel
@@ -276,7 +276,9 @@ def test_a_run_that_died_pays_once_and_refuses_another_release(
 
 
 def test_what_a_shared_budget_has_paid_for_is_not_paid_for_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    shared = ("--ledger=" + str(tmp_path / "b"), "--ledger_epsilon=20", "--ledger_delta=1e-3")
+    for name in ("b", "c"):
+        SharedBudget.create(tmp_path / name, Budget(20.0, 1e-3))
+    shared = (f"--ledger={tmp_path / 'b'}",)
     first, second, third = (tmp_path / name for name in ("first", "second", "third"))
     assert main(["train", *records(tmp_path), *shared, "--epsilon=2", f"--run_dir={first}"]) == 0
     np.save(first / "rows.npy", tiny.table())
@@ -286,8 +288,7 @@ def test_what_a_shared_budget_has_paid_for_is_not_paid_for_again(tmp_path: Path,
     assert stated(second).mechanisms[0]["note"].startswith(NOTE)
     payments = SharedBudget(tmp_path / "b").spending().payments
     assert [any(item.note.startswith(NOTE) for item, _ in payment.loads) for payment in payments] == [False, False]
-    other = ("--ledger=" + str(tmp_path / "c"), *shared[1:])
-    assert main([*read, *other, f"--run_dir={third}"]) == 0
+    assert main([*read, f"--ledger={tmp_path / 'c'}", f"--run_dir={third}"]) == 0
     [payment] = SharedBudget(tmp_path / "c").spending().payments
     assert any(item.note.startswith(NOTE) for item, _ in payment.loads), "which has paid for nothing of the earlier run"
     for directory in (first, second, third):

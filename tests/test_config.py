@@ -175,8 +175,7 @@ def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path
 def test_a_command_tells_the_scripts_options_from_the_jobs() -> None:
     command = parse_command(["--model", "dpgm", "--select", "k=1,2", "--select-runs=3", "--config=c.yaml"])
     assert command == Command({"model": "dpgm", "config": "c.yaml"}, {"select": "k=1,2", "select_runs": "3"})
-    assert parse_command(["--dry_run"]).dry_run == ""
-    assert parse_command(["--dry-run=3x4", "--k=2"]) == Command({"k": "2"}, {}, dry_run="3x4")
+    assert parse_command(["--dry-run", "--k=2"]) == Command({"k": "2"}, {}, dry_run=True)
     assert parse_command(["--k=2"]) == Command({"k": "2"}, {})
     assert parse_command(["-h", "--model=dpgm"]) == parse_command(["--model=dpgm", "--help"])
     assert parse_command(["-h"]).help
@@ -189,6 +188,8 @@ def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) ->
     assert parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))]).settings == job.settings
     with refused("print_config"):
         parse_command(["--print_config=3"])
+    with refused("dry_run"):
+        parse_command(["--dry_run=3x4"])
 
 
 def test_a_run_on_data_that_are_loaded(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from dpgen.callbacks.loggers import HeldTensorBoard
 from dpgen.cli.main import main
 from dpgen.config import parse_job
 from dpgen.files import is_finished, write_atomically
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.shared_budget import Payer, SharedBudget
 from dpgen.run import run
 from dpgen.statement import PrivacyStatement
@@ -65,8 +65,14 @@ RUNS: dict[str, Callable[[Path], tuple[str, ...]]] = {
 
 
 def arguments(kind: str, directory: Path, shared: bool) -> list[str]:
-    budget = (f"--ledger={directory / 'budget'}", "--ledger_epsilon=1000") if shared else ()
-    return [*RUNS[kind](directory), f"--run_dir={directory / 'run'}", *budget]
+    given = [*RUNS[kind](directory), f"--run_dir={directory / 'run'}"]
+    if not shared:
+        return given
+    if not (directory / "budget").exists():
+        plan = parse_job(given).privacy
+        total = Budget(1000.0, plan.resolved_delta)
+        SharedBudget.create(directory / "budget", total, relation=plan.relation, unit=plan.protected)
+    return [*given, f"--ledger={directory / 'budget'}"]
 
 
 def left(directory: Path) -> set[str]:

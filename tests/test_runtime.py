@@ -38,8 +38,6 @@ pytestmark = pytest.mark.usefixtures("quiet")
         ({"fid_weights": Path("w.pth")}, "evaluation"),
         ({"fid_weights": Path("w.pth"), "evaluation": "full"}, "fid_weights"),
         *(({"seed": seed}, "seed") for seed in (-1, 2**32)),
-        *(({name: 1.0}, "ledger") for name in ("ledger_epsilon", "ledger_delta")),
-        ({"ledger": Path("x"), "ledger_delta": 1e-5}, "ledger_epsilon"),
     ],
 )
 def test_bad_options_are_refused(options: dict[str, Any], name: str) -> None:

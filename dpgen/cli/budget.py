@@ -1,30 +1,26 @@
-"""`dpgen budget FILE`: a budget that all runs on a data set pay from: who paid for what, what is left, what a run would cost.
+"""`dpgen budget FILE`: a budget that all runs on a data set pay from: who paid for what, and what is left.
 
 dpgen budget census.budget --create --epsilon 3 --delta 1e-5
 dpgen budget census.budget
-dpgen budget census.budget --plan --model gaussian --data csv --path census.csv --epsilon 1
 dpgen budget --dp_sgd --n 60000 --batch 600 --epochs 10 --noise 1.0 --delta 1e-5
 """
 
 import argparse
 import math
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from dpgen.cli.main import OneLineParser, aligned
 from dpgen.options import require_writable
 from dpgen.privacy.accountants import calibrate_noise, epsilon
-from dpgen.privacy.composition import Loads, rdp_bound
+from dpgen.privacy.composition import rdp_bound
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import require_positive, require_whole, subsampled_gaussian_event
-from dpgen.privacy.shared_budget import Payer, Payment, SharedBudget, Spending
+from dpgen.privacy.shared_budget import Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-    from dpgen.config import RunConfig
 
 COLUMNS = ("time", "user", "model", "run", "id", "alone", "together")
 
@@ -32,8 +28,8 @@ COLUMNS = ("time", "user", "model", "run", "id", "alone", "together")
 def parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen budget",
-        description="A budget that all runs on a data set pay from: who paid, what is left. --plan and the options of dpgen "
-        "train: what that run would cost; its data are read, nothing is spent. --dp_sgd: epsilon or noise of plain DP-SGD.",
+        description="A budget that all runs on a data set pay from: who paid, what is left. What a run would cost says "
+        "dpgen train with --ledger FILE --dry_run. --dp_sgd: epsilon or noise of plain DP-SGD.",
     )
     result.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the budget; runs pay from it with --ledger FILE")
     result.add_argument("--create", action="store_true", help="make FILE, with")
@@ -47,7 +43,6 @@ def parser() -> OneLineParser:
     result.add_argument("--batch", type=int, help="expected records of a step,")
     result.add_argument("--epochs", type=float, default=1.0, help="expected uses of a record (default 1), and")
     result.add_argument("--noise", type=float, help="noise multiplier; or --epsilon, which says the least noise")
-    result.add_argument("--plan", nargs=argparse.REMAINDER, metavar="...", help="options of dpgen train, for a planned run")
     return result
 
 
@@ -73,8 +68,6 @@ def main(arguments: list[str]) -> str:
         shared = SharedBudget(file)
         if options.release is not None:
             shared.give_back(options.release)
-    if options.plan is not None:
-        return _planned(shared, options.plan)
     return "\n".join([*_table(shared, shared.spending()), _left(shared.spending())])
 
 
@@ -144,57 +137,3 @@ def _left(spending: Spending) -> str:
     return (
         f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left"
     )
-
-
-# -- a planned run -----------------------------------------------------------------------------------------------------
-
-
-class _Planned(Exception):
-    """The plan that a run has declared, instead of running."""
-
-    def __init__(self, loads: Loads) -> None:
-        super().__init__("declared")
-        self.loads = loads
-
-
-class _Quoting(Payer):
-    """Takes the plan of a run, and ends it."""
-
-    def pay(self, loads: Loads, budget: Budget | None) -> NoReturn:
-        """Pays nothing."""
-        raise _Planned(loads)
-
-
-def declared(job: "RunConfig", data: Any) -> Loads:
-    """The plan of a job, which it declares before it looks at a record, and ends there; nothing is spent."""
-    from dpgen.privacy.curator import Curator
-    from dpgen.runtime import quiet_runtime
-
-    curator = Curator(job.new_ledger(payer=_Quoting(Path(), "planned", job.model.name, "", "")))
-    with TemporaryDirectory(prefix="dpgen-") as scratch:
-        runtime = quiet_runtime(Path(scratch), 0)
-        try:
-            job.fit_system(data, curator, runtime)
-        except _Planned as plan:
-            return plan.loads
-    raise ValueError(f"model {job.model.name} declares no plan: what it would cost is known once it has run")
-
-
-def _planned(shared: SharedBudget, arguments: list[str]) -> str:
-    """The price of a run, in words."""
-    from dpgen.config import CONFIGS, parse_job
-
-    job = parse_job(arguments, config_root=CONFIGS)
-    plan: Any = job.privacy
-    shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
-    with TemporaryDirectory(prefix="dpgen-") as scratch:
-        loads = declared(job, job.load(Path(scratch)))
-    spending = shared.spending()
-    payment = job.payer(shared).quote(loads, plan.budget, spending.limits)
-    lines = [*_table(shared, spending), _left(spending), "", f"{job.model.name} on {job.data.name} would bring it to "]
-    lines[-1] += f"epsilon {rounded_up(spending.plus(payment).epsilon)} (by itself {rounded_up(_alone(spending, payment))})"
-    if not spending.fits(payment):
-        return "\n".join([*lines[:-1], f"{lines[-1]}: refused, it does not fit"])
-    room = spending.room(payment)
-    times = f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
-    return "\n".join([*lines[:-1], f"{lines[-1]}: it fits, {times}"])

@@ -156,6 +156,6 @@ def _ledger(plan: "TablesPlan", path: Path | None) -> Any:
         return plan.open_ledger()
     from dpgen.privacy.shared_budget import SharedBudget
 
-    shared = SharedBudget.obtain(path, None, relation=plan.relation, unit=plan.protected)
+    shared = SharedBudget(path)
     shared.require_same(relation=plan.relation, unit=plan.protected, delta=plan.resolved_delta)
     return plan.open_ledger(payer=shared.payer("schema"))

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from dpgen.cli.budget import declared
+from dpgen.cli.dry_run import declared, dry_run
 from dpgen.cli.main import Ended
 from dpgen.config import RunConfig, SelectOptions
 from dpgen.evaluation.paid import PaidScore
@@ -25,9 +25,10 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.selection import SELECTION, selection_event
+from dpgen.privacy.shared_budget import Payer
 from dpgen.release import Release
 from dpgen.runtime import Runtime
-from dpgen.statement import UNPROTECTED, PrivacyStatement, guarantee, rounded_up
+from dpgen.statement import UNPROTECTED, PrivacyStatement
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,12 @@ class _SelectionJob(RunConfig):
         found = [job.difference(stored) for _, job in self.choices]
         return "" if "" in found else found[0]
 
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """A ledger of the whole selection, which pays from the shared budget if there is one."""
-        shared, delta = self.shared_budget(), self.privacy.resolved_delta
-        payer = None if shared is None else self.payer(shared, path)
-        budget = None if self.selection.select_epsilon is None else Budget(self.selection.select_epsilon, delta)
+    def new_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+        """A ledger of the whole selection."""
+        limit, delta = self.selection.select_epsilon, self.privacy.resolved_delta
+        budget = None if limit is None else Budget(limit, delta)
         given = delta if budget is None else None
-        return Ledger(budget, delta=given, path=path, payer=payer, **self.new_ledger().terms)
+        return Ledger(budget, delta=given, path=path, payer=payer, **super().new_ledger().terms)
 
     @property
     def score(self) -> PaidScore:
@@ -152,22 +152,4 @@ def select(
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
     job = _SelectionJob.of(choices, options)
-    return Ended(_price(job)) if dry else Ended.of(run(job))
-
-
-def _price(job: _SelectionJob) -> str:
-    """Price of a selection in words; its data are read, nothing is spent."""
-    plan = job.privacy
-    with TemporaryDirectory(prefix="dpgen-") as scratch:
-        trials = job.trials(job.load(Path(scratch)))
-    whole = job.planned(trials).event
-    delta, relation = plan.resolved_delta, plan.relation
-    once = epsilon(whole.event, delta, relation=relation)
-    lines = [f"{SELECTION}, dry run: nothing is spent, nothing is written"]
-    lines += [f"  choice       {name}" for name, _ in job.choices]
-    lines += [
-        f"  runs         {job.selection.select_runs:g} on average (Poisson), how many is secret",
-        f"  one run      epsilon {rounded_up(once)}, its score included",
-        f"  in all       {guarantee(epsilon(whole, delta, relation=relation), delta, relation, plan.protected)}",
-    ]
-    return "\n".join(lines)
+    return Ended(dry_run(job, [name for name, _ in choices])) if dry else Ended.of(run(job))

@@ -14,7 +14,7 @@ from dpgen.systems.registry import systems
 SCRIPT_OPTIONS = {
     "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
     "print_config": ("", "only print the settings of the run, as --config reads them"),
-    "dry_run": ("[NxD[xLABELS]]", "only say what would run, cost and need, for so many records, columns and labels"),
+    "dry_run": ("", "only say what the run would declare and cost; the data are read, nothing is spent"),
     "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
     **{name: (name.rpartition("_")[2].upper(), text) for name, text in meanings(SelectOptions).items()},
 }
@@ -28,8 +28,7 @@ class Command:
     options: dict[str, str]
     selection: dict[str, str]
     """Its `SelectOptions`, as far as they are given."""
-    dry_run: str | None = None
-    """The size after `--dry_run`, which may be empty."""
+    dry_run: bool = False
     print_config: bool = False
     help: bool = False
 
@@ -37,17 +36,20 @@ class Command:
 def parse_command(arguments: Sequence[str]) -> Command:
     """Separate the options of the command from those of the run.
 
-    >>> parse_command(["--model", "dpgm", "--dry_run", "60000x784x10", "--k=3"])
-    Command(options={'model': 'dpgm', 'k': '3'}, selection={}, dry_run='60000x784x10', print_config=False, help=False)
+    >>> parse_command(["--model", "dpgm", "--dry_run", "--k=3"])
+    Command(options={'model': 'dpgm', 'k': '3'}, selection={}, dry_run=True, print_config=False, help=False)
     """
     given = with_file(arguments)
     own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
     if "help" in own:
         return Command(given, {}, help=True)
-    if (printed := own.pop("print_config", None)) is not None and (printed != "true" or own):
-        raise ValueError(f"print_config is {printed!r}; it takes no value, and neither --dry_run nor --select stands beside it")
-    size = own.pop("dry_run", None)
-    return Command(given, own, "" if size == "true" else size, printed is not None)
+    instead = {name: own.pop(name) for name in ("dry_run", "print_config") if name in own}
+    for name, value in instead.items():
+        if value != "true":
+            raise ValueError(f"{name} is {value!r}; it takes no value")
+    if "print_config" in instead and (own or len(instead) > 1):
+        raise ValueError("print_config must stand without dry_run and select: it is of one run")
+    return Command(given, own, "dry_run" in instead, "print_config" in instead)
 
 
 def with_file(arguments: Sequence[str]) -> dict[str, str]:
@@ -109,14 +111,14 @@ def main(arguments: list[str]) -> str | Ended:
     if command.selection:
         from dpgen.cli.select import select
 
-        return select(command.selection, command.options, parse, dry=command.dry_run is not None)
+        return select(command.selection, command.options, parse, dry=command.dry_run)
     job = parse(command.options)
     if command.print_config:
         return written(job)
-    if command.dry_run is not None:
+    if command.dry_run:
         from dpgen.cli.dry_run import dry_run
 
-        return dry_run(job, command.dry_run)
+        return dry_run(job)
     from dpgen.run import run
 
     return Ended.of(run(job))

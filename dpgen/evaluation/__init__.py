@@ -3,33 +3,27 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation import columns, images, points, records, tables, users
 from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation
-from dpgen.facts import Fact
 
-
-class Evaluator(NamedTuple):
-    """`evaluate(release, data, seed=)`, and what a statement says of the files that it writes."""
-
-    evaluate: Callable[..., Evaluation]
-    not_covered: Fact
-
+Evaluator = Callable[..., Evaluation]
+"""`evaluate(release, data, seed=)`."""
 
 EVALUATORS: dict[type[Any], Evaluator] = {
-    Columns: Evaluator(columns.evaluate, Fact.EVALUATED_COLUMNS),
-    Images: Evaluator(images.evaluate, Fact.EVALUATED_IMAGES),
-    MappedRecords: Evaluator(records.evaluate_stored, Fact.EVALUATED_RECORDS),
-    Points: Evaluator(points.evaluate, Fact.EVALUATED_POINTS),
-    Records: Evaluator(records.evaluate, Fact.EVALUATED_RECORDS),
-    RawTable: Evaluator(tables.evaluate, Fact.EVALUATED_TABLES),
-    Table: Evaluator(tables.evaluate, Fact.EVALUATED_TABLES),
-    StreamedRecords: Evaluator(records.evaluate_stored, Fact.EVALUATED_RECORDS),
-    Users: Evaluator(users.evaluate, Fact.EVALUATED_USERS),
+    Columns: columns.evaluate,
+    Images: images.evaluate,
+    MappedRecords: records.evaluate_stored,
+    Points: points.evaluate,
+    Records: records.evaluate,
+    RawTable: tables.evaluate,
+    Table: tables.evaluate,
+    StreamedRecords: records.evaluate_stored,
+    Users: users.evaluate,
 }
 
 
@@ -48,11 +42,10 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
 
         if not isinstance(data, Images) and getattr(data, "image_shape", None) is None:
             raise ValueError(f"fid_weights is {fid_weights}; it is for images, and these data are none")
-        found = found._replace(evaluate=partial(found.evaluate, inception=inception_network(fid_weights)))
-    if full or not isinstance(data, Records | MappedRecords | StreamedRecords | Images | Table | RawTable):
+        found = partial(found, inception=inception_network(fid_weights))
+    if full or isinstance(data, Columns | Points | Users):
         return found
-    quick = {"most": tables.QUICK} if isinstance(data, Table | RawTable) else {"effort": QUICK}
-    return found._replace(evaluate=partial(found.evaluate, **quick))
+    return partial(found, effort=QUICK)
 
 
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
@@ -68,4 +61,4 @@ def evaluate(release: Any, data: Any, *, seed: int = 0, full: bool = True) -> Ev
     """
     if type(data) not in EVALUATORS:
         raise ValueError(f"data is {type(data).__name__}; it must be one of {', '.join(t.__name__ for t in EVALUATORS)}")
-    return evaluator(data, full=full).evaluate(release, data, seed=seed)
+    return evaluator(data, full=full)(release, data, seed=seed)

@@ -10,25 +10,22 @@ import torch
 
 from dpgen.data import RawTable, Table
 from dpgen.evaluation.compare import COPIES, LEAST, MOST, Comparison, compared
-from dpgen.evaluation.scores import Evaluation, Score, Writer
+from dpgen.evaluation.scores import FULL, QUICK, Effort, Evaluation, Score, Writer
 from dpgen.figures import save_figure
 from dpgen.files import OVERLAYS, write_atomically
 from dpgen.progress import report
 from dpgen.release import ColumnSamples
 from dpgen.schema import Schema
 
-QUICK = 10_000
-"""Rows that classifiers learn from, unless all of them are asked for."""
-
 _MOST_OVERLAYS = 100
 
 
-def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOST) -> Evaluation:
+def evaluate(release: Any, data: Table | RawTable, *, seed: int, effort: Effort = FULL) -> Evaluation:
     """Scores of the synthetic rows that are released, beside test rows, or a part of the private ones where there are none.
 
     Numbers are compared as they were, whatever bins the model has; of tables that an engine keeps only codes are at hand, whose
-    values are drawn inside of their bins. Classifiers learn from at most `most` rows. The number of synthetic rows is the
-    release's own noisy size. Of fewer than four private rows there are no scores.
+    values are drawn inside of their bins. The number of synthetic rows is the release's own noisy size. Of fewer than four
+    private rows there are no scores.
     """
     report(0.0, "sample")
     samples = drawn(release, seed)
@@ -40,6 +37,7 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, most: int = MOS
     report(0.1, "evaluate")
     described = schema.descriptor()
     synthetic = samples.to_pandas()[list(schema.domain.names)]
+    most = min(MOST, effort.trained)
     found = compared(private, test, synthetic, schema=described, target=schema.target, seed=seed, most=most)
     scores = [*found.scores, _validity(schema, synthetic)]
     return Evaluation(scores, released=released, pictures=_pictures(found), notes=(COPIES,))
@@ -52,7 +50,7 @@ def unscored(release: Any, *, seed: int) -> Evaluation:
 
 def drawn(release: Any, seed: int) -> ColumnSamples:
     """As many synthetic rows as the release says, with noise, that there were, at most 100,000."""
-    size = max(1, min(int(getattr(release, "size", QUICK)), 2 * MOST))  # never the private number of rows
+    size = max(1, min(int(getattr(release, "size", QUICK.trained)), 2 * MOST))  # never the private number of rows
     samples: ColumnSamples = release.samples(size, random_state=seed)
     return samples
 

@@ -1,4 +1,4 @@
-"""Fidelity of synthetic samples: Fréchet distance of features, precision, recall, density and coverage."""
+"""Fidelity of synthetic samples: Fréchet distance of features, precision and recall."""
 
 from math import prod
 from pathlib import Path
@@ -147,24 +147,20 @@ _SLACK = 1e-12
 
 
 class Fidelity(NamedTuple):
-    """Shares, all in [0, 1] but the density, which can exceed 1 where the synthetic samples sit in dense places."""
+    """Shares in [0, 1]."""
 
     precision: float
     recall: float
-    density: float
-    coverage: float
 
 
 def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
-    r"""Precision, recall, density and coverage by balls B(x) around each x that reach to its k-th nearest neighbour.
+    r"""Precision and recall by balls B(x) around each x that reach to its k-th nearest neighbour.
 
-    With n real x, m synthetic y, and every ball closed and made within its own sample (x itself is no neighbour):
+    With real x, synthetic y, and every ball closed and made within its own sample (x itself is no neighbour): precision is the
+    share of y in some B(x), recall that of x in some B(y) (Kynkäänniemi et al. 2019, equations 1 and 2, with k = 3).
 
-    - precision: share of y in some B(x); recall: share of x in some B(y) (Kynkäänniemi et al. 2019, equations 1 and 2);
-    - density: $\frac{1}{k m} \sum_{x, y} 1[y \in B(x)]$; coverage: share of B(x) that hold some y (Naeem et al. 2020, 3).
-
-    The two papers use k = 3 and k = 5. Distances are Euclidean: give features where pixels mean little. Squares that differ
-    by less than 1e-12 of the squared norms (of real samples about their mean) count as equal, so that ties are inside.
+    Distances are Euclidean: give features where pixels mean little. Squares that differ by less than 1e-12 of the squared norms
+    (of real samples about their mean) count as equal, so that ties are inside.
 
     Arguments:
         real: samples or features, (n, d), n > k.
@@ -177,7 +173,7 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
     Example:
         >>> x = torch.arange(10.0)[:, None]
         >>> fidelity(x, x[:5], k=1)
-        Fidelity(precision=1.0, recall=0.6, density=2.8, coverage=0.6)
+        Fidelity(precision=1.0, recall=0.6)
     """
     if k < 1:
         raise ValueError(f"k is {k}: it must be >= 1")
@@ -185,17 +181,13 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
     centre = real.double().mean(0)
     real, synthetic = real.double() - centre, synthetic.double() - centre
     real_radii, synthetic_radii = _squared_radii(real, k), _squared_radii(synthetic, k)
-    hits, pairs = 0, 0
-    covered, recalled = (torch.zeros(len(real), dtype=torch.bool, device=real.device) for _ in range(2))
+    hits, recalled = 0, torch.zeros(len(real), dtype=torch.bool, device=real.device)
     rows = max(1, _MOST_PAIRS // len(real))
     for part, radii in zip(synthetic.split(rows), synthetic_radii.split(rows)):
         distances = _squared_distances(part, real, slack=_SLACK)
-        inside = distances <= real_radii
-        hits, pairs = hits + int(inside.any(1).sum()), pairs + int(inside.sum())
-        covered |= inside.any(0)
+        hits += int((distances <= real_radii).any(1).sum())
         recalled |= (distances <= radii[:, None]).any(0)
-    m = len(synthetic)
-    return Fidelity(hits / m, float(recalled.double().mean()), pairs / (k * m), float(covered.double().mean()))
+    return Fidelity(hits / len(synthetic), float(recalled.double().mean()))
 
 
 def _squared_radii(x: Tensor, k: int) -> Tensor:

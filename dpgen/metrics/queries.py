@@ -32,25 +32,19 @@ def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
             raise ValueError(f"{name} has {other.shape[1]} columns, {first} has {x.shape[1]}: they must agree")
 
 
-def require_codes(**samples: Tensor) -> None:
-    """`require_samples`, and whole numbers >= 0.
+def require_codes(most: int | None = None, /, **samples: Tensor) -> None:
+    """`require_samples`, and whole numbers >= 0; of bits, where `most` is 1, of torch.uint8.
 
     Raises:
         ValueError: naming the first sample that is wrong.
     """
     require_samples(**samples)
     for name, x in samples.items():
-        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
-            raise ValueError(f"{name} has dtype {x.dtype}: categories must be integers")
-        if int(x.min()) < 0:
-            raise ValueError(f"{name} has {int(x.min())}: categories must be >= 0")
-
-
-def _require_records(x: Tensor, name: str) -> None:
-    require_samples(**{name: x})
-    if x.dtype != torch.uint8 or int(x.max()) > 1:
-        wrong = f"dtype {x.dtype}" if x.dtype != torch.uint8 else f"the value {int(x.max())}"
-        raise ValueError(f"{name} has {wrong}: it must be torch.uint8 in {{0, 1}}")
+        if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or (most == 1 and x.dtype != torch.uint8):
+            raise ValueError(f"{name} has dtype {x.dtype}: it must be {'torch.uint8' if most == 1 else 'integers'}")
+        low, high = int(x.min()), int(x.max())
+        if low < 0 or (most is not None and high > most):
+            raise ValueError(f"{name} has {low if low < 0 else high}: it must be {'in {0, 1}' if most == 1 else '>= 0'}")
 
 
 # -- counting queries --------------------------------------------------------------------------------------------------
@@ -106,7 +100,7 @@ def conjunctions(
         >>> conjunctions(torch.tensor([[1, 1, 0]], dtype=torch.uint8), 2, generator=torch.Generator())
         [tensor([0, 1])]
     """
-    _require_records(x, "x")
+    require_codes(1, x=x)
     frequent = (_marginals(x) > min_marginal).nonzero().flatten()
     if not 1 <= k <= len(frequent):
         raise ValueError(f"k is {k}: it must be in [1, {len(frequent)}], the items with marginal > {min_marginal:g}")
@@ -147,7 +141,7 @@ def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any
         >>> answers(x, [torch.tensor([0, 1])]).item(), answers(x, [torch.tensor([0, 1])], predicate="all").item()
         (1.0, 0.5)
     """
-    _require_records(x, "x")
+    require_codes(1, x=x)
     if predicate not in get_args(Predicate):
         raise ValueError(f"predicate is {predicate!r}: it must be one of {', '.join(get_args(Predicate))}")
     # One row of bits per item: a query is then a few bytewise operations on n / 8 bytes per item.
@@ -192,7 +186,7 @@ def query_errors(
         >>> query_errors(x, x, n_queries=10)["any_100%"]
         0.0
     """
-    _require_records(real, "real")
+    require_codes(1, real=real)
     generator = torch.Generator().manual_seed(seed)
     longest = max(int(real.sum(1, dtype=torch.int64).max()), 1)
     subsets = random_queries(real.shape[1], longest, generator=generator, n_queries=n_queries)
@@ -307,8 +301,6 @@ def correlation_errors(real: Tensor, synthetic: Tensor) -> Tensor:
 def _correlations(x: Tensor) -> Tensor:
     """Pearson's correlations (d, d) of columns (n, d), 0 where a column is constant."""
     constant = x.amax(0) == x.amin(0)
-    centred = x.double() - x.double().mean(0)
-    centred[:, constant] = 0
-    scaled = centred / centred.abs().amax(0).where(~constant, 1)
-    scaled = scaled / scaled.norm(dim=0).where(~constant, 1)
-    return (scaled.T @ scaled).clamp(-1, 1)
+    scale = (x.double() - x.double().mean(0)).abs().amax(0).where(~constant, 1)
+    found = torch.corrcoef((x.double() / scale).T).reshape(x.shape[1], -1)
+    return found.masked_fill(constant[:, None] | constant, 0.0)

@@ -180,6 +180,8 @@ class SharedBudget:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path).resolve()
+        if not self.path.exists():
+            raise LedgerError(f"{path} does not exist; dpgen budget {path} --create --epsilon E --delta D makes it")
         opened = self.spending()
         self.limits, self.unit = opened.limits, opened.unit
 
@@ -194,25 +196,6 @@ class SharedBudget:
         finally:
             file.close()
         return cls(path)
-
-    @classmethod
-    def obtain(cls, path: Path, budget: Budget | None, *, relation: Relation, unit: str) -> SharedBudget:
-        """The file at `path`, made with this budget if it is not there; ValueError if it has another one, or none is given."""
-        if not (path.exists() and path.stat().st_size):
-            if budget is None:
-                raise ValueError(
-                    f"ledger {str(path)!r} does not exist; dpgen budget {path} --create --epsilon E --delta D makes it, and so "
-                    "does the first run with --ledger_epsilon E"
-                )
-            try:
-                return cls.create(path, budget, relation=relation, unit=unit)
-            except LedgerError:  # made by another process at this moment
-                if not (path.exists() and path.stat().st_size):
-                    raise
-        shared = cls(path)
-        if budget not in (None, shared.limits.budget):
-            raise ValueError(f"the total is given as {budget}; it must be {shared.limits.budget}, that of {path}, or left out")
-        return shared
 
     @contextmanager
     def opened(self) -> Iterator[tuple[LedgerFile, Spending]]:

@@ -11,8 +11,9 @@ import dpgen
 from dpgen.cli.main import main
 from dpgen.facts import Fact
 from dpgen.privacy.accountants import epsilon
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.selection import SELECTION
+from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.statement import PrivacyStatement
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -33,7 +34,8 @@ def command(directory: Path, *extra: str, among: str = "epsilon=1,2", networks: 
 
 
 def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--ledger_epsilon=20", "--evaluation=none")) == 0
+    SharedBudget.create(tmp_path / "b", Budget(20.0, 1e-5))
+    assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--evaluation=none")) == 0
     out = capsys.readouterr().out
     directory = tmp_path / "s"
     assert f"{SELECTION} on tiny" in out
@@ -61,7 +63,7 @@ def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.Captur
 def test_a_dry_run_says_the_price(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command(tmp_path, "--dry_run")) == 0
     out = capsys.readouterr().out
-    assert "in all       epsilon" in out
+    assert "  cost             epsilon" in out
     assert not (tmp_path / "s").exists()
     assert main(command(tmp_path, "--evaluation=none")) == 0
     stated = capsys.readouterr().out.split("privacy    ")[1].splitlines()[0]

@@ -1,4 +1,4 @@
-"""Features of images, Fréchet distance, and precision, recall, density and coverage, against slow or other versions."""
+"""Features of images, Fréchet distance, and precision and recall, against slow or other versions."""
 
 import math
 import sys
@@ -39,9 +39,7 @@ def by_loops(real: np.ndarray, synthetic: np.ndarray, k: int) -> list[float]:
     real_balls, synthetic_balls = balls(real), balls(synthetic)
     held = [[inside(y, x, r) for x, r in zip(real, real_balls)] for y in synthetic]
     recalled = [any(inside(x, y, r) for y, r in zip(synthetic, synthetic_balls)) for x in real]
-    covered = [any(row[i] for row in held) for i in range(len(real))]
-    density = sum(map(sum, held)) / (k * len(synthetic))
-    return [np.mean([any(row) for row in held]), np.mean(recalled), density, np.mean(covered)]
+    return [np.mean([any(row) for row in held]), np.mean(recalled)]
 
 
 def samples(n: int, d: int, seed: int, kind: str = "real") -> Tensor:
@@ -61,24 +59,24 @@ def test_neighbourhoods_agree_with_loops(n: int, m: int, k: int, kind: str, monk
     assert fidelity(real, synthetic, k=k) == found, "chunks change nothing"
 
 
-def test_what_the_four_tell_apart() -> None:
+def test_what_the_two_tell_apart() -> None:
     real, near = samples(400, 2, 0), samples(400, 2, 1)
     collapsed, wild = 0.05 * near, 9 * near
     assert min(fidelity(real, near)) > 0.85
     found = fidelity(real, collapsed)
     assert found.precision == 1
-    assert max(found.recall, found.coverage) < 0.2
+    assert found.recall < 0.2
     found = fidelity(real, wild)
-    assert max(found.precision, found.density) < 0.3
+    assert found.precision < 0.3
     assert found.recall > 0.9, "few wide balls reach everything: why recall alone is no proof"
 
 
 def test_degenerate_samples() -> None:
     same, other = torch.ones(8, 2), torch.zeros(7, 2)
-    assert fidelity(same, same[:6]) == Fidelity(1, 1, 8 / 5, 1), "balls of radius 0 hold their own copies"
-    assert fidelity(same, other) == Fidelity(0, 0, 0, 0)
+    assert fidelity(same, same[:6]) == Fidelity(1, 1), "balls of radius 0 hold their own copies"
+    assert fidelity(same, other) == Fidelity(0, 0)
     outlier = torch.cat([samples(20, 2, 0), torch.tensor([[1e8, 0.0]])])
-    assert fidelity(outlier, outlier, k=2)[:2] == (1, 1)
+    assert fidelity(outlier, outlier, k=2) == (1, 1)
 
 
 # -- Fréchet distance --------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dpgen.privacy.composition import Filter, by_group
+from dpgen.privacy.composition import Filter, LedgerItem, by_group
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
@@ -130,8 +130,7 @@ def test_what_a_first_run_pays_later_is_no_reason_to_leave_the_filter(tmp_path: 
     """Its first payment fitted, so others might have come: what comes after releases cannot choose another proof."""
     shared = SharedBudget.create(tmp_path / "b", Budget(1.0, 1e-5))
     payer = shared.payer("test")
-    items = Ledger(None, delta=1e-5)
-    small, large = (items._find(gaussian_event(s), "x", None) for s in (50.0, 3.9))
+    small, large = (LedgerItem.of(gaussian_event(s), "x", None) for s in (50.0, 3.9))
     payer.pay([(small, 1)], Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded, match="the shared budget"):
         payer.pay([(small, 1), (large, 1)], Budget(1.0, 1e-5))
@@ -290,7 +289,7 @@ def pay(path: Path, times: int) -> int:
 def test_runs_at_the_same_time_wait_for_each_other(shared: SharedBudget) -> None:
     ledger = begin(shared, budget=None)
     assert ledger.payer is not None
-    item = ledger._find(gaussian_event(5.0), "counts", None)
+    item = LedgerItem.of(gaussian_event(5.0), "counts", None)
     room = shared.spending().room(ledger.payer.quote([(item, 1)], None, shared.limits))
     with ThreadPoolExecutor(3) as pool:  # each payment opens and locks the file anew, as another process would
         granted = sum(pool.map(pay, [shared.path] * 3, [room, room // 2, room // 2]))

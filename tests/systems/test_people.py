@@ -101,8 +101,8 @@ def test_data_that_are_loaded_have_no_column_of_people() -> None:
 
 
 def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -> None:
-    shared = str(tmp_path / "all.budget")
-    dpgen.fit(pd.read_csv(bits).drop(columns="who"), "marginals", epsilon=0.5, ledger=shared, ledger_epsilon=3.0)
+    shared = dpgen.SharedBudget.create(tmp_path / "all.budget", dpgen.Budget(3.0, 1e-5)).path
+    dpgen.fit(pd.read_csv(bits).drop(columns="who"), "marginals", epsilon=0.5, ledger=shared)
     with refused("unit"):
         dpgen.fit(pd.read_csv(bits), "marginals", epsilon=0.5, ledger=shared, unit="who", max_contributions=M)
 
