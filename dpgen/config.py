@@ -196,9 +196,11 @@ class RunConfig:
 
     def shared_budget(self) -> SharedBudget | None:
         """The budget that the run shares with others, if any."""
-        if self.runtime.ledger is None:
+        if (path := self.runtime.ledger) is None:
             return None
-        shared = SharedBudget(self.runtime.ledger)
+        if not path.exists():
+            raise ValueError(f"ledger {str(path)!r} does not exist; dpgen budget {path} --create --epsilon E makes it")
+        shared = SharedBudget(path)
         shared.require_same(relation=self.privacy.relation, unit=self.privacy.protected, delta=self.privacy.resolved_delta)
         return shared
 

@@ -180,8 +180,6 @@ class SharedBudget:
 
     def __init__(self, path: Path) -> None:
         self.path = Path(path).resolve()
-        if not self.path.exists():
-            raise LedgerError(f"{path} does not exist; dpgen budget {path} --create --epsilon E --delta D makes it")
         opened = self.spending()
         self.limits, self.unit = opened.limits, opened.unit
 

@@ -290,7 +290,7 @@ def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path
     (tmp_path / "b").unlink()
     shutil.rmtree(tmp_path / "run" / "model")
     (tmp_path / "run" / "privacy.json").unlink()
-    with pytest.raises(LedgerError, match="does not exist"):
+    with pytest.raises(LedgerError, match="cannot open the ledger"):
         run(job)
 
 
