@@ -41,7 +41,9 @@ def scale_counts(x: np.ndarray) -> BoundedSum:
 
 def bin_counts(x: np.ndarray) -> BoundedSum:
     """Parts of a range with one frequent value, and what lies outside."""
-    leaves = Leaves.of(np.array([0, 8, 64]), np.array([3.0, 90.0]), np.array([0]), np.array([50.0]), 2.0)
+    leaves = Leaves.of(
+        np.array([0, 8, 64]), (np.array([3.0, 90.0]), 2.0), (np.array([0]), np.array([50.0]), np.array([2.0])), tails=True
+    )
     leaves.split(10.0)
     return leaves.histogram(np.rint(x[:, 0]).astype(np.int64))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,11 @@ MOST_BINS = 48
 """Bins of a number beside its frequent values, at most."""
 SEEN = 3.5
 """Noise stds of a part that is looked into."""
+BEYOND = 6
+"""Cells of the scale beyond the outermost one that is seen, in which a tail is looked for."""
+_VISIBLE = 2.0  # noise stds of a tail as a whole
+_ROUGH = 0.01  # variance of a logarithm of a count about the parabola of a tail
+_OF_TAIL = 5  # seen cells of the scale that a tail continues, three at least
 _FAN = 64
 _FROM, _UNTIL = -62_091, 106_751  # 1800 and 2262, in days since 1970
 _SCALE_OF_DAYS = 41
@@ -130,6 +136,8 @@ class Leaves:
         counts: noisy counts (k,).
         variances: of the noise (k,); infinite where nothing is known yet.
         weights: counts by which the next split is chosen (k,).
+        scale: edges of the cells that were looked at first, powers of two; none of dates.
+        core: where the outermost cells and frequent values begin and end that were seen.
     """
 
     starts: Integers
@@ -137,36 +145,47 @@ class Leaves:
     counts: Reals
     variances: Reals
     weights: Reals
+    scale: Integers
+    core: tuple[int, int]
     fresh: bool = True
     below: float = 0.0
     above: float = 0.0
     outer_variance: float = np.inf
+    outer_stds: tuple[float, float] = (np.inf, np.inf)
     parents: list[tuple[int, int, float, float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, edges: Integers, inside: Reals, values: Integers, spikes: Reals, std: float | Reals) -> Leaves:
+    def of(cls, edges: Integers, cells: tuple[Reals, float], spikes: tuple[Integers, Reals, Reals], *, tails: bool) -> Leaves:
+        """Cells of the scale, their noisy counts and noise std, cut by frequent values, with theirs."""
+        values, sums, stds = spikes
         edges, first = np.unique(edges, return_index=True)  # cells finer than the step are one
+        inside, variance = cells[0], np.full(len(cells[0]), cells[1] ** 2)
         if len(edges) == 1:
-            edges, inside = np.append(edges, edges + 1), inside.sum(keepdims=True)
-        else:
-            inside = np.add.reduceat(inside, first[:-1])
+            edges, first = np.append(edges, edges + 1), np.array([0, len(inside)])
+        inside, variance = (np.add.reduceat(x, first[:-1]) for x in (inside, variance))
+        heavy = np.where(inside > SEEN * variance**0.5, inside, 0.0)
         starts = np.unique(np.concatenate([edges, values, values + 1]))
         alone = np.isin(starts[:-1], values)
         cell = np.searchsorted(edges, starts[:-1], side="right") - 1
         known = (cell >= 0) & (cell < len(inside)) & ~alone
         width = np.diff(starts).astype(np.float64)
         weights = np.zeros(len(alone))
-        weights[known] = inside[cell[known]] * width[known] / np.diff(edges)[cell[known]]
+        weights[known] = heavy[cell[known]] * width[known] / np.diff(edges)[cell[known]]
+        whole = known & np.isin(starts[:-1], edges) & np.isin(starts[1:], edges)
         counts, variances = np.zeros(len(alone)), np.full(len(alone), np.inf)
-        counts[alone], variances[alone] = spikes, std**2
-        return cls(starts, alone, counts, variances, weights)
+        counts[whole], variances[whole] = inside[cell[whole]], variance[cell[whole]]
+        counts[alone], variances[alone] = sums, stds**2
+        seen = np.flatnonzero(heavy)
+        held = [*edges[seen[:1]], *edges[seen[-1:] + 1], *values, *(values + 1)] or edges
+        core = int(min(held)), int(max(held))
+        return cls(starts, alone, counts, variances, weights, edges if tails else edges[:0], core)
 
     def split(self, least: float) -> None:
         """Cut parts of twice this weight or more into pieces of about this weight, at most 64, or into single units."""
         width = np.diff(self.starts)
         heavy = (self.weights >= 2 * least) & (width > 1) & ~self.alone
         pieces = np.where(heavy, np.minimum(width, np.clip(self.weights / least, 2, _FAN).astype(np.int64)), 1)
-        self.fresh = bool(heavy.any()) or bool(np.isinf(self.variances[~self.alone]).any())
+        self.fresh = bool(heavy.any()) or bool(np.isinf(self.outer_variance))
         starts: list[int] = []
         self.parents = []
         for i, count in enumerate(pieces):
@@ -201,34 +220,33 @@ class Leaves:
         self.outer_variance = 1 / (outer + 1 / std**2)
         self.weights = np.where(self.counts > SEEN * np.sqrt(self.variances), self.counts, 0.0)
 
-    @property
-    def outer_std(self) -> float:
-        """Noise std of the numbers of rows below and above."""
-        return float(self.outer_variance**0.5)
-
     def bins(self, total: float, limits: tuple[Any, Any]) -> tuple[Integers, Reals, Reals]:
         """Starts (m + 1,) of bins of about equal counts, noisy counts, noise stds (m,); rows outside are in the outer ones."""
-        first, last = self._trim(range(len(self.alone))), len(self.alone) - self._trim(range(len(self.alone) - 1, -1, -1))
-        apart = np.zeros(len(self.alone), bool)
-        if first < last:  # a public range keeps the parts that hold no more than noise, without it and each by itself
-            if limits[0] is not None:
-                self.counts[:first], apart[:first], first = 0.0, True, 0
-            if limits[1] is not None:
-                self.counts[last:], apart[last:], last = 0.0, True, len(self.alone)
-        if first >= last:
-            first, last = 0, len(self.alone)
-        self.below += float(self.counts[:first].sum())
-        self.above += float(self.counts[last:].sum())
+        size, (lower, upper) = len(self.alone), np.searchsorted(self.starts, self.core).tolist()
+        lower, upper = 0 if limits[0] is not None else lower, size if limits[1] is not None else upper
+        first, last = max(lower, self._trim(range(size))), min(upper, size - self._trim(range(size - 1, -1, -1)))
+        apart, ahead, behind = np.zeros(size, bool), np.zeros(0), np.zeros(0)
+        if first < last:  # what holds no more than noise is a tail, or out; nobody is in it, where a public range keeps it
+            (last, ahead), (first, behind) = self._tail(last, 1), self._tail(first, -1)
+            lower = 0 if limits[0] is not None else first - len(behind)
+            upper = size if limits[1] is not None else last + len(ahead)
+            self.below, self.above = self.below + self.counts[:lower].sum(), self.above + self.counts[upper:].sum()
+            self.counts[:first] = self.counts[last:] = 0.0
+            self.counts[last : last + len(ahead)], self.counts[first - len(behind) : first] = ahead, behind[::-1]
+            apart[:first] = apart[last:] = True
+        low, high = ((self.outer_variance + self.variances[own].sum()) ** 0.5 for own in (slice(lower), slice(upper, None)))
+        self.outer_stds, first, last = (float(low), float(high)), lower, upper
         self.starts = self.starts[first : last + 1]
         keep = slice(first, last)
         counts, variances, alone = self.counts[keep], self.variances[keep], self.alone[keep]
         groups, sums = self._grouped(counts, variances, alone | apart[keep], max(total, 1.0) / 32)
         edges = np.array([*groups, len(counts)], np.int64)
         variances = np.add.reduceat(variances, edges[:-1])
-        for end, limit, outer in ((0, limits[0], self.below), (-1, limits[1], self.above)):
-            if limit is None or outer > TOLD * self.outer_std:  # noise alone is nobody outside of a public range
+        ends = (limits[0], behind, self.below, low), (limits[1], ahead, self.above, high)
+        for end, (limit, tail, outer, std) in zip((0, -1), ends):  # noise alone is nobody outside of a public range or a tail
+            if (limit is None and not len(tail)) or outer > TOLD * std:
                 sums[end] += outer
-                variances[end] += self.outer_variance
+                variances[end] += std**2
         return self.starts[edges], sums, np.sqrt(variances)
 
     def _trim(self, order: range) -> int:
@@ -241,6 +259,48 @@ class Leaves:
                 break
             found = place + 1
         return found
+
+    def _tail(self, end: int, way: int) -> tuple[int, Reals]:
+        r"""Where a tail begins, up or down from the part `end`, and the counts of its parts; none where noise hides it.
+
+        A parabola through the logarithms of the outermost seen counts of the scale, which never bends upwards (a line is
+        the tail of a Pareto law), says how the counts f go on. They are multiplied by what is measured of them,
+        :math:`\sum f y / \sum f^2`, and there is a tail where f, and what is measured, exceed the noise.
+        """
+        none = end, np.zeros(0)
+        edges = self.scale[::way]
+        at = int((way * (edges - self.starts[end]) < 0).sum())
+        inside, beyond = edges[max(0, at - _OF_TAIL) : at + 1], edges[at:]
+        if len(beyond) < 2:
+            return none
+        counts, variances = self._between(inside)
+        unseen = np.flatnonzero(counts <= SEEN * variances**0.5)
+        kept = slice(int(unseen[-1]) + 1 if len(unseen) else 0, None)
+        counts, variances = counts[kept], variances[kept]
+        if len(counts) < 3:
+            return none
+        x, weight = np.arange(1.0 - len(counts), 1.0), (variances / counts**2 + _ROUGH) ** -0.5
+        law = np.polyfit(x, np.log(counts), 2, w=weight)
+        if law[0] > 0:
+            law = np.polyfit(x, np.log(counts), 1, w=weight)
+        f = np.exp(np.minimum(np.polyval(law, np.arange(1.0, len(beyond))), np.log(counts[-1])))
+        measured, noise = self._between(beyond)
+        fits, size = (f**2 / noise).sum(), (f * measured / noise).sum()
+        if fits < _VISIBLE**2 or size < _VISIBLE * fits**0.5:
+            return none
+        f *= size / fits
+        f = f[f[::-1].cumsum()[::-1] >= 1.0]
+        begin = int(np.searchsorted(self.starts, beyond[0]))
+        if np.any(np.diff(np.searchsorted(self.starts, beyond[: len(f) + 1])) != way):
+            return none  # of parts that were cut, or hold a frequent value, more is known
+        return begin, f
+
+    def _between(self, edges: Integers) -> tuple[Reals, Reals]:
+        """Counts between edges, in this order, and variances of their noise."""
+        parts = np.searchsorted(self.starts, edges)
+        held = [slice(min(ends), max(ends)) for ends in pairwise(parts)]
+        counts, variances = ([float(x[own].sum()) for own in held] for x in (self.counts, self.variances))
+        return np.array(counts), np.array(variances)
 
     def _grouped(self, counts: Reals, variances: Reals, alone: Flags, least: float) -> tuple[list[int], Reals]:
         """First part of each bin, and its count: neighbours are joined until their count is seen and large enough."""

@@ -9,8 +9,9 @@ Every part is a release of the one declared Gaussian, and every released count i
 | scale | other numbers of each sign and binary exponent, dates in each 41 days | 1 in one cell |
 | bins | values in each part: heavy parts of the scale are cut into 64, heavy ones of these again | 1 in one cell |
 
-So a value that many share is a bin of its own, and light neighbours share a wide one. What lies beyond the outermost parts that
-the noise lets see is moved to them. All later choices depend on released counts and on the row alone.
+So a value that many share is a bin of its own, and light neighbours share a wide one. Beyond the outermost parts that the
+noise lets see, counts follow a tail where there is one (`Leaves`); what lies outside of both is moved to the outermost bin.
+All later choices depend on released counts and on the row alone.
 
 Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the threshold, see `FrequentCounts`.
 """
@@ -32,7 +33,7 @@ import torch
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.tables.bins import SEEN, Grid, Leaves, cells, places
+from dpgen.systems.tables.bins import BEYOND, Grid, Leaves, cells, places
 from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
 from dpgen.values import times
 
@@ -259,14 +260,14 @@ class Discovery:
         bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
         edges = grid.scale(limits)
         told = cells(column, partial(_on_scale, edges=edges, frequent=values), len(edges) - 1)
-        edges, inside = self._scale(name, edges, told, parts[SCALE], limits, bare=bare)
+        edges, inside = self._scale(name, told, grid, edges, parts[SCALE], limits, bare=bare)
         fixed, edges, values = grid.fixed(edges, values)
         if fixed is not grid:
             grid, column = fixed, self.table.column(name, fixed.read)
         values, order = np.unique(values, return_inverse=True)  # a step that follows from the range can join some
         joined = np.bincount(order, minlength=len(values)).astype(np.float64)
         sums = np.bincount(order, spikes, len(values)).astype(np.float64)
-        tree = Leaves.of(edges, inside, values, sums, spike_std * joined**0.5)
+        tree = Leaves.of(edges, inside, (values, sums, spike_std * joined**0.5), tails=not grid.dates)
         others = max(total - float(spikes.sum()), 1.0)
         for part in levels:
             least = max(others / _PIECES, _SURE * self.budget.noise_std(part))
@@ -279,26 +280,38 @@ class Discovery:
         return self._described(given, grid, starts, counts, stds, form)
 
     def _scale(
-        self, name: str, edges: npt.NDArray[Any], counts: BoundedSum, share: float, limits: tuple[Any, Any], *, bare: bool
-    ) -> tuple[npt.NDArray[Any], Reals]:
-        """Edges of the cells in which there are values, and their noisy counts; `bare`: no value is known to be there."""
+        self,
+        name: str,
+        counts: BoundedSum,
+        grid: Grid,
+        edges: npt.NDArray[Any],
+        share: float,
+        limits: tuple[Any, Any],
+        *,
+        bare: bool,
+    ) -> tuple[npt.NDArray[Any], tuple[Reals, float]]:
+        """Edges of the cells in which there are values, noisy counts, noise std; `bare`: no value is known to be there."""
         noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
         found = noisy.numpy()
         if None not in limits:
-            return edges, np.where(found > SEEN * std, found, 0.0)
+            return edges, (found, std)
         seen = np.flatnonzero(found > _RANGE * std)
         if not len(seen):
             self.unseen += [name] if bare else []
             zero = int(np.clip(np.searchsorted(edges, 0, side="right") - 1, 0, len(found) - 1))
             seen = np.array([zero if bare else int(found.argmax())])  # the greatest noise is anywhere, up to 10^18
         first, last = int(seen[0]), int(seen[-1])
+        if not grid.dates and found[last] > _RANGE * std:  # away from 0 there can be a tail
+            first = max(0, first - BEYOND) if edges[first + 1] <= 0 else first
+            last = min(len(found) - 1, last + BEYOND) if edges[last] > 0 else last
         first = 0 if limits[0] is not None else first
         last = len(found) - 1 if limits[1] is not None else last
-        return edges[first : last + 2], np.where(found > SEEN * std, found, 0.0)[first : last + 1]
+        return edges[first : last + 2], (found[first : last + 1], std)
 
     def _tell_moved(self, given: Descriptor, grid: Grid, tree: Leaves, total: float) -> None:
-        for where, count, unit in (("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)):
-            if count > TOLD * tree.outer_std:
+        ends = ("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)
+        for (where, count, unit), std in zip(ends, tree.outer_stds):
+            if count > TOLD * std:
                 share = f"{min(100.0, 100 * count / total):.2g}"
                 self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
 

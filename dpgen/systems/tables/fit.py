@@ -195,6 +195,7 @@ class Rounds:
             picked += self._round(counts, budget, part, [] if self.again else picked)
             fitter.measure([*self.columns.smooth, *picked], self.levels)
             fitter.run(_EACH, _RATE, _RATE / 2)
+            fitter.correct()
         fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
         return fitter.mixture, [*self.columns.measurements, *picked], self.levels
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from scipy.stats import ks_2samp
+from scipy.stats import ks_2samp, norm
 
 import dpgen
 from dpgen.auditing.lower_bounds import epsilon_lower_bound
@@ -19,7 +19,7 @@ from dpgen.facts import Fact
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.schema import Schema, TableDomain
-from dpgen.systems.tables.bins import Grid
+from dpgen.systems.tables.bins import Grid, Leaves
 from dpgen.systems.tables.columns import release_columns
 from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.forms import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, forms
@@ -137,6 +137,32 @@ def test_the_empty_end_of_a_range_holds_no_mass() -> None:
     assert shares[5:7].sum() < 0.1
     assert shares[:5] == pytest.approx(counts[:5], abs=2.0)
     assert shares[7] == pytest.approx(6.0, abs=2.0), "gaps are no end of a range"
+
+
+def bins_of(counts: np.ndarray, std: float, limits: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Starts and counts of bins, of noisy counts of the cells from each power of two to the next."""
+    no = np.zeros(0)
+    leaves = Leaves.of(2 ** np.arange(len(counts) + 1), (counts, std), (no.astype(np.int64), no, no), tails=True)
+    starts, found, _ = leaves.bins(counts.sum(), limits)
+    return starts, found
+
+
+@pytest.mark.parametrize("limits", [(None, None), (1, 2**24 - 1)])
+def test_a_tail_goes_on_where_noise_hides_its_cells_one_by_one(limits: tuple[Any, Any]) -> None:
+    cells_of = 10_000 * np.diff(norm.cdf((np.arange(25) * np.log(2) - 8.0) / 1.3))
+    noise, outer = np.random.default_rng(0), []
+    for _ in range(50):
+        starts, found = bins_of(cells_of + noise.normal(0, 12, 24), 12.0, limits)
+        outer.append(found[starts[:-1] >= 2**15].sum())
+    truth = cells_of[15:].sum()
+    assert 0.7 * truth < np.mean(outer) < 1.3 * truth
+    assert np.mean(np.array(outer) == 0) < 0.2
+
+
+def test_what_ends_has_no_tail() -> None:
+    ages, noise = np.array([300.0, 400.0, 900.0, 2000.0, 5000.0, 9000.0, 2200.0, *[0.0] * 12]), np.random.default_rng(0)
+    longer = [bins_of(ages + noise.normal(0, 12, 19), 12.0, (None, None))[0][-1] > 2**7 for _ in range(200)]
+    assert np.mean(longer) < 0.02
 
 
 def test_frequent_values_that_the_step_of_a_wide_range_joins_are_one() -> None:

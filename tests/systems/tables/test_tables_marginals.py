@@ -102,6 +102,25 @@ def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: p
             assert gradient[index] == pytest.approx((high - low) / (2 * step), rel=0.02, abs=0.05)
 
 
+@pytest.mark.parametrize("dependent", [True, False])
+def test_a_column_that_is_a_function_of_another_is_not_held_back_and_noise_is_not_fitted(dependent: bool) -> None:
+    size, n, std = 8, 10_000.0, 40.0
+    rng, levels, uniform = np.random.default_rng(0), [Coarsening.full((size, size))], np.full(size, 1 / size)
+    truth = np.diag(uniform) if dependent else np.outer(uniform, uniform)
+    measured = [Measurement(Marginal((0, 1), 0), n * truth + rng.normal(0, std, truth.shape), std) for _ in range(3)]
+    errors = []
+    for corrected in (False, True):
+        fitter = Fitter([uniform] * 2, n, components=24, information=2000.0, generator=np.random.default_rng(1))
+        for until in range(1, 8):
+            fitter.measure(measured[:until], levels)
+            fitter.run(60, 0.1, 0.05)
+            if corrected:
+                fitter.correct()
+        fitter.run(200, 0.05, 0.002)
+        errors.append(np.abs(fitter.mixture.marginal((0, 1)) - truth).sum() / 2)
+    assert errors[1] < 0.6 * errors[0] if dependent else errors[1] <= errors[0]
+
+
 def test_sizes_grow_with_the_signal() -> None:
     small, large = sizes(0.03, 5_000), sizes(2.0, 10**6)
     assert (small.picks, large.picks) == (20, 200)
