@@ -64,8 +64,8 @@ def fit(
 ) -> Release:
     """A private release of the data, with a statement of what it cost.
 
-    All records are private: no part of data in memory or in a file is held out for evaluation, unless `test_fraction`,
-    `test_path` or `split_column` ask for it. Columns, types and values are checked before anything is spent.
+    All records are private: no part of data in memory or in a file is held out for evaluation, unless `test_fraction` or
+    `test_path` asks for it. Columns, types and values are checked before anything is spent.
 
     Arguments:
         data: what systems of its kind read: 0/1 columns and at most one `label_column`, numbers in public `bounds`, ordered
@@ -251,7 +251,7 @@ def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
 def _all_private(name: str, system: System, options: Options) -> Options:
     """The options, with no part of the records for evaluation unless they ask for one."""
     known = inspect.signature(loader_of(system.kinds, name, options).options).parameters
-    if "test_fraction" not in known or {"test_fraction", "test_path", "split_column"} & set(options):
+    if "test_fraction" not in known or {"test_fraction", "test_path"} & set(options):
         return options
     return {"test_fraction": 0.0} | options
 

@@ -28,7 +28,7 @@ warm_start warm_start_steps warm_start_origin warm_start_keep start_multiplier c
 weight_clip schedule chain_length training composition published_noise report_only levels sweep
 sweep_jobs sweep_dir sweep_select sweep_runs sweep_noise sweep_epsilon sweep_number avazu movielens cms higgs
 digits_pca call_detail codec clip covariance whitening fill shares lr_decay strategy compile logger loggers
-label_weight gibbs_steps chains init public_records private_logs tries only_group
+label_weight gibbs_steps chains init public_records private_logs tries only_group split_column
 ledger_epsilon ledger_delta
 """
 REMOVED = frozenset(_GONE.split())

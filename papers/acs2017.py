@@ -97,7 +97,7 @@ def epoch_table(*, rows: int = 10, cases: int = 6) -> pd.DataFrame:
     for panel, case in tqdm(varied[:cases], desc="figure2", leave=False):
         plan, config = _paper_plan(**case)
         for epoch in sorted({math.ceil(i * EPOCHS / rows) for i in range(1, rows + 1)}):
-            steps = epoch * plan.steps_per_epoch
+            steps = epoch * math.ceil(1 / plan.sampling_rate - 1e-9)
             short = replace(plan, steps=steps)
             joint, published = epsilon_of(short.event(config), DELTA), published_epsilon(plan, config, steps)
             values = (joint, published, general_moments(short, config))

@@ -93,7 +93,7 @@ def test_a_run_makes_the_key_of_its_split_once(tmp_path: Path) -> None:
     assert not path.exists(), "no other one takes its place"
 
 
-@pytest.mark.parametrize("option", ["--test_fraction=0", "--split_column=0", "--test_path=tiny.npy"])
+@pytest.mark.parametrize("option", ["--test_fraction=0", "--test_path=tiny.npy"])
 def test_a_run_that_draws_no_coins_has_no_key(tmp_path: Path, option: str) -> None:
     with open_run(tiny.job(tmp_path, "--split_key=null", option)) as (directory, _, _):
         assert not (directory / KEY_FILE).exists()

@@ -209,7 +209,7 @@ def _require_one_split(job: RunConfig, runs: Sequence[Path]) -> None:
         if key != keys[0]:
             raise ValueError(
                 f"{run} and {runs[0]} were split by different secret keys, so one was trained on the other's test records: "
-                "runs that are to be compared need one --split_key FILE, a --split_column or a --test_path"
+                "runs that are to be compared need one --split_key FILE or a --test_path"
             )
 
 

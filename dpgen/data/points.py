@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of
-from dpgen.data.table_files import Missing, column_name, column_names, csv_path, name_of, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_names, csv_path, name_of, require_columns, sample_form
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 
@@ -192,7 +192,6 @@ def load_points(
     out_of_range: OutOfRange = "refuse",
     test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
-    split_column: str | int | None = None,
     split_key: Path | None = None,
     missing: Missing = "error",
     delimiter: str | None = None,
@@ -209,8 +208,6 @@ def load_points(
         out_of_range: "refuse" a point outside the bounds, or "clamp" it to them.
         test_fraction: probability of each point to be kept for evaluation, in [0, 1).
         test_path: file of the test points, with the same columns; then all of ``path`` is private.
-        split_column: column, no coordinate, whose hash is the coin of a point (of an npy file its number, from 0); without
-            it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         missing: "error", or "drop" points with a missing coordinate; "category" is refused, for points have none.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
@@ -221,11 +218,10 @@ def load_points(
             out of range.
     """
     path = csv_path(path, delimiter, encoding)
-    key = column_name("split_column", split_column, path, "x")
     wanted = None if columns is None else column_names(columns)
     if wanted == []:
         raise ValueError("columns is []; it must name at least one: a point needs a coordinate")
-    options = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people, "x"))
+    options = SplitOptions(test_fraction, test_path, split_key, missing, people_of(path, people, "x"))
     table, split = options.read(path, wanted, prefix="x", contents=_coordinates)
     names = list(table.columns) if wanted is None else wanted
     require_columns(path, names, table.columns)
@@ -233,7 +229,7 @@ def load_points(
         if table[name].dtype.kind not in "iufb":
             raise ValueError(f"column {name!r} of {path} is not numeric: give the numeric ones in columns")
     if not names:
-        raise ValueError(f"{path} has no column but the one that it is split by: a point needs a coordinate")
+        raise ValueError(f"{path} has no column but the one of people: a point needs a coordinate")
     box = parse_bounds(bounds, len(names))
     x = place(require_points(torch.from_numpy(np.array(table[names], dtype=np.float64))), box, out_of_range, names)
     return split_points(

@@ -233,7 +233,6 @@ def load_records(
     image_shape: tuple[int, int] | None = None,
     test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
-    split_column: str | int | None = None,
     split_key: Path | None = None,
     missing: Missing = "error",
     grey_threshold: int | None = None,
@@ -250,7 +249,6 @@ def load_records(
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         test_path: file of the test records, with the same columns; then all of ``path`` is private.
-        split_column: column, no feature, whose hash is the coin of a record; without it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
         grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
@@ -262,8 +260,8 @@ def load_records(
         ValueError: if the file is missing, empty or malformed, lacks a column, or has a value that is no bit or grey value.
     """
     path = csv_path(path, delimiter, encoding)
-    label, key = column_name("label_column", label_column, path), column_name("split_column", split_column, path)
-    options = SplitOptions(test_fraction, test_path, key, split_key, missing, people_of(path, people))
+    label = column_name("label_column", label_column, path)
+    options = SplitOptions(test_fraction, test_path, split_key, missing, people_of(path, people))
     table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:

@@ -38,8 +38,7 @@ class Split:
     | given | words | a record's part depends on |
     |---|---|---|
     | none of the others | SHAKE-256 of the secret ``key``, eight bytes a position | its own secret coin |
-    | ``values``, one text a record | the first eight bytes of SHA-256 of the text, big-endian | that text |
-    | ``people``, one text a record | the same of the key and the text | a secret coin of its person |
+    | ``people``, one text a record | the first eight bytes of SHA-256 of key and text, big-endian | a coin of its person |
     | ``held_out`` | none: the last ``held_out`` records are for evaluation, no other one | its file |
 
     Somebody who adds or removes a line shifts the positions behind it. Under a secret key that changes nothing: the
@@ -51,25 +50,21 @@ class Split:
     Arguments:
         test_fraction: f in [0, 1), exact to 2^-64; with 0 all records are private.
         key: 32 secret bytes; without it fresh ones of the operating system.
-        values: texts of a declared key column; equal texts share a coin, so the rows of one person stay together.
         people: texts of the person of each record; who they are chooses nothing, but all records of one share a coin. With
             ``held_out`` they draw no coins.
         held_out: number of records at the end that come from a file of test records.
         seed: public seed that the key was made of, see `Split.public`.
 
     Raises:
-        ValueError: a fraction outside [0, 1), a key of another length, or ``values`` beside ``people`` or ``held_out``.
+        ValueError: a fraction outside [0, 1), or a key of another length.
 
     Example:
         >>> Split(0.25, key=bytes(32)).test_rows(8).tolist()
         [True, False, True, False, True, True, False, False]
-        >>> Split(0.5, values=["ann", "bob", "ann"]).test_rows(3).tolist()
-        [True, False, True]
     """
 
     test_fraction: float = TEST_FRACTION
     key: bytes = field(default_factory=lambda: os.urandom(KEY_BYTES), repr=False)
-    values: Sequence[str] | None = field(default=None, repr=False)
     held_out: int | None = None
     seed: int | None = None
     people: Sequence[str] | None = field(default=None, repr=False)
@@ -79,9 +74,6 @@ class Split:
             raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")
         if len(self.key) != KEY_BYTES:
             raise ValueError(f"key has {len(self.key)} bytes: it must have {KEY_BYTES}")
-        given = [name for name in ("values", "people", "held_out") if getattr(self, name) is not None]
-        if len(given) > 1 and given != ["people", "held_out"]:
-            raise ValueError(f"{' and '.join(given)} are both given: records are split by a column or by files, not by both")
 
     @classmethod
     def public(cls, seed: int, test_fraction: float = TEST_FRACTION) -> "Split":
@@ -92,15 +84,13 @@ class Split:
         """Which of n records are for evaluation, bool (n,)."""
         if self.held_out is not None:
             return torch.arange(n) >= n - self.held_out
-        name, texts = ("values", self.values) if self.values is not None else ("people", self.people)
-        if texts is not None and len(texts) != n:
-            raise ValueError(f"{name} has length {len(texts)}: it must be {n}, one for each record")
-        if texts is None:
+        if self.people is not None and len(self.people) != n:
+            raise ValueError(f"people has length {len(self.people)}: it must be {n}, one for each record")
+        if self.people is None:
             words = np.frombuffer(hashlib.shake_256(b"dpgen test" + self.key).digest(8 * n), dtype=">u8").astype(np.uint64)
         else:
-            salt = b"" if self.people is None else b"dpgen person" + self.key
-            coins = {text: _word(salt + text.encode()) for text in set(texts)}
-            words = np.array([coins[text] for text in texts], np.uint64)
+            coins = {text: _word(b"dpgen person" + self.key + text.encode()) for text in set(self.people)}
+            words = np.array([coins[text] for text in self.people], np.uint64)
         return torch.from_numpy(words < np.uint64(int(Fraction(self.test_fraction) * _WORD)))
 
     def owners(self, rows: Tensor) -> Tensor | None:
@@ -119,9 +109,9 @@ class Split:
         elif self.held_out is not None:
             origin = "from a file of their own"
         else:
-            drawn = "a secret hash of the record's position" if self.values is None else "a secret hash of its key column"
-            drawn = drawn if self.people is None else "a secret hash of its person"
-            origin = f"each record joins them independently by {drawn}, with probability {self.test_fraction:g}"
+            hashed = "the record's position" if self.people is None else "its person"
+            drawn = f"by a secret hash of {hashed}, with probability {self.test_fraction:g}"
+            origin = f"each record joins them independently {drawn}"
         return Fact.TEST_PART(what=what, origin=origin)
 
 
@@ -135,33 +125,23 @@ class SplitOptions:
 
     test_fraction: float = TEST_FRACTION
     test_path: str | None = None
-    split_column: str | None = None
     split_key: Path | None = None
     missing: Missing | None = "error"
     """Treatment of missing values; None: they stay."""
     people: People | None = None
 
     def __post_init__(self) -> None:
-        if self.people is not None and self.split_column is not None:
-            raise ValueError(
-                f"split_column is {self.split_column!r} and unit is {self.people.column!r}: leave split_column out, people are "
-                "held out with all of their rows, each by a secret coin"
-            )
         if not 0 <= self.test_fraction < 1:
             raise ValueError(f"test_fraction is {self.test_fraction}: it must be in [0, 1)")
         if self.test_path is not None:
-            if self.split_column is not None:
-                raise ValueError(f"test_path is {self.test_path!r} and split_column is {self.split_column!r}: give one of them")
             if self.test_fraction not in (0, TEST_FRACTION):
                 raise ValueError(f"test_fraction is {self.test_fraction} with a test_path: it must be 0 or left out")
             existing_file(self.test_path, option="test_path")
 
-    def split(
-        self, *, values: Sequence[str] | None = None, people: Sequence[str] | None = None, held_out: int | None = None
-    ) -> Split:
+    def split(self, *, people: Sequence[str] | None = None, held_out: int | None = None) -> Split:
         """The split, under the key of the file ``split_key``, or a fresh one that is kept nowhere."""
         key = os.urandom(KEY_BYTES) if self.split_key is None else secret_key(self.split_key)
-        return Split(self.test_fraction, key, values=values, people=people, held_out=held_out)
+        return Split(self.test_fraction, key, people=people, held_out=held_out)
 
     def read(
         self,
@@ -173,7 +153,7 @@ class SplitOptions:
         contents: Contents | None = None,
         **reading: Any,
     ) -> tuple[pd.DataFrame, Split]:
-        """The columns of a file with the test records, if they have their own, behind it, without the key column; its split.
+        """The columns of a file with the test records, if they have their own, behind it; its split.
 
         Of people with many rows those that are used, without the column that names people.
 
@@ -202,14 +182,10 @@ class SplitOptions:
             parts, people = [part for part, _ in bounded], [person for _, owners in bounded for person in owners]
         if self.test_path is not None:
             return pd.concat(parts, ignore_index=True), self.split(people=people, held_out=len(parts[1]))
-        [table] = parts
-        if self.split_column is None:
-            return table, self.split(people=people)
-        keys = table[self.split_column].astype(str).tolist()
-        return table.drop(columns=self.split_column), self.split(values=keys)
+        return parts[0], self.split(people=people)
 
     def _table(self, path: str, columns: Sequence[str] | None, text: Sequence[str], reading: Mapping[str, Any]) -> pd.DataFrame:
-        key = [name for name in (self.split_column, None if self.people is None else self.people.column) if name is not None]
+        key = [] if self.people is None else [self.people.column]
         wanted = None if columns is None else [*columns, *(name for name in key if name not in columns)]
         # The key is text: whether a column holds numbers alone depends on other records.
         table = read_table(path, wanted, text=(*key, *text), **reading)
@@ -228,8 +204,7 @@ def people_of(path: str | Path, people: People | None, prefix: str = "") -> Peop
 
 def needs_key(options: Mapping[str, Any]) -> bool:
     """Whether a loader with these options draws coins under a secret key."""
-    by_position = options.get("test_fraction") and options.get("test_path") is None and options.get("split_column") is None
-    return "split_key" in options and bool(by_position)
+    return "split_key" in options and bool(options.get("test_fraction")) and options.get("test_path") is None
 
 
 def secret_key(path: Path, *, create: bool = True) -> bytes:

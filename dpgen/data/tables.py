@@ -93,7 +93,6 @@ def load_table(
     key: str | None = None,
     test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
-    split_column: str | None = None,
     split_key: Path | None = None,
     show_values: bool = False,
     delimiter: str | None = None,
@@ -110,7 +109,6 @@ def load_table(
         key: column that is no data, whose values are generated, in place of the schema's primaryKey.
         test_fraction: probability of each row to be kept for evaluation, in [0, 1).
         test_path: file of the test rows, with the same columns; then all of ``path`` is private.
-        split_column: column, not modelled, whose hash is the coin of a row; without it the coin is a secret one.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         show_values: whether an error shows the first private value that the schema forbids.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
@@ -131,7 +129,7 @@ def load_table(
     unit = None if people is None else people.column
     name = name_of(source) if path is not None else "visits"
     declared = draft_of(source, VISITS if path is None else schema, target=target, key=key, unit=unit)
-    options = SplitOptions(test_fraction, test_path, split_column, split_key, missing=None, people=people)
+    options = SplitOptions(test_fraction, test_path, split_key, missing=None, people=people)
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, source, name)
         return load_raw(source, dict(declared), options, name=name, table_of=made, show_values=show_values)

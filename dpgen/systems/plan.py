@@ -147,6 +147,23 @@ class RowPlan(Plan):
         return self.unit is not None
 
 
+@dataclass(frozen=True, kw_only=True)
+class SumsPlan(RowPlan):
+    """Budget of a system whose releases are sums with Gaussian noise.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    gaussian: ClassVar[bool] = True
+    several_rows: ClassVar[bool] = True
+
+
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 
@@ -267,10 +284,6 @@ class PrivatePoints(Protocol):
     def location(self) -> Tensor: ...  # (d,)
     @property
     def scale(self) -> Tensor: ...  # (d,)
-    @property
-    def target(self) -> Any: ...  # the density of synthetic points, or None
-    @property
-    def test_x(self) -> Tensor: ...  # not protected
     @property
     def people(self) -> Tensor | None: ...  # (n,) a number for the person of each point, where they have several
 

@@ -99,14 +99,14 @@ SYSTEMS: dict[str, System] = {
     ),
     "merf": System(
         kinds=("records", "images"),
-        plan_path="dpgen.systems.merf.plan:MERFPlan",
+        plan_path="dpgen.systems.plan:SumsPlan",
         config_path="dpgen.systems.merf.plan:MERFConfig",
         fit_path="dpgen.systems.merf.fit:fit",
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dp_sgd.model:NetworkImages"),
     ),
     "marginals": System(
         kinds=("records", "streams"),
-        plan_path="dpgen.systems.marginals.plan:MarginalsPlan",
+        plan_path="dpgen.systems.plan:SumsPlan",
         config_path="dpgen.systems.marginals.plan:MarginalsConfig",
         fit_path="dpgen.systems.marginals.fit:fit_marginals",
         model_paths=("dpgen.systems.marginals.model:ProductMixture",),

@@ -140,7 +140,6 @@ def test_sources_of_domains_are_in_the_notes() -> None:
         (ROWS.replace("9,", "10,"), {"show_values": True}, "row 3 has 10"),
         (ROWS.replace("9,", "nine,"), {}, " it holds numbers"),
         (ROWS.replace("blue", "pink"), {}, "'colour' breaks "),
-        (ROWS, {"split_column": "n"}, "'n'"),
         (ROWS, {"test_fraction": 1.0}, "test_fraction is 1.0"),
     ],
 )
@@ -148,13 +147,6 @@ def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path, text: str, o
     (tmp_path / "a.csv").write_text(text)
     with refused(message):
         private(**{"path": str(tmp_path / "a.csv"), "schema": SMALL, **options})
-
-
-def test_rows_with_one_key_stay_together(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(ROWS + "1,red,2020-01-02,true,x\n" * 5)
-    table = load_table(path=str(tmp_path / "a.csv"), schema=SMALL, test_fraction=0.5, split_column="extra")
-    assert len({tuple(row) for row in table.codes.tolist()} & {tuple(row) for row in table.test_codes.tolist()}) == 0
-    assert len(table.codes) + len(table.test_codes) == 8
 
 
 def test_names_and_types_are_enough_where_all_values_are_booleans() -> None:

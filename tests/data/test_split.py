@@ -1,6 +1,5 @@
 """Splits by independent coins: what a line more or less in a file tells, keys that are made once, and what is refused."""
 
-import hashlib
 import math
 import os
 import stat
@@ -65,16 +64,6 @@ def test_without_a_key_every_split_is_another_one() -> None:
     assert not torch.equal(Split.public(3).test_rows(200), Split.public(4).test_rows(200))
 
 
-def test_a_hash_of_a_column_is_what_the_page_says_and_depends_on_that_record_alone() -> None:
-    names = [f"user {i}" for i in range(1000)]
-    rows = Split(0.3, values=names).test_rows(1000).tolist()
-    for name, row in zip(names, rows):
-        assert row == (int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") < 0.3 * 2**64)
-    assert Split(0.3, values=names[500:]).test_rows(500).tolist() == rows[500:]
-    twice = Split(0.3, values=[*names, *names]).test_rows(2000)
-    assert torch.equal(twice[:1000], twice[1000:]), "the rows of one person stay together"
-
-
 @pytest.mark.parametrize("fraction", [1.0, -0.1, 2.0, math.nan])
 def test_bad_fractions_are_refused(fraction: float) -> None:
     for make in (Split, SplitOptions):
@@ -86,8 +75,7 @@ def test_bad_fractions_are_refused(fraction: float) -> None:
     ("options", "said"),
     [
         ({"key": b"abc"}, "key has 3 bytes"),
-        ({"values": ["a"], "held_out": 1}, "values and held_out"),
-        ({"values": ["a"]}, "values has length 1"),
+        ({"people": ["a"]}, "people has length 1"),
     ],
 )
 def test_other_bad_splits_are_refused(options: dict[str, Any], said: str) -> None:
@@ -99,7 +87,7 @@ def test_other_bad_splits_are_refused(options: dict[str, Any], said: str) -> Non
     ("split", "said"),
     [
         (Split(0.25, KEY), "hash of the record's position, with probability 0.25"),
-        (Split(0.25, values=["a"]), "hash of its key column, with probability 0.25"),
+        (Split(0.25, people=["a"]), "hash of its person, with probability 0.25"),
         (Split(held_out=3), "from a file of their own"),
         (Split.public(7), "public data, split by the public seed 7"),
     ],
@@ -232,27 +220,6 @@ def numbers(x: torch.Tensor) -> list[int]:
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-def test_records_split_by_a_column_of_names(files: Path, ending: str) -> None:
-    records = load_records(path=str(files / f"all.{ending}"), label_column="kind", split_column="id", test_fraction=0.3)
-    ids = [f"{i:03d}" for i in range(64)]
-    wanted = [i for i, row in enumerate(Split(0.3, values=ids).test_rows(64).tolist()) if row]
-    assert numbers(records.test_x) == wanted
-    assert records.columns == [f"b{j}" for j in range(6)], "the key is no feature, and 007 is not 7"
-    assert records.test_labels is not None
-    assert records.test_labels.tolist() == [i % 2 for i in wanted]
-
-
-def test_arrays_are_split_by_the_number_of_a_column(files: Path) -> None:
-    records = load_records(path=str(files / "all.npy"), split_column=6)
-    points = load_points(path=str(files / "all.npy"), bounds="0,1", split_column=-1)
-    wanted = [i for i, row in enumerate(Split(values=[str(i) for i in range(64)]).test_rows(64).tolist()) if row]
-    assert numbers(records.test_x) == numbers(points.test_x) == wanted
-    assert (records.d, points.d) == (6, 6)
-    with refused("split_column is 7"):
-        load_records(path=str(files / "all.npy"), split_column=7)
-
-
-@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_test_records_from_a_file_of_their_own(files: Path, ending: str) -> None:
     for name in ("all", "held"):
         table = pd.read_csv(files / f"{name}.csv").drop(columns="id")
@@ -290,12 +257,9 @@ def test_one_line_is_a_file_and_none_is_not(tmp_path: Path) -> None:
 
 
 REFUSED = [
-    ({"split_column": "absent"}, "all.csv has no column 'absent'"),
-    ({"split_column": "id", "test_path": "held.csv"}, "test_path is 'held.csv' and split_column is 'id'"),
     ({"test_path": "held.csv", "test_fraction": 0.5}, "test_fraction is 0.5 with a test_path"),
     ({"test_path": "absent.csv"}, "test_path is 'absent.csv'"),
     ({"test_path": "other.csv"}, "other.csv has no column 'id'"),
-    ({"split_column": "hole"}, "column 'hole' has no value in row 2"),
     ({"split_key": Path("short.key"), "missing": "drop"}, "split_key 'short.key' is damaged"),
     ({"split_key": Path("no/such.key"), "missing": "drop"}, "split_key 'no/such.key' cannot be used"),
 ]
@@ -366,7 +330,6 @@ def test_other_processes_wait_for_the_key(tmp_path: Path) -> None:
     ("options", "needed"),
     [
         ({"split_key": None, "test_fraction": 0.2}, True),
-        ({"split_key": None, "test_fraction": 0.2, "split_column": "id"}, False),
         ({"split_key": None, "test_fraction": 0.2, "test_path": "f"}, False),
         ({"split_key": None, "test_fraction": 0}, False),
         ({"test_fraction": 0.2, "split_seed": 0}, False),

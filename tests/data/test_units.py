@@ -179,8 +179,6 @@ def test_how_others_write_numbers_chooses_no_rows(tmp_path: Path, kind: str, oth
 
 def test_what_would_choose_rows_is_refused(visits: Path, tmp_path: Path) -> None:
     people = People("who", 2, KEY)
-    with refused("split_column is 'x' and unit is 'who'"):
-        load_records(path=str(visits), people=people, split_column="x")
     with refused("has no column 'whom': its columns are who, x, y; did you mean 'who'?"):
         load_records(path=str(visits), people=People("whom", 2, KEY))
     with refused("unit is 'x'"):

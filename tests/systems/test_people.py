@@ -71,7 +71,6 @@ def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
     ("model", "more", "said"),
     [
         ("gaussian", ["--max_contributions", "0"], "max_contributions is 0"),
-        ("gaussian", ["--split_column", "a"], "split_column is 'a' and unit is 'who'"),
     ],
 )
 def test_what_is_not_proved_is_refused_before_anything_is_spent(

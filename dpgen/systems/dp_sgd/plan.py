@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from math import ceil
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget
@@ -151,11 +150,6 @@ class DPSGDPlan(RowPlan, Generic[C]):
         for option in ("partition_share", "means_share"):
             if not 0 < getattr(self, option) < 1:
                 raise ValueError(f"{option} is {getattr(self, option)}; it must be in (0, 1)")
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """`ceil(1 / sampling_rate)`."""
-        return ceil(1 / self.sampling_rate - 1e-9)
 
     # -- events --------------------------------------------------------------------------------------------------------
 

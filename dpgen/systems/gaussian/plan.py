@@ -19,10 +19,9 @@ which no budget covers; for any other data they are public.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import ClassVar, Literal
+from typing import Literal
 
-from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.plan import ClusterOptions, RowPlan
+from dpgen.systems.plan import ClusterOptions, SumsPlan
 
 SINGLE = {"mean": 0.02, "subspace": 0.20, "components": 0.78}
 FULL = {"mean": 0.02, "subspace": 0.20, "classes": 0.10, "clusters": 0.08, "components": 0.60}
@@ -69,20 +68,10 @@ Form = Literal["auto", "latent", "sizes"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class GaussianPlan(RowPlan):
-    """Privacy budget of a Gaussian fit.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: of the (epsilon, delta) guarantee, in (0, 1).
-        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
-    """
+class GaussianPlan(SumsPlan):
+    """Privacy budget of a Gaussian fit."""
 
     epsilon: float = 3.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    gaussian: ClassVar[bool] = True
-    several_rows: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,8 +25,8 @@ from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
-from dpgen.systems.marginals.plan import MarginalsConfig, MarginalsPlan, MWEMConfig, MWEMPlan
-from dpgen.systems.plan import PrivateRecords, PrivateStream
+from dpgen.systems.marginals.plan import MarginalsConfig, MWEMConfig, MWEMPlan
+from dpgen.systems.plan import PrivateRecords, PrivateStream, SumsPlan
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
@@ -113,7 +113,7 @@ class Layout:
 
 
 def fit_marginals(
-    data: PrivateRecords | PrivateStream, *, plan: MarginalsPlan, config: MarginalsConfig, curator: Curator, runtime: Runtime
+    data: PrivateRecords | PrivateStream, *, plan: SumsPlan, config: MarginalsConfig, curator: Curator, runtime: Runtime
 ) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 

@@ -12,23 +12,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MarginalsPlan(RowPlan):
-    """Budget of noisy marginals: one Gaussian release.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: of the (epsilon, delta) guarantee, in (0, 1).
-        relation: neighbouring relation, "add_remove" or "replace_one".
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    gaussian: ClassVar[bool] = True
-    several_rows: ClassVar[bool] = True
-
-
-@dataclass(frozen=True, kw_only=True)
 class MarginalsConfig:
     """Public choices.
 

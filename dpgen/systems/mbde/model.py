@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import lightning as L
@@ -20,7 +19,7 @@ from dpgen.systems.mbde.densities import Reference, bounded
 from dpgen.systems.mbde.plan import EPSILONS, LOG2, MBDEConfig, step_sizes
 
 
-def _classifier(d: int, *, hidden: Sequence[int] = (25, 25, 25), generator: torch.Generator | None = None) -> nn.Sequential:
+def _classifier(d: int, *, hidden: Sequence[int], generator: torch.Generator) -> nn.Sequential:
     r"""Tanh layers and one linear output: the logit (n, 1) of "x comes from P rather than Q" at points (n, d).
 
     Trained with the cross-entropy on equally weighted classes, the logit estimates :math:`\log P(x) / Q(x)`. The widths
@@ -58,7 +57,6 @@ class MBDE(L.LightningModule):
     Arguments:
         reference: the public Q0.
         epsilon: of one draw.
-        classifier: makes the weak learner of a round: a module (b, d) -> (b,) or (b, 1); None: the paper's network.
         seed: of public randomness.
 
     Raises:
@@ -73,7 +71,6 @@ class MBDE(L.LightningModule):
         *,
         epsilon: float = 1.0,
         config: MBDEConfig | None = None,
-        classifier: Callable[[int], nn.Module] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -82,8 +79,9 @@ class MBDE(L.LightningModule):
         self.thetas = step_sizes(self.epsilon, self.config.total_rounds)
         public = PublicRandomness(seed)
         weights = public.spawn("weights").generator
-        make = classifier or partial(_classifier, hidden=self.config.hidden, generator=weights)
-        self.classifiers = nn.ModuleList([make(reference.d) for _ in self.thetas])
+        self.classifiers = nn.ModuleList(
+            [_classifier(reference.d, hidden=self.config.hidden, generator=weights) for _ in self.thetas]
+        )
         self.trained = 0
         self._public = public.spawn("reference").generator
         self._log_normaliser = (0, 0.0)
@@ -146,8 +144,6 @@ class MBDE(L.LightningModule):
         y, log_weights = self.opponents(len(x), t)
         points = torch.cat([x.to("cpu", torch.float64), y])
         logits = self.logits(points, t).reshape(-1)
-        if len(logits) != len(points):
-            raise ValueError(f"the classifier gave {len(logits)} values for {len(points)} points; it must give one for each")
         against = softplus(logits[len(x) :]) * log_weights.exp().to(logits)
         loss: Tensor = softplus(-logits[: len(x)]).mean() + against.mean()
         return loss

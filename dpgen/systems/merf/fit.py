@@ -30,8 +30,8 @@ from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dpgan.model import GANModel
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.marginals.fit import FACTS, require_records
-from dpgen.systems.merf.plan import MERFConfig, MERFPlan
-from dpgen.systems.plan import PrivateImages, PrivateRecords
+from dpgen.systems.merf.plan import MERFConfig
+from dpgen.systems.plan import PrivateImages, PrivateRecords, SumsPlan
 
 if TYPE_CHECKING:
     from dpgen.release import PublicModel
@@ -58,7 +58,7 @@ def embeddings(inputs: Inputs, k: int, features: RandomFourierFeatures) -> Bound
 
 
 def fit(
-    data: PrivateRecords | PrivateImages, *, plan: MERFPlan, config: MERFConfig, curator: Curator, runtime: Runtime
+    data: PrivateRecords | PrivateImages, *, plan: SumsPlan, config: MERFConfig, curator: Curator, runtime: Runtime
 ) -> PublicModel:
     """Release noisy mean embeddings as a generator that has them."""
     private = TrainingData.of(data)

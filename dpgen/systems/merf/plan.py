@@ -1,27 +1,8 @@
-"""Privacy budget and public choices of DP-MERF."""
+"""Public choices of DP-MERF."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
-from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
-from dpgen.systems.plan import RowPlan
-
-
-@dataclass(frozen=True, kw_only=True)
-class MERFPlan(RowPlan):
-    """Budget of DP-MERF: one Gaussian release.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: of the (epsilon, delta) guarantee, in (0, 1).
-        relation: neighbouring relation, "add_remove" or "replace_one".
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    gaussian: ClassVar[bool] = True
-    several_rows: ClassVar[bool] = True
+from dpgen.privacy.mechanisms import require_positive, require_whole
 
 
 @dataclass(frozen=True, kw_only=True)

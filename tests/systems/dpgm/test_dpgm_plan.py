@@ -7,7 +7,6 @@ from math import prod
 from typing import Any
 
 import pytest
-import torch
 from refusals import refused
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, DPNorm
@@ -15,7 +14,6 @@ from dpgen.nets import RBMBank, VAEBank
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_parts
-from dpgen.privacy.sampling import PoissonLoader
 from dpgen.systems.dp_sgd.plan import DPSGDConfig
 from dpgen.systems.dpgan.plan import DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM
@@ -250,9 +248,3 @@ def test_the_plan_that_is_priced_is_the_plan_that_is_trained(config: DPGMConfig)
     planned = plan.calibrated(config)
     assert module.plan == planned
     assert 1.98 < epsilon(planned.event(config), planned.delta) <= 2.0
-
-
-@pytest.mark.parametrize("rate", [0.0017, 0.1, 1 / 3, 1.0])
-def test_epochs_are_those_of_the_loader(rate: float) -> None:
-    loader = PoissonLoader(torch.zeros(4, 2), sampling_rate=rate)
-    assert DPGMPlan(sampling_rate=rate).steps_per_epoch == len(loader.poisson) == math.ceil(round(1 / rate, 6))

@@ -16,10 +16,10 @@ from dpgen.runtime import Runtime
 from dpgen.systems.marginals.fit import (
     Layout,
     MarginalsConfig,
-    MarginalsPlan,
     fit_marginals,
     truncated,
 )
+from dpgen.systems.plan import SumsPlan
 
 D = 4
 QUIET = Runtime(progress_bar=False)
@@ -61,7 +61,7 @@ def test_a_fit_charges_what_its_noise_pays_for(relation):
             stds.append(noise_std)
             return super().rounded_normal(*shape, noise_std=noise_std)
 
-    stds, data, plan = [], tiny.records(), MarginalsPlan(relation=relation)
+    stds, data, plan = [], tiny.records(), SumsPlan(relation=relation)
     curator = Curator(plan.open_ledger(), source=Spy())
     fit_marginals(data, plan=plan, config=MarginalsConfig(), curator=curator, runtime=QUIET)
     [entry] = curator.ledger.entries()
@@ -78,7 +78,7 @@ def fitted(records, plan, config=None, ledger=None):
 
 def test_no_records_are_no_reason_to_refuse():
     none = SimpleNamespace(x=torch.zeros(0, 3), labels=None, n_classes=0, columns=None)
-    assert fitted(none, MarginalsPlan()).samples(4, random_state=0).x.shape == (4, 3)
+    assert fitted(none, SumsPlan()).samples(4, random_state=0).x.shape == (4, 3)
 
 
 def test_truncation_keeps_a_subset_of_each_record_alone():
@@ -95,7 +95,7 @@ def test_truncation_keeps_a_subset_of_each_record_alone():
 
 def test_with_a_large_budget_the_marginals_are_the_records():
     records = tiny.records()
-    model = fitted(records, MarginalsPlan(epsilon=1e4))
+    model = fitted(records, SumsPlan(epsilon=1e4))
     for c in range(records.n_classes):
         truth = records.x[records.labels == c].double().mean(0)
         torch.testing.assert_close(model.probabilities[c], truth, atol=0.02, rtol=0)
@@ -107,15 +107,15 @@ def test_with_a_large_budget_the_marginals_are_the_records():
 def test_under_a_small_budget_there_is_noise():
     """Too good means that noise is missing."""
     records = tiny.records(labelled=False)
-    model = fitted(records, MarginalsPlan(epsilon=0.1))
+    model = fitted(records, SumsPlan(epsilon=0.1))
     assert float((model.probabilities[0] - records.x.double().mean(0)).abs().mean()) > 0.02
 
 
 @pytest.mark.parametrize(
     ("make", "option"),
     [
-        (lambda: MarginalsPlan(epsilon=0.0), "epsilon"),
-        (lambda: MarginalsPlan(delta=0.0), "delta"),
+        (lambda: SumsPlan(epsilon=0.0), "epsilon"),
+        (lambda: SumsPlan(delta=0.0), "delta"),
         (lambda: MarginalsConfig(max_items=0), "max_items"),
     ],
 )
@@ -126,7 +126,7 @@ def test_bad_options_are_refused(make, option):
 
 def test_a_fit_counts_no_more_ones_than_it_says():
     ones = SimpleNamespace(x=torch.ones(50, D, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
-    model = fitted(ones, MarginalsPlan(epsilon=500.0), MarginalsConfig(max_items=1))
+    model = fitted(ones, SumsPlan(epsilon=500.0), MarginalsConfig(max_items=1))
     assert float(model.samples(2000, random_state=0).x.double().sum(1).mean()) < 1.3
 
 
@@ -137,5 +137,5 @@ def test_values_other_than_bits_are_refused_before_anything_is_spent(value):
     records = SimpleNamespace(x=x, labels=None, n_classes=0, image_shape=None, columns=None)
     ledger = Ledger(Budget(1.0, 1e-5))
     with refused("records"):
-        fitted(records, MarginalsPlan(epsilon=1.0), ledger=ledger)
+        fitted(records, SumsPlan(epsilon=1.0), ledger=ledger)
     assert ledger.entries() == []

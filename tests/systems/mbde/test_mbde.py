@@ -97,13 +97,10 @@ def test_garbage_weights_tilt_nothing() -> None:
             assert float(module(x).abs().max()) <= module.bound * (1 + 1e-12)
 
 
-def test_any_classifier_and_a_reference_without_density() -> None:
+def test_a_reference_without_density() -> None:
     samples = ModelReference(lambda n, g: torch.randn(n, 1, generator=g))
     config = MBDEConfig(sampler="rejection", rounds=1, steps=3)
-    module = trained(MBDE(samples, config=config, classifier=lambda d: nn.Linear(d, 1)), points())
-    assert module(points(5)).shape == (5,)
-    with pytest.raises(ValueError, match="classifier"):
-        trained(MBDE(samples, config=config, classifier=lambda d: nn.Linear(d, 2)), points())
+    assert trained(MBDE(samples, config=config), points())(points(5)).shape == (5,)
 
 
 def test_the_seed_is_public_and_decides_the_weights() -> None:

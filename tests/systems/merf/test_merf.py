@@ -15,7 +15,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.release import ImageModel, RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.merf.fit import fit
-from dpgen.systems.merf.plan import MERFConfig, MERFPlan
+from dpgen.systems.merf.plan import MERFConfig
+from dpgen.systems.plan import SumsPlan
 
 FAST = {"n_features": 200, "hidden": 32, "depth": 1, "latent": 4, "steps": 60, "batch": 100}
 
@@ -53,7 +54,7 @@ def test_generators_see_the_records_through_the_noisy_sums_alone() -> None:
         records = tiny.records()
         x = 1 - records.x if flip else records.x
         private = replace(records, x=x)
-        plan, runtime = MERFPlan(epsilon=1e-4), Runtime(accelerator="cpu")
+        plan, runtime = SumsPlan(epsilon=1e-4), Runtime(accelerator="cpu")
         curator = Curator(plan.open_ledger(), source=FixedKeySource(1))
         released.append(fit(private, plan=plan, config=MERFConfig(**FAST), curator=curator, runtime=runtime))
     one, two = (model.samples(2000, random_state=0).x.float().mean(0).numpy() for model in released)
