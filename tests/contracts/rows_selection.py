@@ -54,5 +54,5 @@ _INSIDE = "released shares are inside (0, 1)"
 ROWS: list[Row] = [
     SumRow("selection", (SCORE,), BITS, ALL_OR_NOTHING, sums=errors(ASKED)),
     SumRow("selection", (SCORE,), BITS, ALL_OR_NOTHING, sums=errors(HALVES), reaches=0.45, why=_INSIDE),
-    LawRow("selection", (NOTE,), BITS, TWO_OR_LESS, law=selected(3), at=(0.1, 0.5), reaches=0.1, why=_SLACK, pairs=20),
+    LawRow("selection", (NOTE,), BITS, TWO_OR_LESS, law=selected(3), at=(0.1, 0.5), reaches=0.1, why=_SLACK, pairs=8),
 ]
