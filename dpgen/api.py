@@ -97,7 +97,7 @@ def fit(
     given = {"epsilon": epsilon} | {name: value for name, value in named.items() if value is not None}
     if isinstance(data, str) and data in systems() and (not isinstance(model, str) or model not in (*systems(), AUTO)):
         raise ValueError(f"data is {data!r}, which is a model: the data come first, fit(data, model={data!r}, ...)")
-    job = _job(model, data, given | options)
+    job = job_of(model, data, given | options)
     if own is not None:
         _require_same(own, job)
     with quiet_training():
@@ -163,9 +163,9 @@ def chosen_model(data: Any) -> str:
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-def _job(model: str, data: Any, options: Options) -> RunConfig:
+def job_of(model: str, data: Any, options: Options) -> RunConfig:
     if model == AUTO:
-        made = _job(chosen_model(data), data, options)
+        made = job_of(chosen_model(data), data, options)
         return replace(made, model=replace(made.model, chosen=True))
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
@@ -334,7 +334,7 @@ class Synthesizer(BaseEstimator):
             name = type(self).__name__
             raise ValueError(f"X has {width} features, but {name} is expecting {self.n_features_in_} features as input")
         with TemporaryDirectory(prefix="dpgen-") as scratch:
-            records = _job(self.model, X, self._given()).load(Path(scratch))
+            records = job_of(self.model, X, self._given()).load(Path(scratch))
         return float(density(records.x).mean())
 
     def __sklearn_tags__(self) -> Tags:

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import check_estimator
 from torch.utils.data import TensorDataset
 
 import dpgen
-from dpgen.api import _job, estimator
+from dpgen.api import estimator, job_of
 from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.shared_budget import SharedBudget
@@ -190,8 +190,8 @@ def test_dropping_gives_what_the_complete_rows_give(model: str) -> None:
     options: dict[str, Any] = {"low": 0, "high": 1} if model == "merr" else {}
     holes = TABLE.astype(float)
     holes.iloc[::7, 1] = np.nan
-    jobs = [_job(model, holes, {"epsilon": 1.0, "missing": "drop"} | options)]
-    jobs += [_job(model, holes.dropna(), {"epsilon": 1.0} | options)]
+    jobs = [job_of(model, holes, {"epsilon": 1.0, "missing": "drop"} | options)]
+    jobs += [job_of(model, holes.dropna(), {"epsilon": 1.0} | options)]
     one, other = (job.load(Path()) for job in jobs)
     if model == "merr":
         assert all(values.tolist() == other.values[name].tolist() for name, values in one.values.items())
@@ -204,20 +204,20 @@ def test_missing_values_may_be_a_category() -> None:
     drawn = dpgen.fit(answers, "merr", epsilon=5.0, categories=["yes", "no"], missing="category").sample(200, 0)
     assert set(drawn["a"]) == {"yes", "no", "missing"}
     labelled = TABLE.assign(y=pd.Series([1, None] * 30, dtype="Int64"))
-    records = _job("marginals", labelled, {"epsilon": 1.0, "label_column": "y", "missing": "category"}).load(Path())
+    records = job_of("marginals", labelled, {"epsilon": 1.0, "label_column": "y", "missing": "category"}).load(Path())
     assert records.class_names == ("1", "missing")
     clicks = pd.DataFrame({"user": ["u", "u", "v"], "category": ["x", None, "y"]})
-    users = _job("minimax", clicks, {"epsilon": 1.0, "missing": "category"}).load(Path())
+    users = job_of("minimax", clicks, {"epsilon": 1.0, "missing": "category"}).load(Path())
     assert users.categories == ("missing", "x", "y")
-    assert _job("minimax", clicks, {"epsilon": 1.0, "missing": "drop"}).load(Path()).counts.sum() == 2
+    assert job_of("minimax", clicks, {"epsilon": 1.0, "missing": "drop"}).load(Path()).counts.sum() == 2
 
 
 # -- what a release costs ----------------------------------------------------------------------------------------------
 
 
 def test_all_rows_are_private_unless_a_part_is_asked_for(tmp_path: Path) -> None:
-    assert _job("gaussian", TABLE, {"epsilon": 1.0}).load(tmp_path).n == len(TABLE)
-    half = _job("gaussian", TABLE, {"epsilon": 1.0, "test_fraction": 0.5}).load(tmp_path)
+    assert job_of("gaussian", TABLE, {"epsilon": 1.0}).load(tmp_path).n == len(TABLE)
+    half = job_of("gaussian", TABLE, {"epsilon": 1.0, "test_fraction": 0.5}).load(tmp_path)
     assert half.n + len(half.test_x) == len(TABLE)
     assert 0 < half.n < len(TABLE)
 

@@ -159,15 +159,6 @@ def test_one_row_per_cluster_and_no_label_columns(tmp_path: Path) -> None:
     assert torch.allclose(picture[0, 1::3, 1], 1 - torch.arange(K) / K), "ink is dark"
 
 
-def test_images_in_colour_are_shown_as_they_are(tmp_path: Path) -> None:
-    logger, colour = Recorder(tmp_path), torch.tensor([0.2, 0.5, 0.9])
-    pixels = torch.cat([colour.repeat_interleave(4), torch.ones(2)]).expand(K, M, 14)
-    Previews(lambda: pixels, image_shape=(3, 2, 2)).on_train_end(shown_by(logger), None)  # type: ignore[arg-type]
-    [(_, picture, _)] = logger.pictures
-    assert picture.shape == (3, K * 3 + 1, M * 3 + 1)
-    assert torch.allclose(picture[:, 1, 1], colour)
-
-
 def test_only_every_few_epochs(tmp_path: Path) -> None:
     logger = Recorder(tmp_path)
     previews = Previews(draw, image_shape=(2, 2), every=3)

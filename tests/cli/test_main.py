@@ -1,6 +1,5 @@
 """The command `dpgen`: its table, how fast it answers, what a shell completes, and how commands end."""
 
-import argparse
 import errno
 import logging
 import resource
@@ -262,12 +261,3 @@ def test_the_logger_is_quiet_inside_and_as_before_outside_even_after_an_error() 
 def test_warnings_of_others_are_heard() -> None:
     with pytest.warns(UserWarning, match="heard"), quiet_training():
         warnings.warn("heard", stacklevel=1)
-
-
-def test_the_parser_refuses_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    parser = OneLineParser()
-    parser.add_argument("--n", type=int)
-    assert parser.parse_args(["--n=3"]) == argparse.Namespace(n=3)
-    with pytest.raises(SystemExit, match="2"):
-        parser.parse_args(["--n=x"])
-    assert capsys.readouterr().err == "error: argument --n: invalid int value: 'x'\n"

@@ -15,7 +15,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.bins import Grid, Leaves, cells, places
-from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, _on_scale
+from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, on_scale
 from dpgen.systems.tables.forms import forms, possible
 
 TEXTS = np.array(["", "a", "007", "true", "1", "20", "1.5", "0.25", "2020-01-02", "2020-01-02 10:30"], object)
@@ -35,7 +35,7 @@ def scale_counts(x: np.ndarray) -> BoundedSum:
     """The cells of the scale."""
     grid = Grid(None, "number")
     edges = grid.scale((None, None))
-    place = partial(_on_scale, edges=edges, frequent=np.zeros(0))
+    place = partial(on_scale, edges=edges, frequent=np.zeros(0))
     return cells(grid.read(pd.Series(x[:, 0])), place, len(edges) - 1)
 
 

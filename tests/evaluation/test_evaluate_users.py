@@ -111,12 +111,10 @@ def test_the_report_does_not_round_up_what_is_exact(tmp_path: Path) -> None:
     assert "In total **eps = 1.3**: 1 draw of eps 1 and eps 0.3 for everything else" in text
     assert "| 1 | 1.3 | 2.6 |" in text
     assert "| 2 | 2.3 | 4.6 |" in text
-    for epsilon in (0.7, 0.8, 1.1, 1.7, 2.2):
-        for draws in (1, 3, 7):
-            text = report(tmp_path, users, epsilon=epsilon, prior_epsilon=0.3, draws=draws)
-            assert f"In total **eps = {epsilon:g}**" in text
-            assert "and eps 0.3 for everything else" in text
-            assert f"| {draws} | {epsilon:g} | {2 * epsilon:g} |" in text
+    for epsilon, draws in ((0.7, 3), (2.2, 7)):
+        text = report(tmp_path, users, epsilon=epsilon, prior_epsilon=0.3, draws=draws)
+        assert f"In total **eps = {epsilon:g}**" in text
+        assert f"| {draws} | {epsilon:g} | {2 * epsilon:g} |" in text
 
 
 def test_all_draws_together_are_scored(tmp_path: Path) -> None:

@@ -140,17 +140,17 @@ class Discovery:
         whole, blanks = self.budget.left, blank(self.draft)
         if not blanks:
             return Found(self.draft, {}, ())
-        voted = {given["name"]: self._form(given, self.shares[FORM] * whole / len(blanks)) for given in blanks}
+        voted = {given["name"]: self.form_of(given, self.shares[FORM] * whole / len(blanks)) for given in blanks}
         texts = max(1, sum(given["type"] == "string" for given, _ in voted.values()))
         numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
         made = {}
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
-                made[name] = self._text(given, counted, self.shares["texts"] * whole / texts)
+                made[name] = self.text_of(given, counted, self.shares["texts"] * whole / texts)
             elif given["type"] == "boolean":
                 made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
             else:
-                made[name] = self._number(given, counted, self.shares["numbers"] * whole / numbers)
+                made[name] = self.number_of(given, counted, self.shares["numbers"] * whole / numbers)
         names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
         if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
             name = next(name for name, (given, _) in voted.items() if given["type"] == "string")
@@ -171,7 +171,7 @@ class Discovery:
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
-    def _form(self, given: Descriptor, share: float) -> tuple[Descriptor, Form]:
+    def form_of(self, given: Descriptor, share: float) -> tuple[Descriptor, Form]:
         """The field with its type and whether it has gaps, and the noisy counts of its forms."""
         among = possible(given["type"])
         codes = self.table.column(given["name"], partial(forms, kind=given["type"]))
@@ -188,7 +188,7 @@ class Discovery:
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
-    def _text(self, given: Descriptor, form: Form, share: float) -> Descriptor | None:
+    def text_of(self, given: Descriptor, form: Form, share: float) -> Descriptor | None:
         """Categories, a key by its pattern, or None: free text, which is left out."""
         name = given["name"]
         texts, noisy, std = self._frequent(name, self.table.column(name, _texts), 0.75 * share)
@@ -240,7 +240,7 @@ class Discovery:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def _number(self, given: Descriptor, form: Form, share: float) -> Descriptor:
+    def number_of(self, given: Descriptor, form: Form, share: float) -> Descriptor:
         """Bins: frequent values alone, the others by their quantiles."""
         name, kind = given["name"], given["type"]
         dates = kind in ("date", "datetime")
@@ -259,7 +259,7 @@ class Discovery:
         values, spikes = values[chosen], spikes[chosen].astype(np.float64)
         bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
         edges = grid.scale(limits)
-        told = cells(column, partial(_on_scale, edges=edges, frequent=values), len(edges) - 1)
+        told = cells(column, partial(on_scale, edges=edges, frequent=values), len(edges) - 1)
         edges, inside = self._scale(name, told, grid, edges, parts[SCALE], limits, bare=bare)
         fixed, edges, values = grid.fixed(edges, values)
         if fixed is not grid:
@@ -277,7 +277,7 @@ class Discovery:
                 tree.add(noisy.numpy(), std)
         starts, counts, stds = tree.bins(others, limits)
         self._tell_moved(given, grid, tree, total)
-        return self._described(given, grid, starts, counts, stds, form)
+        return self.described(given, grid, starts, counts, stds, form)
 
     def _scale(
         self,
@@ -315,7 +315,7 @@ class Discovery:
                 share = f"{min(100.0, 100 * count / total):.2g}"
                 self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
 
-    def _described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:
+    def described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:
         if grid.dates and starts[-1] == starts[0] + 1:  # a range of dates has two at least
             starts, counts, stds = np.append(starts, starts[-1] + 1), np.append(counts, 0.0), np.append(stds, stds)
         labels = [grid.label(unit) for unit in (*starts[:-1], starts[-1] - 1)]
@@ -356,7 +356,7 @@ def _patterns(values: pd.Series) -> npt.NDArray[Any]:
     return np.array([_DIGIT.sub("9", text) for text in _texts(values)], object)
 
 
-def _on_scale(values: npt.NDArray[Any], edges: npt.NDArray[Any], frequent: npt.NDArray[Any]) -> Integers:
+def on_scale(values: npt.NDArray[Any], edges: npt.NDArray[Any], frequent: npt.NDArray[Any]) -> Integers:
     """Cells between edges of values (m,), -1 for frequent ones."""
     return np.where(np.isin(values, frequent), -1, places(edges, values) - 1)
 

@@ -1,7 +1,6 @@
 """DPGAN: the critic's step costs one subsampled Gaussian, and the generator touches no private record."""
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,10 +17,8 @@ from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
-from dpgen.runtime import Runtime
 from dpgen.systems.dp_sgd.partition import MEANS
-from dpgen.systems.dpgan.fit import DPGAN, fit
-from dpgen.systems.dpgan.model import GANModel, PointGANModel
+from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.registry import load
 
@@ -238,24 +235,3 @@ def test_an_untrained_generator_draws_the_means_that_it_begins_at() -> None:
         for value in made.parameters():
             value.zero_()
         torch.testing.assert_close(made(torch.randn(2, 2), torch.tensor([1, 0]))[:, :3], means.flip(0))
-
-
-def test_records_and_points_release_their_models(tmp_path: Path) -> None:
-    runtime = Runtime(run_dir=tmp_path, progress_bar=False, accelerator="cpu")
-    records, options = tiny.records(), DPGANConfig(**SMALL)
-    spend = plan(sigma_sgd=None, epsilon=2.0)
-    ledger = spend.open_ledger()
-    model = fit(records, plan=spend, config=options, curator=Curator(ledger), runtime=runtime)
-    assert isinstance(model, GANModel)
-    assert ledger.epsilon() <= model.statement.epsilon <= 2.0
-    assert model.samples(5).labels is not None
-    (tmp_path / "last.ckpt").unlink()
-    scaling = {"location": torch.tensor([5.0, 0.0]), "scale": torch.tensor([1.0, 2.0])}
-    unread = {"target": None, "test_x": torch.zeros(1, 2)}
-    points = SimpleNamespace(x=torch.randn(50, 2).double(), bounds=None, people=None, columns=("a", "b"), **scaling, **unread)
-    spare = spend.open_ledger()
-    cloud = fit(points, plan=spend, config=options, curator=Curator(spare), runtime=runtime)
-    assert isinstance(cloud, PointGANModel)
-    assert cloud.samples(7).x.shape == (7, 2)
-    cloud.save(tmp_path / "cloud")
-    assert load(tmp_path / "cloud").statement == cloud.statement

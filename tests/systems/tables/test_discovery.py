@@ -313,8 +313,8 @@ def frame_of(discovery: Discovery) -> pd.DataFrame:
 class GapsOfTheData(Discovery):
     """Wrong: whether a column has gaps is read off the records."""
 
-    def _form(self, given: Any, share: float) -> Any:
-        found, form = super()._form(given, share)
+    def form_of(self, given: Any, share: float) -> Any:
+        found, form = super().form_of(given, share)
         required = not bool(frame_of(self)[given["name"]].isna().any())
         return found | {"constraints": found["constraints"] | {"required": required}}, form
 
@@ -322,8 +322,8 @@ class GapsOfTheData(Discovery):
 class OrderOfAppearance(Discovery):
     """Wrong: categories stay in the order in which the rows show them."""
 
-    def _text(self, given: Any, form: Any, share: float) -> Any:
-        found = super()._text(given, form, share)
+    def text_of(self, given: Any, form: Any, share: float) -> Any:
+        found = super().text_of(given, form, share)
         seen = [str(value) for value in frame_of(self)[given["name"]].dropna().unique()]
         listed = sorted(found["constraints"]["enum"], key=lambda name: seen.index(name) if name in seen else len(seen))
         return found | {"constraints": found["constraints"] | {"enum": listed}}
@@ -332,18 +332,18 @@ class OrderOfAppearance(Discovery):
 class BinsOfTheData(Discovery):
     """Wrong: the range is that of the records."""
 
-    def _described(self, given: Any, grid: Any, starts: Any, *others: Any) -> Any:
+    def described(self, given: Any, grid: Any, starts: Any, *others: Any) -> Any:
         exact = grid.read(frame_of(self)[given["name"]])
         low, high = int(exact.min()), int(exact.max()) + 2
-        return super()._described(given, grid, np.linspace(low, high, len(starts)).astype(np.int64), *others)
+        return super().described(given, grid, np.linspace(low, high, len(starts)).astype(np.int64), *others)
 
 
 class RoundingOfTheData(Discovery):
     """Wrong: how numbers are rounded is read off the records."""
 
-    def _number(self, given: Any, form: Any, share: float) -> Any:
+    def number_of(self, given: Any, form: Any, share: float) -> Any:
         whole = bool((frame_of(self)[given["name"]].dropna() % 10 == 0).all())
-        return super()._number(given | {"dpgen:rounding": 10 if whole else 1}, form, share)
+        return super().number_of(given | {"dpgen:rounding": 10 if whole else 1}, form, share)
 
 
 class Exact(Told):
