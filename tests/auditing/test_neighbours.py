@@ -147,7 +147,7 @@ class LittleNoise(SecureSource):
 @pytest.mark.parametrize("model", ["bernstein", "marginals"])
 def test_noise_that_is_too_small_is_found(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpgen.privacy.curator.SecureSource", LittleNoise)
-    finding = audit(parse_audit([f"--model={model}", "--trainings=600", *FAST[:2]]))
+    finding = audit(parse_audit([f"--model={model}", "--trainings=250", *FAST[:2]]))
     assert finding.violated, finding.to_text()
     assert finding.claimed == pytest.approx(1.0, abs=0.01)
 

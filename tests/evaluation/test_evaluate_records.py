@@ -100,7 +100,10 @@ def test_records_without_labels_get_no_scores_of_labels() -> None:
 
 @pytest.mark.usefixtures("accuracy")
 def test_what_columns_do_together_tells_real_records_from_independent_columns() -> None:
-    records = load_digits()
+    digits = load_digits()
+    records = Records(
+        "digits", digits.x[:500], digits.test_x[:200], digits.labels[:500], digits.test_labels[:200], n_classes=10
+    )
     shuffled = torch.stack([column[torch.randperm(len(column), generator=GENERATOR)] for column in records.x.T], 1)
     same, other = (by_name(evaluated(release(x, records.labels), records, seed=0)[0]) for x in (records.x, shuffled))
     joint = [name for name in same if name.startswith(("2-way", "pairwise", "classifier"))]
