@@ -85,6 +85,21 @@ class Grid:
             edges = np.unique(np.append(edges[edges < after], after))
         return edges
 
+    def around(self, first: int, last: int, edges: npt.NDArray[Any]) -> Integers:
+        """Numbers of the edges of the cells from `first` to `last`, of which values are seen, and of those around them.
+
+        Numbers have six more cells on either side that leads away from 0, dates 1, 2, 4, ... cells as one: a light tail is
+        hidden in narrow cells, and seen in a wide one.
+        """
+        if self.dates:
+            beside = 2 ** np.arange(1, BEYOND + 1) - 1
+            below, above = first - beside[::-1], last + 1 + beside
+            inner = np.arange(first, last + 2)
+            return np.concatenate([below[below >= 0], inner, above[above < len(edges)]])
+        first = max(0, first - BEYOND) if edges[first + 1] <= 0 else first
+        last = min(len(edges) - 2, last + BEYOND) if edges[last] > 0 else last
+        return np.arange(first, last + 2)
+
     def unit(self, value: Any) -> Any:
         """Where a public value lies on the grid."""
         if self.step is None:
@@ -137,7 +152,7 @@ class Leaves:
         variances: of the noise (k,); infinite where nothing is known yet.
         weights: counts by which the next split is chosen (k,).
         scale: edges of the cells that were looked at first, powers of two; none of dates.
-        core: where the outermost cells and frequent values begin and end that were seen.
+        core: where the outermost cells of numbers and frequent values begin and end that were seen.
     """
 
     starts: Integers
@@ -155,11 +170,11 @@ class Leaves:
     parents: list[tuple[int, int, float, float]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, edges: Integers, cells: tuple[Reals, float], spikes: tuple[Integers, Reals, Reals], *, tails: bool) -> Leaves:
-        """Cells of the scale, their noisy counts and noise std, cut by frequent values, with theirs."""
+    def of(cls, edges: Integers, cells: tuple[Reals, Reals], spikes: tuple[Integers, Reals, Reals], *, tails: bool) -> Leaves:
+        """Cells of the scale, their noisy counts and variances, cut by frequent values, with theirs."""
         values, sums, stds = spikes
         edges, first = np.unique(edges, return_index=True)  # cells finer than the step are one
-        inside, variance = cells[0], np.full(len(cells[0]), cells[1] ** 2)
+        inside, variance = cells
         if len(edges) == 1:
             edges, first = np.append(edges, edges + 1), np.array([0, len(inside)])
         inside, variance = (np.add.reduceat(x, first[:-1]) for x in (inside, variance))
@@ -177,7 +192,7 @@ class Leaves:
         counts[alone], variances[alone] = sums, stds**2
         seen = np.flatnonzero(heavy)
         held = [*edges[seen[:1]], *edges[seen[-1:] + 1], *values, *(values + 1)] or edges
-        core = int(min(held)), int(max(held))
+        core = (int(min(held)), int(max(held))) if tails else (int(starts[0]), int(starts[-1]))
         return cls(starts, alone, counts, variances, weights, edges if tails else edges[:0], core)
 
     def split(self, least: float) -> None:
@@ -224,7 +239,7 @@ class Leaves:
         """Starts (m + 1,) of bins of about equal counts, noisy counts, noise stds (m,); rows outside are in the outer ones."""
         size, (lower, upper) = len(self.alone), np.searchsorted(self.starts, self.core).tolist()
         lower, upper = 0 if limits[0] is not None else lower, size if limits[1] is not None else upper
-        first, last = max(lower, self._trim(range(size))), min(upper, size - self._trim(range(size - 1, -1, -1)))
+        first, last = max(lower, self._trim(np.arange(size))), min(upper, size - self._trim(np.arange(size)[::-1]))
         apart, ahead, behind = np.zeros(size, bool), np.zeros(0), np.zeros(0)
         if first < last:  # what holds no more than noise is a tail, or out; nobody is in it, where a public range keeps it
             (last, ahead), (first, behind) = self._tail(last, 1), self._tail(first, -1)
@@ -249,16 +264,24 @@ class Leaves:
                 variances[end] += std**2
         return self.starts[edges], sums, np.sqrt(variances)
 
-    def _trim(self, order: range) -> int:
-        """How many of the outer parts hold no more than noise together."""
-        total = variance = 0.0
-        found = 0
-        for place, i in enumerate(order):
-            total, variance = total + self.counts[i], variance + self.variances[i]
-            if self.alone[i] or total > TOLD * variance**0.5:
-                break
-            found = place + 1
-        return found
+    def _trim(self, order: Integers) -> int:
+        """How many of the outer parts hold no more than noise.
+
+        From the first part that holds more on, 1, 2, 4, ... parts together are asked whether they do: a light tail is seen
+        in wide parts alone, and many empty ones beyond it must not hide it.
+        """
+        counts, variances, alone = self.counts[order], self.variances[order], self.alone[order]
+        seen = np.flatnonzero(alone | (counts > SEEN * np.sqrt(variances)))
+        together = np.flatnonzero(np.cumsum(counts) > SEEN * np.sqrt(np.cumsum(variances)))
+        first = int(next(iter([*seen[:1], *together[:1]]), len(counts)))
+        wide = 1
+        while wide <= first < len(counts):
+            beside = slice(first - wide, first)
+            if counts[beside].sum() > SEEN * variances[beside].sum() ** 0.5:
+                first, wide = first - wide, 1
+            else:
+                wide *= 2
+        return first
 
     def _tail(self, end: int, way: int) -> tuple[int, Reals]:
         r"""Where a tail begins, up or down from the part `end`, and the counts of its parts; none where noise hides it.

@@ -29,11 +29,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.stats import norm
 
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.tables.bins import BEYOND, Grid, Leaves, cells, places
+from dpgen.systems.tables.bins import Grid, Leaves, cells, places
 from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
 from dpgen.values import times
 
@@ -60,7 +61,7 @@ OTHER = "other"
 """Category of all values that are not frequent."""
 MOST_SPIKES = 64
 """Values of a number that are a bin of their own, at most."""
-_RANGE = 3.7  # noise stds of a cell of the scale that is inside the range
+_RANGE = 0.005  # probability that noise makes a range wider, by a cell that would be inside of it
 _DIGIT = re.compile("[0-9]")
 _KEYS = 0.9  # share of the values that have the pattern of a key
 
@@ -289,24 +290,25 @@ class Discovery:
         limits: tuple[Any, Any],
         *,
         bare: bool,
-    ) -> tuple[npt.NDArray[Any], tuple[Reals, float]]:
-        """Edges of the cells in which there are values, noisy counts, noise std; `bare`: no value is known to be there."""
+    ) -> tuple[npt.NDArray[Any], tuple[Reals, Reals]]:
+        """Edges of the cells in which there are values, noisy counts, variances; `bare`: no value is known to be there."""
         noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
         found = noisy.numpy()
         if None not in limits:
-            return edges, (found, std)
-        seen = np.flatnonzero(found > _RANGE * std)
-        if not len(seen):
+            return edges, (found, np.full(len(found), std**2))
+        seen = np.flatnonzero(found > norm.isf(_RANGE / len(found)) * std)
+        hidden = not len(seen)
+        if hidden:
             self.unseen += [name] if bare else []
             zero = int(np.clip(np.searchsorted(edges, 0, side="right") - 1, 0, len(found) - 1))
             seen = np.array([zero if bare else int(found.argmax())])  # the greatest noise is anywhere, up to 10^18
         first, last = int(seen[0]), int(seen[-1])
-        if not grid.dates and found[last] > _RANGE * std:  # away from 0 there can be a tail
-            first = max(0, first - BEYOND) if edges[first + 1] <= 0 else first
-            last = min(len(found) - 1, last + BEYOND) if edges[last] > 0 else last
-        first = 0 if limits[0] is not None else first
-        last = len(found) - 1 if limits[1] is not None else last
-        return edges[first : last + 2], (found[first : last + 1], std)
+        kept = np.arange(first, last + 2) if hidden else grid.around(first, last, edges)
+        if limits[0] is not None:
+            kept = np.concatenate([np.arange(first), kept[kept >= first]])
+        if limits[1] is not None:
+            kept = np.concatenate([kept[kept <= last], np.arange(last + 1, len(edges))])
+        return edges[kept], (np.add.reduceat(found[: kept[-1]], kept[:-1]), std**2 * np.diff(kept))
 
     def _tell_moved(self, given: Descriptor, grid: Grid, tree: Leaves, total: float) -> None:
         ends = ("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)
