@@ -23,9 +23,7 @@ def customers() -> pd.DataFrame:
     town = rng.choice(["Ulm", "Bern", "Graz", "Linz", "Jena", "Como"], N, p=[0.35, 0.25, 0.16, 0.12, 0.08, 0.04])
     since = pd.Timestamp("2015-01-01") + pd.to_timedelta((3650 * rng.beta(2, 1, N)).astype(int), unit="D")
     gap = rng.random(N) < 0.1
-    return pd.DataFrame({"paid": paid, "age": pd.array(age, "Int64").copy(), "town": town, "since": since}).assign(
-        age=lambda frame: frame["age"].mask(gap)
-    )
+    return pd.DataFrame({"paid": paid, "age": pd.Series(age, dtype="Int64").mask(gap), "town": town, "since": since})
 
 
 def columns(path: Path) -> Path:
@@ -34,25 +32,20 @@ def columns(path: Path) -> Path:
     release = dpgen.fit(real, epsilon=1.0)
     synthetic = release.sample(N)
     figure = new_figure(10.0, 2.6)
-    figure.suptitle(f"Real and synthetic columns of {N:,} simulated customers, epsilon 1 in all, nothing said of the columns", fontsize=9)
+    title = f"Real and synthetic columns of {N:,} simulated customers: epsilon 1 in all, nothing said of the columns"
+    figure.suptitle(title, fontsize=9)
     panels = figure.subplots(1, 4)
-    edges = {
-        "paid": np.concatenate([[0, 1e-3], np.geomspace(1, 3000, 40)]),
-        "age": np.arange(18, 101, 2),
-        "since": np.linspace(0, 3650, 41),
-    }
     start = pd.Timestamp("2015-01-01")
-    for axes, name in zip(panels, ["paid", "age", "since"]):
-        for label, frame, style in (("real", real, {"color": "0.75"}), ("synthetic", synthetic, {"histtype": "step", "color": "C3"})):
+    styles = (("real", real, {"color": "0.75"}), ("synthetic", synthetic, {"histtype": "step", "color": "C3"}))
+    bins = {"paid": [0.5, 0.62, *np.geomspace(1, 3000, 40)], "age": np.arange(18, 101, 2), "since": np.linspace(0, 3650, 41)}
+    panels[0].set_xscale("log")
+    for axes, name in zip(panels, bins):
+        for label, frame, style in styles:
             values = frame[name].dropna()
             values = (values - start).dt.days if name == "since" else values.astype(float)
             if name == "paid":  # zeros are a bar of their own
                 values = values.where(values > 0, 0.55).clip(0.5, 3000)
-                bins = np.concatenate([[0.5, 0.62], np.geomspace(1, 3000, 40)])
-                axes.set_xscale("log")
-            else:
-                bins = edges[name]
-            axes.hist(values, bins=bins, weights=np.full(len(values), 100 / N), label=label, linewidth=1.3, **style)
+            axes.hist(values, bins=bins[name], weights=np.full(len(values), 100 / N), label=label, linewidth=1.3, **style)
     panels[0].set(title="paid (half are exactly 0)", xlabel="amount, log scale")
     panels[0].set_xticks([0.56, 10, 100, 1000], ["0", "10", "100", "1000"])
     panels[1].set(title="age (10 % gaps)", xlabel="years")
@@ -81,12 +74,13 @@ def odds(path: Path) -> Path:
     for e in (0.1, 0.5, 1, 3, 8):
         most = 100 * guessed(e, 0.0)
         axes.plot([e], [most], "o", color="C3", markersize=4)
-        axes.annotate(f"{e:g}: {math.ceil(10 * most) / 10:g}", (e, most), textcoords="offset points", xytext=(-6, 5), ha="right", fontsize=8)
+        said = f"{e:g}: {min(math.ceil(10 * most) / 10, 99.99):g}"
+        axes.annotate(said, (e, most), textcoords="offset points", xytext=(-6, 4), ha="right", fontsize=8)
     axes.axhline(50, color="0.6", linewidth=0.8, linestyle=":")
-    axes.annotate("a coin", (0.011, 50.6), fontsize=8, color="0.4")
+    axes.annotate("a coin", (0.011, 47), fontsize=8, color="0.4")
     axes.set(
         xscale="log",
-        ylim=(45, 102),
+        ylim=(45, 105),
         xlabel="epsilon",
         ylabel="right guesses of 100, at most",
         title="Is this person among the data? The best guess there is",
