@@ -1,5 +1,4 @@
-#!/usr/bin/env python
-"""Draw the pictures of the README and of the page on epsilon: `python scripts/pictures.py docs`; simulated data alone."""
+"""Draw the pictures of the README and of the page on epsilon: `python benchmarks/pictures.py docs`; simulated data alone."""
 
 import argparse
 import math
