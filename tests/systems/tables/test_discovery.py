@@ -142,7 +142,8 @@ def test_the_empty_end_of_a_range_holds_no_mass() -> None:
 def bins_of(counts: np.ndarray, std: float, limits: tuple[Any, Any]) -> tuple[np.ndarray, np.ndarray]:
     """Starts and counts of bins, of noisy counts of the cells from each power of two to the next."""
     no = np.zeros(0)
-    leaves = Leaves.of(2 ** np.arange(len(counts) + 1), (counts, np.full(len(counts), std**2)), (no.astype(np.int64), no, no), tails=True)
+    edges, variances = 2 ** np.arange(len(counts) + 1), np.full(len(counts), std**2)
+    leaves = Leaves.of(edges, (counts, variances), (no.astype(np.int64), no, no), tails=True)
     starts, found, _ = leaves.bins(counts.sum(), limits)
     return starts, found
 

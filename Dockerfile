@@ -1,0 +1,24 @@
+# dpgen without a GPU, as a user that is not root: docker build --build-arg TORCH_INDEX=URL -t dpgen .
+# URL is the index of PyTorch's builds for CPU, which its installation page gives; without it pip may take those for CUDA.
+FROM python:3.11-slim AS build
+
+ARG TORCH_INDEX=""
+ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/dpgen
+ENV PATH=/opt/dpgen/bin:$PATH
+RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision
+WORKDIR /src
+COPY pyproject.toml setup.py README.md LICENSE ./
+COPY configs configs
+COPY dpgen dpgen
+RUN pip install '.[sql]'
+
+FROM python:3.11-slim
+
+COPY --from=build /opt/dpgen /opt/dpgen
+RUN useradd --create-home --uid 1000 dpgen
+ENV PATH=/opt/dpgen/bin:$PATH PYTHONUNBUFFERED=1 MPLCONFIGDIR=/tmp/matplotlib NUMBA_CACHE_DIR=/tmp/numba
+USER dpgen
+WORKDIR /work
+ENTRYPOINT ["dpgen"]
+CMD ["--help"]
