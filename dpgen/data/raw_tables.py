@@ -152,7 +152,9 @@ def draft_of(
         if wished is not None and wished not in types:
             raise nearest(option, wished, list(types))
     draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
-    whole = schema is not None and bool(known) and all("type" in f and not is_blank(f, draft) for f in known.values())
+    generated = {*computed_names(draft), draft.get("primaryKey"), *(name for name in known if "dpgen:key" in known[name])}
+    stated = all("type" in field and not is_blank(field, draft) for field in known.values())
+    whole = schema is not None and stated and not set(known) <= generated
     subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
     wanted = [name for name in types if name in known or not (subset or name == unit)]
     left = set(known) - set(wanted)
@@ -164,10 +166,15 @@ def draft_of(
     for entry in fields:
         if is_blank(entry, draft) or _needs_bins(entry, draft):
             if types[entry["name"]].startswith(_NESTED):
-                raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold single values: flatten it")
+                advice = "texts: decode it" if "binary" in types[entry["name"]] else "single values: flatten it"
+                raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold {advice}")
             entry["dpgen:blank"] = True
         elif entry["type"] == "any":  # a key, or what a constraint computes
             entry["type"] = "number" if entry["name"] in totals else "string"
+    if any("dpgen:blank" in entry for entry in fields):
+        for entry in fields:
+            if entry["name"] == draft.get("primaryKey") and entry["type"] == "string" and "dpgen:key" not in entry:
+                entry["dpgen:blank"] = True  # its pattern
     _try(draft)
     return draft
 
@@ -263,15 +270,22 @@ def _stated(draft: Descriptor) -> Schema | None:
     plain = [{key: value for key, value in entry.items() if key != "dpgen:blank"} for entry in draft["fields"]]
     kept = [entry for entry in plain if not is_blank(entry, draft)]
     names = {entry["name"] for entry in kept}
-    given = draft.get("dpgen:constraints", [])
-    held = [rule for rule in given if set(constraint_of(rule).names) <= names]
-    computed = computed_names({"dpgen:constraints": given}) - computed_names({"dpgen:constraints": held})
+    rules = draft.get("dpgen:constraints", [])
+    held = [rule for rule in rules if set(constraint_of(rule).names) <= names]
+    computed = computed_names({"dpgen:constraints": rules}) - computed_names({"dpgen:constraints": held})
     fields = [entry for entry in kept if entry["name"] not in computed]
-    if not any(entry["name"] not in computed_names(draft) | {draft.get("primaryKey")} for entry in fields):
+    given = computed_names(draft) | {draft.get("primaryKey")}
+    if all(entry["name"] in given or "dpgen:key" in entry for entry in fields):
         return None
     left = {key: value for key, value in draft.items() if key not in ("dpgen:target", "primaryKey")}
     key = {"primaryKey": draft["primaryKey"]} if draft.get("primaryKey") in names else {}
     return Schema.from_descriptor({**left, **key, "fields": fields, "dpgen:constraints": held})
+
+
+def _read_names(draft: Descriptor) -> list[str]:
+    """Columns that are read: a key only where its pattern is bought."""
+    key = draft.get("primaryKey")
+    return [entry["name"] for entry in draft["fields"] if entry["name"] != key or entry.get("dpgen:blank")]
 
 
 def load_raw(
@@ -288,7 +302,7 @@ def load_raw(
     Raises:
         ValueError: the file cannot be read or has no record, or people are named in a column of the schema.
     """
-    names = [entry["name"] for entry in draft["fields"] if entry["name"] != draft.get("primaryKey")]
+    names = _read_names(draft)
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
     public, unit = _stated(draft), None if options.people is None else options.people.column
     if public is not None:
@@ -368,7 +382,7 @@ def raw_in_engine(
     Raises:
         ValueError: the table has no record, or its values contradict the schema.
     """
-    names = [entry["name"] for entry in draft["fields"] if entry["name"] != draft.get("primaryKey")]
+    names = _read_names(draft)
     table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
     rows = EngineRows(table)
     if not len(rows):

@@ -82,8 +82,9 @@ class Found:
 
 
 def thresholds(draft: Mapping[str, Any]) -> int:
-    """Lists of frequent values that a draft needs at most: of a text two, its values and its patterns."""
-    return sum({"string": 2, "any": 2, "boolean": 0}.get(given["type"], 1) for given in blank(draft))
+    """Lists of frequent values that a draft needs at most: of a text its values and its patterns, of a key its patterns."""
+    needed = {"string": 2, "any": 2, "boolean": 0}
+    return sum(1 if given["name"] == draft.get("primaryKey") else needed.get(given["type"], 1) for given in blank(draft))
 
 
 def blank(draft: Mapping[str, Any]) -> list[Descriptor]:
@@ -141,10 +142,15 @@ class Discovery:
         whole, blanks = self.budget.left, blank(self.draft)
         if not blanks:
             return Found(self.draft, {}, ())
-        voted = {given["name"]: self.form_of(given, self.shares[FORM] * whole / len(blanks)) for given in blanks}
-        texts = max(1, sum(given["type"] == "string" for given, _ in voted.values()))
+        keys = [given for given in blanks if given["name"] == self.draft.get("primaryKey")]
+        others = [given for given in blanks if given not in keys]
+        voted = {given["name"]: self.form_of(given, self.shares[FORM] * whole / len(blanks)) for given in others}
+        texts = max(1, len(keys) + sum(given["type"] == "string" for given, _ in voted.values()))
         numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
-        made = {}
+        made: dict[str, Descriptor | None] = {}
+        for given in keys:
+            pattern = self._pattern(given["name"], self.n, self.shares["texts"] * whole / texts)
+            made[given["name"]] = {key: value for key, value in given.items() if key != "constraints"} | pattern
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
                 made[name] = self.text_of(given, counted, self.shares["texts"] * whole / texts)
@@ -152,6 +158,7 @@ class Discovery:
                 made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
             else:
                 made[name] = self.number_of(given, counted, self.shares["numbers"] * whole / numbers)
+        self.unseen += [name for name, given in made.items() if given and given.get("constraints", {}).get("enum") == [OTHER]]
         names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
         if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
             name = next(name for name, (given, _) in voted.items() if given["type"] == "string")
@@ -196,7 +203,9 @@ class Discovery:
         total = max(self.n - form.counts[GAP], 0.0)
         empty = total < TOLD * np.hypot(form.std, self.budget.noise_std(share))
         if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
-            return self._pattern(given, total, 0.25 * share)
+            pattern = self._pattern(name, total, 0.25 * share)
+            self.left_out += [] if pattern else [name]
+            return {"name": name, "type": "string", **pattern} if pattern else None
         listed, counts = texts.tolist(), noisy.astype(np.float64)
         rest, rest_std = total - counts.sum(), float(np.hypot(form.std, std * np.sqrt(len(listed))))
         stds = [std] * len(listed)
@@ -225,19 +234,17 @@ class Discovery:
         places, noisy, std, _ = self.budget.frequent(f"{NAMES} of {name}", found.counts, share)
         return found.named(places), noisy, std
 
-    def _pattern(self, given: Descriptor, total: float, share: float) -> Descriptor | None:
-        """A key where most texts have one pattern; else nothing."""
-        name = given["name"]
+    def _pattern(self, name: str, total: float, share: float) -> Descriptor:
+        """The pattern of a key, where most texts have one; else nothing."""
         patterns, noisy, _ = self._frequent(name, self.table.column(name, _patterns), share)
         best = int(noisy.argmax()) if len(noisy) else -1
         pattern = str(patterns[best]) if best >= 0 else ""
         digits = re.search(r"9+$", pattern)
         if best < 0 or noisy[best] < _KEYS * total or digits is None or re.search(r"9", pattern[: digits.start()]):
-            self.left_out.append(name)
-            return None
+            return {}
         self.keys.append(name)
         start = pattern[: digits.start()].replace("{", "{{").replace("}", "}}")
-        return {"name": name, "type": "string", "dpgen:key": f"{start}{{:0{len(digits[0])}d}}"}
+        return {"dpgen:key": f"{start}{{:0{len(digits[0])}d}}"}
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
-from dpgen.schema import Schema
+from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.columns import Columns
 from dpgen.systems.tables.marginals import Coarsening, Integers, Marginal, Measurement, Reals, shape
@@ -325,7 +325,11 @@ class TablesModel(PublicModel, kind="tables"):
                 raise ValueError(f"given {field.name} is missing; the schema requires a value")
             return missing
         try:
-            return int(field.encode(field.parse(pd.Series([value])))[0])
+            parsed = field.parse(pd.Series([value]))
+            listed = getattr(field, "values", None)
+            if listed is not None and parsed.iloc[0] not in listed:  # none of them stands for it here
+                raise nearest("a value", str(value), [str(known) for known in listed[:20]])
+            return int(field.encode(parsed)[0])
         except (ValueError, TypeError) as error:
             rule = getattr(error, "rule", error)
             raise ValueError(f"given {field.name} is {value!r}; it is not in the schema: {rule}") from None

@@ -114,6 +114,7 @@ BAD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
     "a MultiIndex": (rows().set_axis(pd.MultiIndex.from_tuples([("a", 1), ("b", 2)]), axis=1), {}, "names must be texts"),
     "a name of no text": (rows().set_axis([1.5, "b"], axis=1), {}, "names must be texts"),
     "lists": (rows().assign(a=[[SECRET]] * 300), {}, "'a' is list"),
+    "bytes": (rows().assign(a=[SECRET.encode()] * 300), {}, "'a' is binary; it must hold texts"),
     "mappings": (rows().assign(a=[{"b": SECRET}] * 300), {}, "'a' is struct"),
     "mixed types": (rows().assign(a=[1, SECRET] * 150), {}, "'a' has values of no one type"),
     "dates and texts": (rows().assign(a=[datetime.date(2020, 1, 1), SECRET] * 150), {}, "'a' has values of no one type"),
@@ -152,7 +153,7 @@ ODD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
         "schema does not name a: it is left out",
     ),
     "100 columns": (pd.DataFrame({f"c{i}": [0, 1, 2] * 99 for i in range(100)}), {}, "hides the values of c"),
-    "a small epsilon": (rows().assign(c=3, d=4.5), {"epsilon": 1e-4}, "hides the values of"),
+    "a small epsilon": (rows().assign(c=3, d=4.5), {"epsilon": 1e-4}, "hides the values of a, c, d, b"),
     "free text": (rows(20_000).assign(a=[f"{i} of {i * 7}" for i in range(20_000)]), {}, "No value of a is frequent"),
 }
 
@@ -167,6 +168,32 @@ def test_an_odd_table_is_released_and_what_is_odd_is_said(name: str) -> None:
     assert re.search(match, str(release))
     if name not in ("intervals", "a sparse column"):
         assert made.dtypes.equals(frame[made.columns].dtypes)
+
+
+@pytest.mark.parametrize("form", ["bought", "declared", "csv", "numbers", "no pattern"])
+def test_a_key_is_generated_by_its_pattern(form: str, tmp_path: Path) -> None:
+    """Bought of its texts' patterns, or declared; of numbers, and without a pattern that most have, 1, 2, 3."""
+    keys = {"numbers": range(4000, 4300), "no pattern": [f"{'xyz'[i % 3]}{i}" for i in range(300)]}
+    data: Any = rows().assign(id=keys.get(form, [f"C{1203928 + i}" for i in range(300)]))
+    schema = {"fields": [{"name": "id", "type": "string", "dpgen:key": "C{:07d}"}]} if form == "declared" else None
+    if form == "csv":
+        data.to_csv(tmp_path / "a.csv", index=False)
+        data = str(tmp_path / "a.csv")
+    release = dpgen.fit(data, "tables", epsilon=5.0, method="independent", schema=schema, key="id")
+    made = release.sample(3)["id"].tolist()
+    plain: list[Any] = [1, 2, 3] if form == "numbers" else ["1", "2", "3"]
+    assert made == (plain if form in keys else ["C0000001", "C0000002", "C0000003"])
+    assert any("of id" in str(line["note"]) for line in release.statement.mechanisms) == (
+        form in ("bought", "csv", "no pattern")
+    )
+
+
+def test_a_category_that_is_not_listed_is_no_condition() -> None:
+    release = dpgen.fit(rows(), epsilon=5.0, method="independent")
+    assert release.sample(3, given={"b": "x"})["b"].tolist() == ["x"] * 3
+    for wrong in ("q", ["x", "q"]):
+        with pytest.raises(ValueError, match=r"given b is 'q'; .* must be one of x, y"):
+            release.sample(3, given={"b": wrong})
 
 
 def test_a_heavy_wide_bin_is_said() -> None:
