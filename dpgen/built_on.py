@@ -12,7 +12,7 @@ from glob import glob, has_magic
 from hashlib import sha256
 from os.path import exists
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -30,47 +30,18 @@ NOTE = "a release that this run is built on"
 _ROUNDING = 1e-12  # by which (epsilon - earlier) + earlier may round above epsilon
 
 
-class Found(NamedTuple):
-    """A release on this machine: its directory, its statement, and the checksum of what is released."""
-
-    directory: Path
-    statement: PrivacyStatement
-    sha256: str
-
-
-def find_release(path: Path) -> Found | None:
-    """The release that a path is, or lies in: the directory of a run or of a model, or anything below one."""
-    path = path.resolve()
-    return next((found for place in (path, *path.parents) if (found := _release_of(place)) is not None), None)
-
-
-def _release_of(directory: Path) -> Found | None:
-    of_run, found = directory / STATEMENT, None
-    own = directory / MODEL if of_run.is_file() else directory
-    try:
-        if (own / f"{MODEL}.json").is_file():
-            card = json.loads((own / f"{MODEL}.json").read_text())
-            read_tensor_files(own, MODEL, kinds=[card["kind"]])  # which compares the checksum
-            found = Found(directory, PrivacyStatement.from_dict(card["statement"]), str(card["sha256"]))
-        if of_run.is_file():
-            statement = PrivacyStatement.read(of_run)
-            statement = replace(statement, files={})  # samples may be added later
-            found = found or Found(directory, statement, sha256(statement.to_json().encode()).hexdigest())
-            if found.statement != statement:
-                raise ValueError(f"{directory} holds a model with another statement than {STATEMENT}")
-    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise damaged(directory, "statement", error) from error
-    return found
-
-
 @dataclass(frozen=True)
 class BuiltOn:
-    """A release that a run reads by an `option`; `public`: the holder of the data declares that it is of other records."""
+    """A release in a `directory`, with the checksum of what is released, that a run reads by an `option`.
+
+    `public`: the holder of the data declares that it is of other records.
+    """
 
     option: str
     statement: PrivacyStatement
     sha256: str
-    public: bool
+    public: bool = False
+    directory: Path = Path()
 
     @property
     def planned(self) -> Planned | None:
@@ -83,6 +54,32 @@ class BuiltOn:
         if not self.public:
             return statement.extended(self.statement.facts)
         return statement.extended([Fact.READ_RELEASE(sha256=self.sha256, guarantee=self.statement.in_words())])
+
+
+def find_release(path: Path) -> BuiltOn | None:
+    """The release that a path is, or lies in: the directory of a run or of a model, or anything below one."""
+    path = path.resolve()
+    return next((found for place in (path, *path.parents) if (found := _release_of(place)) is not None), None)
+
+
+def _release_of(directory: Path) -> BuiltOn | None:
+    of_run, found = directory / STATEMENT, None
+    own = directory / MODEL if of_run.is_file() else directory
+    try:
+        if (own / f"{MODEL}.json").is_file():
+            card = json.loads((own / f"{MODEL}.json").read_text())
+            read_tensor_files(own, MODEL, kinds=[card["kind"]])  # which compares the checksum
+            statement = PrivacyStatement.from_dict(card["statement"])
+            found = BuiltOn("", statement, str(card["sha256"]), directory=directory)
+        if of_run.is_file():
+            statement = PrivacyStatement.read(of_run)
+            statement = replace(statement, files={})  # samples may be added later
+            found = found or BuiltOn("", statement, sha256(statement.to_json().encode()).hexdigest(), directory=directory)
+            if found.statement != statement:
+                raise ValueError(f"{directory} holds a model with another statement than {STATEMENT}")
+    except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise damaged(directory, "statement", error) from error
+    return found
 
 
 # -- what the settings of a run name -----------------------------------------------------------------------------------
@@ -103,13 +100,12 @@ def releases_read(
     """
     found = [*_named({**settings["data"], **settings["model"]}, base, run_dir), *_bought(schema)]
     if public:
-        for option, release in found:
-            _require_others(option, release.directory / "config.yaml", settings["data"])
-    releases = {release.sha256: BuiltOn(option, *release[1:], public) for option, release in reversed(found)}
-    return tuple(releases.values())
+        for release in found:
+            _require_others(release.option, release.directory / "config.yaml", settings["data"])
+    return tuple({release.sha256: replace(release, public=public) for release in reversed(found)}.values())
 
 
-def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None) -> Iterator[tuple[str, Found]]:
+def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None) -> Iterator[BuiltOn]:
     """Releases that settings name, as paths or patterns of files; and the selection that settings in a file are."""
     files = [(key, value) for key, value in settings.items() if isinstance(value, str) and names_files(key)]
     paths = [(key, path) for key, value in files for path in (glob(value, recursive=True) if has_magic(value) else [value])]
@@ -119,10 +115,10 @@ def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None)
             continue
         notes = [line["note"] for line in found.statement.mechanisms]
         if key != "config" or any(n == SELECTION or n.startswith(NOTE) for n in notes):  # else fixed before any release
-            yield f"{key} {path!r}", found
+            yield replace(found, option=f"{key} {path!r}")
 
 
-def _bought(schema: Any) -> Iterator[tuple[str, Found]]:
+def _bought(schema: Any) -> Iterator[BuiltOn]:
     """The private release that filled in domains of a schema, if one did; see `dpgen schema --epsilon`."""
     if isinstance(schema, str | Path):
         schema = read_descriptor(Path(schema)) if Path(schema).is_file() else None
@@ -139,7 +135,7 @@ def _bought(schema: Any) -> Iterator[tuple[str, Found]]:
     most = next((price[name] for name in ("max_contributions", "rows_per_unit") if name in price), 1)  # the second in 0.4
     unit = person(price.get("unit"), most)
     statement = PrivacyStatement(**told, unit=unit, accountant="")
-    yield "schema", Found(Path(), statement, sha256(json.dumps(descriptor, sort_keys=True).encode()).hexdigest())
+    yield BuiltOn("schema", statement, sha256(json.dumps(descriptor, sort_keys=True).encode()).hexdigest())
 
 
 def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:

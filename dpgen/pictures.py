@@ -14,7 +14,7 @@ from torch import Tensor
 from dpgen.fields import NumberField
 from dpgen.figures import new_figure, show_images
 from dpgen.metrics import associations
-from dpgen.release import Draws, GreySamples, ImageModel, ImageSamples, PublicModel, RecordModel, RecordSamples, Release
+from dpgen.release import Draws, ImageModel, ImageSamples, PublicModel, RecordModel, RecordSamples, Release
 from dpgen.schema import Schema
 from dpgen.systems.ordered.model import OrderedDistribution
 
@@ -105,7 +105,7 @@ def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> 
         figure = _images(list(groups), list(groups.values()), image_shape)
         yield Picture("Synthetic images", f"One row for each {_group_name(samples)}; {source}.", figure)
         means = torch.stack([x.float().mean(0) for x in groups.values()])
-        shown = "Mean grey value" if isinstance(samples, GreySamples) else "Share of ones"
+        shown = "Mean grey value" if samples.grey is not None else "Share of ones"
         caption = f"{shown} of each pixel, one picture for each {_group_name(samples)} in order; {source}."
         yield Picture("Average images", caption, _images([""], [means], image_shape))
     else:
@@ -138,7 +138,7 @@ def _group_name(samples: RecordSamples) -> str:
 def _by_group(samples: RecordSamples) -> dict[str, Tensor]:
     """Records of each label, or of each cluster where there are no labels."""
     group = samples.cluster if samples.labels is None else samples.labels
-    x = samples.grey / 255 if isinstance(samples, GreySamples) else samples.x
+    x = samples.grey / 255 if samples.grey is not None else samples.x
     return {f"{_group_name(samples)} {c}": x[group == c] for c in group.unique().tolist()}
 
 

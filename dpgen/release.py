@@ -78,12 +78,14 @@ class Samples(ABC):
 class RecordSamples(Samples):
     """Synthetic records: x (n, d) uint8, the cluster (n,) that each came from, labels (n,) if the model has them.
 
-    Tables have no column of clusters where the model has a single one, `k` = 1.
+    Tables have no column of clusters where the model has a single one, `k` = 1. Where `grey` values (n, d), uint8 in [0, 255],
+    are there, x are their bits, and so are tables.
     """
 
     x: Tensor
     cluster: Tensor
     labels: Tensor | None = None
+    grey: Tensor | None = None
     columns: tuple[str, ...] | None = None
     k: int | None = None
 
@@ -111,7 +113,9 @@ class RecordSamples(Samples):
 
     def _scaled(self, white: int | None) -> npt.NDArray[Any]:
         """Values (n, d), of images in units whose white is `white`."""
-        return self.x.numpy() if white is None else self.x.numpy() * float(white)
+        if white is None:
+            return self.x.numpy()
+        return self.x.numpy() * float(white) if self.grey is None else self.grey.numpy() * (white / 255)
 
     def _names(self) -> tuple[str, ...]:
         return self.columns or tuple(f"x{i}" for i in range(self.x.shape[1]))
@@ -119,20 +123,8 @@ class RecordSamples(Samples):
     def arrays(self) -> Arrays:
         labels = {} if self.labels is None else {"labels": self.labels.numpy()}
         names = {} if self.columns is None else {"columns": np.array(self.columns)}
-        return {"x": self.x.numpy(), "cluster": self.cluster.numpy()} | labels | names
-
-
-@dataclass(frozen=True, kw_only=True)
-class GreySamples(RecordSamples):
-    """Records whose grey values (n, d), uint8 in [0, 255], are there too; `x` are the bits, and so are tables."""
-
-    grey: Tensor
-
-    def _scaled(self, white: int | None) -> npt.NDArray[Any]:
-        return super()._scaled(white) if white is None else self.grey.numpy() * (white / 255)
-
-    def arrays(self) -> Arrays:
-        return super().arrays() | {"grey": self.grey.numpy()}
+        grey = {} if self.grey is None else {"grey": self.grey.numpy()}
+        return {"x": self.x.numpy(), "cluster": self.cluster.numpy()} | labels | names | grey
 
 
 @dataclass(frozen=True, kw_only=True)

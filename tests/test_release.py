@@ -23,7 +23,6 @@ from dpgen.privacy.mechanisms import Secrets, pure_event
 from dpgen.release import (
     ColumnSamples,
     Draws,
-    GreySamples,
     PointSamples,
     PrivateSampler,
     RecordSamples,
@@ -198,7 +197,8 @@ def test_tables_have_no_column_of_the_only_cluster() -> None:
 
 def test_the_archive_keeps_bits_and_grey_values(tmp_path: Path) -> None:
     grey = torch.tensor([[0, 200], [130, 5]], dtype=torch.uint8)
-    samples = GreySamples(x=(grey > 127).to(torch.uint8), cluster=torch.zeros(2).long(), grey=grey, labels=torch.ones(2).long())
+    bits, labels = (grey > 127).to(torch.uint8), torch.ones(2).long()
+    samples = RecordSamples(x=bits, cluster=torch.zeros(2).long(), grey=grey, labels=labels)
     samples.save(tmp_path / "s.npz")
     samples.save(tmp_path / "s.csv")
     with np.load(tmp_path / "s.npz") as stored:

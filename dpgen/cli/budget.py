@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from dpgen.cli.main import OneLineParser, aligned
 from dpgen.options import require_writable
 from dpgen.privacy.accountants import calibrate_noise, epsilon
-from dpgen.privacy.composition import rdp_bound
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import require_positive, require_whole, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import Payment, SharedBudget, Spending
@@ -121,12 +120,8 @@ def _row(spending: Spending, number: int) -> tuple[str, ...]:
 
 def _alone(spending: Spending, payment: Payment) -> float:
     """Epsilon of one payment: of the budget that its ledger enforces, unless it is an extra one or the plan needs less."""
-    loads = [(m.priced or m, n) for m, n in payment.loads]
-    try:
-        needed = rdp_bound(loads, spending.budget.delta, spending.limits.relation)
-    except ValueError:  # a guarantee that has no moments
-        needed = float("inf")
-    return min(needed, *([] if payment.budget is None else [payment.budget.epsilon]), spending.budget.epsilon)
+    own = spending.budget if payment.budget is None else payment.budget
+    return min(spending.limits.total_epsilon(payment.cost), own.epsilon, spending.budget.epsilon)
 
 
 def _left(spending: Spending) -> str:

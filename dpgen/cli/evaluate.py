@@ -1,7 +1,5 @@
 """`dpgen evaluate RUN`: evaluate a run again, into its directory; with several runs, compare them on the same held-out data."""
 
-import csv
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,9 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.main import NETWORK, Ended, OneLineParser, aligned
 from dpgen.config import BLOCKS, RunConfig, parse_job, read_blocks
-from dpgen.figures import new_figure, save_figure
-from dpgen.files import write_atomically
-from dpgen.options import require_writable
 from dpgen.statement import PrivacyStatement, rounded_up
 
 if TYPE_CHECKING:
@@ -22,11 +17,10 @@ if TYPE_CHECKING:
 def parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen evaluate",
-        description="Of one run: its scores and pictures again, written into its directory. Of several, or with --out: one "
-        "table, one figure and the guarantees side by side.",
+        description="Of one run: its scores and pictures again, written into its directory. Of several: one table of scores "
+        "and guarantees side by side.",
     )
     result.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="directories of runs, several on the same data")
-    result.add_argument("--out", type=Path, metavar="DIR", help="for comparison.csv and comparison.png")
     result.add_argument("--seed", type=int, default=0, help="of the samples and classifiers of a comparison (default 0)")
     result.add_argument(
         "--evaluation", choices=("quick", "full"), default="full", help="samples of the records, or all of them (default full)"
@@ -39,9 +33,8 @@ def parser() -> OneLineParser:
 def main(arguments: list[str]) -> str | Ended:
     """The scores of one run, or one table for several on the same held-out data."""
     options = parser().parse_args(arguments)
-    if len(options.runs) > 1 or options.out is not None:
-        full = options.evaluation == "full"
-        return compare_runs(options.runs, seed=options.seed, out=options.out, full=full).to_text()
+    if len(options.runs) > 1:
+        return compare_runs(options.runs, seed=options.seed, full=options.evaluation == "full").to_text()
     from dpgen.run import run
 
     return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation, fid_weights=options.fid_weights), again=True))
@@ -121,53 +114,18 @@ class Comparison:
             return "* best of the runs, at equal guarantees"
         return f"not a ranking, the guarantees differ in {'; '.join(self.differences)}"
 
-    def to_csv(self) -> str:
-        """The same rows as csv, then the verdict and the marks."""
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([*self.rows(), [self.verdict], *([mark] for mark in self.marks)])
-        return text.getvalue()
 
-    def picture(self, path: Path) -> Path:
-        """A bar for every run and measure, with real data and baselines as lines."""
-        names = list(dict.fromkeys(score.name for entry in self.entries for score in entry.scores))
-        made = new_figure(7.0, 1.0 + 0.6 * max(len(self.entries), 2) * len(names) * 0.5 + 0.5 * len(names))
-        for row, name in enumerate(names, start=1):
-            axes = made.add_subplot(len(names), 1, row)
-            found = [(entry.name, s) for entry in self.entries for s in entry.scores if s.name == name]
-            axes.barh([label for label, _ in found], [score.value for _, score in found], color="0.6")
-            for value, style in ((found[0][1].real, "-"), (found[0][1].chance, ":")):
-                if value is not None:
-                    axes.axvline(value, color="k", linestyle=style, linewidth=1)
-            title = f"{name}, {found[0][1].better} is better (line: real data, dots: {found[0][1].baseline})"
-            axes.set_title(title, fontsize=7)
-            axes.set_xlabel("score", fontsize=7)
-            axes.set_ylabel("run", fontsize=7)
-            axes.tick_params(labelsize=7)
-        made.suptitle("\n".join(self.marks), fontsize=7)
-        return save_figure(made, path)
-
-    def write(self, directory: Path) -> None:
-        """Write comparison.csv and comparison.png into a directory."""
-        directory.mkdir(parents=True, exist_ok=True)
-        write_atomically(directory / "comparison.csv", self.to_csv())
-        self.picture(directory / "comparison.png")
-
-
-def compare_runs(
-    runs: Sequence[Path], *, seed: int = 0, out: Path | None = None, full: bool = True, progress_bar: bool = True
-) -> Comparison:
-    """Evaluate the released models of several runs on the held-out data of the first, and write the comparison to `out`.
+def compare_runs(runs: Sequence[Path], *, seed: int = 0, full: bool = True, progress_bar: bool = True) -> Comparison:
+    """Evaluate the released models of several runs on the held-out data of the first.
 
     Raises:
-        ValueError: no run, a directory without a finished run or without a model, runs on different data or with different
-            secret splits, or an `out` that cannot be written.
+        ValueError: no run, a directory without a finished run or without a model, or runs on different data or with different
+            secret splits.
     """
     from tqdm.auto import tqdm
 
     from dpgen.evaluation import evaluate
 
-    if out is not None:
-        require_writable(out, "out", directory=True)
     if not runs:
         raise ValueError("runs is empty: give at least one run directory")
     settings = [_settings(run) for run in runs]
@@ -184,10 +142,7 @@ def compare_runs(
     for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=hidden, leave=False):
         evaluation = evaluate(model, data, seed=seed, full=full)
         entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
-    comparison = Comparison(data.name, entries)
-    if out is not None:
-        comparison.write(out)
-    return comparison
+    return Comparison(data.name, entries)
 
 
 def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = None) -> RunConfig:

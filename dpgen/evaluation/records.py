@@ -23,7 +23,7 @@ from dpgen.metrics import (
     train_on_synthetic_accuracy,
 )
 from dpgen.progress import report
-from dpgen.release import GreySamples, RecordModel, RecordSamples
+from dpgen.release import RecordModel, RecordSamples
 
 MOST_COMPARED = 10_000
 """Records whose marginals and correlations are compared; a random choice where there are more."""
@@ -152,7 +152,7 @@ def _views(samples: RecordSamples, records: Records, held: _Held) -> dict[str, t
     """Synthetic, private and test records as a classifier sees them: bits, and grey values where all three have them."""
     name = "train on synthetic, test on real: accuracy"
     views = {name: (samples.x, records.x, held.x)}
-    if isinstance(samples, GreySamples) and records.grey is not None and held.grey is not None:
+    if samples.grey is not None and records.grey is not None and held.grey is not None:
         views[f"{name} on grey values"] = (samples.grey / 255, records.grey / 255, held.grey / 255)
     return views
 

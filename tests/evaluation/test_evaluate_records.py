@@ -13,7 +13,7 @@ from torch import Tensor
 from dpgen.data import Records, load_digits
 from dpgen.evaluation.records import evaluate
 from dpgen.evaluation.scores import QUICK, Effort, Score
-from dpgen.release import GreySamples, RecordSamples
+from dpgen.release import RecordSamples
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -142,7 +142,7 @@ def test_grey_values_are_scored_beside_the_bits(accuracy: list[tuple[Tensor, ...
 
     def sample(n: int, *, random_state: int) -> Any:
         drawn = bits(n, random_state=random_state)
-        return GreySamples(**vars(drawn), grey=drawn.x * 128)
+        return replace(drawn, grey=drawn.x * 128)
 
     model.samples = sample
     scores = by_name(evaluate(model, shades, seed=0).scores)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from dpgen.files import under
-from dpgen.release import GreySamples, RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
+from dpgen.release import RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
 
 _IN_CACHE = 512  # rows
@@ -275,7 +275,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             "columns": self.columns,
             "k": self.n_classes or self.mixture.k,
         }
-        return GreySamples(**shared, grey=grey) if self.post.grey else RecordSamples(**shared)
+        return RecordSamples(**shared, grey=grey if self.post.grey else None)
 
     def _components(self, clusters: Sequence[int] | None) -> list[int] | None:
         """Components of these clusters."""
