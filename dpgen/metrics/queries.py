@@ -301,6 +301,8 @@ def correlation_errors(real: Tensor, synthetic: Tensor) -> Tensor:
 def _correlations(x: Tensor) -> Tensor:
     """Pearson's correlations (d, d) of columns (n, d), 0 where a column is constant."""
     constant = x.amax(0) == x.amin(0)
-    scale = (x.double() - x.double().mean(0)).abs().amax(0).where(~constant, 1)
-    found = torch.corrcoef((x.double() / scale).T).reshape(x.shape[1], -1)
-    return found.masked_fill(constant[:, None] | constant, 0.0)
+    centred = x.double() - x.double().mean(0)
+    centred[:, constant] = 0
+    scaled = centred / centred.abs().amax(0).where(~constant, 1)
+    scaled = scaled / scaled.norm(dim=0).where(~constant, 1)
+    return (scaled.T @ scaled).clamp(-1, 1)
