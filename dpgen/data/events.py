@@ -148,36 +148,25 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
 # -- public prior ------------------------------------------------------------------------------------------------------
 
 
-PriorName = Literal["uniform", "file", "public", "private"]
-"""Nothing is known; a file of probabilities; a table of public users; a measurement on the private users that is paid for."""
+PriorName = Literal["uniform", "private"]
+"""Nothing is known; or a measurement on the private users that is paid for."""
 
 PROBABILITY = "probability"
 """Column of a prior's file, beside the category."""
 
 
-def chosen_prior(prior: PriorName | None, *, prior_path: str | None, public_path: str | None, private_path: str) -> PriorName:
-    """Prior that the options ask for; without a name, the file that is given decides. Options may not contradict each other.
-
-    Example:
-        >>> chosen_prior(None, prior_path=None, public_path="survey.csv", private_path="clicks.csv")
-        'public'
-    """
-    paths = {"file": ("prior_path", prior_path), "public": ("public_path", public_path)}
-    given = [kind for kind, (_, path) in paths.items() if path is not None]
+def require_one_prior(prior: PriorName, *, prior_path: str | None, public_path: str | None, private_path: str) -> None:
+    """Refuse options that ask for several priors, or for one that is read from the private users without noise."""
+    files = {"prior_path": prior_path, "public_path": public_path}
+    given = [f"{name} is {path!r}" for name, path in files.items() if path is not None]
+    given += ["prior is 'private'"] if prior == "private" else []
     if len(given) > 1:
-        raise ValueError(f"prior_path is {prior_path!r} and public_path is {public_path!r}: give one of them")
-    if given and prior not in (None, given[0]):
-        option, path = paths[given[0]]
-        raise ValueError(f"prior is {prior!r} but {option} is {path!r}: that is for prior={given[0]}")
-    if prior in paths and not given:
-        raise ValueError(f"prior is {prior!r}: {paths[prior][0]} must name its file")
+        raise ValueError(f"{' and '.join(given)}: give one of them")
     if public_path is not None and Path(public_path).resolve() == Path(private_path).resolve():
         raise ValueError(
             f"public_path is {public_path!r}, the table of the private users: a prior computed from them is not public; "
             "use prior=private, which pays for it"
         )
-    found: list[PriorName] = [kind for kind in ("file", "public") if kind in given]
-    return prior or (found[0] if found else "uniform")
 
 
 def prior_from_file(path: str, category: str) -> dict[str, float]:
@@ -236,7 +225,7 @@ def load_events(
     weight: str | None = None,
     group: str | None = None,
     categories_path: str | None = None,
-    prior: PriorName | None = None,
+    prior: PriorName = "uniform",
     prior_path: str | None = None,
     public_path: str | None = None,
     missing: Missing = "error",
@@ -258,7 +247,7 @@ def load_events(
         weight: column of how much an event counts (a rating, a 0/1 click), >= 0; 1 each without.
         group: column of the user's public group.
         categories_path: file of public category names, one a line.
-        prior: uniform, file, public or private; without it, the path that is given decides.
+        prior: uniform, where no file says more, or private: measured on the users, which is paid for.
         prior_path: file of probabilities.
         public_path: table of public users.
         missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
@@ -302,7 +291,7 @@ def load_sql_events(
     weight: str | None = None,
     group: str | None = None,
     categories_path: str | None = None,
-    prior: PriorName | None = None,
+    prior: PriorName = "uniform",
     prior_path: str | None = None,
     public_path: str | None = None,
     missing: Missing = "error",
@@ -319,7 +308,7 @@ def load_sql_events(
         weight: column of how much an event counts, whole numbers >= 0; 1 each without.
         group: column of the user's public group.
         categories_path: file of public category names, one a line.
-        prior: uniform, file, public or private; without it, the path that is given decides.
+        prior: uniform, where no file says more, or private: measured on the users, which is paid for.
         prior_path: file of probabilities.
         public_path: table of public users, a file.
         missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
@@ -368,13 +357,13 @@ def _users(
     read: Callable[[], pd.DataFrame],
     *,
     categories_path: str | None,
-    prior: PriorName | None,
+    prior: PriorName,
     prior_path: str | None,
     public_path: str | None,
     missing: Missing,
 ) -> Users:
     """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
-    kind = chosen_prior(prior, prior_path=prior_path, public_path=public_path, private_path=source)
+    require_one_prior(prior, prior_path=prior_path, public_path=public_path, private_path=source)
     categories = None if categories_path is None else read_categories(categories_path)
     if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
         categories = (*categories, MISSING_CATEGORY)
@@ -387,7 +376,7 @@ def _users(
     elif categories is None:
         facts = (Fact.READ_CATEGORIES,) if public is None else ()
         categories = tuple(sorted(set((events if public is None else public)["category"]), key=natural_order))
-    distribution, origin = None, PRIVATE if kind == "private" else UNIFORM
+    distribution, origin = None, PRIVATE if prior == "private" else UNIFORM
     if stated is not None:
         distribution, origin = aligned_prior(stated, categories, source=str(prior_path)), f"file {Path(str(prior_path)).name}"
     elif public is not None:

@@ -139,7 +139,6 @@ def load_images(
     size: int | None = None,
     colours: Colours = "auto",
     test_fraction: float = TEST_FRACTION,
-    test_path: str | None = None,
     split_key: Path | None = None,
 ) -> Images:
     """A folder of images, or a tar, tar.gz or zip archive of one: a folder for each class, or no folders and one class.
@@ -154,7 +153,6 @@ def load_images(
             have one size already.
         colours: "grey", "colour", or "auto": what all of them are.
         test_fraction: probability of each image to be kept for evaluation, in [0, 1).
-        test_path: folder or archive of the test images, with the same classes; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
 
     Raises:
@@ -163,16 +161,12 @@ def load_images(
     """
     if size is not None and not SIDES[0] <= size <= SIDES[1]:
         raise ValueError(f"size is {size}: it must be in [{SIDES[0]}, {SIDES[1]}]")
-    if test_path is not None and test_fraction not in (0, TEST_FRACTION):
-        raise ValueError(f"test_fraction is {test_fraction} with a test_path: it must be 0 or left out")
     options = SplitOptions(test_fraction, split_key=split_key)
     if path is None:
         return _split("photographs", _patches(), Split.public(0, test_fraction))
     if isinstance(path, InMemory):
         return _split(str(path), _given(path.content, size, colours), options.split(), form=path.form)
     found = _read(path, size, colours)
-    if test_path is not None:
-        found = _beside(found, _read(test_path, size, colours), path, test_path)
     return _split(name_of(path), found, options.split(held_out=found.held_out))
 
 
@@ -271,20 +265,6 @@ def _below_the_top(places: _Places) -> _Places:
     ):
         places = {PurePosixPath(*place.parts[1:]): read for place, read in places.items() if len(place.parts) > 1}
     return places
-
-
-def _beside(found: _Found, test: _Found, path: str, test_path: str) -> _Found:
-    if found.held_out is not None or test.held_out is not None:
-        raise ValueError(
-            f"test_path is {test_path!r}: leave it out where a folder test/ is, or give the folders train/ and test/"
-        )
-    if test.class_names != found.class_names:
-        names, wanted = (", ".join(part.class_names) for part in (test, found))
-        raise ValueError(f"{test_path} has the classes {names}; they must be those of {path}: {wanted}")
-    if test.x.shape[1:] != found.x.shape[1:]:
-        raise ValueError(f"{test_path} has images {tuple(test.x.shape[1:])}, {path} has {tuple(found.x.shape[1:])}; give size")
-    x, labels = torch.cat([found.x, test.x]), torch.cat([found.labels, test.labels])
-    return _Found(x, labels, found.class_names, len(test.x), found.facts)
 
 
 # -- pixels ------------------------------------------------------------------------------------------------------------

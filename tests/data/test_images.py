@@ -84,10 +84,10 @@ def test_without_folders_there_is_one_class(tmp_path: Path) -> None:
 
 
 def test_folders_of_test_images(tmp_path: Path) -> None:
-    one, two = folder(tmp_path / "data" / "train"), folder(tmp_path / "data" / "test", n=1)
+    folder(tmp_path / "data" / "train"), folder(tmp_path / "data" / "test", n=1)
     packed = archived(tmp_path / "data", ".tar.gz")
-    for options in ({"path": tmp_path / "data"}, {"path": packed}, {"path": one, "test_path": two}):
-        images = load_images(**{name: str(path) for name, path in options.items()})
+    for path in (tmp_path / "data", packed):
+        images = load_images(path=str(path))
         assert (images.n, images.class_names, images.test_labels.tolist()) == (6, ("cat", "dog"), [0, 1])
 
 
@@ -181,7 +181,6 @@ def test_bad_images_are_refused_by_name(tmp_path: Path, content: Any, message: s
     [
         ({"path": "pets", "size": 3}, "size is 3"),
         ({"path": "pets", "test_fraction": 1.0}, "test_fraction is 1.0"),
-        ({"path": "pets", "test_path": "pets", "test_fraction": 0.3}, "test_fraction is 0.3"),
         ({"path": "absent"}, "path is 'absent'"),
         (
             {"path": "data.csv"},
@@ -189,7 +188,6 @@ def test_bad_images_are_refused_by_name(tmp_path: Path, content: Any, message: s
         ),
         ({"path": "none"}, "none has no image"),
         ({"path": "broken.zip"}, "broken.zip cannot be read as an archive"),
-        ({"path": "pets", "test_path": "birds"}, "birds has the classes owl"),
         ({"path": "stray"}, "stray has 'stray.png' beside class folders"),
     ],
 )
@@ -198,7 +196,6 @@ def test_bad_options_and_folders_are_refused(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     folder(Path("pets"))
-    folder(Path("birds"), classes=("owl",))
     save(folder(Path("stray")) / "stray.png")
     Path("none").mkdir()
     Path("broken.zip").write_bytes(b"no archive")

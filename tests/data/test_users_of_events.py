@@ -12,12 +12,12 @@ from refusals import refused
 from dpgen.data import events as module
 from dpgen.data.events import (
     EventColumns,
-    chosen_prior,
     count_events,
     event_frame,
     load_events,
     public_average,
     read_events,
+    require_one_prior,
 )
 from dpgen.facts import Fact
 
@@ -213,36 +213,17 @@ def test_what_is_wrong_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({}, "uniform"),
-        ({"prior": "uniform"}, "uniform"),
-        ({"prior": "private"}, "private"),
-        ({"prior_path": "p.csv"}, "file"),
-        ({"prior": "file", "prior_path": "p.csv"}, "file"),
-        ({"public_path": "t.csv"}, "public"),
-    ],
-)
-def test_the_file_that_is_given_says_which_prior(options: dict[str, str], kind: str) -> None:
-    given = {"prior": None, "prior_path": None, "public_path": None} | options
-    assert chosen_prior(given.pop("prior"), private_path="x.csv", **given) == kind  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"prior": "file"}, "prior is 'file'"),
-        ({"prior": "public"}, "prior is 'public'"),
-        ({"prior": "uniform", "prior_path": "p.csv"}, "prior is 'uniform' but prior_path is 'p.csv'"),
-        ({"prior": "private", "public_path": "p.csv"}, "that is for prior=public"),
+        ({"prior": "private", "public_path": "p.csv"}, "public_path is 'p.csv' and prior is 'private'"),
         ({"prior_path": "p.csv", "public_path": "t.csv"}, "give one of them"),
         ({"public_path": "a/../x.csv"}, " use prior=private, which pays for it"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, str], said: str) -> None:
-    given = {"prior": None, "prior_path": None, "public_path": None} | options
+    given = {"prior": "uniform", "prior_path": None, "public_path": None} | options
     with refused(said):
-        chosen_prior(given.pop("prior"), private_path="x.csv", **given)  # type: ignore[arg-type]
+        require_one_prior(private_path="x.csv", **given)  # type: ignore[arg-type]
 
 
 def test_the_average_counts_users_and_not_events() -> None:
