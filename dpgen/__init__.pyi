@@ -18,6 +18,7 @@ from .api import ParkSynthesizer as ParkSynthesizer
 from .api import ProjectedKernelSynthesizer as ProjectedKernelSynthesizer
 from .api import QInvariantSynthesizer as QInvariantSynthesizer
 from .api import RandomizedResponseSynthesizer as RandomizedResponseSynthesizer
+from .api import RelationalSynthesizer as RelationalSynthesizer
 from .api import Synthesizer as Synthesizer
 from .api import TablesSynthesizer as TablesSynthesizer
 from .api import fit as fit
@@ -210,6 +211,7 @@ __all__ = [
     "RecordModel",
     "RecordSamples",
     "RejectionSampler",
+    "RelationalSynthesizer",
     "RelativeMollifier",
     "RemoteFailure",
     "RunConfig",

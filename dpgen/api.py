@@ -1,7 +1,7 @@
 """The front door: `fit` private data in memory or in files to a release, and estimators for scikit-learn that do the same."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import InMemory, article, in_memory
-from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
+from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.images import ARCHIVES
+from dpgen.data.linked import PACKAGE
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.stored import StreamedRecords
@@ -33,6 +34,7 @@ from dpgen.systems.registry import System, systems
 KINDS: dict[type[Any], str] = {
     Records: "records",
     Images: "images",
+    LinkedTables: "linked",
     MappedRecords: "mapped",
     Points: "points",
     Columns: "columns",
@@ -43,7 +45,7 @@ KINDS: dict[type[Any], str] = {
 }
 """Kind of data that is loaded already, as in `LOADERS`."""
 
-_ONE_LOADER = {"users": "events", "table": "table"}
+_ONE_LOADER = {"users": "events", "table": "table", "linked": "linked"}
 """The loader that reads every form of file, by the kinds of data that have one."""
 
 Options = dict[str, Any]
@@ -72,7 +74,8 @@ def fit(
             values from public `low` to `high`, or events of users. As a pandas, polars or pyarrow table, a NumPy array, a
             tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as a
             table of DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
-            the name of a data set such as "digits"; or loaded by `dpgen.data`.
+            the name of a data set such as "digits"; or loaded by `dpgen.data`. People and their rows: a mapping of two tables
+            by name, or one long table, with `person` and `order`.
         model: name of the system, see `dpgen.SYSTEMS`; "auto": the usual one for such data, see `chosen_model`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
@@ -140,12 +143,14 @@ def chosen_model(data: Any) -> str:
     >>> chosen_model(pd.DataFrame({"age": [3], "name": ["ann"]})), chosen_model(np.eye(2, dtype=bool))
     ('tables', 'gaussian')
     """
-    usual = {"table": "tables", "columns": "merr", "users": "minimax"}
+    usual = {"table": "tables", "linked": "relational", "columns": "merr", "users": "minimax"}
     usual |= dict.fromkeys(("records", "images", "mapped", "streams"), "gaussian")
     kind = KINDS.get(type(data))
     if kind is None and isinstance(data, str) and not isinstance(data, InMemory):
         kind = next((kind for kind, named in LOADERS.items() if data in named and data not in ("csv", "sql")), None)
-    if kind is None and isinstance(data, str | Path):
+    if kind is None and isinstance(data, str | Path) and Path(data).name == PACKAGE:
+        kind = "linked"
+    elif kind is None and isinstance(data, str | Path):
         kind = "images" if Path(data).is_dir() or str(data).lower().endswith(ARCHIVES) else "table"
         if not is_source(data) and kind == "table" and form_of(data) == "npy":
             kind = None
@@ -165,8 +170,11 @@ def chosen_model(data: Any) -> str:
 
 def job_of(model: str, data: Any, options: Options) -> RunConfig:
     if model == AUTO:
-        made = job_of(chosen_model(data), data, options)
+        linked = isinstance(data, Mapping) or "person" in options
+        made = job_of("relational" if linked else chosen_model(data), data, options)
         return replace(made, model=replace(made.model, chosen=True))
+    if isinstance(data, Mapping):
+        return _linked_job(model, data, options)
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
     if type(data) in KINDS:
@@ -184,6 +192,32 @@ def job_of(model: str, data: Any, options: Options) -> RunConfig:
     loader = _loader_of(private, model, system)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
     return keyword_job(model, completed, data=loader, private=private)
+
+
+def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunConfig:
+    """People and their rows by the names of their tables; `order` may name the table of rows, else it is the last one."""
+    order = options.get("order")
+    names = list(data)
+    if not 1 <= len(names) <= 2:
+        raise ValueError(f"data has {len(names)} tables; it must have one of people and one of their rows, or one of rows")
+    if isinstance(order, Mapping):
+        if len(order) != 1 or (rows := next(iter(order))) not in names:
+            raise ValueError(f"order is {dict(order)!r}; it must be {{TABLE: COLUMN}} of one of {', '.join(map(repr, names))}")
+        names, options = [*(name for name in names if name != rows), rows], options | {"order": order[rows]}
+    if "people_path" in options or "path" in options:
+        raise ValueError("path and people_path must be left out: the data are tables in memory")
+    tables = [in_memory(data[name]) for name in names]
+    for name, table in zip(names, tables):
+        table.table = str(name)
+    *people, rows_table = tables
+    system = systems()[choose("model", model, list(systems()))]
+    if "linked" not in system.kinds:
+        raise TypeError(f"data is a mapping of tables; model {model!r} works on {' or '.join(system.kinds)}")
+    completed = _all_private("linked", system, {"progress_bar": False} | options)
+    completed |= {"people_path": str(people[0])} if people else {}
+    made = keyword_job(model, completed, data="linked", private=rows_table)
+    both = {**made.data.options} | ({"people_path": people[0]} if people else {})
+    return replace(made, data=replace(made.data, options=both))
 
 
 def loader_of_file(path: str, model: str) -> tuple[str, str]:
@@ -393,6 +427,7 @@ MollifierSynthesizer = estimator("mollifier")
 MWEMSynthesizer = estimator("mwem")
 ParkSynthesizer = estimator("park")
 ProjectedKernelSynthesizer = estimator("projected_kernel")
+RelationalSynthesizer = estimator("relational")
 QInvariantSynthesizer = estimator("q_invariant")
 RandomizedResponseSynthesizer = estimator("randomized_response")
 TablesSynthesizer = estimator("tables")

@@ -247,6 +247,8 @@ class InMemory(str):
     """The declared order of the categories of each column whose type has one; which of them occur is private."""
     index_names: tuple[str, ...]
     """Names of the index of a DataFrame, which is no data."""
+    table: str = ""
+    """Its name among linked tables."""
 
     def __new__(
         cls,

@@ -41,6 +41,19 @@ class Fact(Enum):
         "rows. At most {rows} of a person's rows are used: those with the smallest keyed hashes of their contents, a choice "
         "that depends on this person's rows alone. All counts are of rows.",
     )
+    ONE_PERSON_LINKED = (
+        _C,
+        "One person is one value of the person's column, with all columns of the person and all of their rows. Neighbouring "
+        "data sets differ in one such person. All counts are of people: every person counts for one in every table, however "
+        "many rows they have.",
+    )
+    WINDOW_OF_ROWS = (
+        _C,
+        "At most {most} rows of a person are used. Of a person with more it is a window of {most} successive ones, chosen by a "
+        "keyed hash of the person; rows of one time are ordered by keyed hashes of their contents.",
+    )
+    ROWS_IN_NO_ORDER = _C, "No column orders the rows of a person: they are in the order of keyed hashes of their contents."
+    ORPHANS_LEFT_OUT = _C, "Rows whose person is not among the people are left out, each for its own person alone."
     ANY_DATA = _C, "Any data set may replace any other (integral privacy): of one person's data, this is local privacy."
     LOCAL = (
         _C,
@@ -112,6 +125,16 @@ class Fact(Enum):
         "runs.",
     )
     MEASURED_MARGINALS = _C, "{count} marginals of two or three columns were chosen by the exponential mechanism and measured."
+    MEASURED_LINKED = (
+        _C,
+        "{count} tables of two columns (of people, of people and rows, of one row, of two rows of a person, of successive "
+        "rows) were chosen by the exponential mechanism and measured.",
+    )
+    NOT_LINKED = (
+        _C,
+        "The values of rows do not depend on the person or on the row before: for about {people} people with rows and so many "
+        "columns such tables are worth their noise from about {more} times this epsilon on.",
+    )
     LOGS = _C, "Logs hold time and memory (performance/) and the figures of metrics.json (final). All else in them is released."
 
     # the guarantee holds if

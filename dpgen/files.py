@@ -80,7 +80,7 @@ STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "mode
 IN_WORDS, SIGNATURE = "PRIVACY.md", ".sig"
 OVERLAYS = "columns"
 """Pictures of the columns of a table in a run, real and synthetic, in the order of a table of this name."""
-RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv")
+RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv", "synthetic")
 """Names in a run directory that may be shared; a report treats everything else as not for publication."""
 
 

@@ -17,7 +17,10 @@ def parser() -> OneLineParser:
     result.add_argument("model", type=Path, help="directory of a run or of a released model")
     result.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
     result.add_argument(
-        "--out", type=Path, metavar="FILE", help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv; of linked tables a folder",
     )
     result.add_argument("--clusters", type=_whole_numbers, metavar="C,C", help="draw from these clusters only")
     rows = 'rows of a table given values: {"sex": "female", "age": {"minimum": 60}}'
@@ -32,12 +35,13 @@ def main(arguments: list[str]) -> str | int:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
 
+    from dpgen.linked_samples import LinkedSamples
     from dpgen.release import ColumnSamples
     from dpgen.systems.registry import load
 
     printed = options.out == Path("-")
     if options.out is not None and not printed:
-        require_writable(options.out, "out")
+        require_writable(options.out, "out", directory=not options.out.suffix)
     if (options.model / DRAWS).is_file():
         raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)
@@ -46,14 +50,17 @@ def main(arguments: list[str]) -> str | int:
         if name not in inspect.signature(model.samples).parameters:
             raise ValueError(f"{name} is {value}; {options.model} holds a {model.kind} model, which has none")
     samples = model.samples(options.n, random_state=options.seed, **chosen)
-    table = isinstance(samples, ColumnSamples)
+    if isinstance(samples, LinkedSamples) and printed:
+        raise ValueError("out is '-'; it must name a folder: linked tables are a file each")
+    usual = "synthetic.csv" if isinstance(samples, ColumnSamples) else "synthetic.npz"
+    usual = "synthetic" if isinstance(samples, LinkedSamples) else usual
     samples = samples.for_files(model.form) if isinstance(samples, ColumnSamples) else samples
     paid = f"{model.statement.in_words()}, already paid"
     if printed:
         sys.stdout.write(samples.encoded(".csv").decode())
         sys.stderr.write(f"{options.n} records; {paid}\n")
         return 0
-    out = options.out or Path("synthetic.csv" if table else "synthetic.npz")
+    out = options.out or Path(usual)
     samples.save(out)
     return f"{options.n} records in {out}; {paid}"
 

@@ -10,6 +10,8 @@ from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
 from .images import load_images as load_images
 from .images import load_mnist as load_mnist
+from .linked import LinkedTables as LinkedTables
+from .linked import load_linked as load_linked
 from .loaders import LOADERS as LOADERS
 from .points import Points as Points
 from .points import load_points as load_points
@@ -32,6 +34,7 @@ __all__ = [
     "LOADERS",
     "Columns",
     "Images",
+    "LinkedTables",
     "MappedRecords",
     "MappedRows",
     "Points",
@@ -46,6 +49,7 @@ __all__ = [
     "load_events",
     "load_fashion_mnist",
     "load_images",
+    "load_linked",
     "load_mapped",
     "load_mixture",
     "load_mixture_1d",

@@ -96,6 +96,9 @@ LOADERS: dict[str, dict[str, Loader]] = {
         "table": Loader("dpgen.data.tables:load_table"),
         "sql": Loader("dpgen.data.tables:load_sql_table"),
     },
+    "linked": {
+        "linked": Loader("dpgen.data.linked:load_linked"),
+    },
     "images": {
         "images": Loader("dpgen.data.images:load_images"),
         "cifar10": Loader("dpgen.data.images:load_cifar10"),

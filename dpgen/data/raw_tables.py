@@ -265,7 +265,7 @@ def _try(draft: Descriptor) -> None:
     Schema.from_descriptor({**draft, "fields": fields})
 
 
-def _stated(draft: Descriptor) -> Schema | None:
+def stated(draft: Descriptor) -> Schema | None:
     """The schema of the fields whose domain is stated, with the constraints that speak of these alone."""
     plain = [{key: value for key, value in entry.items() if key != "dpgen:blank"} for entry in draft["fields"]]
     kept = [entry for entry in plain if not is_blank(entry, draft)]
@@ -304,7 +304,7 @@ def load_raw(
     """
     names = _read_names(draft)
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
-    public, unit = _stated(draft), None if options.people is None else options.people.column
+    public, unit = stated(draft), None if options.people is None else options.people.column
     if public is not None:
         public.encode(table, show=show_values)  # refuses what contradicts it, before anything is spent
     test = split.test_rows(len(table)).numpy()
@@ -387,7 +387,7 @@ def raw_in_engine(
     rows = EngineRows(table)
     if not len(rows):
         raise ValueError(f"{opened.name} is empty: it has {len(opened.schema)} columns and no record")
-    public, unit = _stated(draft), None if people is None else people.column
+    public, unit = stated(draft), None if people is None else people.column
     if public is not None:
         rows.check(public, show=show_values)
     return RawTable(

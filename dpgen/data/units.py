@@ -67,12 +67,12 @@ class People:
 
     def kept(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
         """Which rows (n,) are used, of the person of each (n,) and all that is used of it (n, c)."""
-        self._require_names(people)
+        self.require_names(people)
         codes, _ = pd.factorize(people)
         crowded = np.flatnonzero(np.bincount(codes)[codes] > self.most) if len(codes) else codes
         kept = np.ones(len(codes), bool)
         if len(crowded):
-            ranks, person = self._ranks(people.iloc[crowded], rows.iloc[crowded]), codes[crowded]
+            ranks, person = self.ranks(people.iloc[crowded], rows.iloc[crowded]), codes[crowded]
             order = np.lexsort((*ranks.T[::-1], person))
             starts = np.flatnonzero(np.diff(person[order], prepend=-1))
             place = np.arange(len(order)) - np.repeat(starts, np.diff(starts, append=len(order)))
@@ -93,7 +93,7 @@ class People:
         kept = self.kept(people, rows if contents is None else contents(rows))
         return rows[kept].reset_index(drop=True), people[kept].astype(str).tolist()
 
-    def _require_names(self, people: pd.Series) -> None:
+    def require_names(self, people: pd.Series) -> None:
         """Refuse people of a type whose values do not name people everywhere alike, such as 1.0."""
         named = people.cat.categories if isinstance(people.dtype, pd.CategoricalDtype) else people
         kind = pd.api.types.infer_dtype(named, skipna=True)
@@ -101,7 +101,7 @@ class People:
             found = kind if kind == "mixed" else people.dtype
             raise ValueError(f"unit {self.column!r} is {found}; it must hold whole numbers or text")
 
-    def _ranks(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.uint64]:
+    def ranks(self, people: pd.Series, rows: pd.DataFrame) -> npt.NDArray[np.uint64]:
         """Ranks (n, 4), most significant word first."""
         contents = [texts(rows[name]) for name in rows.columns]
         columns = [_escaped(values) for values in (np.asarray(people.astype(str), object), *contents)]

@@ -5,9 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dpgen.data import Columns, Images, MappedRecords, Points, RawTable, Records, Table, Users
+from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.stored import StreamedRecords
-from dpgen.evaluation import columns, images, points, records, tables, users
+from dpgen.evaluation import columns, images, linked, points, records, tables, users
 from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation
 
@@ -17,6 +17,7 @@ Evaluator = Callable[..., Evaluation]
 EVALUATORS: dict[type[Any], Evaluator] = {
     Columns: columns.evaluate,
     Images: images.evaluate,
+    LinkedTables: linked.evaluate,
     MappedRecords: records.evaluate_stored,
     Points: points.evaluate,
     Records: records.evaluate,
@@ -43,13 +44,15 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
         if not isinstance(data, Images) and getattr(data, "image_shape", None) is None:
             raise ValueError(f"fid_weights is {fid_weights}; it is for images, and these data are none")
         found = partial(found, inception=inception_network(fid_weights))
-    if full or isinstance(data, Columns | Points | Users):
+    if full or isinstance(data, Columns | LinkedTables | Points | Users):
         return found
     return partial(found, effort=QUICK)
 
 
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
-    """What a run leaves that is not evaluated: of a table, synthetic rows."""
+    """What a run leaves that is not evaluated: of tables, synthetic rows."""
+    if isinstance(data, LinkedTables):
+        return linked.unscored(release, seed=seed)
     return tables.unscored(release, seed=seed) if isinstance(data, Table | RawTable) else Evaluation([])
 
 

@@ -125,6 +125,13 @@ SYSTEMS: dict[str, System] = {
         fit_path="dpgen.systems.tables.fit:fit",
         model_paths=("dpgen.systems.tables.model:TablesModel",),
     ),
+    "relational": System(
+        kinds=("linked",),
+        plan_path="dpgen.systems.relational.plan:RelationalPlan",
+        config_path="dpgen.systems.relational.plan:RelationalConfig",
+        fit_path="dpgen.systems.relational.fit:fit",
+        model_paths=("dpgen.systems.relational.model:RelationalModel",),
+    ),
     "merr": System(
         kinds=("columns",),
         plan_path="dpgen.systems.ordered.plan:OrderedPlan",

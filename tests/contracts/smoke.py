@@ -12,7 +12,8 @@ import torch
 from conformance import RELATIONS
 
 from dpgen.containers import in_memory
-from dpgen.data import Images, load_mixture, load_ring, load_synthetic_users, load_table
+from dpgen.data import Images, load_linked, load_mixture, load_ring, load_synthetic_users, load_table
+from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
@@ -119,6 +120,21 @@ def raw_table() -> Any:
     return load_table(path=in_memory(frame), test_fraction=0.0)
 
 
+def linked_tables(raw: bool = False) -> Any:
+    """A few patients and their visits, whose domains are declared, or to be bought."""
+    tables = simulated_patients(60)
+    patients, visits = in_memory(tables["patients"]), in_memory(tables["visits"])
+    patients.table, visits.table = "patients", "visits"
+    schemas: dict[str, Any] = {} if raw else {"schema": dict(VISITS), "people_schema": dict(PATIENTS)}
+    options: dict[str, Any] = {"person": "patient", "order": "date", "max_rows": 3, "test_fraction": 0.0}
+    return load_linked(path=visits, people_path=patients, **schemas, **options)
+
+
+def raw_linked_tables() -> Any:
+    """The same of which nothing is known."""
+    return linked_tables(raw=True)
+
+
 def private_prior_users() -> Any:
     """Users whose prior is to be measured on themselves."""
     return replace(load_synthetic_users(n_users=40, n_categories=4), prior=None, prior_origin=PRIVATE_ORIGIN)
@@ -131,6 +147,7 @@ DATA: dict[str, Callable[[], Any]] = {
     "users": lambda: load_synthetic_users(n_users=12, n_categories=5),
     "table": lambda: load_table(test_fraction=0.0),
     "images": images,
+    "linked": linked_tables,
 }
 """A small data set of each kind."""
 
@@ -180,6 +197,8 @@ SMOKE = [
     Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
     *(Smoke("tables", {"epsilon": 2.0} | of, {"method": "independent"}, raw_table) for of in ({}, PEOPLE)),
     Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
+    Smoke("relational", {"epsilon": 2.0}, {"method": "linked", "classes": 4, "row_classes": 3, "rounds": 2, "picks": 4}),
+    Smoke("relational", {"epsilon": 2.0}, {"method": "independent", "classes": 2, "row_classes": 2}, raw_linked_tables),
     *(
         Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)
         for method, options in (

@@ -11,6 +11,7 @@ from dpgen.containers import in_memory
 from dpgen.systems.plan import (
     PrivateColumns,
     PrivateImages,
+    PrivateLinkedTables,
     PrivatePoints,
     PrivateRecords,
     PrivateStream,
@@ -31,6 +32,7 @@ KINDS: dict[str, tuple[Any, Any]] = {
     "columns": (PrivateColumns, lambda: data.LOADERS["columns"]["mixture"]()),
     "streams": (PrivateStream, streamed),
     "table": (PrivateTable, lambda: data.load_table()),
+    "linked": (PrivateLinkedTables, lambda: data.load_linked()),
     "users": (PrivateUsers, lambda: data.LOADERS["users"]["synthetic_users"]()),
 }
 

@@ -51,6 +51,19 @@ class Columns:
         """Shares of the groups that the mixture sees, of each column."""
         return [np.bincount(group, share).astype(np.float64) for group, share in zip(self.coarse.groups, self.shares)]
 
+    def refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
+        """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""
+        codes = groups.copy()
+        for c, (group, weight) in enumerate(zip(self.coarse.groups, inside)):
+            if self.coarse.sizes[c] < len(group):
+                order = np.argsort(group, kind="stable")
+                edges = np.concatenate([[0.0], weight[order].cumsum()])
+                ends = np.bincount(group, minlength=self.coarse.sizes[c]).cumsum()
+                low, high = edges[np.r_[0, ends[:-1]]][groups[:, c]], edges[ends][groups[:, c]]
+                place = np.searchsorted(edges, low + generator.random(len(codes)) * (high - low), side="right") - 1
+                codes[:, c] = order[np.clip(place, np.r_[0, ends[:-1]][groups[:, c]], ends[groups[:, c]] - 1)]
+        return codes
+
 
 def wide_bins(schema: Schema, shares: Sequence[Reals]) -> str:
     """The columns in which a bin holds more than a fifth of the values and spans more than a tenth of the range, with it."""
@@ -121,11 +134,11 @@ def release_columns(
         stds.append(std)
     totals = [(float(m.values.sum()), _total_std(m)) for m in released]
     n = max(1.0, _combined([count, *totals]))
-    smooth = [replace(m, values=_smooth(m, domain, std)) for m, std in zip(released, stds)]
+    smooth = [replace(m, values=smoothed_marginal(m, domain, std)) for m, std in zip(released, stds)]
     empty = {c: (values == 0.0) & domain.ordered[c] for c, (values, _) in known.items()}
-    shares = tuple(_shares(smooth, c, n, empty.get(c)) for c in range(len(domain.sizes)))
+    shares = tuple(shares_of(smooth, c, n, empty.get(c)) for c in range(len(domain.sizes)))
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
-    both = [tuple(_in_groups(m, coarse) for m in found) for found in (released, smooth)]
+    both = [tuple(in_groups(m, coarse) for m in found) for found in (released, smooth)]
     return Columns(shares, n, coarse, *both)
 
 
@@ -139,7 +152,7 @@ def _total_std(measured: Measurement) -> float:
     return float((np.broadcast_to(measured.noise_std, measured.values.shape) ** 2).sum() ** 0.5)
 
 
-def _smooth(measured: Measurement, domain: TableDomain, noise_std: float | Reals) -> Reals:
+def smoothed_marginal(measured: Measurement, domain: TableDomain, noise_std: float | Reals) -> Reals:
     """Noisy counts, smoothed along columns whose codes are ordered, missing values apart; classes of a target are not."""
     values = measured.values
     if not isinstance(noise_std, float):  # of bins that were chosen so that their counts stand out
@@ -180,7 +193,7 @@ def _combined(values: Sequence[tuple[float, float]]) -> float:
     return sum(value * weight for (value, _), weight in zip(values, weights)) / sum(weights)
 
 
-def _shares(released: Sequence[Measurement], column: int, n: float, empty: Flags | None) -> Reals:
+def shares_of(released: Sequence[Measurement], column: int, n: float, empty: Flags | None) -> Reals:
     """Shares of the codes of a column, from all marginals that it is in, with half a record added to each.
 
     What was bought as `empty`, the end of a public range, stays so: noise of later measurements would move the mean.
@@ -198,7 +211,7 @@ def _shares(released: Sequence[Measurement], column: int, n: float, empty: Flags
     return np.asarray(smoothed / smoothed.sum())
 
 
-def _in_groups(measured: Measurement, coarse: Coarsening) -> Measurement:
+def in_groups(measured: Measurement, coarse: Coarsening) -> Measurement:
     """The measurement with the codes of every column added up to groups; larger groups have more noise."""
     values, variances = measured.values, np.broadcast_to(measured.noise_std, measured.values.shape) ** 2
     for axis, c in enumerate(measured.marginal.columns):

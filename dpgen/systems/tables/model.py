@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -89,7 +89,7 @@ class TablesModel(PublicModel, kind="tables"):
         if not self.schema.rejects:
             return 1.0
         generator = np.random.default_rng(0)
-        codes = self._refined(iid_rows(self.mixture, _DRAWS, generator), self.columns.shares, generator)
+        codes = self.columns.refined(iid_rows(self.mixture, _DRAWS, generator), self.columns.shares, generator)
         return max(1, int(self.schema.admissible(torch.from_numpy(codes)).sum())) / _DRAWS
 
     def marginal(self, columns: Sequence[str]) -> Reals:
@@ -140,19 +140,15 @@ class TablesModel(PublicModel, kind="tables"):
         if rows not in get_args(Rows):
             raise ValueError(f"rows is {rows!r}; choose one of {', '.join(get_args(Rows))}")
         given = given or {}
-        mixture, inside = self._given(given)
-        ranges = {name: self._range(self._column(name), value) for name, value in given.items() if isinstance(value, Mapping)}
+        mixture, inside = self.conditioned(given)
         generator = np.random.default_rng(seed)
 
         def draw(count: int) -> Tensor:
             drawn = matched_rows(mixture, count, generator) if rows == "matched" else iid_rows(mixture, count, generator)
-            return torch.from_numpy(self._refined(drawn, inside, generator))
+            return torch.from_numpy(self.columns.refined(drawn, inside, generator))
 
-        def inside_ranges(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-            held = [_between(table[name].to_numpy(), *limits) for name, limits in ranges.items()]
-            return np.logical_and.reduce(held)
-
-        holds = inside_ranges if ranges else None
+        ranges = {name: value for name, value in given.items() if isinstance(value, Mapping)}
+        holds = partial(self.inside_ranges, given=ranges) if ranges else None
         table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self.columns.shares, holds=holds)
         fixed = {name: value for name, value in given.items() if not isinstance(value, list | Mapping)}
         for name, value in fixed.items():
@@ -212,7 +208,7 @@ class TablesModel(PublicModel, kind="tables"):
                 gaps = np.flatnonzero(own[:, c] < 0)
                 edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
                 own[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
-        return self._refined(rows, inside, generator)
+        return self.columns.refined(rows, inside, generator)
 
     # -- codes ---------------------------------------------------------------------------------------------------------
 
@@ -230,19 +226,6 @@ class TablesModel(PublicModel, kind="tables"):
 
     def _grouped(self, codes: Integers) -> Integers:
         return np.ascontiguousarray(self.columns.coarse.apply(codes).T)
-
-    def _refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
-        """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""
-        codes = groups.copy()
-        for c, (group, weight) in enumerate(zip(self.columns.coarse.groups, inside)):
-            if self.mixture.sizes[c] < len(group):
-                order = np.argsort(group, kind="stable")
-                edges = np.concatenate([[0.0], weight[order].cumsum()])
-                ends = np.bincount(group, minlength=self.mixture.sizes[c]).cumsum()
-                low, high = edges[np.r_[0, ends[:-1]]][groups[:, c]], edges[ends][groups[:, c]]
-                place = np.searchsorted(edges, low + generator.random(len(codes)) * (high - low), side="right") - 1
-                codes[:, c] = order[np.clip(place, np.r_[0, ends[:-1]][groups[:, c]], ends[groups[:, c]] - 1)]
-        return codes
 
     def _joint(self, groups: Integers) -> Reals:
         """log w_k + sum of log p of the known groups, those >= 0: (n, K)."""
@@ -275,7 +258,15 @@ class TablesModel(PublicModel, kind="tables"):
         stacked = np.concatenate(blocks).astype(np.float32)
         return Mixture(stacked, (weights / weights.sum()).astype(np.float32), self.mixture.sizes), chance
 
-    def _given(self, given: Given) -> tuple[Mixture, list[Reals]]:
+    def inside_ranges(self, table: pd.DataFrame, given: Given) -> npt.NDArray[np.bool_]:
+        """Which rows (n,) of values lie in the ranges that are given."""
+        found = np.ones(len(table), bool)
+        for name, value in given.items():
+            if isinstance(value, Mapping):
+                found &= _between(table[name].to_numpy(), *self._range(self._column(name), value))
+        return found
+
+    def conditioned(self, given: Given) -> tuple[Mixture, list[Reals]]:
         """The mixture given values of columns, and the weights of codes inside their groups."""
         inside = self._inside()
         for name, value in given.items():

@@ -21,8 +21,8 @@ PAIR, ONE = np.float32(2.0), np.float32(1.0)  # weights of cells of two and of t
 
 def iid_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
     """n independent rows of codes (n, d)."""
-    component = np.sort(np.searchsorted(_edges(mixture.weights.astype(np.float64)), generator.random(n), side="right"))
-    rows = _filled(mixture, component, lambda count: generator.random(count))
+    component = np.sort(np.searchsorted(edges(mixture.weights.astype(np.float64)), generator.random(n), side="right"))
+    rows = filled(mixture, component, lambda count: generator.random(count))
     return np.asarray(generator.permutation(rows))
 
 
@@ -33,13 +33,13 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
     value too many rows hold takes the value that lowers :math:`\sum |n p - \text{count}|` over cells of triples and, with
     weight 2, of pairs the most. Rows are not independent any more; it is post-processing of the model.
     """
-    edges = _edges(mixture.weights.astype(np.float64))
-    component = np.searchsorted(edges, (np.arange(n) + generator.random()) / max(n, 1), side="right")
+    ends = edges(mixture.weights.astype(np.float64))
+    component = np.searchsorted(ends, (np.arange(n) + generator.random()) / max(n, 1), side="right")
 
     def systematic(count: int) -> npt.NDArray[np.float64]:
         return np.asarray(generator.permutation((np.arange(count) + generator.random()) / max(count, 1)))
 
-    rows = _filled(mixture, component, systematic)
+    rows = filled(mixture, component, systematic)
     sizes = np.array(mixture.sizes)
     if n and len(sizes) > 1:
         pairs, pair_at = _gaps(mixture, rows, 2)
@@ -50,13 +50,13 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
     return np.asarray(generator.permutation(rows))
 
 
-def _edges(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def edges(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     """Upper ends of the components but the last on [0, 1)."""
     total = np.cumsum(weights)
     return np.asarray(total[:-1] / total[-1])
 
 
-def _filled(mixture: Mixture, component: Codes, uniforms) -> Codes:  # type: ignore[no-untyped-def]
+def filled(mixture: Mixture, component: Codes, uniforms) -> Codes:  # type: ignore[no-untyped-def]
     """Codes (n, d) of rows whose components (n,) are sorted."""
     ends = np.bincount(component, minlength=len(mixture.weights)).cumsum()
     rows = np.empty((len(component), len(mixture.sizes)), np.int64)
@@ -64,7 +64,7 @@ def _filled(mixture: Mixture, component: Codes, uniforms) -> Codes:  # type: ign
         block = mixture.block(c).astype(np.float64)
         for k, (start, stop) in enumerate(zip([0, *ends], ends)):
             if stop > start:
-                rows[start:stop, c] = np.searchsorted(_edges(block[:, k]), uniforms(stop - start), side="right")
+                rows[start:stop, c] = np.searchsorted(edges(block[:, k]), uniforms(stop - start), side="right")
     return rows
 
 

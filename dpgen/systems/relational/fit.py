@@ -1,0 +1,346 @@
+"""People and their rows to a released model: sizes and columns first, then the tables that the model is most wrong about."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgen.facts import Fact, Said
+from dpgen.privacy.curator import GaussianBudget
+from dpgen.privacy.noise import PublicRandomness
+from dpgen.progress import steps
+from dpgen.schema import Schema, TableDomain
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.relational.chains import ChainFitter
+from dpgen.systems.relational.model import RelationalModel
+from dpgen.systems.relational.plan import LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
+from dpgen.systems.relational.sums import (
+    SPANS,
+    Counts,
+    Histories,
+    Integers,
+    Layout,
+    Level,
+    Reals,
+    Shape,
+    Span,
+    Table,
+    people_count,
+    single_counts,
+)
+from dpgen.systems.tables.columns import MOST_GROUPS, Columns, in_groups, shares_of, smoothed_marginal
+from dpgen.systems.tables.discovery import SHARES, Discovery, thresholds
+from dpgen.systems.tables.marginals import SCALE, Coarsening, Marginal, Measurement
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import Curator
+    from dpgen.runtime import Runtime
+    from dpgen.systems.plan import PrivateLinkedTables
+
+WHOLE_FIT = "relational: all sums and choices together"
+COUNT, NUMBER, COLUMN = "number of people", "rows of a person", "columns of people and rows"
+SELECTION, MEASUREMENT = "choice of a table of people", "table of two columns of people"
+FACTS = (Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
+
+COUNTING = 0.01
+"""Share of mu^2 for the number of people, and the same for how many rows they have."""
+COLUMNS = 0.25
+"""Share of mu^2 for single columns, what was bought of their domains among it."""
+LEAST_COLUMNS = 0.1
+SELECTING = 0.1
+"""Share of mu^2 of a round that selects; the rest measures."""
+GROWTH = 2.0
+"""Of mu^2 of a pick from the first round to the last."""
+PENALTY = 0.2
+"""Share of the expected noise of a table that is taken off its score."""
+POOR = 2.0
+"""Loss for each measured cell above which a fit begins anew."""
+
+_RATE, _FIRST, _EACH, _LAST = 0.05, 100, 40, 160  # steps of the fit at first, after each round and at the end
+
+
+def fit(
+    data: PrivateLinkedTables, *, plan: RelationalPlan, config: RelationalConfig, curator: Curator, runtime: Runtime
+) -> RelationalModel:
+    """Release a model of people and their rows.
+
+    Raises:
+        ValueError: a budget too small for any noise.
+        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    """
+    assert plan.budget is not None
+    lists = thresholds(data.people_draft) + thresholds(data.rows_draft)
+    budget = GaussianBudget(curator, plan.budget, WHOLE_FIT, thresholds=lists)
+    whole, mu = budget.left, budget.mu
+    noisy, _ = budget.sums(COUNT, people_count(len(data.starts) - 1), COUNTING * whole)
+    n = max(1.0, float(noisy))
+    count = _number_of_rows(data, budget, COUNTING * whole)
+    with_rows = max(1.0, float(count.values.sum() if data.least else count.values[1:].sum()))
+    people, rows, facts = _domains(data, plan, budget, n, with_rows)
+    share = max((COLUMNS - 2 * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
+    columns = len(people.domain.sizes), len(rows.domain.sizes)
+    method = config.method if config.method != "auto" else measured(mu, n, with_rows, columns)
+    share = budget.left if method == "independent" else share
+    private = Histories(people.codes, rows.codes, data.starts)
+    shape = Shape(people.domain.sizes, rows.domain.sizes, rows.spans, data.most)
+    released = _released_columns(private, shape, (people, rows), budget, share, count)
+    grouped = [own.columns.coarse.apply(codes).T for own, codes in zip(released, (private.people, private.rows))]
+    private = Histories(grouped[0], grouped[1], private.starts)
+    rounds = _Rounds.of(private, shape, released, n, method, config, mu, runtime.seed)
+    chain, picked = rounds.run(budget)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
+    told = _told(method, config, len(picked), mu, with_rows, columns)
+    statement = statement.extended([*told, *facts])
+    return RelationalModel(
+        chain,
+        people=released[0].columns,
+        rows=released[1].columns,
+        spans=[data.spans.get(name, "all") for name in rows.schema.domain.names],
+        schemas=(people.schema, rows.schema),
+        size=round(n),
+        shown=data.shown(people.schema, rows.schema),
+        statement=statement,
+    )
+
+
+def _told(
+    method: Method, config: RelationalConfig, picks: int, mu: float, with_rows: float, columns: tuple[int, int]
+) -> list[Said]:
+    """What was measured, and from where on more would be."""
+    found = [Fact.MEASURED_LINKED(count=picks)] if picks else []
+    if method == "linked" or config.method != "auto":
+        return found
+    more = LINKED * (columns[0] + 2 * columns[1]) / (mu * with_rows)
+    return [*found, Fact.NOT_LINKED(people=f"{with_rows:.0f}", more=f"{more:.2g}")]
+
+
+# -- domains and single columns ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One of the two tables with its domain: codes are PRIVATE."""
+
+    schema: Schema
+    domain: TableDomain
+    codes: Integers
+    known: dict[int, tuple[Reals, Reals]]
+    spans: tuple[Span, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class _Released:
+    """Released columns of one of the two tables, and their cells in a layout."""
+
+    domain: TableDomain
+    columns: Columns
+
+
+def _number_of_rows(data: PrivateLinkedTables, budget: GaussianBudget, share: float) -> Measurement:
+    """Noisy counts of people with so many rows."""
+    counts = (np.diff(data.starts) - data.least)[:, None]
+    shape = Shape((data.most + 1 - data.least,), (), (), data.most)
+    alone = Histories(counts, np.zeros((int(data.starts[-1]), 0), np.int64), data.starts)
+    values, std = budget.sums(NUMBER, single_counts(alone, shape, "person", 0), share)
+    return Measurement(Marginal((0,), 0), values.numpy(), std)
+
+
+def _domains(
+    data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, n: float, with_rows: float
+) -> tuple[_Side, _Side, list[Fact | Said]]:
+    """Both tables as codes, their domains bought where they are not known, from one row of each person."""
+    shares, whole, facts = {part: share / 2 for part, share in SHARES.items()}, budget.left, list[Fact | Said]()
+    made = []
+    sources = (data.one_of_each(), data.people_draft, n), (data.one_row_each(), data.rows_draft, with_rows)
+    for source, draft, size in sources:
+        left = {part: share * whole / budget.left for part, share in shares.items()}
+        found = Discovery(source, draft, budget, size, left).run()
+        bought = {"dpgen:privacy": plan.paid} if found.facts else {}
+        schema = Schema.from_descriptor({**found.descriptor, **bought})
+        facts += [*schema.facts, *found.facts]
+        known = {schema.domain.names.index(name): values for name, values in found.counts.items()}
+        made.append((schema, known, bool(found.facts)))
+    (of_people, counts, raw), (of_rows, sampled, raw_rows) = made
+    people = _Side(of_people, of_people.domain, _encoded(of_people, data.people, raw=raw), counts)
+    # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
+    widened = {c: (values, np.hypot(std, np.sqrt(np.maximum(values, 1.0)))) for c, (values, std) in sampled.items()}
+    own = of_rows.domain
+    spans = [data.spans.get(name, "all") for name in own.names]
+    order = [c for span in SPANS for c, of_column in enumerate(spans) if of_column == span]
+    domain = TableDomain(
+        names=tuple(own.names[c] for c in order),
+        sizes=tuple(own.sizes[c] for c in order),
+        ordered=tuple(own.ordered[c] for c in order),
+        missing=tuple(own.missing[c] for c in order),
+    )
+    codes = np.ascontiguousarray(_encoded(of_rows, data.rows, raw=raw_rows)[:, order])
+    placed = {place: widened[c] for place, c in enumerate(order) if c in widened}
+    return people, _Side(of_rows, domain, codes, placed, tuple(spans[c] for c in order)), facts
+
+
+def _encoded(schema: Schema, frame: Any, *, raw: bool) -> Integers:
+    return np.asarray(schema.encode(schema.cleaned(frame) if raw else frame).numpy())
+
+
+def _released_columns(
+    data: Histories, shape: Shape, sides: tuple[_Side, _Side], budget: GaussianBudget, share: float, count: Measurement
+) -> tuple[_Released, _Released]:
+    """Noisy sums of all single columns for `share` of 1 / s^2, which is shared like size^(2/3)."""
+    stacks = ("person",), SPANS
+    wanted = [(stack, i, c) for i in (0, 1) for stack in stacks[i] for c in shape.columns(stack)]
+    weights = [sides[i].domain.sizes[c] ** (2 / 3) for _, i, c in wanted]
+    found: tuple[list[Measurement], list[Measurement]] = ([], [])
+    for (stack, i, c), weight in zip(wanted, weights):
+        known, part = sides[i].known.get(c), share * weight / sum(weights) * (1 - 1e-9)
+        if i == 0 and c == len(shape.people) - 1:
+            found[0].append(replace(count, marginal=Marginal((c,), 0)))
+        if known is not None:
+            found[i].append(Measurement(Marginal((c,), 0), *known))
+            part -= (budget.noise_std(1.0) / float(np.median(known[1]))) ** 2
+        if part > 0:
+            sums = single_counts(data, shape, stack, shape.columns(stack).index(c))
+            values, std = budget.sums(COLUMN, sums, part)
+            found[i].append(Measurement(Marginal((c,), 0), values.numpy(), std))
+    return _released(sides[0], found[0]), _released(sides[1], found[1])
+
+
+def _released(side: _Side, found: list[Measurement]) -> _Released:
+    """Shares of the codes of all columns of a table, and their groups."""
+    domain, shares = side.domain, list[Reals]()
+    smooth = [replace(m, values=smoothed_marginal(m, domain, m.noise_std)) for m in found]
+    totals = [float(m.values.sum()) for m in smooth]
+    for c in range(len(domain.sizes)):
+        empty = (side.known[c][0] == 0.0) & domain.ordered[c] if c in side.known else None
+        own = [total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)]
+        shares.append(shares_of(smooth, c, max(1.0, float(np.mean(own))), empty))
+    coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
+    grouped = [tuple(in_groups(m, coarse) for m in of) for of in (found, smooth)]
+    return _Released(domain, Columns(tuple(shares), max(1.0, float(np.mean(totals))), coarse, *grouped))
+
+
+# -- rounds ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class _Rounds:
+    """Rounds of selecting tables, measuring them, and fitting the chain again; of counts that are PRIVATE."""
+
+    layout: Layout
+    counts: Counts | None
+    tables: list[Table]
+    single: list[tuple[Integers, Reals, Any]]
+    fitter: ChainFitter
+    rounds: int
+    picks: int  # of a round
+
+    @classmethod
+    def of(
+        cls,
+        data: Histories,
+        shape: Shape,
+        released: tuple[_Released, _Released],
+        n: float,
+        method: Method,
+        config: RelationalConfig,
+        mu: float,
+        seed: int,
+    ) -> _Rounds:
+        rule, (people, rows) = sizes(mu, n), (own.columns for own in released)
+        grouped = Shape(people.coarse.sizes, rows.coarse.sizes, shape.spans, shape.most)
+        levels = [Level(Coarsening.full(people.coarse.sizes), Coarsening.full(rows.coarse.sizes))]
+        levels += [Level(*(_coarser(own, most) for own in released)) for most in rule.groups if method != "independent"]
+        layout = Layout(grouped, tuple(levels))
+        tables = _candidates(layout, _KINDS[method])
+        single = []
+        for stack, side in (("person", people), *((span, rows) for span in SPANS)):
+            chosen = grouped.columns(stack)
+            for m in [m for m in side.smooth if m.marginal.columns[0] in chosen]:
+                table = Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0)
+                single.append((layout.cells(table)[:, 0], m.values, m.noise_std))
+        fitter = ChainFitter(
+            layout,
+            people.group_shares,
+            rows.group_shares,
+            n,
+            classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
+            information=rule.information,
+            generator=PublicRandomness(seed).spawn("chain").generator,
+        )
+        counts = Counts.of(data, layout) if tables else None
+        picks = max(1, round((config.picks or rule.picks) / config.rounds))
+        return cls(layout, counts, tables, single, fitter, config.rounds, picks)
+
+    def run(self, budget: GaussianBudget) -> tuple[Any, list[tuple[Table, Reals, float]]]:
+        """The chain with the tables that it was fitted to; spends all that is left."""
+        picked = list[tuple[Table, Reals, float]]()
+        self._measure(picked)
+        self.fitter.run(_FIRST, _RATE, _RATE)
+        growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
+        rest = growth[::-1].cumsum()[::-1]
+        counts = self.counts
+        for share in steps((growth / rest).tolist(), "rounds") if counts is not None else ():
+            assert counts is not None
+            picked += self._round(counts, budget, share * budget.left / self.picks * (1 - 1e-9))
+            self._measure(picked)
+            self.fitter.run(_EACH, _RATE, _RATE / 2)
+        loss = self.fitter.run(_LAST, _RATE / 2, _RATE / 50)
+        if loss > POOR:  # a fit that is stuck, by released numbers alone
+            self.fitter.restart()
+            self.fitter.run(_FIRST + _EACH * self.rounds, _RATE, _RATE / 2)
+            self.fitter.run(_LAST, _RATE / 2, _RATE / 50)
+        return self.fitter.chain, picked
+
+    def _measure(self, picked: Sequence[tuple[Table, Reals, float]]) -> None:
+        own = [(self.layout.cells(table), values, std) for table, values, std in picked]
+        cells, values, stds = zip(*self.single, *own)
+        self.fitter.measure(cells, values, stds)
+
+    def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[tuple[Table, Reals, float]]:
+        """Tables of one round, `part` of 1 / s^2 each, no two of the same columns."""
+        cells = [self.layout.cells(table).ravel() for table in self.tables]
+        expected = self.fitter.n * self.layout.flat(self.fitter.chain.blocks(self.layout.shape))
+        noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
+        offsets = PENALTY * noise * np.array([len(own) for own in cells])
+        scores = counts.scores(cells, expected, np.ones(len(cells), np.int64), offsets)
+        free, chosen = np.arange(len(cells)), list[tuple[Table, Reals, float]]()
+        for _ in range(min(self.picks, len(cells))):
+            if not len(free):
+                break
+            best = self.tables[int(free[budget.select(SELECTION, scores[free], SCALE, SELECTING * part)])]
+            values, std = budget.sums(MEASUREMENT, counts.sums(best), (1 - SELECTING) * part)
+            chosen.append((best, values.numpy().reshape(self.layout.cells(best).shape), std))
+            free = np.array([i for i in free if replace(self.tables[i], level=best.level) != best], np.int64)
+        return chosen
+
+
+_KINDS = {
+    "independent": (),
+    "apart": ("people", "row"),
+    "linked": ("people", "both", "row", "place", "pair", "next"),
+}  # type: dict[str, tuple[str, ...]]
+"""Kinds of tables that a method measures."""
+
+
+def _coarser(own: _Released, most: int) -> Coarsening:
+    """At most so many groups of each column of a table."""
+    sizes = own.columns.coarse.sizes
+    missing = [None if code is None else size - 1 for code, size in zip(own.domain.missing, sizes)]
+    return Coarsening.of(own.columns.group_shares, most, ordered=own.domain.ordered, missing=missing)
+
+
+def _candidates(layout: Layout, kinds: Sequence[str]) -> list[Table]:
+    """The tables of some kinds at all levels of groups, none twice and none of one group."""
+    found, seen = list[Table](), set[tuple[Any, ...]]()
+    for level in range(1, len(layout.levels)):
+        shape = layout.levels[level].shape(layout.shape)
+        for table in layout.tables(level):
+            groups = shape.sizes(table.block[1])[table.left], shape.sizes(table.block[2])[table.right]
+            key = (table.block, table.left, table.right, groups)
+            if table.block[0] in kinds and min(groups) > 1 and key not in seen:
+                seen.add(key)
+                found.append(table)
+    return found

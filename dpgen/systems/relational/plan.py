@@ -1,0 +1,132 @@
+r"""Privacy plan and configuration of a fit to people and their rows, and the public rule that chooses its sizes.
+
+The rule knows epsilon and released numbers, never the people. With :math:`\mu` the Gaussian-DP parameter of the budget, n the
+noisy number of people, r of those who have rows, and a, b the columns of people and of rows:
+
+| what is measured | where |
+|---|---|
+| tables within people, within rows, and across | mu r >= 100 (a + 2 b) |
+| tables within people (the number of rows among their columns) and within rows; rows do not depend on their person | below |
+| single columns alone | mu n < 20 (a + b) |
+
+So a small population gets two tables fitted apart, linked by how many rows a person has: across tables it would be told noise.
+The constants were set on simulated patients (`dpgen.data.patients`).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from dpgen.facts import Fact, Said
+from dpgen.privacy.mechanisms import Relation, require_whole
+from dpgen.systems.plan import Plan
+
+Method = Literal["auto", "linked", "apart", "independent"]
+
+LINKED, ALONE = 100.0, 20.0
+"""Signal for each column from which on tables across are measured, and below which single columns alone are."""
+
+
+def measured(mu: float, n: float, with_rows: float, columns: tuple[int, int]) -> Method:
+    """What a budget of Gaussian-DP parameter `mu` can see of n people, of whom `with_rows` have rows.
+
+    >>> measured(0.27, 20_000, 16_000, (7, 6)), measured(0.27, 2_000, 1_600, (7, 6)), measured(0.27, 500, 400, (7, 6))
+    ('linked', 'apart', 'independent')
+    """
+    if mu * n < ALONE * sum(columns):
+        return "independent"
+    return "linked" if mu * with_rows >= LINKED * (columns[0] + 2 * columns[1]) else "apart"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of a fit: classes of people and of rows, tables that are chosen, groups of columns in them, strength of
+    independence.
+    """
+
+    classes: tuple[int, int]
+    picks: int
+    groups: tuple[int, ...]
+    information: float
+
+
+def sizes(mu: float, n: float) -> Sizes:
+    """The public rule for a budget of Gaussian-DP parameter `mu` and n people.
+
+    >>> sizes(0.268, 20_000)
+    Sizes(classes=(128, 64), picks=96, groups=(4, 8, 16), information=...)
+    """
+    signal = mu * max(n, 1.0)
+    generous = signal > 20_000 and mu > 1
+    return Sizes(
+        classes=(192, 96) if generous else (128, 64),
+        picks=16 * round(min(12.0, max(2.0, 6.0 * (signal / 5_000.0) ** 0.5))),
+        groups=(8, 16, 64) if generous else (4, 8, 16),
+        information=(1.1 if generous else 2.2) * signal**0.7,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationalPlan(Plan):
+    """Privacy budget of a fit to people with all of their rows.
+
+    Arguments:
+        epsilon: budget in nats.
+        delta: of the (epsilon, delta) guarantee, in (0, 1).
+        relation: neighbouring relation of the budget, "add_remove" or "replace_one", of a person with all rows.
+    """
+
+    epsilon: float = 1.0
+    delta: float = 1e-5
+    relation: Relation = "add_remove"
+    gaussian: ClassVar[bool] = True
+
+    @property
+    def protected(self) -> str:
+        return "one person with all of their rows"
+
+    @property
+    def of_people(self) -> bool:
+        return True
+
+    @property
+    def facts(self) -> tuple[Said, ...]:
+        """Facts of a statement on whose rows are used."""
+        return (Fact.ONE_PERSON_LINKED(),)
+
+    @property
+    def paid(self) -> dict[str, Any]:
+        """The price, as a schema whose domains it bought states it."""
+        unit = {"unit": "person", "max_contributions": 1}
+        return {"epsilon": self.epsilon, "delta": self.resolved_delta, "relation": self.relation, **unit}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelationalConfig:
+    """Model of people and their rows; public choices, none of them private.
+
+    Arguments:
+        method: "linked" tables, tables "apart" but for the number of rows, "independent" columns, or "auto": the public rule.
+        classes: K, classes of people; None: the public rule.
+        row_classes: W, classes of rows; None: the public rule.
+        rounds: how often the model is fitted before the next tables are chosen.
+        picks: tables that are chosen in all rounds together; None: the public rule.
+
+    Raises:
+        ValueError: unknown method, or a number out of its range.
+    """
+
+    method: Method = "auto"
+    classes: int | None = None
+    row_classes: int | None = None
+    rounds: int = 16
+    picks: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
+        for name in ("classes", "row_classes"):
+            if (value := getattr(self, name)) is not None:
+                require_whole(name, value, 1, 1024)
+        require_whole("rounds", self.rounds, 1, 1000)
+        if self.picks is not None:
+            require_whole("picks", self.picks, 1, 10_000)

@@ -1,0 +1,187 @@
+"""Fits to people and their rows: the laws of a chain, samples whose keys match, public rules, files, bad options."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fixed_source import FixedKeySource
+from refusals import refused
+from smoke import linked_tables
+
+import dpgen
+from dpgen.data.patients import simulated_patients
+from dpgen.evaluation.linked import coder, errors, without_link
+from dpgen.privacy.curator import Curator
+from dpgen.runtime import Runtime
+from dpgen.systems.registry import load
+from dpgen.systems.relational.chains import Chain, ChainFitter
+from dpgen.systems.relational.fit import fit
+from dpgen.systems.relational.model import RelationalModel, _picked
+from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
+from dpgen.systems.relational.sums import WHOLE, Counts, Histories, Layout, Level, Shape
+from dpgen.systems.tables.marginals import Coarsening
+from dpgen.systems.tables.mixture import Mixture
+
+SHAPE = Shape((2, 3, 5), (3, 2, 4, 2), ("all", "all", "later", "first"), 4)
+
+
+def random_chain(shape: Shape, classes: int = 3, row_classes: int = 4, seed: int = 0) -> Chain:
+    rng = np.random.default_rng(seed)
+
+    def stacked(sizes: tuple[int, ...], k: int) -> Any:
+        return np.concatenate([rng.dirichlet(np.ones(size), k).T for size in sizes]).astype(np.float32)
+
+    def law(n: int, k: int) -> Any:
+        return rng.dirichlet(np.ones(k), n).astype(np.float32)
+
+    people = Mixture(stacked(shape.people, classes), law(1, classes)[0], shape.people)
+    rows = Mixture(stacked(shape.rows, row_classes), law(1, row_classes)[0], shape.rows)
+    laws = (law(classes, row_classes), law(classes, row_classes), law(row_classes, row_classes))
+    return Chain(people, rows, *laws, rng.uniform(0.2, 0.8, classes).astype(np.float32))
+
+
+def drawn(chain: Chain, shape: Shape, n: int, seed: int = 1) -> Histories:
+    """People of a chain, drawn one after the other as its formula says."""
+    rng = np.random.default_rng(seed)
+
+    def pick(law: Any, given: Any) -> Any:
+        return _picked(law, given, rng.random(len(given)))
+
+    z = rng.choice(len(chain.kept), n, p=chain.people.weights / chain.people.weights.sum())
+    people = np.stack([pick(chain.people.block(c).T, z) for c in range(len(shape.people))], 1)
+    counts = people[:, -1] + shape.least
+    found, w = [], np.zeros(n, np.int64)
+    for t in range(shape.most):
+        stays = rng.random(n) < chain.kept[z]
+        w = pick(chain.first, z) if t == 0 else np.where(stays, pick(chain.steps, w), pick(chain.usual, z))
+        found.append(np.stack([pick(chain.rows.block(c).T, w) for c in range(len(shape.rows))], 1))
+    rows = np.stack(found, 1)[np.arange(shape.most)[None] < counts[:, None]]
+    return Histories(people, rows, np.r_[0, counts.cumsum()])
+
+
+@pytest.mark.parametrize("shape", [SHAPE, Shape((2, 3), (3, 2), ("all", "first"), 3)], ids=["two tables", "histories"])
+def test_laws_are_those_of_drawn_people(shape: Shape) -> None:
+    """Every cell of every table lies within 5 standard errors of its mean over 200,000 people."""
+    n, chain = 200_000, random_chain(shape)
+    layout = Layout(shape, (Level(Coarsening.full(shape.people), Coarsening.full(shape.rows)),))
+    counts = Counts.of(drawn(chain, shape, n), layout).values / WHOLE
+    expected = layout.flat(chain.blocks(shape))
+    measured = np.concatenate([layout.cells(table).ravel() for table in layout.tables(0)])
+    far = np.abs(counts - n * expected)[measured] / np.sqrt(n * expected[measured] + 1)
+    assert far.max() < 5
+
+
+def test_a_fit_finds_what_it_was_told() -> None:
+    shape = Shape((2, 3, 4), (3, 2), ("all", "all"), 3)
+    layout = Layout(shape, (Level(Coarsening.full(shape.people), Coarsening.full(shape.rows)),))
+    target = layout.flat(random_chain(shape, 2, 2).blocks(shape))
+    even = [[np.full(size, 1 / size) for size in sizes] for sizes in (shape.people, shape.rows)]
+    generator = torch.Generator().manual_seed(0)
+    fitter = ChainFitter(layout, *even, 1000.0, classes=(6, 5), information=0.0, generator=generator)
+    cells = [layout.cells(table) for table in layout.tables(0)]
+    fitter.measure(cells, [1000.0 * target[own] for own in cells], [10.0] * len(cells))
+    assert fitter.run(400, 0.05, 0.005) < 0.05
+    found = layout.flat(fitter.chain.blocks(shape))
+    assert max(0.5 * np.abs(found[own] - target[own]).sum() for own in cells) < 0.02
+
+
+@pytest.fixture(scope="module")
+def release() -> RelationalModel:
+    """Of simulated patients, with next to no noise."""
+    plan = RelationalPlan(epsilon=1000.0)
+    data = dpgen.data.load_linked(test_fraction=0.0, max_rows=4)
+    config = RelationalConfig(classes=24, row_classes=16, rounds=4, picks=80)
+    curator = Curator(plan.open_ledger(), source=FixedKeySource())
+    return fit(data, plan=plan, config=config, curator=curator, runtime=Runtime(progress_bar=False))
+
+
+def test_samples_are_linked_tables_as_the_data_came(release: RelationalModel) -> None:
+    tables = release.sample(500, random_state=0)
+    real = simulated_patients(50)
+    assert list(tables) == ["patients", "visits"]
+    for name, table in tables.items():
+        assert table.dtypes.astype(str).tolist() == real[name].dtypes.astype(str).tolist()
+        assert table.columns.tolist() == real[name].columns.tolist()
+    patients, visits = tables.values()
+    assert patients["patient"].tolist() == list(range(1, 501))
+    assert set(visits["patient"]) <= set(patients["patient"])
+    assert visits.groupby("patient")["date"].apply(lambda dates: dates.is_monotonic_increasing).all()
+    assert visits.groupby("patient").size().max() <= 4
+    assert visits["patient"].is_monotonic_increasing
+
+
+def test_samples_are_near_the_data(release: RelationalModel) -> None:
+    """Two-sided: rows are linked to their people, far better than dealt at random."""
+    data = dpgen.data.load_linked(test_fraction=0.0, max_rows=4)
+    shape, coded = coder(release.schemas, data)
+    private = coded(data)
+    found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
+    dealt = errors(private, without_link(private, 0), shape)
+    assert found["people"] < 0.03
+    for kind in ("both", "row", "pair", "next"):
+        assert found[kind] < 0.5 * dealt[kind], kind
+
+
+def test_people_of_given_values(release: RelationalModel) -> None:
+    given: dict[str, Any] = {"patients": {"diabetic": True, "age": {"minimum": 60}, "number of visits": [2, 3]}}
+    tables = release.sample(200, random_state=0, given=given)
+    assert tables["patients"]["diabetic"].all()
+    assert tables["patients"]["age"].min() >= 60
+    assert set(tables["visits"].groupby("patient").size()) <= {2, 3}
+    with refused("given is of 'visits'"):
+        release.sample(3, given={"visits": {"ward": "trauma"}})
+
+
+def test_a_release_comes_back_from_its_files(release: RelationalModel, tmp_path: Path) -> None:
+    release.save(tmp_path)
+    again = load(tmp_path)
+    for name, table in release.sample(50, random_state=3).items():
+        pd.testing.assert_frame_equal(again.sample(50, random_state=3)[name], table)
+
+
+def test_samples_go_to_a_folder(release: RelationalModel, tmp_path: Path) -> None:
+    samples = release.samples(40, random_state=0)
+    samples.save(tmp_path / "synthetic")
+    assert {path.name for path in (tmp_path / "synthetic").iterdir()} == {"datapackage.json", "patients.csv", "visits.csv"}
+    again = dpgen.data.load_linked(path=str(tmp_path / "synthetic" / "datapackage.json"), test_fraction=0.0)
+    assert again.n == 40
+    assert again.names["order"] == "date"
+    with refused("path is 'x.csv'"):
+        samples.save(tmp_path / "x.csv")
+
+
+def test_histories_alone_come_back_as_one_table() -> None:
+    visits = simulated_patients(300)["visits"]
+    release = dpgen.fit(visits, epsilon=5.0, person="patient", order="date", max_rows=3, classes=4, row_classes=3, rounds=2)
+    rows = release.sample(60, random_state=0)
+    assert isinstance(rows, pd.DataFrame)
+    assert rows.columns.tolist() == visits.columns.tolist()
+    assert rows["patient"].nunique() == 60
+
+
+def test_a_small_population_is_not_linked() -> None:
+    plan = RelationalPlan(epsilon=0.1)
+    config = RelationalConfig(classes=3, row_classes=2, rounds=2)
+    made = fit(
+        linked_tables(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime(progress_bar=False)
+    )
+    assert "times this epsilon" in made.statement.to_markdown()
+    assert made.epsilon <= 0.1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "joint"}, ["method is 'joint'"]),
+        ({"classes": 0}, ["classes is 0"]),
+        ({"row_classes": 5000}, ["row_classes is 5000"]),
+        ({"rounds": 0}, ["rounds is 0"]),
+        ({"picks": 0}, ["picks is 0"]),
+    ],
+)
+def test_bad_options(options: dict[str, Any], words: list[str]) -> None:
+    with refused(*words):
+        RelationalConfig(**options)
