@@ -139,10 +139,9 @@ def law(mechanism: Any, outcome: Any) -> Tensor | None:
     """Log-probabilities of all that a mechanism may draw, or of what was drawn; None: they are not known here."""
     if hasattr(mechanism, "log_probabilities"):
         return torch.from_numpy(mechanism.log_probabilities())
-    if type(mechanism).__name__ == "_PointDraw":
-        chosen = mechanism.selection
-        scores = np.array([float(chosen.score(x, mechanism.model)) for x in range(1, chosen.N)])
-        return torch.from_numpy(chosen.rate * scores).log_softmax(0)
+    if type(mechanism).__name__ == "PointSelection":
+        scores = np.array([float(mechanism.score(x, mechanism.model)) for x in range(1, mechanism.N)])
+        return torch.from_numpy(mechanism.rate * scores).log_softmax(0)
     if type(mechanism).__name__ == "PrivateTree":
         return torch.tensor([math.fsum(tree_terms(mechanism, outcome[0].tolist()))], dtype=torch.float64)
     return None

@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.curator import GaussianBudget
-from dpgen.privacy.exact_sums import BoundedSum, clipped
+from dpgen.privacy.exact_sums import BoundedSum, Each, clipped
 from dpgen.systems.gaussian.model import LatentMixture, Subspace
 from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, Encode, gram_sums, one_class, symmetric, vector_sums
 from dpgen.systems.kmeans.features import NORM
 from dpgen.systems.kmeans.fit import Centres, update_centres
+from dpgen.systems.marginals.fit import Layout
 
 # -- first moments -----------------------------------------------------------------------------------------------------
 
@@ -322,21 +323,19 @@ def release_components(
 
 
 def marginal_sums(batches: Batches, d: int, *, k: int) -> BoundedSum:
-    """Sizes and sums (k, d + 1) of the `centred` bits of every class."""
+    """Sizes and sums (k, d + 1) of the bits of every class, see `Layout`."""
 
-    def encode(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        u, one = centred(x, labels)
-        return u, labels if k > 1 and labels is not None else one
+    def rows(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return x > 0.5, labels if k > 1 and labels is not None else one_class(x)
 
-    return vector_sums(batches, encode, k=k, m=d, border=BORDER)
+    return Layout(d, k).over(Each(batches, rows))
 
 
 def release_marginals(batches: Batches, d: int, *, k: int, budget: GaussianBudget, share: float) -> tuple[Tensor, Tensor]:
     """Noisy sizes (k,) and frequencies of ones (k, d) in [0, 1] of every class of binary records."""
     noisy, _ = budget.sums(NOTES["marginals"], marginal_sums(batches, d, k=k), share)
-    counts = noisy[:, 0] / BORDER
-    frequencies = 0.5 + noisy[:, 1:] * (math.sqrt(d) / 2.0) / counts.clamp_min(1.0)[:, None]
-    return counts, frequencies.clamp(0.0, 1.0)
+    frequencies, counts = Layout(d, k).probabilities(noisy)
+    return counts, frequencies
 
 
 def pair_sums(batches: Batches, d: int) -> BoundedSum:

@@ -99,7 +99,7 @@ class Layout:
                 counts = torch.bincount(row, minlength=self.k)
                 ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(self.k)])
                 values = 2 * ones - counts[:, None] if self.centred else ones
-                total += torch.cat([self.weight * counts[:, None], values], 1)
+                total += torch.cat([self.weight * counts[:, None], values], 1).cpu()
             return total
 
         return BoundedSum(totals(batches, added), self.sensitivity, "ones", replaced=self.replaced)

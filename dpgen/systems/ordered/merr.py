@@ -11,6 +11,7 @@ The paper selects dyadic intervals by the choosing mechanism and prints noise th
 from __future__ import annotations
 
 import math
+from copy import copy
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -176,6 +177,8 @@ class PointSelection:
     [3]
     """
 
+    model: MonotoneCounts | None = None
+
     def __init__(self, values: Integers, *, N: int, rate: float, zcdp: bool = False) -> None:
         self.values, self.N, self.rate, self.zcdp = values, N, rate, zcdp
         self._span = max(1, math.floor(_SPAN / rate))
@@ -186,9 +189,24 @@ class PointSelection:
         """Price of one draw."""
         return exponential_event(self.rate, SCORE, zcdp=self.zcdp)
 
-    def given(self, model: MonotoneCounts) -> _PointDraw:
-        """The draw for one public model."""
-        return _PointDraw(self, model)
+    def given(self, model: MonotoneCounts) -> PointSelection:
+        """The mechanism for one public model."""
+        made = copy(self)
+        made.model = model
+        return made
+
+    def draw(self, secrets: Secrets, count: int = 1) -> list[int]:
+        """Knots for the model that was given."""
+        assert self.model is not None
+        model, (cells, scores) = self.model, self.blocks(self.model)
+        starts, sizes = cells[:, 0], np.ascontiguousarray(cells[:, 1]).view(np.uint64)
+        rate, ceilings = Fraction(self.rate), self.rate * scores[:, 1]
+
+        def log_weight(block: int, number: int) -> Fraction:
+            return rate * self.score(int(starts[block]) + number, model)
+
+        drawn = (exponential_mechanism(secrets, sizes, ceilings, log_weight) for _ in range(count))
+        return [int(starts[block]) + number for block, number in drawn]
 
     def score(self, x: int, model: MonotoneCounts) -> Fraction:
         """|c(x) - A(x)|, without rounding; A(x) is the public number that the model computes."""
@@ -206,25 +224,6 @@ class PointSelection:
             span, marks = self._span * factor, np.ascontiguousarray(self._marks[::factor])
             cells, scores = _finer(cells, scores, self.rate, marks, span, self.values.size, (model.positions, model.counts))
         return cells, scores
-
-
-class _PointDraw:
-    """One draw of `PointSelection` for one public model, a mechanism for `Curator.release`."""
-
-    def __init__(self, selection: PointSelection, model: MonotoneCounts) -> None:
-        self.selection, self.model, self.event = selection, model, selection.event
-
-    def draw(self, secrets: Secrets, count: int = 1) -> list[int]:
-        selection = self.selection
-        cells, scores = selection.blocks(self.model)
-        starts, sizes = cells[:, 0], np.ascontiguousarray(cells[:, 1]).view(np.uint64)
-        rate, ceilings = Fraction(selection.rate), selection.rate * scores[:, 1]
-
-        def log_weight(block: int, number: int) -> Fraction:
-            return rate * selection.score(int(starts[block]) + number, self.model)
-
-        drawn = (exponential_mechanism(secrets, sizes, ceilings, log_weight) for _ in range(count))
-        return [int(starts[block]) + number for block, number in drawn]
 
 
 @_compile

@@ -32,6 +32,7 @@ from dpgen.systems.gaussian.releases import (
     shrunken,
 )
 from dpgen.systems.gaussian.sums import BORDER, RecordStream
+from dpgen.systems.marginals.fit import Layout
 
 GRAM = 1.0 + BORDER**2
 """Sensitivity of a bordered matrix."""
@@ -307,9 +308,11 @@ def test_marginals_carry_their_noise() -> None:
     n, d, multiplier = 500, 64, 5.0
     stream = RecordStream((torch.arange(d) % 2).byte().repeat(n, 1), None)
     found = [release_marginals(stream, d, k=1, **paid(multiplier, seed)) for seed in range(40)]
-    assert spread([float(counts) for counts, _ in found]) == pytest.approx(multiplier * VECTOR / BORDER, rel=0.3)
+    layout = Layout(d, 1)
+    noise = multiplier * layout.sensitivity
+    assert spread([float(counts) for counts, _ in found]) == pytest.approx(noise / layout.weight, rel=0.3)
     off = torch.stack([p[0, ::2] for _, p in found])  # clamped at 0
-    assert float(off[off > 0].square().mean().sqrt()) == pytest.approx(multiplier * VECTOR * math.sqrt(d) / 2 / n, rel=0.15)
+    assert float(off[off > 0].square().mean().sqrt()) == pytest.approx(noise / 2 / n, rel=0.15)
 
 
 def test_the_noise_of_pairs_is_as_large_as_stated() -> None:
