@@ -106,6 +106,7 @@ class Fact(Enum):
         "known, or spend more on fewer columns.",
     )
     MOVED = _C, "About {share} % of {column} lay {where} {bound} and were moved there."
+    MOVED_OTHERS = _C, "Values of {columns} were moved to the ends of their ranges, too."
     NAMED_PRIOR = _C, "The prior is {origin}."
     RAISED_PRIOR = (
         _C,

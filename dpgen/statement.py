@@ -74,6 +74,7 @@ _TOLD = (
     Fact.UNSEEN,
     Fact.WIDE_BINS,
     Fact.MOVED,
+    Fact.MOVED_OTHERS,
 )
 _PART = re.compile(r"GaussianDpEvent\(noise_multiplier=([^)]+)\)")
 

@@ -11,7 +11,7 @@ import base64
 import html
 import io
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,6 +54,13 @@ COPIES = (
     "Copies and distances do not prove privacy: a row that stands alone may be told apart without being copied, and rows of "
     "whole numbers coincide by chance. Compare with the held-out rows."
 )
+LIMITS = (
+    "Distances of columns, pairs and triples do not show that rare groups are right, or larger sets of columns.",
+    "Associations show how strong a dependence is, not its form.",
+    "The AUC is of one target: other questions can be answered worse.",
+    COPIES,
+)
+"""What the scores do not prove."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +72,32 @@ class Comparison:
         columns: a row for each column: its scores.
         pictures: what draws the figure of each column, by name.
         associations: what draws those of all columns, of real and of synthetic rows.
+        left_out: columns that one of the tables lacks.
     """
 
     scores: list[Score]
     columns: pd.DataFrame
     pictures: Mapping[str, Callable[[], Figure]]
     associations: Callable[[], Figure]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences on columns that were not compared, and on what scores do not prove."""
+        left = f"Not compared, for one of the tables lacks them: {', '.join(self.left_out)}."
+        return (*((left,) if self.left_out else ()), *LIMITS)
 
     def __str__(self) -> str:
         rows = self.columns.astype(object).where(self.columns.notna(), "-").to_numpy().tolist()
-        return "\n\n".join([metrics_markdown(self.scores), markdown_table(list(self.columns.columns), rows), COPIES])
+        table = markdown_table(list(self.columns.columns), rows)
+        return "\n\n".join([metrics_markdown(self.scores), table, "\n".join(f"- {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in self.scores]
         table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
         shown = self.columns.map(lambda value: number(value) if isinstance(value, float) else value).replace("nan", "-")
-        return f"{table.to_html(index=False)}<p>{html.escape(COPIES)}</p>{shown.to_html(index=False)}"
+        notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
+        return f"{table.to_html(index=False)}<ul>{notes}</ul>{shown.to_html(index=False)}"
 
     def save(self, path: Path | str) -> Path:
         """Write one page with all scores and a picture of every column; it shows real values and is not for publication."""
@@ -127,7 +144,7 @@ def compare(
         seed: of what is held out and drawn.
 
     Raises:
-        ValueError: fewer than four real rows, no synthetic ones, no common column, or an unknown target.
+        ValueError: fewer than four real rows, no synthetic ones, no common column, one name twice, or an unknown target.
 
     Example:
         >>> rows = pd.DataFrame({"x": np.arange(100.0), "c": ["a", "b"] * 50})
@@ -140,10 +157,12 @@ def compare(
     first, second = _table(real, "real"), _table(synthetic, "synthetic")
     names = [name for name in first.columns if name in second.columns]
     if len(first) < LEAST or not len(second) or not names:
-        raise ValueError(f"real has {len(first)} rows and synthetic {len(second)}, with {len(names)} common columns: too few")
+        sizes = f"real has {len(first)} rows and synthetic {len(second)}, with {len(names)} common columns"
+        raise ValueError(f"{sizes}; there must be {LEAST} real rows, 1 synthetic one and 1 common column")
     if wished is not None and wished not in names:
         raise ValueError(f"target is {wished!r}; it must be one of {', '.join(names)}")
-    return compared(first[names], None, second[names], schema=described, target=wished, seed=seed)
+    found = compared(first[names], None, second[names], schema=described, target=wished, seed=seed)
+    return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
 
 
 def compared(
@@ -180,6 +199,8 @@ def compared(
 
 def _table(data: Any, option: str) -> pd.DataFrame:
     if isinstance(data, pd.DataFrame):
+        if twice := list(data.columns[data.columns.duplicated()]):
+            raise ValueError(f"{option} has several columns called {twice[0]!r}: their names must differ")
         return data.rename(columns=str)
     source = data if isinstance(data, InMemory) else str(data) if isinstance(data, str | Path) else in_memory(data)
     if form_of(source) == "npy":

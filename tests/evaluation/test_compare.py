@@ -72,8 +72,20 @@ def test_the_command_reads_files_and_writes_a_page(tmp_path: Path, capsys: pytes
 def test_tables_that_cannot_be_compared_are_refused() -> None:
     with pytest.raises(ValueError, match="common columns"):
         dpgen.compare(rows(), pd.DataFrame({"other": [1]}))
-    with pytest.raises(ValueError, match="too few"):
+    with pytest.raises(ValueError, match="there must be 4 real rows"):
         dpgen.compare(rows(2), rows())
+    with pytest.raises(ValueError, match="synthetic has several columns called 'a': their names must differ"):
+        dpgen.compare(rows(), rows().iloc[:, :2].set_axis(["a", "a"], axis=1))
+
+
+def test_what_is_not_compared_is_said() -> None:
+    whole = rows()
+    name = whole.columns[0]
+    found = dpgen.compare(whole, whole.drop(columns=name).assign(more=1))
+    assert f"Not compared, for one of the tables lacks them: more, {name}." in str(found)
+    assert "do not prove privacy" in str(found)
+    assert found.notes[0] in found._repr_html_()
+    assert "Not compared" not in str(dpgen.compare(whole, whole))
 
 
 def test_keys_take_no_part_and_dates_of_csv_files_are_dates() -> None:

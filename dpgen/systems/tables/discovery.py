@@ -55,6 +55,7 @@ SHARES = {FORM: 0.01, "texts": 0.12, "numbers": 0.14}
 _OF_NUMBERS = {NAMES: 0.3, SCALE: 0.3}
 _OF_BINS = (0.2, 0.1, 0.1)
 _PIECES = 48  # into which all numbers that are not frequent would be cut
+_MOVED = 8  # sentences on values that were moved, at most
 _SURE = 6.0  # noise stds that a piece should have
 
 OTHER = "other"
@@ -175,7 +176,10 @@ class Discovery:
             found.append(Fact.LEFT_OUT(columns=_listed(self.left_out)))
         if self.unseen:
             found.append(Fact.UNSEEN(columns=_listed(self.unseen)))
-        return (*found, *self.moved)
+        most = sorted(self.moved, key=lambda said: -float(dict(said.values)["share"]))
+        others = dict.fromkeys(str(dict(said.values)["column"]) for said in most[_MOVED:])
+        found += most[:_MOVED]
+        return (*found, *((Fact.MOVED_OTHERS(columns=_listed(list(others))),) if others else ()))
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
@@ -321,7 +325,7 @@ class Discovery:
         ends = ("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)
         for (where, count, unit), std in zip(ends, tree.outer_stds):
             if count > TOLD * std:
-                share = f"{min(100.0, 100 * count / total):.2g}"
+                share = f"{100 * count / total:.2g}" if count < 0.99 * total else "100"
                 self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
 
     def described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:

@@ -95,6 +95,13 @@ def test_what_was_bought_and_left_out_is_said(released: Any) -> None:
     assert release.schema.descriptor()["dpgen:privacy"]["epsilon"] == 8.0, "who fits to this schema again pays for it"
 
 
+def test_many_moved_columns_are_named_in_one_sentence() -> None:
+    frame = pd.DataFrame({f"c{i}": np.random.default_rng(i).integers(0, 8, 2000) for i in range(60)})
+    told = dpgen.fit(frame, "tables", epsilon=1.0, method="independent").statement.told
+    assert sum(" lay " in text for text in told) == 8
+    assert sum("ends of their ranges, too" in text for text in told) == 1
+
+
 def test_what_is_known_is_not_bought() -> None:
     known = {"fields": [{"name": "tens", "constraints": {"minimum": 0, "maximum": 80}}, {"name": "post", "type": "string"}]}
     known["fields"][1]["constraints"] = {"enum": ["01067", "89073", "10115"]}
