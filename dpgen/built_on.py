@@ -19,6 +19,7 @@ import yaml
 from dpgen.facts import Fact
 from dpgen.files import MODEL, STATEMENT, damaged, read_tensor_files
 from dpgen.privacy.ledger import Planned
+from dpgen.privacy.ledger_file import checksum
 from dpgen.privacy.mechanisms import approximate_event
 from dpgen.privacy.selection import SELECTION
 from dpgen.schema import Schema, read_descriptor
@@ -135,7 +136,7 @@ def _bought(schema: Any) -> Iterator[BuiltOn]:
     most = next((price[name] for name in ("max_contributions", "rows_per_unit") if name in price), 1)  # the second in 0.4
     unit = person(price.get("unit"), most)
     statement = PrivacyStatement(**told, unit=unit, accountant="")
-    yield BuiltOn("schema", statement, sha256(json.dumps(descriptor, sort_keys=True).encode()).hexdigest())
+    yield BuiltOn("schema", statement, checksum(descriptor))
 
 
 def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:

@@ -419,9 +419,7 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
         given[place] = str(private)
     loaded = None if private is None or read else _name_of(private)
     made = Request.of(given, loaded=loaded).config(private=None if read else private)
-    if read:
-        made = replace(made, data=replace(made.data, options={**made.data.options, place: private}))
-    return made
+    return replace(made, data=replace(made.data, options={**made.data.options, place: private})) if read else made
 
 
 def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | Mapping[str, Any]) -> Any:

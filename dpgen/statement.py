@@ -8,12 +8,12 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from decimal import ROUND_CEILING, Context
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from dpgen.facts import Fact, Said, Section, said
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.ledger_file import checksum
 from dpgen.privacy.mechanisms import UnsupportedEvent
 
 UNPROTECTED = "computed on private records without noise: not for publication"
@@ -125,10 +125,6 @@ def guessed(epsilon: float, delta: float) -> float:
     return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
 
 
-def _checksum(values: dict[str, Any]) -> str:
-    return sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
-
-
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
     """Guarantee of a release with its unit, assumptions and limits: `facts`, see `dpgen.facts`.
@@ -223,7 +219,7 @@ class PrivacyStatement:
 
     def to_json(self) -> str:
         """The statement for programs, with a checksum of itself."""
-        return json.dumps(self.to_dict() | {"sha256": _checksum(self.to_dict())}, indent=2)
+        return json.dumps(self.to_dict() | {"sha256": checksum(self.to_dict())}, indent=2)
 
     @classmethod
     def read(cls, path: Path) -> "PrivacyStatement":
@@ -245,7 +241,7 @@ class PrivacyStatement:
             ValueError: it was edited, or has a fact that is unknown here.
         """
         own = {name: value for name, value in values.items() if name != "sha256"}
-        if values.get("sha256", "") != _checksum(own) and ("sha256" in values or values.get("files")):
+        if values.get("sha256", "") != checksum(own) and ("sha256" in values or values.get("files")):
             raise ValueError("the statement does not match its own checksum: it was cut or edited")
         sentences = {section: own.pop(section.value, ()) for section in Section}
         if "facts" in own:

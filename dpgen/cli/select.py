@@ -17,7 +17,7 @@ import yaml
 from dpgen.cli.dry_run import declared, dry_run
 from dpgen.cli.main import Ended
 from dpgen.config import RunConfig, SelectOptions
-from dpgen.evaluation.paid import PaidScore
+from dpgen.evaluation import paid
 from dpgen.facts import Fact
 from dpgen.files import write_atomically
 from dpgen.options import typed
@@ -80,9 +80,9 @@ class _SelectionJob(RunConfig):
         return Ledger(budget, delta=given, path=path, payer=payer, **super().new_ledger().terms)
 
     @property
-    def score(self) -> PaidScore:
-        """The paid score."""
-        return PaidScore(self.selection.select_noise)
+    def priced(self) -> tuple[Planned, ...]:
+        """The charge of one score."""
+        return paid.price(self.selection.select_noise, self.privacy.relation)
 
     def trials(self, data: Any) -> list[list[Planned]]:
         """Plans of the choices, which they declare before they look at a record."""
@@ -91,7 +91,7 @@ class _SelectionJob(RunConfig):
     def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""
         relation = self.privacy.relation
-        event = selection_event(trials, self.score.price(relation), self.selection.select_runs, relation)
+        event = selection_event(trials, self.priced, self.selection.select_runs, relation)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
                 f"delta is {self.privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "
@@ -105,7 +105,7 @@ class _SelectionJob(RunConfig):
         Raises:
             ValueError: a release that is no model, or the number that was drawn is 0; what was charged stays charged.
         """
-        trials, score = self.trials(data), self.score
+        trials, noise = self.trials(data), self.selection.select_noise
         curator.declare(self.planned(trials))
         with TemporaryDirectory(prefix="unreleased-", dir=runtime.directory) as scratch:  # of mode 0700
             write_atomically(Path(scratch) / "NOT_FOR_PUBLICATION", f"{UNPROTECTED}: runs that were not released\n")
@@ -119,8 +119,8 @@ class _SelectionJob(RunConfig):
                 trials,
                 self.selection.select_runs,
                 run=run,
-                score=lambda found, inner: score.of(found[1], data, inner, seed=runtime.seed),
-                priced=score.price(self.privacy.relation),
+                score=lambda found, inner: paid.score(found[1], data, inner, noise=noise, seed=runtime.seed),
+                priced=self.priced,
             )
         if best is None:
             raise ValueError(

@@ -119,27 +119,18 @@ def _of_columns(cdfs: Any, data: Any) -> tuple[Queries, Tensor]:
     return asked, values
 
 
-class PaidScore:
-    """The mean error of counts with noise of this standard deviation, in records, to be charged once for each run.
+def price(noise: float, relation: Relation) -> tuple[Planned, ...]:
+    """The charge of one score with noise of this standard deviation, in records: the same for every m."""
+    any_sum = Queries(torch.zeros(1, 2).long(), torch.zeros(1, 2), torch.zeros(1)).errors(torch.zeros(0, 1))
+    return (Planned(gaussian_price(any_sum, require_positive("noise", noise), relation), NOTE),)
+
+
+def score(release: Release, data: Any, curator: Curator, *, noise: float, seed: int) -> float:
+    """Minus the mean error of a count, in records, with noise of this standard deviation, which is charged.
 
     Raises:
-        ValueError: noise that is no finite number > 0.
+        ValueError: no model that could be scored.
+        BudgetExceeded: the curator grants no score.
     """
-
-    def __init__(self, noise: float) -> None:
-        self.noise = require_positive("noise", noise)
-
-    def price(self, relation: Relation) -> tuple[Planned, ...]:
-        """The charge of one score, the same for every m."""
-        any_sum = Queries(torch.zeros(1, 2).long(), torch.zeros(1, 2), torch.zeros(1)).errors(torch.zeros(0, 1))
-        return (Planned(gaussian_price(any_sum, self.noise, relation), NOTE),)
-
-    def of(self, release: Release, data: Any, curator: Curator, *, seed: int) -> float:
-        """Minus the noisy mean error of a count, in records.
-
-        Raises:
-            ValueError: no model that could be scored.
-            BudgetExceeded: the curator grants no score.
-        """
-        asked, values = queries(release, data, seed=seed)
-        return -float(curator.gaussian(NOTE, asked.errors(values), self.noise)) / len(asked.shares)
+    asked, values = queries(release, data, seed=seed)
+    return -float(curator.gaussian(NOTE, asked.errors(values), noise)) / len(asked.shares)

@@ -62,7 +62,7 @@ class LedgerFile:
             stated = document.pop("sha256")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise LedgerError(f"{self.path}: is damaged: {error!r}") from None
-        if stated != _checksum(document):
+        if stated != checksum(document):
             raise LedgerError(f"{self.path}: does not match its checksum: cut or edited")
         return dict(document)
 
@@ -73,7 +73,7 @@ class LedgerFile:
             return
         if not self._current():
             raise LedgerError(f"{self.path}: somebody else changed or removed the ledger while it was open")
-        raw = json.dumps(document | {"sha256": _checksum(document)}, separators=(",", ":"), allow_nan=False).encode()
+        raw = json.dumps(document | {"sha256": checksum(document)}, separators=(",", ":"), allow_nan=False).encode()
         fresh, name = -1, ""
         try:
             fresh, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}.dpgen-")
@@ -142,7 +142,8 @@ class LedgerFile:
         raise TypeError("a ledger cannot be pickled or copied: two copies would forget each other's charges")
 
 
-def _checksum(document: dict[str, Any]) -> str:
+def checksum(document: dict[str, Any]) -> str:
+    """SHA-256 of a JSON document, whatever the order of its keys."""
     return sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 

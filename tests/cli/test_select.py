@@ -79,7 +79,7 @@ def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: 
         raise error("gone")
 
     with monkeypatch.context() as patch:
-        patch.setattr("dpgen.evaluation.paid.PaidScore.of", die)
+        patch.setattr("dpgen.evaluation.paid.score", die)
         with pytest.raises(error, match="gone"):
             main(command(tmp_path, "--evaluation=none"))
     with Ledger.open(tmp_path / "s" / "ledger.jsonl") as opened:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from other_records import DATA, release
 
-from dpgen.evaluation.paid import MOST_QUERIES, PaidScore, queries
+from dpgen.evaluation.paid import MOST_QUERIES, price, queries, score
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 
@@ -33,20 +33,21 @@ def test_queries_do_not_depend_on_the_records(kind: str) -> None:
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_a_score_costs_what_is_said_and_has_that_noise(relation: Any) -> None:
     model, data, _ = ask("records")
-    score, found = PaidScore(5.0), []
+    found = []
     ledger = Ledger(None, delta=1e-6, relation=relation)
     for _ in range(300):
-        found.append(score.of(model, data, Curator(ledger), seed=0))
+        found.append(score(model, data, Curator(ledger), noise=5.0, seed=0))
     asked, values = queries(model, data, seed=0)
     exact = -float(asked.errors(values).values) / 1024 / len(asked.shares)
     noise = torch.tensor(found).double() - exact
     assert float(noise.abs().mean()) == pytest.approx(5.0 * (2 / torch.pi) ** 0.5, rel=0.25)
-    [line] = score.price(relation)
+    [line] = price(5.0, relation)
     assert {entry.event for entry in ledger.entries()} == {line.event}
     assert sum(entry.count for entry in ledger.entries()) == 300
 
 
 def test_a_release_that_is_near_scores_higher_than_one_of_other_records() -> None:
     model, data, others = ask("records")
-    score, curator = PaidScore(0.01), Curator(Ledger(None, delta=1e-6))
-    assert score.of(model, data, curator, seed=0) > score.of(model, others, curator, seed=0)
+    curator = Curator(Ledger(None, delta=1e-6))
+    near, far = (score(model, rows, curator, noise=0.01, seed=0) for rows in (data, others))
+    assert near > far

@@ -2,6 +2,7 @@
 
 import math
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -98,13 +99,12 @@ def test_nothing_is_given_out_beyond_the_whole() -> None:
     assert len(gaussian.curator.ledger.entries()) == 1
 
 
-def test_a_fit_that_is_run_again_has_what_was_left() -> None:
-    first = opened()
-    first.select("pick", np.array([0, 1]), 1, 0.25 * first.left)
-    ledger = first.curator.ledger
-    ledger._unfinished = list(ledger._plans)  # as of a ledger that was opened again
-    again = GaussianBudget(first.curator, Budget(1.0, 1e-5), "whole")
-    assert again.left == pytest.approx(first.left)
+def test_a_fit_that_is_run_again_has_what_was_left(tmp_path: Path) -> None:
+    with Ledger(Budget(1.0, 1e-5), path=tmp_path / "ledger") as ledger:
+        first = GaussianBudget(Curator(ledger), Budget(1.0, 1e-5), "whole")
+        first.select("pick", np.array([0, 1]), 1, 0.25 * first.left)
+    with Ledger.open(tmp_path / "ledger") as ledger:
+        assert GaussianBudget(Curator(ledger), Budget(1.0, 1e-5), "whole").left == pytest.approx(first.left)
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 50.0])
