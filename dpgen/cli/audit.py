@@ -1,6 +1,7 @@
 """`dpgen audit --model NAME`: try a system's claim on neighbouring data sets."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from dpgen.auditing.options import AuditOptions, parse_audit, quick_options, sources_of
 from dpgen.cli.main import Ended
@@ -19,7 +20,7 @@ def main(arguments: list[str]) -> str | Ended:
     from dpgen.auditing import audit
 
     finding = audit(job)
-    return Ended(finding.to_text(), int(finding.violated))
+    return Ended(finding.to_text(), int(finding.violated), values=asdict(finding) | {"violated": finding.violated})
 
 
 def usage(given: Mapping[str, str]) -> str:

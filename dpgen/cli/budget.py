@@ -8,9 +8,9 @@ dpgen budget --dp_sgd --n 60000 --batch 600 --epochs 10 --noise 1.0 --delta 1e-5
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from dpgen.cli.main import OneLineParser, aligned
+from dpgen.cli.main import Ended, OneLineParser, aligned
 from dpgen.options import require_writable
 from dpgen.privacy.accountants import calibrate_noise, epsilon
 from dpgen.privacy.ledger import Budget
@@ -45,7 +45,7 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str:
+def main(arguments: list[str]) -> Ended:
     """Make a budget, show it, or say what a run would cost."""
     options = parser().parse_args(arguments)
     file = options.file
@@ -67,10 +67,11 @@ def main(arguments: list[str]) -> str:
         shared = SharedBudget(file)
         if options.release is not None:
             shared.give_back(options.release)
-    return "\n".join([*_table(shared, shared.spending()), _left(shared.spending())])
+    spending = shared.spending()
+    return Ended("\n".join([*_table(shared, spending), _left(spending)]), values=_values(shared, spending))
 
 
-def _dp_sgd(options: argparse.Namespace) -> str:
+def _dp_sgd(options: argparse.Namespace) -> Ended:
     """The epsilon of plain DP-SGD, or the least noise for an epsilon."""
     if options.file is not None:
         raise ValueError(f"FILE is {str(options.file)!r}; it must be left out with --dp_sgd")
@@ -93,12 +94,10 @@ def _dp_sgd(options: argparse.Namespace) -> str:
     if noise is None:
         noise = calibrate_noise(run, budget, relation=relation)
     cost = epsilon(run(require_positive("noise", noise)), budget.delta, relation=relation)
-    return "\n".join(
-        [
-            f"DP-SGD: {steps} steps, each a Poisson sample of rate {rate:.6g}, noise multiplier {noise:.6g}",
-            guarantee(cost, budget.delta, relation, options.unit),
-        ]
-    )
+    text = f"DP-SGD: {steps} steps, each a Poisson sample of rate {rate:.6g}, noise multiplier {noise:.6g}"
+    values = {"steps": steps, "sampling_rate": rate, "noise_multiplier": noise}
+    values |= {"epsilon": cost, "delta": budget.delta, "relation": relation, "unit": options.unit}
+    return Ended(f"{text}\n{guarantee(cost, budget.delta, relation, options.unit)}", values=values)
 
 
 def _table(shared: SharedBudget, spending: Spending) -> list[str]:
@@ -109,6 +108,21 @@ def _table(shared: SharedBudget, spending: Spending) -> list[str]:
     rows = [COLUMNS, *(_row(spending, number) for number, payment in enumerate(spending.payments) if not payment.returned)]
     meant = "alone: epsilon of the run, or of what it paid beyond its plan, by itself; together: with all above it"
     return [*lines, *aligned(rows), meant]
+
+
+def _values(shared: SharedBudget, spending: Spending) -> dict[str, Any]:
+    kept = [number for number, payment in enumerate(spending.payments) if not payment.returned]
+    full = bool(spending.kept) and not spending.limits.fits(spending.total)
+    return {
+        "file": shared.path,
+        "epsilon": spending.budget.epsilon,
+        "delta": spending.budget.delta,
+        "relation": spending.limits.relation,
+        "unit": spending.unit,
+        "spent": spending.budget.epsilon if full else spending.epsilon,
+        "share_left": 0.0 if full else max(0.0, 1 - spending.limits.share(spending.total)),
+        "payments": [dict(zip(COLUMNS, _row(spending, number))) for number in kept],
+    }
 
 
 def _row(spending: Spending, number: int) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.main import OneLineParser
+from dpgen.cli.main import Ended, OneLineParser
 
 
 def parser() -> OneLineParser:
@@ -16,7 +16,7 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str:
+def main(arguments: list[str]) -> Ended:
     """The scores; with --out they and the pictures are on a page, too."""
     options = parser().parse_args(arguments)
     if options.out is not None:
@@ -28,4 +28,5 @@ def main(arguments: list[str]) -> str:
 
     found = compare(options.real, options.synthetic, options.schema, target=options.target, seed=options.seed)
     page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
-    return f"{found}{page}"
+    values = {"scores": found.scores, "columns": found.columns.to_dict("records"), "page": options.out}
+    return Ended(f"{found}{page}", values=values)

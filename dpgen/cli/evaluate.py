@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgen.cli.main import NETWORK, Ended, OneLineParser, aligned
+from dpgen.cli.main import NETWORK, Ended, OneLineParser, aligned, guarantee_values
 from dpgen.config import BLOCKS, RunConfig, parse_job, read_blocks
 from dpgen.statement import PrivacyStatement, rounded_up
 
@@ -30,11 +30,12 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str | Ended:
+def main(arguments: list[str]) -> Ended:
     """The scores of one run, or one table for several on the same held-out data."""
     options = parser().parse_args(arguments)
     if len(options.runs) > 1:
-        return compare_runs(options.runs, seed=options.seed, full=options.evaluation == "full").to_text()
+        found = compare_runs(options.runs, seed=options.seed, full=options.evaluation == "full")
+        return Ended(found.to_text(), values=found.values)
     from dpgen.run import run
 
     return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation, fid_weights=options.fid_weights), again=True))
@@ -99,6 +100,12 @@ class Comparison:
     def to_text(self) -> str:
         """The comparison as an aligned table for a terminal."""
         return "\n".join([f"compared on {self.data}", "", *aligned(self.rows()), "", self.verdict, *self.marks])
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The same for `--json`."""
+        runs = [{"name": e.name, **guarantee_values(e.statement), "scores": e.scores} for e in self.entries]
+        return {"data": self.data, "runs": runs, "ranked": not self.differences, "verdict": self.verdict}
 
     @property
     def marks(self) -> tuple[str, ...]:

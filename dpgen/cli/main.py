@@ -2,16 +2,20 @@
 
 import argparse
 import errno
+import json
+import math
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
     from dpgen.run import Outcome
+    from dpgen.statement import PrivacyStatement
 
 
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -34,6 +38,11 @@ def usage() -> str:
     """The text of `dpgen --help`."""
     lines = ["usage: dpgen COMMAND [--key value ...]", ""]
     lines += [f"  {name:<12} {meaning}" for name, (_, meaning) in COMMANDS.items()]
+    lines += [
+        "",
+        "--json   one JSON object on standard output, for programs",
+        "--quiet  no text and no progress bar, messages alone",
+    ]
     return "\n".join([*lines, "", "dpgen COMMAND --help says more; dpgen --version"])
 
 
@@ -43,7 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("--help", "-h"):
         sys.stdout.write(usage() + "\n")
         return 0
-    return exit_code(lambda: _run(name, rest))
+    output = Output(name, json="--json" in rest, quiet="--quiet" in rest)
+    rest = [argument for argument in rest if argument not in ("--json", "--quiet")]
+    if name == "train" and (output.json or output.quiet) and not any("progress_bar" in argument for argument in rest):
+        rest.append("--progress_bar=false")
+    return exit_code(lambda: _run(name, rest), output)
 
 
 def _run(name: str, arguments: list[str]) -> "str | int | Ended":
@@ -76,10 +89,10 @@ class OneLineParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Exit with code 2."""
+        """Refuse: a ValueError in one line."""
         if message.startswith("unrecognized arguments: --"):
             message = self._unknown(message.split()[2].partition("=")[0].removeprefix("--"))
-        self.exit(REFUSED, f"error: {' '.join(message.split())}\n")
+        raise ValueError(" ".join(message.split()))
 
     def _unknown(self, name: str) -> str:
         from dpgen.options import choose  # here and below: `dpgen --help` needs none of it
@@ -132,19 +145,72 @@ _FULL = "; free some and give the same command again: a run goes on in the same 
 
 
 class Ended(NamedTuple):
-    """End of a command: a text for stdout, its exit code, and one line for stderr where something is wrong."""
+    """End of a command.
+
+    Arguments:
+        text: for people, on standard output.
+        code: exit code.
+        problem: one line for standard error where something is wrong.
+        values: what `--json` shows in place of the text.
+    """
 
     text: str
     code: int = 0
     problem: str = ""
+    values: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, outcome: "Outcome") -> "Ended":
         """The end of a command that has run something."""
-        return cls(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem)
+        from dpgen.files import STATEMENT, released_files
+
+        values = {
+            "run_dir": outcome.directory,
+            **guarantee_values(outcome.release.statement),
+            "released": [STATEMENT, *released_files(outcome.directory)],
+            "scores": outcome.scores,
+        }
+        return cls(outcome.summary, RELEASED_ONLY if outcome.problem else 0, outcome.problem, values)
 
 
-def exit_code(work: Callable[[], str | int | Ended]) -> int:
+def guarantee_values(statement: "PrivacyStatement") -> dict[str, Any]:
+    """Epsilon, delta, relation and unit of a release, for `--json`."""
+    return {name: getattr(statement, name) for name in ("epsilon", "delta", "relation", "unit")}
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a command writes to standard output: text, one JSON object, or nothing."""
+
+    command: str = ""
+    json: bool = False
+    quiet: bool = False
+
+    def write(self, ended: Ended) -> int:
+        """Write the end of a command, its problem to standard error; the exit code."""
+        if self.json:
+            head = {"command": self.command, "exit_code": ended.code, "problem": ended.problem or None}
+            content = head | _plain({"text": ended.text} if ended.values is None else ended.values)
+            sys.stdout.write(json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+        elif ended.text and not self.quiet:
+            sys.stdout.write(ended.text + "\n")
+        return _say(ended.problem, ended.code) if ended.problem else ended.code
+
+
+def _plain(value: Any) -> Any:
+    """Values that JSON has; numbers that are not finite are null."""
+    if is_dataclass(value) and not isinstance(value, type):
+        value = asdict(value)
+    if isinstance(value, Mapping):
+        return {str(name): _plain(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if value is None or isinstance(value, str | int) else str(value)
+
+
+def exit_code(work: Callable[[], str | int | Ended], output: Output = Output()) -> int:
     """Do the work of a command, without Lightning's hints, and say how it ended.
 
     | the work | code | shown |
@@ -166,9 +232,9 @@ def exit_code(work: Callable[[], str | int | Ended]) -> int:
             ended = work()
     except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return _say(f"error: {error}{_FULL if full else ''}", REFUSED)
+        return output.write(Ended("", REFUSED, f"error: {error}{_FULL if full else ''}"))
     except KeyboardInterrupt as error:
-        return _say(str(error) or "interrupted", INTERRUPTED)
+        return output.write(Ended("", INTERRUPTED, str(error) or "interrupted"))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except RuntimeError as error:
@@ -178,13 +244,11 @@ def exit_code(work: Callable[[], str | int | Ended]) -> int:
         if isinstance(error, RemoteFailure):
             return 0
         if isinstance(error, Preempted):
-            return _say(str(error), TRY_AGAIN)
+            return output.write(Ended("", TRY_AGAIN, str(error)))
         raise
     if isinstance(ended, int):
         return ended
-    text, code, problem = Ended(ended) if isinstance(ended, str) else ended
-    sys.stdout.write(text + "\n")
-    return _say(problem, code) if problem else code
+    return output.write(Ended(ended) if isinstance(ended, str) else ended)
 
 
 def _say(text: str, code: int) -> int:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dpgen.cli.main import NETWORK, OneLineParser
+from dpgen.cli.main import NETWORK, Ended, OneLineParser
 from dpgen.options import require_writable
 
 
@@ -15,7 +15,7 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str:
+def main(arguments: list[str]) -> Ended:
     """Write the report, say where it is and who may see it."""
     options = parser().parse_args(arguments)
 
@@ -25,4 +25,5 @@ def main(arguments: list[str]) -> str:
     if options.out is not None:
         require_writable(options.out, "out")
     path = report(options.run, options.out, public=options.public)
-    return f"{path}: for publication" if options.public else f"{path}: what is red on it was {UNPROTECTED}"
+    text = f"{path}: for publication" if options.public else f"{path}: what is red on it was {UNPROTECTED}"
+    return Ended(text, values={"page": path, "public": options.public})

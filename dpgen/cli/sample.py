@@ -7,7 +7,7 @@ from argparse import ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from dpgen.cli.main import NETWORK, OneLineParser
+from dpgen.cli.main import NETWORK, Ended, OneLineParser, guarantee_values
 from dpgen.files import DRAWS
 from dpgen.options import require_writable
 
@@ -31,7 +31,7 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str | int:
+def main(arguments: list[str]) -> Ended | int:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
 
@@ -62,7 +62,8 @@ def main(arguments: list[str]) -> str | int:
         return 0
     out = options.out or Path(usual)
     samples.save(out)
-    return f"{options.n} records in {out}; {paid}"
+    values = {"records": options.n, "file": out, **guarantee_values(model.statement)}
+    return Ended(f"{options.n} records in {out}; {paid}", values=values)
 
 
 def _whole_numbers(text: str) -> list[int]:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpgen.cli.main import OneLineParser
+from dpgen.cli.main import Ended, OneLineParser
 from dpgen.files import write_atomically
 from dpgen.options import require_writable
 from dpgen.statement import guarantee
@@ -40,7 +40,7 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str:
+def main(arguments: list[str]) -> Ended:
     """The draft, printed or written."""
     options = parser().parse_args(arguments)
     spending = [name for name in (*_OF_PLAN, "ledger") if getattr(options, name) is not None]
@@ -70,7 +70,9 @@ def main(arguments: list[str]) -> str:
     untyped = () if options.schema or options.from_private_values or paid else _untyped(options.path)
     if options.out is None:
         sys.stderr.writelines(f"{line}\n" for line in untyped)
-        return text
+        return Ended(
+            text, values={"schema": draft, "file": None, "blank": left, "notes": [*([paid] if paid else []), *untyped]}
+        )
     write_atomically(options.out, text + "\n")
     said = [f"schema of {len(draft['fields'])} columns in {options.out}"]
     said += [paid] if paid else []
@@ -81,7 +83,7 @@ def main(arguments: list[str]) -> str:
     if left:
         said.append(f"fill in from public knowledge: {', '.join(left)} (or key: primaryKey)")
     said += untyped
-    return "\n".join(said)
+    return Ended("\n".join(said), values={"schema": draft, "file": options.out, "blank": left, "notes": said[1:]})
 
 
 def _untyped(path: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from dpgen.cli.main import OneLineParser
+from dpgen.cli.main import Ended, OneLineParser
 from dpgen.files import MODEL, SIGNATURE, STATEMENT, create_private, write_atomically
 from dpgen.options import require_writable
 
@@ -39,7 +39,7 @@ def parser() -> OneLineParser:
     return result
 
 
-def main(arguments: list[str]) -> str:
+def main(arguments: list[str]) -> Ended:
     """Make a key, or sign a release; what was written."""
     options = parser().parse_args(arguments)
     if options.new_key is not None:
@@ -51,7 +51,8 @@ def main(arguments: list[str]) -> str:
             raise ValueError(f"{name} is missing; dpgen sign needs RUN and --key, or --new_key FILE")
     key = _private(options.key)
     signed = [_sign(path, key) for path in _signed_files(options.run)]
-    return f"signed with {fingerprint(key.public_key())}: {', '.join(map(str, signed))}"
+    known = fingerprint(key.public_key())
+    return Ended(f"signed with {known}: {', '.join(map(str, signed))}", values={"fingerprint": known, "signed": signed})
 
 
 def _signed_files(run: Path) -> list[Path]:
@@ -99,7 +100,7 @@ def _sign(path: Path, key: Ed25519PrivateKey) -> Path:
     return beside
 
 
-def _new_key(path: Path) -> str:
+def _new_key(path: Path) -> Ended:
     public = path.with_name(f"{path.name}.pub")
     for file in (path, public):
         require_writable(file, "new_key")
@@ -109,7 +110,9 @@ def _new_key(path: Path) -> str:
     pem, info = serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     create_private(path, key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
     write_atomically(public, key.public_key().public_bytes(pem, info))
-    return f"{path}: keep it to yourself\n{public}: for everybody who verifies, {fingerprint(key.public_key())}"
+    known = fingerprint(key.public_key())
+    text = f"{path}: keep it to yourself\n{public}: for everybody who verifies, {known}"
+    return Ended(text, values={"fingerprint": known, "key": path, "public_key": public})
 
 
 def _private(path: Path) -> Ed25519PrivateKey:

@@ -114,7 +114,7 @@ def main(arguments: list[str]) -> str | Ended:
         return select(command.selection, command.options, parse, dry=command.dry_run)
     job = parse(command.options)
     if command.print_config:
-        return written(job)
+        return Ended(written(job), values={"settings": job.settings})
     if command.dry_run:
         from dpgen.cli.dry_run import dry_run
 

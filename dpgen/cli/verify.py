@@ -13,7 +13,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpgen.cli.main import Ended, OneLineParser
+from dpgen.cli.main import Ended, OneLineParser, guarantee_values
 from dpgen.cli.sign import unsigned
 from dpgen.files import DRAWS, MECHANISM, MODEL, STATEMENT, read_tensor_files, released_files
 from dpgen.privacy.ledger import Ledger, LedgerError
@@ -46,13 +46,14 @@ def main(arguments: list[str]) -> Ended:
         problems += [*(_of_ledger(run, statement) if ledger else ()), *_of_files(run, statement)]
         problems += [*_of_model(run, statement)]
     problems += unsigned(run, options.key)
+    values = {"run": run, **guarantee_values(statement), "fits": not problems, "problems": problems}
     if problems:
-        return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1)
+        return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1, values=values)
     parts = [] if alone or not ledger else ["ledger"]
     parts += [*(["model"] if alone or (run / MODEL).is_dir() else []), *(["files"] if statement.files else [])]
     parts += ["shared budget"] if statement.shared and not alone and ledger else []
     parts += ["signature"] if options.key is not None else []
-    return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(parts)} fit")
+    return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(parts)} fit", values=values)
 
 
 def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:

@@ -1,14 +1,17 @@
 """The command `dpgen`: its table, how fast it answers, what a shell completes, and how commands end."""
 
 import errno
+import json
 import logging
 import resource
 import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 from refusals import refused
@@ -261,3 +264,57 @@ def test_the_logger_is_quiet_inside_and_as_before_outside_even_after_an_error() 
 def test_warnings_of_others_are_heard() -> None:
     with pytest.warns(UserWarning, match="heard"), quiet_training():
         warnings.warn("heard", stacklevel=1)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[dict[str, Any], int, str]:
+    """The one object on standard output, the exit code, and what stands on standard error."""
+    capsys.readouterr()
+    code = main([*map(str, arguments), "--json"])
+    out, errors = capsys.readouterr()
+    return json.loads(out), code, errors
+
+
+@pytest.mark.usefixtures("quiet")
+def test_every_command_answers_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, model, rows = tmp_path / "run", tmp_path / "run" / "model", tmp_path / "rows.csv"
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"x": rng.integers(0, 9, 200), "c": rng.choice(["a", "b"], 200)}).to_csv(rows, index=False)
+    wanted = {
+        "train": ["--model=merr", "--epsilon=1", f"--run_dir={run}", f"--ledger={tmp_path / 'budget'}"],
+        "evaluate": [run],
+        "verify": [run],
+        "sign": ["--new_key", tmp_path / "key"],
+        "report": [run],
+        "sample": [model, "--n=5", "--out", tmp_path / "drawn.csv"],
+        "schema": [rows],
+        "compare": [rows, rows],
+        "budget": [tmp_path / "budget"],
+        "completion": ["bash"],
+    }
+    assert {*wanted, "audit"} == {*COMMANDS}
+    main(["budget", str(tmp_path / "budget"), "--create", "--epsilon=2", "--relation=replace_one"])
+    for command, arguments in wanted.items():
+        found, code, errors = shown(capsys, command, *arguments)
+        assert (found["command"], found["exit_code"], found["problem"], code) == (command, 0, None, 0), errors
+        assert len(found) > 3
+    found, _, _ = shown(capsys, "verify", run)
+    assert (round(found["epsilon"], 5), found["fits"], found["problems"]) == (1.0, True, [])
+    found, _, _ = shown(capsys, "evaluate", run)
+    assert "privacy.json" in found["released"]
+    assert {"name", "value", "real", "better"} <= {*found["scores"][0]}
+
+
+def test_what_is_refused_is_an_object_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["train", "--model", "gausian"], ["sample", "nowhere", "--nn"], ["verify"], ["trian"]):
+        found, code, errors = shown(capsys, *arguments)
+        assert (found["exit_code"], code) == (2, 2)
+        assert found["problem"].startswith("error: ")
+        assert errors.strip() == found["problem"]
+
+
+def test_a_quiet_command_writes_problems_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sign", "--new_key", str(tmp_path / "key"), "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert main(["sign", "--new_key", str(tmp_path / "key"), "--quiet"]) == 2
+    out, errors = capsys.readouterr()
+    assert (out, errors.count("\n")) == ("", 1)
