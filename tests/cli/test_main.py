@@ -187,8 +187,9 @@ def test_samples_are_drawn_in_a_process_of_its_own(finished: Outcome, tmp_path: 
 def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, str(tmp_path / "absent"), "--out", str(tmp_path)]) == 2
-    assert f"out '{tmp_path}' cannot be written: it is a directory" in capsys.readouterr().err
+    (out := tmp_path / "taken.csv").mkdir()
+    assert main([command, str(tmp_path / "absent"), "--out", str(out)]) == 2
+    assert f"out '{out}' cannot be written: it is a directory" in capsys.readouterr().err
 
 
 # -- how commands end ---------------------------------------------------------------------------------------------------

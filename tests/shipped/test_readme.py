@@ -29,7 +29,8 @@ def commands() -> list[list[str]]:
     rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`]*)`", COMMAND_PAGE)
     texts = ["\n".join(blocks("sh")), *PAGES[1:]]
     rows += [row for text in texts for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", text, re.MULTILINE)]
-    return [[name.removesuffix(".py"), *rest] for name, *rest in map(shlex.split, rows)]
+    split = [[word for word in shlex.split(row) if word not in ("--json", "--quiet")] for row in rows]
+    return [[name.removesuffix(".py"), *rest] for name, *rest in split]
 
 
 @pytest.mark.usefixtures("quiet")
@@ -61,7 +62,9 @@ def test_every_training_command_is_understood() -> None:
     for arguments in training:
         arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
         if not arguments[0].startswith("-"):  # a file, which has to be there
-            arguments = ["--model=tables", "--data=table", f"--path={arguments[0]}", *arguments[1:]]
+            linked = "--person" in arguments or arguments[0] == "datapackage.json"
+            chosen = ("--model=relational", "--data=linked") if linked else ("--model=tables", "--data=table")
+            arguments = [*chosen, f"--path={arguments[0]}", *arguments[1:]]
         seen.add(parse_job(parse_command(arguments).options, config_root=ROOT / "configs").model.name)
     assert seen >= {"dpgm", "merr", "mbde", "minimax"}
 
