@@ -9,7 +9,7 @@ from figure_labels import saved_figures, unlabelled
 from matplotlib.figure import Figure
 
 import dpgen
-from dpgen.figures import new_figure
+from dpgen.figures import new_figure, save_figure
 from dpgen.pictures import pictures
 
 RUNS: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -59,3 +59,12 @@ def test_what_is_missing_is_found() -> None:
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_names_with_dollars_are_names(tmp_path: Path) -> None:
+    figure = new_figure(2.0, 1.0)
+    axes = figure.add_subplot()
+    axes.set(title="$_$", xlabel="income $10k-$20k")
+    axes.plot([0, 1], label="a_$_$")
+    axes.legend()
+    assert save_figure(figure, tmp_path / "f.png").exists()

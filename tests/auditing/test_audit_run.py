@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from refusals import refused
 
-from dpgen.auditing.audits import Watched, audit, train_watched
+from dpgen.auditing.audits import Watched, audit, canary_coins, train_watched
 from dpgen.auditing.options import QUICK, SIGMA, TRAINED, parse_audit
 from dpgen.cli.main import main
 from dpgen.systems.registry import systems
@@ -22,6 +22,12 @@ def modest(*given: Any, **options: Any) -> Watched:
     """A faulty variant: a training that claims a tenth of what it spent."""
     seen = train_watched(*given, **options)
     return seen._replace(claimed=seen.claimed / 10)
+
+
+def test_coins_are_fair_and_each_training_has_its_own() -> None:
+    coins = canary_coins(1000, trainings=3, seed=0)
+    assert 0.45 < coins.double().mean() < 0.55
+    assert not coins[0].equal(coins[1])
 
 
 def test_several_runs_with_several_canaries_each() -> None:

@@ -78,6 +78,12 @@ def test_split_is_a_partition_and_keeps_labels() -> None:
     assert Fact.TEST_PART in tiny.told(records)
 
 
+def test_split_leaves_the_global_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    split_records("a", numbered(50))
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
 def test_split_refuses_wrong_labels_and_no_number_of_records() -> None:
     with refused("labels has length 3, x has 6"):
         split_records("a", EYE, labels=LABELS[:3], n_classes=3)

@@ -16,6 +16,7 @@ from dpgen.evaluation import evaluate, evaluator
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
 from dpgen.evaluation.scores import Score
 from dpgen.metrics.fidelity import inception_network
+from dpgen.pictures import pictures
 
 
 def images(n: int = 240, *, channels: int = 3, test: int = 40) -> Images:
@@ -59,6 +60,11 @@ def test_without_test_images_scores_say_so_and_nothing_is_drawn() -> None:
     evaluation = evaluate(released(data), data, full=False)
     assert all(score.name.endswith(", on the private images") and score.real is None for score in evaluation.scores)
     assert not evaluation.pictures
+
+
+def test_a_report_shows_images_of_the_model_alone() -> None:
+    titles = [picture.title for picture in pictures(released(images()))]
+    assert titles == ["Synthetic images", "Average images", "Classes"]
 
 
 def test_tables_of_samples_have_a_column_for_each_value() -> None:
@@ -191,3 +197,8 @@ def test_samples_figure_shows_real_left_and_synthetic_right(tmp_path: Path) -> N
     assert left > 2 * right
     left, right = darkness(samples_figure(white, {"zero": black, "one": black}, (4, 5), tmp_path / "b.png"))
     assert right > 1.5 * left
+
+
+def test_records_that_are_no_images_are_compared_by_marginals(tmp_path: Path) -> None:
+    path = samples_figure(noise(50, 7), {"a": noise(20, 7), "b": noise(0, 7)}, None, tmp_path / "a.svg")
+    assert "<!-- share of ones, real -->" in path.read_text()

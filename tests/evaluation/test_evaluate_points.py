@@ -106,6 +106,13 @@ def test_points_without_a_target_are_judged_by_test_points() -> None:
     assert found["mode coverage of test points"].value == pytest.approx(inside, abs=0.02)
 
 
+def test_an_unnormalised_ratio_is_normalised_in_every_dimension() -> None:
+    for points in (load_mixture_1d(n_points=50, n_test=50), normal_points()):
+        plain = scores(draws(points, Law(zero, points.d)), points)
+        shifted = scores(draws(points, Law(lambda x: zero(x) + 7, points.d)), points)
+        assert {k: s.value for k, s in plain.items()} == pytest.approx({k: s.value for k, s in shifted.items()})
+
+
 def test_a_released_density_is_compared_with_the_uniform_one(tmp_path: Path) -> None:
     points = load_mixture_1d(n_points=50, n_test=50)
     model = bernstein(points)

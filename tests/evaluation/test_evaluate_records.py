@@ -133,6 +133,12 @@ def test_the_number_of_synthetic_records_is_the_noisy_size() -> None:
         assert made.drawn == [drawn]
 
 
+@pytest.mark.usefixtures("accuracy")
+def test_scores_repeat_under_one_seed() -> None:
+    records = tiny.records(labelled=False)
+    assert evaluated(release(records.x, None), records, seed=4)[0] == evaluated(release(records.x, None), records, seed=4)[0]
+
+
 def test_grey_values_are_scored_beside_the_bits(accuracy: list[tuple[Tensor, ...]]) -> None:
     records = tiny.records()
     grey, test_grey = records.x * 200, records.test_x * 255

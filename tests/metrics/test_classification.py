@@ -80,6 +80,13 @@ def test_global_random_state_and_grad_mode_are_left_alone() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+def test_class_that_is_missing_from_the_training_records() -> None:
+    x = torch.eye(3).repeat(20, 1)
+    y = x.argmax(1)
+    assert train_on_synthetic_accuracy(x[y < 2], y[y < 2], x, y, epochs=40) == pytest.approx(2 / 3)
+    assert train_on_synthetic_accuracy(x, y, x[y < 2], y[y < 2], epochs=40) == 1
+
+
 X, Y = torch.zeros(4, 6), torch.tensor([0, 1, 0, 1])
 
 

@@ -16,6 +16,7 @@ from papers.acs2017 import (
     FITS,
     METHODS,
     PAPER_BOUND,
+    TIGHT_BOUND,
     clustering_runs,
     epoch_table,
     fitted,
@@ -45,6 +46,14 @@ def test_the_published_schedule_costs_more_than_was_claimed_and_the_joint_one_le
     assert claimed == pytest.approx(1.74, abs=0.01), "the noise is chosen so that the paper's figure comes out"
     assert last["joint, rigorous"] < claimed < last["published, rigorous"]
     assert table.groupby("reading")["epsilon"].is_monotonic_increasing.all()
+
+
+def test_less_noise_clusters_better(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acs, "METHODS", {name: METHODS[name] for name in ("kernel, d = 200", TIGHT_BOUND)})
+    table = clustering_runs(load_digits(), epsilons=(0.01, 500.0), seed=0)
+    accuracy = table.set_index(["method", "epsilon"])["accuracy"]
+    for name in ("kernel, d = 200", TIGHT_BOUND):
+        assert accuracy[name, 500.0] > accuracy[name, 0.01] + 0.1, accuracy
 
 
 # -- clusters ----------------------------------------------------------------------------------------------------------

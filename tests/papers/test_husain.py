@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from dpgen.data.toy import gaussian_ring, mixture_1d
-from dpgen.metrics.densities import Quadrature
+from dpgen.metrics.densities import Quadrature, negative_log_likelihood
 from papers import husain2018 as husain
 from papers.husain2018 import (
     GANS,
@@ -18,7 +18,9 @@ from papers.husain2018 import (
     QUICK,
     SAMPLES,
     Problem,
+    draws,
     histogram,
+    kernel_log_density,
     lines_figure,
     metropolis,
     modes_found,
@@ -87,6 +89,14 @@ def test_a_ring_without_modes_has_no_valley() -> None:
     assert valley(ring, RING, RULE) == pytest.approx(1.0, abs=0.1)
     assert valley(LOG_P, RING, RULE) == pytest.approx(0.3, abs=0.05)
     assert math.isnan(valley(histogram(torch.full((10, 2), 8.0), RULE), RING, RULE))
+
+
+def test_a_kernel_estimate_is_a_density_and_none_of_its_widths_is_nearer_to_the_target() -> None:
+    entropy = negative_log_likelihood(LOG_P, LOG_P, RULE)
+    log_q, width = kernel_log_density(draws(LOG_P, RULE, 5000, seed=1), LOG_P, RULE)
+    assert float(RULE.integral(log_q.exp())) == pytest.approx(1.0)
+    assert 0.2 <= width <= 0.5
+    assert entropy < negative_log_likelihood(LOG_P, log_q, RULE) < entropy + 0.05
 
 
 # -- the published sampler ---------------------------------------------------------------------------------------------
