@@ -273,7 +273,7 @@ def fitted(
 ) -> DPGM:
     x, labels = records or table()
     steps, ckpt = options.pop("steps", 6), options.pop("ckpt_path", None)
-    spend = plan(sigma_norm=2.0, steps=steps, epsilon=ledger.budget.epsilon if ledger.budget else None)
+    spend = plan(sigma_norm=2.0, steps=steps)
     module = DPGM(d=D, plan=spend, config=DPGMConfig(**TINY | (config or {})), n_classes=3)
     accountant = PrivacyAccountant(Curator(ledger))
     run = trainer(ranks, accountant, module.config.clipping_callback(module.plan), *callbacks, max_steps=steps, **options)
@@ -295,8 +295,8 @@ def numbers(ranks: Ranks, module: DPGM) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ledger_of(ranks: Ranks, path: Path | None = None, budget: Budget | None = None) -> Ledger:
-    return Ledger(budget, delta=None if budget else 1e-5, path=path if ranks.index == 0 else None)
+def ledger_of(ranks: Ranks, path: Path | None = None) -> Ledger:
+    return Ledger(None, delta=1e-5, path=path if ranks.index == 0 else None)
 
 
 @check
@@ -313,11 +313,6 @@ def training(ranks: Ranks, scratch: Path) -> Any:
         result[name] = numbers(ranks, fitted(ranks, ledger_of(ranks), config=config, precision=precision))
     result["two records"] = numbers(ranks, fitted(ranks, ledger_of(ranks), records=table(2)))
     return result
-
-
-@check_of_two
-def budget(ranks: Ranks, scratch: Path) -> Any:
-    return numbers(ranks, fitted(ranks, ledger_of(ranks, budget=Budget(8.0, 1e-5)), steps=60))
 
 
 class Interrupt(Callback):
