@@ -120,6 +120,7 @@ def _values(shared: SharedBudget, spending: Spending) -> dict[str, Any]:
         "relation": spending.limits.relation,
         "unit": spending.unit,
         "spent": spending.budget.epsilon if full else spending.epsilon,
+        "epsilon_left": 0.0 if full else spending.left,
         "share_left": 0.0 if full else max(0.0, 1 - spending.limits.share(spending.total)),
         "payments": [dict(zip(COLUMNS, _row(spending, number))) for number in kept],
     }
@@ -144,5 +145,6 @@ def _left(spending: Spending) -> str:
         return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
     share = max(0.0, 1 - spending.limits.share(spending.total))
     return (
-        f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left"
+        f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left: "
+        f"one run of Gaussian releases with epsilon {spending.left:g} fits"
     )

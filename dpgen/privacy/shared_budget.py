@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import math
 import os
 import secrets
 from collections import Counter
@@ -47,7 +48,7 @@ from typing import Any, NamedTuple
 
 from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, LedgerItem, Loads, by_group
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
-from dpgen.privacy.mechanisms import Budget, Relation, decode_event, require_relation, require_whole
+from dpgen.privacy.mechanisms import Budget, Relation, decode_event, gaussian_event, require_relation, require_whole
 
 _FORMAT = 2
 _WHO = ("run", "model", "user", "directory", "time")
@@ -141,6 +142,23 @@ class Spending:
     def upto(self, count: int) -> Spending:
         """The first `count` payments."""
         return replace(self, payments=self.payments[:count])
+
+    @property
+    def left(self) -> float:
+        """Largest epsilon at the budget's delta, rounded down, of one more Gaussian release that fits; 0 where none does."""
+        from dpgen.privacy.accountants import epsilon
+
+        def fits(noise: float) -> bool:
+            return self.limits.fits(self.total.plus(self.limits.cost(gaussian_event(noise))))
+
+        least, enough = 1e-2, 1e6
+        if not fits(enough):
+            return 0.0
+        while enough / least > 1.001:
+            middle = (least * enough) ** 0.5
+            least, enough = (least, middle) if fits(middle) else (middle, enough)
+        found = epsilon(gaussian_event(enough), self.budget.delta, relation=self.limits.relation)
+        return math.floor(1000 * found) / 1000
 
     def plus(self, payment: Payment) -> Spending:
         """With one more payment, whether or not it fits."""
@@ -323,11 +341,12 @@ class Payer:
             if own and not payment.loads:
                 return
             if not spending.fits(payment):
-                total, limits = spending.budget, spending.limits
+                total, limits, left = spending.budget, spending.limits, spending.left
                 raise BudgetExceeded(
                     f"the shared budget {self.path} is epsilon {total.epsilon:.6g} at delta {total.delta:g} "
                     f"({limits.relation}, {spending.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan "
                     f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name})"
+                    + (f"; one of Gaussian releases with epsilon {left:g} still fits" if left else "; nothing else fits")
                 )
             file.write(spending.plus(payment).document)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.composition import Filter, LedgerItem, by_group
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
@@ -63,6 +64,17 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace(shared: SharedBudget) 
     assert ledger.promised() == []
     assert ledger.epsilon() == 0
     ledger.declare([Planned(gaussian_event(20.0), "small")])
+
+
+def test_what_is_left_fits_and_a_little_more_does_not(shared: SharedBudget) -> None:
+    run(shared, Planned(gaussian_event(2.0), "first"), budget=None)
+    left = shared.spending().left
+    assert 0.05 < left < TOTAL.epsilon
+    more, fits = (gaussian_event(calibrate_noise(gaussian_event, Budget(e, TOTAL.delta))) for e in (1.05 * left, left))
+    with pytest.raises(BudgetExceeded, match=f"epsilon {left:g} still fits"):
+        run(shared, Planned(more, "more"), budget=None)
+    run(shared, Planned(fits, "fits"), budget=None)
+    assert shared.spending().left < 0.01 + 0.2 * left
 
 
 def test_the_groups_of_two_runs_are_not_disjoint(shared: SharedBudget) -> None:
