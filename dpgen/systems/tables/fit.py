@@ -160,6 +160,7 @@ class Rounds:
     rounds: int
     picks: int  # of a round
     again: bool
+    corrected: bool
 
     @classmethod
     def of(cls, columns: Columns, schema: Schema, config: TablesConfig, mu: float, generator: np.random.Generator) -> Rounds:
@@ -180,7 +181,8 @@ class Rounds:
             generator=generator,
         )
         picks = max(1, round((config.picks or rule.picks) / config.rounds))
-        return cls(columns, levels, found, np.array(weights, np.int64), fitter, config.rounds, picks, rule.again)
+        weighted = np.array(weights, np.int64)
+        return cls(columns, levels, found, weighted, fitter, config.rounds, picks, rule.again, rule.corrected)
 
     def run(self, codes: Any, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
         """The mixture with what it was fitted to; spends all that is left."""
@@ -195,7 +197,8 @@ class Rounds:
             picked += self._round(counts, budget, part, [] if self.again else picked)
             fitter.measure([*self.columns.smooth, *picked], self.levels)
             fitter.run(_EACH, _RATE, _RATE / 2)
-            fitter.correct()
+            if self.corrected:
+                fitter.correct()
         fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
         return fitter.mixture, [*self.columns.measurements, *picked], self.levels
 

@@ -129,6 +129,8 @@ def test_sizes_grow_with_the_signal() -> None:
     assert small.information < large.information
     assert large.again
     assert not small.again
+    assert small.corrected
+    assert not large.corrected
 
 
 def test_smooth_counts_lose_noise_and_jumps_stay() -> None:
