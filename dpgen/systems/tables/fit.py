@@ -192,13 +192,12 @@ class Rounds:
         fitter.run(_FIRST, _RATE, _RATE)
         growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
         rest = growth[::-1].cumsum()[::-1]
-        for share in steps((growth / rest).tolist(), "rounds"):
+        for i, share in enumerate(steps((growth / rest).tolist(), "rounds")):
             part = share * budget.left / self.picks * (1 - 1e-9)
             picked += self._round(counts, budget, part, [] if self.again else picked)
-            fitter.measure([*self.columns.smooth, *picked], self.levels)
+            fitter.measure([*self.columns.smooth, *picked], self.levels, corrected=self.corrected and i > 0)
             fitter.run(_EACH, _RATE, _RATE / 2)
-            if self.corrected:
-                fitter.correct()
+        fitter.measure([*self.columns.smooth, *picked], self.levels, corrected=self.corrected)
         fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
         return fitter.mixture, [*self.columns.measurements, *picked], self.levels
 

@@ -15,7 +15,7 @@ as large: their dependence is partly forced. The last sum is over the groups g o
 that only lowered p(z) would rather give up the children than find all their gaps. :math:`\nu` is .5, and 5 in the last steps,
 after which next to nothing is left that would be rejected.
 
-The second sum pulls strong dependence down, of a column that is a function of another most: `Fitter.correct` moves y until its
+The second sum pulls strong dependence down, of a column that is a function of another most: `Fitter.measure` moves y until its
 gap is that of noise.
 """
 
@@ -135,40 +135,39 @@ class Fitter:
         self._steps, self._avoided = 0, AVOIDED * n
         self._pairs: _Linear | None = None
         self._triples: list[_Triples] = []
-        self._measurements: list[Measurement] = []
+        self._fitted: list[Measurement] = []
         self._levels: Sequence[Coarsening] = ()
         self._beyond: dict[Marginal, Any] = {}
 
-    def measure(self, measurements: Sequence[Measurement], levels: Sequence[Coarsening]) -> None:
-        """Fit these measurements from now on; of one marginal their mean, weighted by 1 / variance."""
-        self._measurements, self._levels = _merged(measurements), levels
-        self._aim()
+    def measure(self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], *, corrected: bool = False) -> None:
+        r"""Fit these measurements from now on; of one marginal their mean, weighted by 1 / variance.
 
-    def correct(self) -> None:
-        r"""Aim beyond the measurements from which the penalty holds the fit back, the more the stronger the dependence is.
-
-        Where a gap :math:`g = y - n p` of m cells has :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`,
-        more than noise, half of :math:`(1 - t / \chi^2) g` is added to what is fitted in the place of y from now on.
+        The penalty holds a fit back, the more the stronger the dependence is. `corrected`: where the gap :math:`g = y - n p` of
+        a marginal of m cells that was fitted is more than noise, :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`,
+        half of :math:`(1 - t / \chi^2) g` is added for good to what is fitted in the place of y.
 
         Source: Bregman iterations of Osher, Burger, Goldfarb, Xu, Yin 2005, up to the discrepancy of Morozov 1966.
         """
-        several = [m for m in self._measurements if len(m.marginal.columns) > 1]
-        expected = self.n * self.mixture.expected([m.marginal for m in several], self._levels)
-        for m, own in zip(several, np.split(expected, np.cumsum([m.values.size for m in several])[:-1])):
-            gap = m.values - own.reshape(m.values.shape)
-            kept = 1.0 - (gap.size + _SURE * (2 * gap.size) ** 0.5) / float(((gap / m.noise_std) ** 2).sum())
-            if kept > 0:
-                self._beyond[m.marginal] = self._beyond.get(m.marginal, 0.0) + _CORRECTED * kept * gap
-        self._aim()
-
-    def _aim(self) -> None:
-        aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in self._measurements]
-        self._pairs = _Linear([m for m in aims if len(m.marginal.columns) < 3], self._levels, self.sizes, self.n)
+        for m, expected in zip(self._fitted, self._expected() if corrected else ()):
+            gap = m.values - expected
+            square, most = float(((gap / m.noise_std) ** 2).sum()), gap.size + _SURE * (2 * gap.size) ** 0.5
+            if square > most:
+                self._beyond[m.marginal] = self._beyond.get(m.marginal, 0.0) + _CORRECTED * (1 - most / square) * gap
+        merged, self._levels = _merged(measurements), levels
+        self._fitted = [m for m in merged if len(m.marginal.columns) > 1]
+        aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in merged]
+        self._pairs = _Linear([m for m in aims if len(m.marginal.columns) < 3], levels, self.sizes, self.n)
         deep = [m for m in aims if len(m.marginal.columns) == 3]
         self._triples = [
-            _Triples([deep[i] for i in numbers], self._levels[level], self.sizes, self.n)
+            _Triples([deep[i] for i in numbers], levels[level], self.sizes, self.n)
             for level, numbers in together([m.marginal for m in deep])
         ]
+
+    def _expected(self) -> list[Reals]:
+        """Counts that the mixture expects in the marginals of several columns that were fitted."""
+        counts = self.n * self.mixture.expected([m.marginal for m in self._fitted], self._levels)
+        ends = np.cumsum([m.values.size for m in self._fitted])[:-1]
+        return [own.reshape(m.values.shape) for m, own in zip(self._fitted, np.split(counts, ends))]
 
     @property
     def mixture(self) -> Mixture:

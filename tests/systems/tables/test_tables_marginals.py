@@ -112,10 +112,9 @@ def test_a_column_that_is_a_function_of_another_is_not_held_back_and_noise_is_no
     for corrected in (False, True):
         fitter = Fitter([uniform] * 2, n, components=24, information=2000.0, generator=np.random.default_rng(1))
         for until in range(1, 8):
-            fitter.measure(measured[:until], levels)
+            fitter.measure(measured[:until], levels, corrected=corrected)
             fitter.run(60, 0.1, 0.05)
-            if corrected:
-                fitter.correct()
+        fitter.measure(measured, levels, corrected=corrected)
         fitter.run(200, 0.05, 0.002)
         errors.append(np.abs(fitter.mixture.marginal((0, 1)) - truth).sum() / 2)
     assert errors[1] < 0.6 * errors[0] if dependent else errors[1] <= errors[0]
