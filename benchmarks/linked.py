@@ -69,7 +69,7 @@ def main() -> None:
                 start = time.process_time()
                 release = dpgen.fit(data, "relational", epsilon=epsilon, method=method, seed=seed)
                 seconds = time.process_time() - start
-                shape, coded = coder(release.schemas, data)
+                shape, coded = coder(data)
                 private, synthetic = coded(data), release.sample(20_000, random_state=seed)
                 found = errors(private, coded(data.alike(synthetic)), shape)
                 name = f"eps {epsilon:g}" + (" apart" if method == "apart" else "")

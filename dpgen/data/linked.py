@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.containers import InMemory, in_memory
+from dpgen.data.drafts import type_of
 from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
 from dpgen.data.raw_tables import FrameRows, draft_of, stated, unnamed
 from dpgen.data.split import TEST_FRACTION, SplitOptions
@@ -242,7 +243,7 @@ class _Reader:
         rows_draft = self._draft(path, schema)
         spans: dict[str, str] = {}
         if self.order is not None:
-            self._date(rows_draft)
+            self._date(rows_draft, path)
             spans = {self.order: "first"} | ({gap: "later"} if self.most > 1 else {})
             blank = {"type": "integer", "constraints": {"required": True, "minimum": 0}, "dpgen:blank": True}
             rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most > 1 else [])]
@@ -329,11 +330,13 @@ class _Reader:
             raise ValueError(f"person is {self.person!r}; it must be no field of the schema")
         return draft
 
-    def _date(self, draft: dict[str, Any]) -> None:
+    def _date(self, draft: dict[str, Any], path: str) -> None:
         """The field of the order: a date by day, a time by second, or a whole number."""
         field = next((field for field in draft["fields"] if field["name"] == self.order), None)
-        if field is None:
-            raise ValueError(f"order is {self.order!r}; it must be a field of the schema of the rows")
+        if field is None:  # a schema that states all of its fields leaves others out, but not this one
+            kind = type_of(header(path)[str(self.order)])
+            field = {"name": self.order, "type": kind, "dpgen:blank": True}
+            draft["fields"] = [*draft["fields"], field]
         if field["type"] in ("any", "string", "date", "datetime"):
             field["type"] = {"day": "date", "second": "datetime"}[self.time_unit]
         elif field["type"] not in ("integer", "year"):

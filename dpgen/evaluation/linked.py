@@ -8,12 +8,13 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from dpgen.data.linked import LinkedTables
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.progress import report
 from dpgen.systems.relational.sums import SPANS, Histories, Integers, Shape, instances
-from dpgen.systems.tables.marginals import Coarsening
+from dpgen.values import as_numbers, times
 
 NAMED = {
     "people": "error of people's pairs of columns (total variation)",
@@ -24,7 +25,8 @@ NAMED = {
 }
 NO_LINK = "rows dealt to people at random"
 MOST_GROUPS = 12
-"""Of a column, by the shares of the private data."""
+"""Of a column, by the private values, beside gaps and all others."""
+_READ = 0.9  # of the values of a column, from which on it holds numbers, or dates
 
 _MOST = 20_000
 
@@ -43,7 +45,7 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     if data.n < 4 or not len(data.rows):
         return Evaluation([], released=released)
     report(0.3, "evaluate")
-    shape, coded = coder(release.schemas, data)
+    shape, coded = coder(data)
     private, synthetic = coded(data), coded(data.alike(samples.restored()))
     held = {} if data.test is None else errors(private, coded(data.test), shape)
     found, dealt = errors(private, synthetic, shape), errors(private, without_link(private, seed), shape)
@@ -61,33 +63,46 @@ def unscored(release: Any, *, seed: int) -> Evaluation:
     return Evaluation([], released={f"synthetic/{name}": partial(bytes, made) for name, made in samples.package().items()})
 
 
-def coder(schemas: Any, data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories]]:
-    """The shape of tables in at most 12 groups of a column, by the private data, and how linked tables become its codes."""
-    people, rows = schemas
-    names = rows.domain.names
-    spans = [data.spans.get(name, "all") for name in names]
-    order = [c for span in SPANS for c, own in enumerate(spans) if own == span]
+def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories]]:
+    """The shape of tables in at most 12 groups of values of each column, and how linked tables become codes of it.
 
-    def codes(part: LinkedTables) -> tuple[Integers, Integers]:
-        found = [np.asarray(schema.encode(schema.cleaned(frame))) for schema, frame in zip(schemas, (part.people, part.rows))]
-        return found[0], found[1][:, order]
-
-    coarse = []
-    for schema, found, chosen in zip(schemas, codes(data), (range(len(people.domain.names)), order)):
-        domain = schema.domain
-        shares = [np.bincount(found[:, i], minlength=domain.sizes[c]) + 1e-3 for i, c in enumerate(chosen)]
-        flags = {name: [getattr(domain, name)[c] for c in chosen] for name in ("ordered", "missing")}
-        coarse.append(Coarsening.of([share / share.sum() for share in shares], MOST_GROUPS, **flags))
-    counts = Coarsening.full(people.domain.sizes)
-    kept = (*coarse[0].groups[:-1], counts.groups[-1]), (*coarse[0].sizes[:-1], counts.sizes[-1])
-    coarse[0] = Coarsening(*kept)
-    shape = Shape(coarse[0].sizes, coarse[1].sizes, tuple(spans[c] for c in order), data.most)
+    Groups are quantiles of the private numbers and dates, and the most frequent other values, whatever codes a model has.
+    """
+    spans = {name: data.spans.get(name, "all") for name in data.rows}
+    order = [name for span in SPANS for name, own in spans.items() if own == span]
+    *columns, count = data.people
+    groups = [[_groups(frame[name]) for name in names] for frame, names in ((data.people, columns), (data.rows, order))]
+    people = (*(size for _, size in groups[0]), data.most + 1 - data.least)
+    shape = Shape(people, tuple(size for _, size in groups[1]), tuple(spans[name] for name in order), data.most)
 
     def coded(part: LinkedTables) -> Histories:
-        both = [own.apply(found).T for own, found in zip(coarse, codes(part))]
-        return Histories(both[0], both[1], part.starts)
+        own = [code(part.people[name]) for name, (code, _) in zip(columns, groups[0])]
+        numbers = np.clip(part.people[count].to_numpy(np.int64) - data.least, 0, people[-1] - 1)
+        rows = [code(part.rows[name]) for name, (code, _) in zip(order, groups[1])]
+        return Histories(np.stack([*own, numbers], 1), np.stack(rows, 1), part.starts)
 
     return shape, coded
+
+
+def _groups(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:
+    """How values of a column become groups, by its private values, and how many there are; gaps are the last one."""
+    for read in (as_numbers, times) if private.dtype.kind not in "bM" else (times,) if private.dtype.kind == "M" else ():
+        values = np.asarray(read(private), np.float64)
+        if np.isfinite(values).sum() >= _READ * private.notna().sum() > 0:
+            edges = np.unique(np.nanquantile(values, np.linspace(0, 1, MOST_GROUPS + 1)[1:-1]))
+
+            def numbered(column: pd.Series, read: Any = read, edges: Any = edges) -> Integers:
+                found = np.asarray(read(column), np.float64)
+                return np.where(np.isnan(found), len(edges) + 1, np.searchsorted(edges, found, side="right"))
+
+            return numbered, len(edges) + 2
+    named = private.dropna().astype(str).value_counts().index[: MOST_GROUPS - 1]
+
+    def listed(column: pd.Series) -> Integers:
+        place = pd.Index(named).get_indexer(pd.Index(column.astype(str)))
+        return np.where(column.isna(), len(named) + 1, np.where(place < 0, len(named), place))
+
+    return listed, len(named) + 2
 
 
 def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, float]:

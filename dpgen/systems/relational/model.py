@@ -160,7 +160,7 @@ class RelationalModel(PublicModel, kind="relational"):
     def _put_in_time(self, rows: pd.DataFrame, owner: Integers, place: Integers) -> None:
         """The order of each row: that of the first one and the times between the rows up to it."""
         order, gap = self.shown["order"], self.shown["gap"]
-        if order is None:
+        if order is None or gap not in rows:
             return
         waits = np.where(place == 0, 0, np.maximum(pd.to_numeric(rows[gap]).to_numpy(np.float64), 0)).round().astype(np.int64)
         total = waits.cumsum()

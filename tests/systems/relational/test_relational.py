@@ -116,7 +116,7 @@ def test_samples_are_linked_tables_as_the_data_came(release: RelationalModel) ->
 def test_samples_are_near_the_data(release: RelationalModel) -> None:
     """Two-sided: rows are linked to their people, far better than dealt at random."""
     data = dpgen.data.load_linked(test_fraction=0.0, max_rows=4)
-    shape, coded = coder(release.schemas, data)
+    shape, coded = coder(data)
     private = coded(data)
     found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
     dealt = errors(private, without_link(private, 0), shape)

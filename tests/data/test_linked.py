@@ -1,0 +1,208 @@
+"""Linked tables: order, windows and ties are functions of a person's own rows; what is refused, in one line without a value."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from refusals import refused
+
+import dpgen
+from dpgen.containers import in_memory
+from dpgen.data import load_linked
+from dpgen.data.linked import LinkedTables
+from dpgen.data.split import secret_key
+
+PEOPLE = pd.DataFrame({"who": ["a", "b", "c", "d"], "old": [True, False, True, False]})
+ROWS = pd.DataFrame(
+    {
+        "who": ["b", "a", "b", "b", "a", "c", "b"],
+        "day": pd.to_datetime(
+            ["2020-01-05", "2020-03-01", "2020-01-02", "2020-01-09", "2020-02-01", "2020-05-05", "2020-01-05"]
+        ),
+        "kind": ["x", "y", "x", "y", "y", "x", "z"],
+    }
+)
+
+
+def read(rows: pd.DataFrame = ROWS, people: pd.DataFrame | None = PEOPLE, **options: Any) -> LinkedTables:
+    tables = [in_memory(table) for table in ([] if people is None else [people]) + [rows]]
+    for name, table in zip(["people", "visits"][-len(tables) :], tables):
+        table.table = name
+    given: dict[str, Any] = {"person": "who", "order": "day", "max_rows": 3, "test_fraction": 0.0}
+    given |= {} if people is None else {"people_path": tables[0]}
+    return load_linked(path=tables[-1], **given | options)
+
+
+def of(data: LinkedTables, person: int) -> list[tuple[Any, ...]]:
+    """Kinds and times between the rows of one person."""
+    part = data.rows.iloc[data.starts[person] : data.starts[person + 1]]
+    return list(zip(part["kind"], part["days since the last"]))
+
+
+def test_rows_are_in_order_of_time_with_the_times_between_them() -> None:
+    data = read(max_rows=4)
+    assert np.diff(data.starts).tolist() == [2, 4, 1, 0]
+    assert of(data, 0) == [("y", 0), ("y", 29)]
+    assert [gap for _, gap in of(data, 1)] == [0, 3, 0, 4]
+    assert data.people["number of visits"].tolist() == [2, 4, 1, 0]
+    assert data.least == 0
+    assert data.rows["day"].nunique() == 3, "of later rows the day is that of the first"
+
+
+def test_without_a_table_of_people_all_have_rows() -> None:
+    data = read(people=None)
+    assert (data.n, data.least) == (3, 1)
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    secret_key(tmp_path / "key")
+    return tmp_path / "key"
+
+
+def test_nothing_depends_on_the_order_of_the_files(key: Path) -> None:
+    """Positions in a file as the order, or to break ties, would show here."""
+    rng = np.random.default_rng(0)
+    many = pd.concat([ROWS, ROWS.assign(kind="w"), ROWS.assign(kind="v")], ignore_index=True)
+    first = read(many, split_key=key)
+    for _ in range(5):
+        other = read(many.iloc[rng.permutation(len(many))], split_key=key)
+        assert all(of(first, person) == of(other, person) for person in range(4))
+        assert np.array_equal(first.chosen, other.chosen)
+
+
+def test_the_rows_of_a_person_are_chosen_whoever_else_is_there(key: Path) -> None:
+    """A window chosen by other people's rows would show here."""
+    many = pd.concat([ROWS.assign(kind=kind) for kind in "uvwxyz"], ignore_index=True)
+    first = read(many, split_key=key)
+    for who in "abc":
+        left = PEOPLE["who"].ne(who)
+        data = read(many[many["who"] != who], PEOPLE[left], split_key=key)
+        for place, person in enumerate(np.flatnonzero(left)):
+            assert of(data, place) == of(first, int(person))
+            assert data.chosen[place].tolist() == first.chosen[person].tolist()
+
+
+def test_windows_hold_successive_rows_and_differ_by_the_key() -> None:
+    days = pd.date_range("2020-01-01", periods=30)
+    rows = pd.DataFrame({"who": "a", "day": days, "kind": [f"{i:02d}" for i in range(30)]})
+    seen = set()
+    for _ in range(12):
+        kinds = [int(kind) for kind, _ in of(read(rows), 0)]
+        assert np.diff(kinds).tolist() == [1, 1]
+        seen.add(kinds[0])
+    assert len(seen) > 3
+    assert all(gap == 1 for _, gap in of(read(rows), 0)[1:])
+
+
+def test_one_row_of_each_person_stands_for_all(key: Path) -> None:
+    found = read(split_key=key).one_row_each().frame
+    assert len(found) == 3, "of people with rows"
+    assert found["days since the last"].isna().sum() == 1, "of the person with one row"
+    assert found["day"].dt.strftime("%m-%d").tolist() == ["02-01", *found["day"].dt.strftime("%m-%d").tolist()[1:]]
+
+
+def test_people_for_evaluation_are_whole_people() -> None:
+    data = load_linked(test_fraction=0.5)
+    assert data.test is not None
+    assert data.n + data.test.n == 20_000
+    assert 9_000 < data.n < 11_000
+    assert len(data.rows) == data.starts[-1]
+
+
+def test_whole_numbers_are_an_order_and_none_is_one_too() -> None:
+    data = read(ROWS.assign(day=[5, 1, 2, 9, 0, 3, 5]), time_unit="second", max_rows=4)
+    assert data.rows["seconds since the last"].tolist() == [0, 1, 0, 3, 0, 4, 0]
+    apart = read(order=None)
+    assert apart.spans == {}
+    assert "days since the last" not in apart.rows
+
+
+BAD: list[tuple[dict[str, Any], list[str]]] = [
+    ({"rows": ROWS.assign(who=[None, *ROWS["who"][1:]])}, ["line without 'who'"]),
+    ({"people": PEOPLE.assign(who=["a", "b", "b", "d"])}, ["twice"]),
+    ({"people": PEOPLE[:2]}, ["not in", "orphans=drop"]),
+    ({"rows": ROWS.assign(day=[pd.NaT, *ROWS["day"][1:]])}, ["'day' is missing"]),
+    ({"rows": ROWS.assign(day=["nonsense"] * 7)}, ["no date"]),
+    ({"rows": ROWS.assign(day=[0.5] * 7)}, ["a number", "dates, times or whole numbers"]),
+    ({"max_rows": 0}, ["max_rows is 0", "[1, 60]"]),
+    ({"max_rows": 61}, ["max_rows is 61"]),
+    ({"orphans": "keep"}, ["orphans is 'keep'"]),
+    ({"time_unit": "week"}, ["time_unit is 'week'"]),
+    ({"order": "date"}, ["order", "'date'", "day"]),
+    ({"person": "whom"}, ["person", "'whom'", "who"]),
+    ({"people": PEOPLE.rename(columns={"who": "name"})}, ["person", "'who'", "name"]),
+    ({"rows": ROWS.assign(who=1.5)}, ["whole numbers or text"]),
+    ({"rows": ROWS[:0]}, ["is empty"]),
+    (
+        {"schema": {"fields": [{"name": "kind", "type": "string", "constraints": {"enum": ["x", "y"]}}]}},
+        ["kind", "breaks a rule"],
+    ),
+    ({"schema": {"fields": [], "dpgen:privacy": {"epsilon": 1.0}}}, ["bought"]),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD, ids=[" ".join(words) for _, words in BAD])
+def test_bad_input_is_one_line_without_a_value(options: dict[str, Any], words: list[str]) -> None:
+    with refused(*words):
+        read(**options)
+
+
+def test_rows_of_nobody_can_be_left_out() -> None:
+    data = read(people=PEOPLE[:2], orphans="drop")
+    assert np.diff(data.starts).tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("most", [1, 6])
+def test_odd_numbers_of_rows_are_fitted(most: int) -> None:
+    """One row of each person, and more rows than anybody has; everybody without rows, and one person."""
+    options: dict[str, Any] = {"classes": 2, "row_classes": 2, "rounds": 1, "picks": 2, "max_rows": most}
+    for rows, people in ((ROWS, PEOPLE), (ROWS[5:6], PEOPLE[2:3])):
+        tables = {"people": people, "visits": rows}
+        release = dpgen.fit(tables, epsilon=1.0, person="who", order={"visits": "day"}, **options)
+        made = release.sample(20, random_state=0)
+        assert made["visits"]["who"].isin(made["people"]["who"]).all()
+        assert made["people"].columns.tolist() == ["who", "old"]
+
+
+def test_mappings_of_other_tables_are_refused() -> None:
+    tables = {"people": PEOPLE, "visits": ROWS}
+    with refused("data has 3 tables"):
+        dpgen.fit(tables | {"drugs": ROWS}, epsilon=1.0, person="who")
+    with refused("order is {'drugs': 'day'}", "'people', 'visits'"):
+        dpgen.fit(tables, epsilon=1.0, person="who", order={"drugs": "day"})
+    with refused("mapping of tables", "marginals"):
+        dpgen.fit(tables, "marginals", epsilon=1.0)
+
+
+def package(folder: Path, **changes: Any) -> str:
+    ROWS.to_csv(folder / "visits.csv", index=False)
+    PEOPLE.to_csv(folder / "people.csv", index=False)
+    key = {"fields": "who", "reference": {"resource": "people", "fields": "who"}}
+    rows = {"fields": [{"name": "who"}, {"name": "day", "type": "date"}], "foreignKeys": [key], "dpgen:order": "day"}
+    resources = [
+        {"name": "people", "path": "people.csv", "schema": {"primaryKey": "who"}},
+        {"name": "visits", "path": "visits.csv", "schema": rows | changes},
+    ]
+    (folder / "datapackage.json").write_text(json.dumps({"resources": resources}))
+    return str(folder / "datapackage.json")
+
+
+def test_a_data_package_names_both_tables(tmp_path: Path) -> None:
+    data = load_linked(path=package(tmp_path), test_fraction=0.0, max_rows=4)
+    assert data.names["tables"] == ["people", "visits"]
+    assert [gap for _, gap in of(data, 1)] == [0, 3, 0, 4]
+    with refused("0 foreign keys"):
+        load_linked(path=package(tmp_path, foreignKeys=[]))
+    with refused("links 'who' to 'whom'"):
+        load_linked(
+            path=package(tmp_path, foreignKeys=[{"fields": "who", "reference": {"resource": "people", "fields": "whom"}}])
+        )
+    with refused("people_path and person must be left out"):
+        load_linked(path=package(tmp_path), person="who")
+    (tmp_path / "datapackage.json").write_text("[]")
+    with refused("no Data Package"):
+        load_linked(path=str(tmp_path / "datapackage.json"))

@@ -1,0 +1,42 @@
+"""Errors of linked tables: by values, whatever codes a model has."""
+
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+from smoke import linked_tables
+
+from dpgen.data.linked import LinkedTables
+from dpgen.evaluation.linked import coder, errors, without_link
+
+
+def changed(data: LinkedTables, name: str, value: object) -> LinkedTables:
+    return replace(data, rows=data.rows.assign(**{name: value}))
+
+
+def test_the_same_people_have_no_error_and_rows_at_random_have() -> None:
+    data = linked_tables()
+    shape, coded = coder(data)
+    private = coded(data)
+    assert set(errors(private, private, shape).values()) == {0.0}
+    dealt = errors(private, without_link(private, 0), shape)
+    assert dealt["people"] == 0.0
+    assert min(dealt[kind] for kind in ("both", "pair", "next")) > 0.1
+
+
+def test_values_that_are_lost_are_errors_whatever_the_model_is() -> None:
+    data = linked_tables()
+    shape, coded = coder(data)
+    for name, value in (("ward", "elsewhere"), ("cost", 0.0), ("severity", np.nan), ("ward", None)):
+        found = errors(coded(data), coded(changed(data, name, value)), shape)
+        assert found["row"] > 0.2, name
+        assert found["people"] == 0.0
+
+
+def test_texts_of_files_are_read_as_what_they_are() -> None:
+    data = linked_tables()
+    texts = replace(data, rows=data.rows.assign(cost=data.rows["cost"].astype(str)))
+    shape, coded = coder(texts)
+    assert shape.rows[3] > 8
+    assert np.array_equal(coded(texts).rows, coder(data)[1](data).rows)
+    assert isinstance(texts.rows, pd.DataFrame)
