@@ -8,7 +8,8 @@ themselves, a bootstrap of them, and, at every epsilon, independent columns from
 seconds of fit and independent rows for Adult's rows, for 10^6 draws from them, and for 300 columns. `coverage`: how often
 `dpgen.intervals` cover the truth of a known law, beside intervals of one synthetic table that is taken for real.
 
-Tables that nothing was tuned on: `--csv diamonds.csv ...` in the place of `--only`, each under the schema of its name in
+Tables that nothing was tuned on: `--csv diamonds.csv ...` in the place of `--only` (`--no_target`: fits that do not know what
+is predicted), each under the schema of its name in
 `schemas/`: seven of R's data sets, as the package pydataset 0.2 has them, written by `to_csv(index=False)`; `--ranges` also
 fits them without the bins of their schemas.
 
@@ -26,6 +27,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -197,10 +199,16 @@ def released(case: Case, epsilon: float, seed: int, method: Method = "auto") -> 
     return fit(case, plan=plan, config=TablesConfig(method=method), curator=Curator(plan.open_ledger()), runtime=runtime)
 
 
-def ours(case: Case, epsilon: float, seed: int, method: Method = "auto") -> dict[str, float]:
-    """Scores of one release, and its CPU seconds."""
+def untargeted(case: Case) -> Case:
+    """The same rows under a schema that names no column to predict."""
+    described = {key: value for key, value in case.schema.descriptor().items() if key != "dpgen:target"}
+    return Case(case.codes, case.test, Schema.from_descriptor(described))
+
+
+def ours(case: Case, epsilon: float, seed: int, method: Method = "auto", *, target: bool = True) -> dict[str, float]:
+    """Scores of one release, and its CPU seconds; without `target` the fit does not know what is predicted."""
     start = time.process_time()
-    model = released(case, epsilon, seed, method)
+    model = released(case if target else untargeted(case), epsilon, seed, method)
     table = model.samples(model.size, random_state=seed, rows="matched").to_pandas()
     seconds = time.process_time() - start
     return scores(case, case.schema.encode(table)) | {"CPU seconds": round(seconds, 1)}
@@ -224,6 +232,27 @@ def large(case: Case) -> Iterator[tuple[str, dict[str, float]]]:
         model.samples(len(given.codes), random_state=0)
         seconds = {"fit": middle - start, "rows": time.process_time() - middle}
         yield name, {key: round(value, 1) for key, value in seconds.items()}
+
+
+def large_raw() -> Iterator[tuple[str, dict[str, float]]]:
+    """CPU seconds of the fit of large tables of which nothing is said, at epsilon 1."""
+    rng, n = np.random.default_rng(0), 10**6
+    mixed: dict[str, Any] = {f"n{i}": rng.lognormal(3, 1, n).round(2) for i in range(5)}
+    mixed |= {f"i{i}": rng.integers(0, 100, n) for i in range(5)}
+    mixed |= {f"t{i}": rng.choice(list("abcde"), n) for i in range(7)}
+    mixed |= {"day": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, n), unit="D")}
+    mixed |= {"gaps": pd.Series(rng.normal(0, 1, n)).mask(rng.random(n) < 0.2), "truth": rng.random(n) < 0.3}
+    frames = {
+        "10^6 different texts, raw": pd.DataFrame(
+            {"text": [f"w{i:x}" for i in rng.permutation(n)], "x": rng.integers(0, 9, n)}
+        ),
+        "300 columns, raw": pd.DataFrame({f"c{i}": rng.integers(0, 8, 5000) for i in range(300)}),
+        "10^6 rows of 20 columns, raw": pd.DataFrame(mixed),
+    }
+    for name, frame in frames.items():
+        start = time.process_time()
+        dpgen.fit(frame, "tables", epsilon=1.0, seed=1)
+        yield name, {"fit": round(time.process_time() - start, 1)}
 
 
 def laws(root: Path) -> dict[str, dict[str, float]]:
@@ -310,6 +339,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=parts, default=["adult", "higgs"])
     parser.add_argument("--csv", nargs="+", type=Path, default=[], help="other tables, each with a schema in schemas/, instead")
     parser.add_argument("--ranges", action="store_true", help="also fit these from the ranges of their numbers, without bins")
+    parser.add_argument("--no_target", action="store_true", help="only fits that are not told the column to predict")
     parser.add_argument("--epsilons", nargs="+", type=float, default=[0.1, 1.0, 3.0, 10.0])
     parser.add_argument("--seeds", nargs="+", type=int, default=[101, 102, 103])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "tables.json")
@@ -336,7 +366,7 @@ def main() -> None:
         return
     for name in [path.stem for path in options.csv] or options.only:
         if name == "large":
-            for table, seconds in large(adult(options.data_root)):
+            for table, seconds in chain(large(adult(options.data_root)), large_raw()):
                 store(options.out, name, {table: seconds}, machine=machine("scikit-learn", "scipy"))
                 print(table, seconds, flush=True)
             continue
@@ -352,6 +382,12 @@ def main() -> None:
             store(options.out, name, {"4,000 rows": coverage(30, 4_000, 10)})
             continue
         case = cases[name](options.data_root)
+        if options.no_target:
+            for epsilon in options.epsilons:
+                runs = {f"seed {seed}": ours(case, epsilon, seed, target=False) for seed in options.seeds}
+                store(options.out, name, {f"eps {epsilon:g}, no target": runs})
+                print(name, epsilon, runs, flush=True)
+            continue
         again = case.codes[torch.randint(len(case.codes), (len(case.codes),), generator=torch.Generator().manual_seed(0))]
         plain = {"real train rows": scores(case, case.codes), "bootstrap of them": scores(case, again)}
         store(options.out, name, plain, machine=machine("scikit-learn", "scipy"))
