@@ -360,8 +360,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _texts(values: pd.Series) -> npt.NDArray[Any]:
-    """The texts of the values that are there."""
-    return np.asarray(values[values.notna()].astype(str), object)
+    """The texts of the values that are there, each by itself: of durations that are days pandas leaves the hours out."""
+    return np.asarray(values[values.notna()].astype(object).map(str), object)
 
 
 def _patterns(values: pd.Series) -> npt.NDArray[Any]:

@@ -76,9 +76,10 @@ def _forms_of_texts(texts: Any) -> Integers:
     codes = np.array([_form_of_text(text) for text in texts], np.int64)
     whole, decimal = codes == FIRST_NUMBER, codes == FIRST_NUMBER + 1
     plain = pd.Series(np.asarray(texts, object))
-    for chosen in (whole, decimal):
-        if chosen.any():
-            codes[chosen] = _forms_of_numbers(pd.to_numeric(plain[chosen]).to_numpy())
+    if whole.any():
+        codes[whole] = _forms_of_numbers(np.array([int(text.strip()) for text in plain[whole]], np.int64))
+    if decimal.any():  # float64 whatever their neighbours are: pandas makes whole ones of more digits integers or objects
+        codes[decimal] = _forms_of_numbers(as_numbers(plain[decimal]))
     codes[decimal & (codes < FIRST_NUMBER + 4)] = FIRST_NUMBER + 4  # 1.0 is written as a decimal number
     if (clock := codes == FIRST_TIME).any():
         codes[clock] = _forms_of_times(times(plain[clock]))

@@ -21,7 +21,7 @@ from dpgen.privacy.selection import FrequentCounts
 from dpgen.schema import Schema, TableDomain
 from dpgen.systems.tables.bins import Grid, Leaves
 from dpgen.systems.tables.columns import release_columns
-from dpgen.systems.tables.discovery import Discovery, thresholds
+from dpgen.systems.tables.discovery import Discovery, _texts, thresholds
 from dpgen.systems.tables.forms import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, forms
 from dpgen.systems.tables.plan import TablesPlan
 
@@ -217,6 +217,22 @@ def test_forms_are_those_of_the_value_alone() -> None:
     assert forms(texts, "any").tolist() == [
         GAP, TEXT, TRUTH, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_NUMBER + 4, FINER, FIRST_TIME, FIRST_TIME + 2, TEXT,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("other", ["1.5", "1e5", "-9999999999999999999", "9" * 30, "x", "12"])
+def test_the_form_of_a_text_does_not_depend_on_other_texts(other: str) -> None:
+    """Pandas makes texts of 19 digits integers where all of them are, of more digits objects, and else floats."""
+    texts = ["1234567890123456789", "9999999999999999999", "9" * 25, "999999999999999999", "2.50", "\u00a05", "\x1f7"]
+    for text in texts:
+        assert forms(pd.Series([text]), "any").tolist() == forms(pd.Series([text, other]), "any").tolist()[:1]
+
+
+@pytest.mark.parametrize("other", ["5h", "1s"])
+def test_the_text_of_a_duration_does_not_depend_on_others(other: str) -> None:
+    """Pandas writes durations without their hours where all of them are whole days: one row would rename all others."""
+    days = pd.Series(pd.to_timedelta(["1D", "2D", "2D"]))
+    beside = pd.concat([days, pd.Series([pd.Timedelta(other)])], ignore_index=True)
+    assert _texts(days).tolist() == _texts(beside).tolist()[:3] == days.astype(object).map(str).tolist()
 
 
 BESIDE: dict[str, tuple[list[Any], Any, str]] = {
