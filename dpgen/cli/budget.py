@@ -146,5 +146,5 @@ def _left(spending: Spending) -> str:
     share = max(0.0, 1 - spending.limits.share(spending.total))
     return (
         f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left: "
-        f"one run of Gaussian releases with epsilon {spending.left:g} fits"
+        f"{spending.fitting}"
     )

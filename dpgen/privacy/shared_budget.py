@@ -145,8 +145,12 @@ class Spending:
 
     @property
     def left(self) -> float:
-        """Largest epsilon at the budget's delta, rounded down, of one more Gaussian release that fits; 0 where none does."""
+        """Largest epsilon, rounded down, of one more Gaussian release that fits, at delta 0 of any one; 0 where none does."""
         from dpgen.privacy.accountants import epsilon
+
+        if not self.budget.delta:
+            spent = min(self.budget.epsilon, self.limits.total_epsilon(self.total))
+            return math.floor(1000 * (self.budget.epsilon - spent)) / 1000
 
         def fits(noise: float) -> bool:
             return self.limits.fits(self.total.plus(self.limits.cost(gaussian_event(noise))))
@@ -159,6 +163,12 @@ class Spending:
             least, enough = (least, middle) if fits(middle) else (middle, enough)
         found = epsilon(gaussian_event(enough), self.budget.delta, relation=self.limits.relation)
         return math.floor(1000 * found) / 1000
+
+    @property
+    def fitting(self) -> str:
+        """The same in words; of releases that are not Gaussian others may fit, which is not said."""
+        run = f"run of {'Gaussian ' if self.budget.delta else ''}releases with epsilon"
+        return f"one {run} {self.left:g} fits" if self.left else f"no {run} 0.001 fits"
 
     def plus(self, payment: Payment) -> Spending:
         """With one more payment, whether or not it fits."""
@@ -341,12 +351,11 @@ class Payer:
             if own and not payment.loads:
                 return
             if not spending.fits(payment):
-                total, limits, left = spending.budget, spending.limits, spending.left
+                total, limits = spending.budget, spending.limits
                 raise BudgetExceeded(
                     f"the shared budget {self.path} is epsilon {total.epsilon:.6g} at delta {total.delta:g} "
                     f"({limits.relation}, {spending.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan "
-                    f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name})"
-                    + (f"; one of Gaussian releases with epsilon {left:g} still fits" if left else "; nothing else fits")
+                    f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name}); {spending.fitting}"
                 )
             file.write(spending.plus(payment).document)
 

@@ -71,10 +71,27 @@ def test_what_is_left_fits_and_a_little_more_does_not(shared: SharedBudget) -> N
     left = shared.spending().left
     assert 0.05 < left < TOTAL.epsilon
     more, fits = (gaussian_event(calibrate_noise(gaussian_event, Budget(e, TOTAL.delta))) for e in (1.05 * left, left))
-    with pytest.raises(BudgetExceeded, match=f"epsilon {left:g} still fits"):
+    with pytest.raises(BudgetExceeded, match=f"; one run of Gaussian releases with epsilon {left:g} fits"):
         run(shared, Planned(more, "more"), budget=None)
     run(shared, Planned(fits, "fits"), budget=None)
     assert shared.spending().left < 0.01 + 0.2 * left
+
+
+def test_at_delta_0_what_is_left_is_the_rest_of_the_sum(tmp_path: Path) -> None:
+    """No Gaussian fits there, and a refusal must not say that nothing does."""
+    shared = SharedBudget.create(tmp_path / "pure.budget", Budget(1.0, 0.0))
+    assert shared.spending().left == 1.0
+    run(shared, Planned(pure_event(0.75), "first"), budget=None)
+    with pytest.raises(BudgetExceeded, match=r"; one run of releases with epsilon 0\.25 fits"):
+        run(shared, Planned(pure_event(0.5), "second"), budget=None)
+    run(shared, Planned(pure_event(0.25), "third"), budget=None)
+    assert (shared.spending().left, shared.spending().fitting) == (0.0, "no run of releases with epsilon 0.001 fits")
+
+
+def test_where_no_gaussian_fits_another_release_may(shared: SharedBudget) -> None:
+    run(shared, Planned(pure_event(0.9 * TOTAL.epsilon), "first"), budget=None)
+    assert shared.spending().fitting == "no run of Gaussian releases with epsilon 0.001 fits"
+    run(shared, Planned(pure_event(0.1 * TOTAL.epsilon), "second"), budget=None)
 
 
 def test_the_groups_of_two_runs_are_not_disjoint(shared: SharedBudget) -> None:
