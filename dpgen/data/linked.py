@@ -22,10 +22,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory, in_memory
 from dpgen.data.drafts import type_of
 from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
-from dpgen.data.raw_tables import FrameRows, draft_of, stated, unnamed
+from dpgen.data.raw_tables import FrameRows, draft_of, read_names, stated, unnamed
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import header, name_of, read_table
 from dpgen.data.tables import form_of_samples
@@ -182,7 +183,8 @@ def load_linked(
         if people_path is not None or person != "person":
             raise ValueError(f"path is {str(path)!r}; people_path and person must be left out: the package says them")
         people_path, path, person, (people_schema, of_rows) = _package(Path(path))
-        order, schema = of_rows.pop(ORDER, None) if order is None else order, of_rows
+        named = of_rows.pop(ORDER, None)
+        order, schema = named if order is None else order, of_rows
         tables = tuple(Path(name_of(source)).stem for source in (people_path, path))
     else:
         named = [source for source in (people_path, path) if source is not None]
@@ -244,6 +246,7 @@ class _Reader:
         spans: dict[str, str] = {}
         if self.order is not None:
             self._date(rows_draft, path)
+            self._require_free(rows_draft, gap)
             spans = {self.order: "first"} | ({gap: "later"} if self.most > 1 else {})
             blank = {"type": "integer", "constraints": {"required": True, "minimum": 0}, "dpgen:blank": True}
             rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most > 1 else [])]
@@ -343,8 +346,17 @@ class _Reader:
             raise ValueError(f"order is {self.order!r}, a {field['type']}; it must hold dates, times or whole numbers")
         field["constraints"] = field.get("constraints", {}) | {"required": True}
 
+    def _require_free(self, draft: dict[str, Any], gap: str) -> None:
+        """Refuse constraints on the order or on times between rows: later rows get theirs from the rows before."""
+        for rule in draft.get("dpgen:constraints", []):
+            for name in {self.order, gap} & set(constraint_of(rule).names) if self.most > 1 else ():
+                raise ValueError(
+                    f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows or the "
+                    "time between them, which follow from other rows"
+                )
+
     def _table(self, path: str, draft: dict[str, Any], made: set[str]) -> pd.DataFrame:
-        names = [field["name"] for field in draft["fields"] if field["name"] not in {*made, draft.get("primaryKey")}]
+        names = [name for name in read_names(draft) if name not in made]
         wanted = [self.person, *(name for name in names if name != self.person)]
         table = read_table(path, wanted, text=wanted, missing=draft.get("missingValues", [""]))
         if not len(table):
@@ -361,18 +373,16 @@ class _Reader:
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if self.order is not None:
             kind = next(field["type"] for field in draft["fields"] if field["name"] == self.order)
-            values = rows[self.order]
-            exact = (
-                times(values) if kind in ("date", "datetime") else pd.to_numeric(values, errors="coerce").to_numpy(np.float64)
-            )
+            values, dated = rows[self.order], kind in ("date", "datetime")
+            exact = times(values) if dated else pd.to_numeric(values, errors="coerce").to_numpy(np.float64)
             if not np.isfinite(exact).all():
-                what = "date" if kind in ("date", "datetime") else "whole number"
+                what = "date (whole numbers need the type integer in schema)" if dated else "whole number"
                 raise ValueError(
                     f"{path} has a row whose {self.order!r} is missing or no {what}: order must be known in every row"
                 )
-            step = _SECONDS[self.time_unit] if kind in ("date", "datetime") else 1
+            step = _SECONDS[self.time_unit] if dated else 1
             counted = np.floor_divide(exact, step).astype(np.int64)
-            if kind in ("date", "datetime"):
+            if dated:
                 rows = rows.assign(**{self.order: (counted * step).astype("datetime64[s]")})
         ranks = np.zeros((len(rows), 4), np.uint64)
         groups = pd.DataFrame({"owner": owner, "time": exact})

@@ -282,7 +282,7 @@ def stated(draft: Descriptor) -> Schema | None:
     return Schema.from_descriptor({**left, **key, "fields": fields, "dpgen:constraints": held})
 
 
-def _read_names(draft: Descriptor) -> list[str]:
+def read_names(draft: Descriptor) -> list[str]:
     """Columns that are read: a key only where its pattern is bought."""
     key = draft.get("primaryKey")
     return [entry["name"] for entry in draft["fields"] if entry["name"] != key or entry.get("dpgen:blank")]
@@ -302,7 +302,7 @@ def load_raw(
     Raises:
         ValueError: the file cannot be read or has no record, or people are named in a column of the schema.
     """
-    names = _read_names(draft)
+    names = read_names(draft)
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
     public, unit = stated(draft), None if options.people is None else options.people.column
     if public is not None:
@@ -382,7 +382,7 @@ def raw_in_engine(
     Raises:
         ValueError: the table has no record, or its values contradict the schema.
     """
-    names = _read_names(draft)
+    names = read_names(draft)
     table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
     rows = EngineRows(table)
     if not len(rows):

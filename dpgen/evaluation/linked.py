@@ -35,14 +35,15 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     """Mean total variation distance of tables of two columns, where every row counts once, beside held-out people.
 
     Private people are the measure. Where there are no people for evaluation, nothing stands for real data. The plain baseline
-    has the private rows without noise, dealt to people at random: it knows all but whose a row is.
+    has the private rows without noise, dealt to people at random: it knows all but whose a row is. Without a synthetic row
+    there is nothing to compare.
     """
     report(0.0, "sample")
     samples = release.samples(max(1, min(release.size, _MOST)), random_state=seed)
     released: dict[str, Callable[[], bytes]] = {
         f"synthetic/{name}": partial(bytes, made) for name, made in samples.package().items()
     }
-    if data.n < 4 or not len(data.rows):
+    if data.n < 4 or not len(data.rows) or not len(samples.tables[data.names["tables"][-1]]):
         return Evaluation([], released=released)
     report(0.3, "evaluate")
     shape, coded = coder(data)

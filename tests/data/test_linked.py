@@ -141,6 +141,14 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
         {"schema": {"fields": [{"name": "kind", "type": "string", "constraints": {"enum": ["x", "y"]}}]}},
         ["kind", "breaks a rule"],
     ),
+    (
+        {
+            "rows": ROWS.assign(end=ROWS["day"]),
+            "schema": {"fields": [{"name": "end", "type": "date"}], "dpgen:constraints": [{"less_equal": ["day", "end"]}]},
+        },
+        ["constraint", "'day'", "max_rows above 1"],
+    ),
+    ({"rows": ROWS.assign(day=list("1234567"))}, ["no date", "type integer in schema"]),
     ({"schema": {"fields": [], "dpgen:privacy": {"epsilon": 1.0}}}, ["bought"]),
 ]
 
@@ -166,6 +174,13 @@ def test_odd_numbers_of_rows_are_fitted(most: int) -> None:
         made = release.sample(20, random_state=0)
         assert made["visits"]["who"].isin(made["people"]["who"]).all()
         assert made["people"].columns.tolist() == ["who", "old"]
+
+
+def test_the_pattern_of_a_key_of_rows_is_bought() -> None:
+    keyed = ROWS.assign(visit=[f"V{i}" for i in range(7)])
+    data = read(keyed, schema={"fields": [{"name": "visit", "type": "string"}], "primaryKey": "visit"})
+    release = dpgen.fit(data, "relational", epsilon=1.0, classes=2, row_classes=2, rounds=1, picks=2)
+    assert "kind" in release.sample(20, random_state=0)["visits"]
 
 
 def test_mappings_of_other_tables_are_refused() -> None:
@@ -195,6 +210,7 @@ def test_a_data_package_names_both_tables(tmp_path: Path) -> None:
     data = load_linked(path=package(tmp_path), test_fraction=0.0, max_rows=4)
     assert data.names["tables"] == ["people", "visits"]
     assert [gap for _, gap in of(data, 1)] == [0, 3, 0, 4]
+    assert load_linked(path=package(tmp_path), order="day").names["order"] == "day"
     with refused("0 foreign keys"):
         load_linked(path=package(tmp_path, foreignKeys=[]))
     with refused("links 'who' to 'whom'"):

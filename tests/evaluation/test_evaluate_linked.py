@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 from smoke import linked_tables
 
+from dpgen.containers import Form
 from dpgen.data.linked import LinkedTables
-from dpgen.evaluation.linked import coder, errors, without_link
+from dpgen.evaluation.linked import coder, errors, evaluate, without_link
+from dpgen.linked_samples import LinkedSamples
 
 
 def changed(data: LinkedTables, name: str, value: object) -> LinkedTables:
@@ -40,3 +42,17 @@ def test_texts_of_files_are_read_as_what_they_are() -> None:
     assert shape.rows[3] > 8
     assert np.array_equal(coded(texts).rows, coder(data)[1](data).rows)
     assert isinstance(texts.rows, pd.DataFrame)
+
+
+def test_a_release_without_a_row_has_no_scores() -> None:
+    people = pd.DataFrame({"who": range(9)})
+    form = Form(container="pandas", names=("who",), types=("int64",))
+
+    class Release:
+        size = 9
+
+        def samples(self, _n: int, **_options: object) -> LinkedSamples:
+            tables = {"patients": people, "visits": people[:0]}
+            return LinkedSamples(tables=tables, forms=dict.fromkeys(tables, form), person="who")
+
+    assert evaluate(Release(), linked_tables(), seed=0).scores == []

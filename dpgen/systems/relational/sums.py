@@ -42,7 +42,7 @@ Block = tuple[str, str, str]
 SPANS: tuple[Span, ...] = ("all", "later", "first")
 _INSIDE = (("all", "all"), ("all", "later"), ("all", "first"), ("later", "later"), ("first", "first"))
 _ACROSS = (("all", "all"), ("all", "later"), ("later", "all"), ("later", "later"))
-_PEOPLE = 2**15  # that are counted together
+_PEOPLE = 2**15  # that are counted together, of at most 10 rows; fewer of more, as pairs of rows grow with their square
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +59,13 @@ class Histories:
     rows: Integers
     starts: Integers
 
-    def parts(self) -> Iterator[Histories]:
-        """The same people, some at a time."""
-        for first in range(0, len(self.people), _PEOPLE):
-            starts = self.starts[first : first + _PEOPLE + 1]
+    def parts(self, most: int) -> Iterator[Histories]:
+        """The same people, of `most` rows, some at a time."""
+        together = min(_PEOPLE, 100 * _PEOPLE // most**2)
+        for first in range(0, len(self.people), together):
+            starts = self.starts[first : first + together + 1]
             rows = self.rows[starts[0] : starts[-1]]
-            yield Histories(self.people[first : first + _PEOPLE], rows, starts - starts[0])
+            yield Histories(self.people[first : first + together], rows, starts - starts[0])
 
 
 @dataclass(frozen=True)
@@ -262,7 +263,7 @@ class Counts:
     def of(cls, data: Histories, layout: Layout) -> Counts:
         """The sums over all people: whole numbers, so that no order or chunk of people changes them."""
         blocks = {block: _zeros(layout.shape, block) for block in layout.shape.blocks}
-        for part in data.parts():
+        for part in data.parts(layout.shape.most):
             for block, total in blocks.items():
                 _add(total, instances(part, layout.shape, block), layout.shape, block)
         return cls(layout, layout.flat(blocks).astype(np.int64))
@@ -304,7 +305,7 @@ def single_counts(data: Histories, shape: Shape, stack: str, column: int) -> Bou
     """Sums of one column of a stack: of people, or of rows whose parts add up to a whole in each person."""
     size = shape.sizes(stack)[column]
     total = np.zeros(size, np.int64)
-    for part in data.parts():
+    for part in data.parts(shape.most):
         found = instances(part, shape, ("one", stack, "unit"))
         total += np.bincount(found.left[:, column], found.parts, size).astype(np.int64)
     return whole_sums(total)
