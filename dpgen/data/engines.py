@@ -20,7 +20,7 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from dpgen.containers import Form, InMemory
-from dpgen.data.table_files import MISSING, header, name_of, one_line, parquet_schema, require_columns
+from dpgen.data.table_files import MISSING, dialect_of, header, name_of, one_line, parquet_schema, require_columns
 from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read, stage
 
@@ -232,7 +232,9 @@ def open_table(
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
         names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
         types: dict[str, Any] = {"dtype": names} if names else {}
-        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **types), source)
+        form = {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True, "skiprows": 0, "comment": ""}
+        # DuckDB would guess it from the rows: one with \" in it made another text of all that hold a backslash.
+        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form, **types), source)
         return EngineTable(source, csv, seen, False, connection)
     known = [name for (name,) in connection.execute("select table_name from information_schema.tables").fetchall()]
     known.sort()

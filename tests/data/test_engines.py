@@ -256,3 +256,23 @@ def test_bad_people_are_refused(tmp_path: Path) -> None:
     for column, message in (("who", "no value"), ("x", "none of the columns"), ("share", "whole numbers or text")):
         with pytest.raises(ValueError, match=message):
             load_sql_columns(source=str(path), columns="x", low=0, high=9, people=People(column, 1))
+
+
+@pytest.mark.parametrize(
+    ("rows", "other"),
+    [(['"a\\\\b",1', '"c",2'], 'w,"4\\"5"'), (["'x',1", "y,2"], "'q,r',4"), (["x,1", "y,2"], '"p;""q"";,r",4')],
+    ids=["a backslash before a quote", "single quotes", "as csv is"],
+)
+def test_how_a_csv_file_is_read_does_not_depend_on_one_row(tmp_path: Path, rows: list[str], other: str) -> None:
+    """DuckDB guesses quotes, escapes and delimiters from the rows; one that breaks the form is refused, without its text."""
+    alone, beside = tmp_path / "alone.csv", tmp_path / "beside.csv"
+    alone.write_text("\n".join(["a,b", *rows]) + "\n")
+    beside.write_text("\n".join(["a,b", *rows, other]) + "\n")
+    first = open_table(str(alone), text=None).fetch("rows").to_pylist()
+    assert first == [dict(zip("ab", (row.split(",")[0].strip('"'), row.split(",")[1]))) for row in rows]
+    try:
+        found = open_table(str(beside), text=None).fetch("rows").to_pylist()
+    except ValueError as error:
+        assert "private" in str(error) and other not in str(error)
+    else:
+        assert all(row in found for row in first)
