@@ -232,9 +232,9 @@ def open_table(
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
         names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
         types: dict[str, Any] = {"dtype": names} if names else {}
-        form = {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True, "skiprows": 0, "comment": ""}
-        # DuckDB would guess it from the rows: one with \" in it made another text of all that hold a backslash.
-        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form, **types), source)
+        types |= {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True, "skiprows": 0, "comment": ""}
+        # DuckDB would guess these from the rows: one with \" in it made another text of all that hold a backslash.
+        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **types), source)
         return EngineTable(source, csv, seen, False, connection)
     known = [name for (name,) in connection.execute("select table_name from information_schema.tables").fetchall()]
     known.sort()
