@@ -231,10 +231,10 @@ def open_table(
         if ending.endswith(_PARQUET):
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
         names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
-        types: dict[str, Any] = {"dtype": names} if names else {}
-        types |= {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True, "skiprows": 0, "comment": ""}
-        # DuckDB would guess these from the rows: one with \" in it made another text of all that hold a backslash.
-        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **types), source)
+        # DuckDB would guess them from the rows: one with \" in it made another text of all that hold a backslash.
+        form: dict[str, Any] = {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True}
+        form |= {"skiprows": 0, "comment": ""} | ({"dtype": names} if names else {})
+        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form), source)
         return EngineTable(source, csv, seen, False, connection)
     known = [name for (name,) in connection.execute("select table_name from information_schema.tables").fetchall()]
     known.sort()
