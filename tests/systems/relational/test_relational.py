@@ -1,5 +1,6 @@
 """Fits to people and their rows: the laws of a chain, samples whose keys match, public rules, files, bad options."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,15 +115,18 @@ def test_samples_are_linked_tables_as_the_data_came(release: RelationalModel) ->
 
 
 def test_samples_are_near_the_data(release: RelationalModel) -> None:
-    """Two-sided: rows are linked to their people, far better than dealt at random."""
+    """Two-sided: rows are linked to their people far better than dealt at random, and their values to each other."""
     data = dpgen.data.load_linked(test_fraction=0.0, max_rows=4)
     shape, coded = coder(data)
     private = coded(data)
     found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
     dealt = errors(private, without_link(private, 0), shape)
     assert found["people"] < 0.03
-    for kind in ("both", "row", "pair", "next"):
+    for kind in ("both", "pair", "next"):
         assert found[kind] < 0.5 * dealt[kind], kind
+    shuffled = replace(private, rows=np.random.default_rng(0).permuted(private.rows, axis=0))  # dealt rows stay whole
+    apart = errors(private, shuffled, shape)["row"]
+    assert found["row"] < 0.5 * apart, (found["row"], apart)
 
 
 def test_people_of_given_values(release: RelationalModel) -> None:
