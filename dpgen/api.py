@@ -170,10 +170,10 @@ def chosen_model(data: Any) -> str:
 
 def job_of(model: str, data: Any, options: Options) -> RunConfig:
     if model == AUTO:
-        linked = isinstance(data, Mapping) or "person" in options
+        linked = _named_tables(data) or "person" in options
         made = job_of("relational" if linked else chosen_model(data), data, options)
         return replace(made, model=replace(made.model, chosen=True))
-    if isinstance(data, Mapping):
+    if _named_tables(data):
         return _linked_job(model, data, options)
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
@@ -192,6 +192,11 @@ def job_of(model: str, data: Any, options: Options) -> RunConfig:
     loader = _loader_of(private, model, system)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
     return keyword_job(model, completed, data=loader, private=private)
+
+
+def _named_tables(data: Any) -> bool:
+    """Whether data are tables by their names; a sparse matrix can be a mapping, too."""
+    return isinstance(data, Mapping) and all(isinstance(name, str) for name in data)
 
 
 def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunConfig:

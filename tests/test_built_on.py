@@ -92,7 +92,7 @@ def test_a_release_whose_parts_say_different_things_is_refused(releases: dict[st
 
 WAYS = {
     *("path", "source", "test_path", "data_root"),
-    *("items_path", "categories_path", "prior_path", "public_path", "schema", "reference_path"),
+    *("people_path", "items_path", "categories_path", "prior_path", "public_path", "schema", "reference_path"),
 }
 """Options that name files or directories."""
 

@@ -93,6 +93,8 @@ def parse_audit(arguments: Sequence[str] | Mapping[str, str]) -> AuditJob:
     """
     given = dict(arguments) if isinstance(arguments, Mapping) else split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(systems()))
+    if "linked" in systems()[model].kinds:
+        raise ValueError(f"model is {model!r}; audits have no neighbours for people and their rows yet")
     sources = sources_of(model)
     known = {name for source in sources.values() for name in keys(source)}
     quick = {name: value for name, value in quick_options(model, given).items() if name in known}

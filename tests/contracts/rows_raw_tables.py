@@ -41,9 +41,8 @@ def scale_counts(x: np.ndarray) -> BoundedSum:
 
 def bin_counts(x: np.ndarray) -> BoundedSum:
     """Parts of a range with one frequent value, and what lies outside."""
-    leaves = Leaves.of(
-        np.array([0, 8, 64]), (np.array([3.0, 90.0]), 2.0), (np.array([0]), np.array([50.0]), np.array([2.0])), tails=True
-    )
+    scale, frequent = (np.array([3.0, 90.0]), np.array([4.0, 4.0])), (np.array([0]), np.array([50.0]), np.array([2.0]))
+    leaves = Leaves.of(np.array([0, 8, 64]), scale, frequent, tails=True)
     leaves.split(10.0)
     return leaves.histogram(np.rint(x[:, 0]).astype(np.int64))
 

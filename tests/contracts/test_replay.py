@@ -95,6 +95,21 @@ TABLE = Kind(
 )  # fmt: skip
 EVENTS = Kind({"item": "string"}, [*"xyzxxyzzyxy"], ("x",), ("y",), (None,), {"user": "who", "category": "item"})
 
+
+class Histories(Kind):
+    """Rows of people in the order of time, the columns of which are known."""
+
+    def data(self, what: str, m: int, *, gaps: bool, names: bool) -> Any:
+        table = super().data(what, m, gaps=gaps, names=True)
+        return table.assign(day=table.groupby("who").cumcount())
+
+
+DAYS = [{"name": "day", "type": "integer", "constraints": {"minimum": 0, "maximum": 9, "required": True}}]
+HISTORIES = Histories(
+    TABLE.types, TABLE.common, TABLE.high, TABLE.low, TABLE.gap,
+    {"schema": {"fields": [*FIELDS, *DAYS]}, "person": "who", "order": "day"}, None,
+)  # fmt: skip
+
 Unit = tuple[int, bool, Relation]
 """Most rows m of a person, 0 where rows have none; whether there are rows with gaps; the relation."""
 
@@ -160,6 +175,12 @@ POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "ep
 NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
 MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "clusters": "none"}, (RECORD,))
 MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
+CHAINS = Row(
+    "relational",
+    HISTORIES,
+    {"classes": 2, "row_classes": 2, "rounds": 2, "picks": 4, "max_rows": 3, "method": "linked"},
+    (PEOPLE, OTHERS),
+)
 ROWS = [
     *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
     Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, (RECORD, OTHERS)),
@@ -181,6 +202,12 @@ ROWS = [
     *(
         Row(name, EVENTS, {"draws": 2}, (OTHERS,))
         for name in ("projected_kernel", "q_invariant", "randomized_response", "park")
+    ),
+    Row(
+        "relational",
+        HISTORIES,
+        {"classes": 2, "row_classes": 2, "rounds": 2, "picks": 4, "max_rows": 3, "method": "linked"},
+        (PEOPLE, OTHERS),
     ),
     Row("mollifier", EVENTS, {"draws": 2, "prior": "private", "prior_epsilon": 1.0}, (OTHERS,)),
 ]

@@ -38,7 +38,7 @@ def test_it_spends_its_epsilon_and_finds_the_distribution(kind: type[OrderedEsti
 @pytest.mark.parametrize("kind", ALL)
 def test_a_budget_that_is_too_small_draws_nothing(kind: type[OrderedEstimator], monkeypatch: pytest.MonkeyPatch) -> None:
     source = SecureSource()
-    monkeypatch.setattr(source, "_stream", lambda: pytest.fail("drew before the ledger agreed"))
+    monkeypatch.setattr(source, "stream", lambda: pytest.fail("drew before the ledger agreed"))
     curator = Curator(Ledger(Budget(0.25, 1e-6), relation="replace_one"), source=source)
     with pytest.raises(BudgetExceeded):
         estimator(kind).fit_counts(VALUES, N=300, curator=curator)

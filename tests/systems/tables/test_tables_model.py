@@ -165,7 +165,7 @@ def test_coarse_expectations_are_sums_of_the_joint_law() -> None:
 def test_the_command_line_draws_given_values(model: TablesModel, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model.save(tmp_path / "model")
     options = [str(tmp_path / "model"), "--n=30", f"--out={tmp_path / 'rows.csv'}"]
-    assert "30 records" in main([*options, '--given={"home": "flat", "job": ["farm", "town"]}', "--rows=matched"])
+    assert "30 records" in str(main([*options, '--given={"home": "flat", "job": ["farm", "town"]}', "--rows=matched"]))
     table = pd.read_csv(tmp_path / "rows.csv")
     assert set(table["home"]) == {"flat"}
     assert set(table["job"]) <= {"farm", "town"}
