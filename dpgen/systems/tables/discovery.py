@@ -307,7 +307,7 @@ class Discovery:
         found = noisy.numpy()
         if None not in limits:
             return edges, (found, np.full(len(found), std**2))
-        seen = np.flatnonzero(found > norm.isf(_RANGE / len(found)) * std)
+        seen = _seen(found, std) if grid.dates else np.flatnonzero(found > norm.isf(_RANGE / len(found)) * std)
         hidden = not len(seen)
         if hidden:
             self.unseen += [name] if bare else []
@@ -353,6 +353,17 @@ class Discovery:
             made = made | {"dpgen:fill": fill}
         self.counts[made["name"]] = noisy, stds
         return made
+
+
+def _seen(counts: Reals, std: float) -> Integers:
+    """First and last cell that hold more than noise; where none does, those of the smallest blocks of 2, ..., 64 that do."""
+    seen = np.zeros(0, np.int64)
+    for size in (1, 2, 4, 8, 16, 32, 64):
+        blocks = np.add.reduceat(counts, np.arange(0, len(counts), size))
+        seen = np.flatnonzero(blocks > norm.isf(_RANGE / len(blocks)) * std * size**0.5)
+        if len(seen):
+            return np.array([seen[0] * size, min((seen[-1] + 1) * size, len(counts)) - 1])
+    return seen
 
 
 def _listed(names: Sequence[str]) -> str:

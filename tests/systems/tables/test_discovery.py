@@ -183,6 +183,15 @@ def test_a_light_tail_is_inside_of_a_bought_range() -> None:
     assert 0.015 < (rows["since"] < early).mean() < 0.06
 
 
+def test_dates_that_are_thin_everywhere_are_seen() -> None:
+    """No part of 41 days holds more than noise; blocks of them do."""
+    days = np.random.default_rng(0).integers(0, 1500, 2000)
+    frame = pd.DataFrame({"since": pd.Timestamp("2020-01-01") + pd.to_timedelta(days, unit="D")})
+    rows = dpgen.fit(frame, "tables", epsilon=0.8).sample(500, random_state=0)["since"]
+    assert rows.between("2019-01-01", "2025-06-01").mean() > 0.9
+    assert ks_2samp(frame["since"].astype("int64"), rows.astype("datetime64[us]").astype("int64")).statistic < 0.3
+
+
 def test_frequent_values_that_the_step_of_a_wide_range_joins_are_one() -> None:
     rows = dpgen.fit(pd.DataFrame({"x": [1.5, 2.5, 1e15] * 200}), "tables", epsilon=20.0, method="independent").sample(300)
     assert abs((rows["x"] < 1e14).mean() - 2 / 3) < 0.1
