@@ -19,6 +19,6 @@ COPY --from=build /opt/dpgen /opt/dpgen
 RUN useradd --create-home --uid 1000 dpgen
 ENV PATH=/opt/dpgen/bin:$PATH PYTHONUNBUFFERED=1 MPLCONFIGDIR=/tmp/matplotlib NUMBA_CACHE_DIR=/tmp/numba
 USER dpgen
-WORKDIR /work
+WORKDIR /home/dpgen
 ENTRYPOINT ["dpgen"]
 CMD ["--help"]

@@ -1,4 +1,4 @@
-"""What a run is built on: the releases that it reads, at the price that their statements say.
+"""Earlier releases that a run reads, and the price at which they count: that of their statements.
 
 A release of the same records that is read again is a part of what is released next: both together cost what they cost one
 after the other. That price is the one of the earlier statement, as one (epsilon, delta) mechanism of the new plan, whatever a

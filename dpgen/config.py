@@ -147,7 +147,7 @@ class RunConfig:
 
     @property
     def facts(self) -> tuple[Fact | Said, ...]:
-        """What the statement says of whose rows are used, and of where the settings come from."""
+        """Facts of the statement on whose rows are used, and on where the settings come from."""
         dropped = (Fact.MISSING_DROPPED(unit=self.privacy.protected),) if self._drops else ()
         tuned = () if self.base is None else (Fact.TUNED_SETTINGS(file=self.base.name),)
         chosen = (Fact.CHOSEN_MODEL(model=self.model.name),) if self.model.chosen else ()

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -158,8 +159,9 @@ def keys(source: Callable[..., Any]) -> list[str]:
 
 
 def hints(source: Callable[..., Any]) -> dict[str, Any]:
-    """Types of the options of a class or a function."""
-    return get_type_hints(source.__init__ if inspect.isclass(source) else source)
+    """Types of the options of a class, whose fields each base names by the imports of its own module, or of a function."""
+    found = get_type_hints(source.__init__) if inspect.isclass(source) and not is_dataclass(source) else get_type_hints(source)
+    return {name: hint for name, hint in found.items() if name in inspect.signature(source).parameters}
 
 
 def meanings(source: Callable[..., Any]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What a run would be granted: its settings, the plan that it declares and what that costs; nothing is spent."""
+"""Dry run: the settings of a run, the plan that it declares and the cost of that plan; nothing is spent."""
 
 from collections.abc import Sequence
 from dataclasses import replace

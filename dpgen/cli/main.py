@@ -180,7 +180,7 @@ def guarantee_values(statement: "PrivacyStatement") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Output:
-    """What a command writes to standard output: text, one JSON object, or nothing."""
+    """Form of the standard output of a command: text, one JSON object, or nothing."""
 
     command: str = ""
     json: bool = False

@@ -139,7 +139,7 @@ def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
 
 
 def _added(earlier: dict[str, Any] | None, plan: "TablesPlan") -> dict[str, Any]:
-    """What all domains of a schema have cost: that of the draft, and this purchase on top of it."""
+    """Total cost of the domains of a schema: that of the draft, and this purchase on top of it."""
     if earlier is None:
         return plan.paid
     earlier = {_OLD.get(name, name): value for name, value in earlier.items()}

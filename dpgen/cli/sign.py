@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from dpgen.cli.main import Ended, OneLineParser
 from dpgen.files import MODEL, SIGNATURE, STATEMENT, create_private, write_atomically
 from dpgen.options import require_writable
+from dpgen.statement import PrivacyStatement
 
 _PURPOSE = b"dpgen release 1\0"
 """Stands before what is signed, so that no signature of something else counts."""
@@ -58,13 +59,15 @@ def main(arguments: list[str]) -> Ended:
 def _signed_files(run: Path) -> list[Path]:
     """Files whose bytes are signed: the statement of a run, and the card of its model, which may be passed on alone."""
     found = [path for path in (run / STATEMENT, run / MODEL / f"{MODEL}.json", run / f"{MODEL}.json") if path.is_file()]
+    if run / STATEMENT in found and not PrivacyStatement.read(run / STATEMENT).files:
+        raise ValueError(f"{run / STATEMENT} names no files, as those of dpgen 0.4: a signature of it would not cover them")
     if not found:
         raise ValueError(f"{run} holds no finished run and no released model: privacy.json and model.json are missing")
     return found
 
 
 def unsigned(run: Path, key: Path | None) -> Iterator[str]:
-    """What is wrong with the signatures of a release: without a key nothing, with one also that there are none.
+    """Faults of the signatures of a release, missing ones among them; none are looked for without a key.
 
     Raises:
         ValueError: the key cannot be read.

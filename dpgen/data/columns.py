@@ -387,7 +387,7 @@ def load_sql_columns(
         ValueError: no such source, table or column, a value that is missing, not on the grid or outside the bounds, bad bounds,
             or a table that changed while it was read.
     """
-    opened = open_table(source, table, text=[] if people is None else [people.column])
+    opened = open_table(source, table, text=None)
     grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}
     coder, named = _coder(opened.name, columns, missing, people, grids, numbered=False)
     rows = opened.columns(coder.columns)

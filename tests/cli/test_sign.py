@@ -85,6 +85,14 @@ def test_another_key_does_not_verify(signed: Path, capsys: pytest.CaptureFixture
     assert verified(signed) == 1
 
 
+def test_a_statement_that_names_no_files_is_not_signed(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of 0.4: whoever changed the samples would not be found."""
+    statement = replace(PrivacyStatement.read(signed / "run" / "privacy.json"), files={})
+    (signed / "run" / "privacy.json").write_text(statement.to_json())
+    assert main(["sign", str(signed / "run"), "--key", str(signed / "owner.pem")]) == 2
+    assert "names no files" in capsys.readouterr().err
+
+
 def test_what_is_no_key_and_no_release_is_refused(signed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (signed / "text").write_text("no key")
     pem, format_ = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8

@@ -37,6 +37,7 @@ AssertionError: toy, counts of bits: a neighbour moves the sums by 1.73205, stat
 
 import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -75,7 +76,7 @@ class _Extra:
 
 
 @dataclass(frozen=True)
-class Row(_Extra):
+class Row(_Extra, ABC):
     """One release: the `system` it belongs to, the `notes` it is charged under, a random pair and one that is tight."""
 
     system: str
@@ -94,9 +95,9 @@ class Row(_Extra):
         """Whether the release is charged under this note."""
         return any(fnmatchcase(note, pattern) for pattern in self.notes)
 
+    @abstractmethod
     def excess(self, first: Any, second: Any, relation: Relation) -> tuple[float, str]:
         """The difference of two data sets over what is stated, and both in words."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

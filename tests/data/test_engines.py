@@ -276,3 +276,15 @@ def test_how_a_csv_file_is_read_does_not_depend_on_one_row(tmp_path: Path, rows:
         found, said = first, str(error)
         assert said.endswith("whose text is private")
     assert all(row in found for row in first)
+
+
+def test_a_number_of_a_csv_file_is_read_without_its_neighbours(tmp_path: Path) -> None:
+    """One decimal made DuckDB read all whole numbers as floats, which have no odd number above 2^53."""
+    counts = []
+    for name, other in (("whole", "1"), ("decimal", "0.5")):
+        (tmp_path / f"{name}.csv").write_text(f"x\n9007199254740993\n{other}\n")
+        ranks: Any = load_sql_columns(
+            source=str(tmp_path / f"{name}.csv"), columns="x", low=0, high=2**60, resolution=0.5
+        ).values["x"]
+        counts.append(ranks.below(np.array([2 * 9007199254740993, 2 * 9007199254740993 + 1])).tolist())
+    assert counts == [[1, 2], [1, 2]]

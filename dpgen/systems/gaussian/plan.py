@@ -21,7 +21,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.plan import ClusterOptions, SumsPlan
 
 SINGLE = {"mean": 0.02, "subspace": 0.20, "components": 0.78}
@@ -73,7 +72,6 @@ class GaussianPlan(SumsPlan):
     """Privacy budget of a Gaussian fit."""
 
     epsilon: float = 3.0
-    relation: Relation = "add_remove"
 
 
 @dataclass(frozen=True, kw_only=True)

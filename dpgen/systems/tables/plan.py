@@ -19,10 +19,10 @@ public.
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
-from dpgen.privacy.mechanisms import Relation, require_whole
-from dpgen.systems.plan import RowPlan
+from dpgen.privacy.mechanisms import require_whole
+from dpgen.systems.plan import SumsPlan
 
 Method = Literal["auto", "mixture", "independent"]
 
@@ -71,20 +71,8 @@ def sizes(mu: float, n: float) -> Sizes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TablesPlan(RowPlan):
-    """Privacy budget of a fit to a mixed table.
-
-    Arguments:
-        epsilon: budget in nats.
-        delta: of the (epsilon, delta) guarantee, in (0, 1).
-        relation: neighbouring relation of the budget, "add_remove" or "replace_one".
-    """
-
-    epsilon: float = 1.0
-    delta: float = 1e-5
-    relation: Relation = "add_remove"
-    gaussian: ClassVar[bool] = True
-    several_rows: ClassVar[bool] = True
+class TablesPlan(SumsPlan):
+    """Privacy budget of a fit to a mixed table."""
 
     @property
     def paid(self) -> dict[str, Any]:
