@@ -25,8 +25,8 @@ def blocks(language: str, text: str = TEXT) -> list[str]:
 
 
 def commands() -> list[list[str]]:
-    """Of the table of commands, and of the blocks of all pages: the name of each command with its arguments."""
-    rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`]*)`", COMMAND_PAGE)
+    """Of the tables of commands, and of the blocks of all pages: the name of each command with its arguments."""
+    rows = re.findall(r"`(?:python scripts/|dpgen )([a-z][^`\n]*)`", f"{TEXT}\n{COMMAND_PAGE}")
     texts = ["\n".join(blocks("sh")), *PAGES[1:]]
     rows += [row for text in texts for row in re.findall(r"^(?:python scripts/|dpgen )(.+)$", text, re.MULTILINE)]
     split = [[word for word in shlex.split(row) if word not in ("--json", "--quiet")] for row in rows]
