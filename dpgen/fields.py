@@ -94,7 +94,7 @@ class Field(ABC):
 
     def typed(self, values: pd.Series) -> pd.Series:
         """Values (n,) in the type of samples, each by itself, whatever the domain is: what is not of the type is missing."""
-        cleaned = self.cleaned(values.reset_index(drop=True))
+        cleaned = self.cleaned(values)
         rows = np.flatnonzero(cleaned.notna().to_numpy())
         return pd.Series(self.parse(cleaned.iloc[rows].reset_index(drop=True)).array, index=rows).reindex(range(len(cleaned)))
 

@@ -277,6 +277,7 @@ class Schema:
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
         """Modelled columns of a raw table in the types of samples, whatever their domains are; see `Field.typed`."""
+        table = table.reset_index(drop=True)  # else columns of another index would not be joined row by row
         return pd.DataFrame({given.name: given.typed(table[given.name]) for given in self.modelled})
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:

@@ -105,3 +105,17 @@ def test_tails_that_a_release_has_not_are_seen() -> None:
     bounded = {"name": "x", "type": "number", "constraints": {"minimum": 0, "maximum": 20}, "dpgen:outside": "clamp"}
     schema = Schema.from_descriptor({"fields": [bounded]})
     assert schema.typed(rows())["x"].equals(rows()["x"])
+
+
+def test_rows_taken_out_of_a_table_are_compared_as_they_are() -> None:
+    """Columns of any type stay beside each other, whatever index their rows have."""
+    from dpgen.data.tables import VISITS, simulated_visits
+    from dpgen.schema import Schema
+
+    schema, whole = Schema.from_descriptor(VISITS), simulated_visits(200).content.to_pandas()
+    part = whole[whole.index % 3 == 1]
+    found = schema.typed(part)
+    assert found.equals(schema.typed(part.reset_index(drop=True)))
+    assert len(found) == len(part)
+    assert found["sex"].tolist() == part["sex"].tolist()
+    assert found.drop(columns=["weight", "smoker"]).notna().all(axis=None)
