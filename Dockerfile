@@ -11,7 +11,7 @@ WORKDIR /src
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY configs configs
 COPY dpgen dpgen
-RUN pip install '.[sql]'
+RUN pip install '.[train,sql]'
 
 FROM python:3.11-slim
 

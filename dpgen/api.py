@@ -110,6 +110,7 @@ def fit(
 def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
     """The release alone; checkpoints and logs of a training are thrown away."""
     job.runtime.begin()
+    job.prepare()
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
         curator = Curator(job.open_ledger() if ledger is None else ledger)

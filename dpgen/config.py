@@ -13,7 +13,7 @@ import yaml
 
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.facts import Fact, Said
-from dpgen.options import Sources, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
+from dpgen.options import Sources, choose, extras, keys, list_items, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.privacy.shared_budget import Payer, SharedBudget
@@ -182,6 +182,8 @@ class RunConfig:
     def prepare(self) -> None:
         """Import the code and read the releases that the settings name; for a new fit, not for what a run has left."""
         _ = self.own_plan  # refused before anything is made
+        with extras():
+            _ = self.system.fit
         if callable(prepare := getattr(self.model.options, "prepare", None)):
             prepare()
 
@@ -348,8 +350,8 @@ class Request:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, config_root: Path | None = None, loaded: str | None = None) -> "Request":
-        """From values by name; `model`, `data` and `config` are among them."""
-        given = dict(options)
+        """From values by name, or by block and name (`privacy.epsilon`); `model`, `data` and `config` are among them."""
+        given, block_of = _without_blocks(options)
         require_value("config", given.get("config"))
         base = _config_file(str(given.pop("config"))) if "config" in given else None
         blocks = read_blocks(base) if base is not None else {}
@@ -369,6 +371,11 @@ class Request:
                 blocks[block] = {}
         options_of = (lambda: None) if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
         sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
+        for name, block in block_of.items():
+            owner = next((other for other, source in sources.items() if name in keys(source)), block)
+            if owner != block:
+                raise ValueError(f"{block}.{name} is no option; {owner}.{name} is one")
+            choose(f"option of {block}", name, keys(sources[block]))
         stored: dict[str, Any] = {}
         for block, values in blocks.items():
             stored |= {choose(f"option of {block}", name, keys(sources[block])): value for name, value in values.items()}
@@ -420,6 +427,26 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
     loaded = None if private is None or read else _name_of(private)
     made = Request.of(given, loaded=loaded).config(private=None if read else private)
     return replace(made, data=replace(made.data, options={**made.data.options, place: private})) if read else made
+
+
+def _without_blocks(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Options by name alone, and the block of each whose block was given.
+
+    >>> _without_blocks({"model.name": "dpgm", "privacy.epsilon": "1", "k": "3"})
+    ({'model': 'dpgm', 'epsilon': '1', 'k': '3'}, {'epsilon': 'privacy'})
+    """
+    given: dict[str, Any] = {}
+    block_of: dict[str, str] = {}
+    for key, value in options.items():
+        block, dot, name = key.rpartition(".")
+        if dot and choose("block", block, BLOCKS) in ("model", "data") and name == "name":
+            name = block
+        elif dot:
+            block_of[name] = block
+        if name in given:
+            raise ValueError(f"{name} is given twice")
+        given[name] = value
+    return given, block_of
 
 
 def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | Mapping[str, Any]) -> Any:

@@ -4,8 +4,8 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -46,10 +46,10 @@ class _Flag(str):
 
 
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
-    """`--key value`, `--key=value` and `--flag` as a dictionary.
+    """`--key value`, `--key=value`, `--set block.key=value` and `--flag` as a dictionary.
 
-    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar"])
-    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true'}
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar", "--set", "model.k=3"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true', 'model.k': '3'}
 
     Raises:
         ValueError: something that is no option, or an option that is given twice.
@@ -63,6 +63,12 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
         key, equals, value = token[2:].partition("=")
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
+        if key == "set":
+            key, equals, value = value.partition("=")
+            if not (equals and key):
+                raise ValueError(f"set is {key!r}; it must be BLOCK.OPTION=VALUE, as in --set privacy.epsilon=1")
+        elif "." in key:
+            raise ValueError(f"{key} is no option by itself; write --set {key}=VALUE")
         key = key.replace("-", "_")
         if key in given:
             raise ValueError(f"{key} is given twice")
@@ -133,6 +139,22 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
         raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
+
+
+EXTRAS = {"lightning": "train", "tensorboard": "train", "torchvision": "train", "duckdb": "sql", "pyspark": "spark"}
+"""The extra of this distribution that brings a package."""
+
+
+@contextmanager
+def extras() -> Iterator[None]:
+    """Refuse, in one line with the command that installs it, what needs a package of an extra that is not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = str(error.name).partition(".")[0]
+        if name not in EXTRAS:
+            raise
+        raise ValueError(f"{name} is not installed; pip install 'dpgen-lightning[{EXTRAS[name]}]' brings it") from None
 
 
 def require_writable(path: Path, name: str, *, directory: bool = False) -> None:

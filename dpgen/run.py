@@ -87,7 +87,7 @@ def _beside(score: Score) -> str:
 # -- rundir ------------------------------------------------------------------------------------------------------------
 
 
-PACKAGES = ("torch", "lightning", "opacus", "dp-accounting", "cryptography", "numpy", "scikit-learn")
+PACKAGES = ("torch", "dp-accounting", "cryptography", "numpy", "scikit-learn")
 
 
 def released(directory: Path) -> Release | None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from dpgen.containers import Form, InMemory
 from dpgen.data.table_files import MISSING, dialect_of, header, name_of, one_line, parquet_schema, require_columns
 from dpgen.facts import Fact, Said
+from dpgen.options import extras
 from dpgen.progress import rows_read, stage
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ MEMORY = "2GB"
 """Memory limit of DuckDB, beyond which it writes to disk."""
 
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-_MISSING = "data in an engine need duckdb: pip install 'dpgen-lightning[sql]'"
 _GROUPS = 2**20
 
 CHANGED = "{} has changed while it was read: read it from a snapshot, such as a copy or a closed DuckDB file"
@@ -206,10 +206,8 @@ def open_table(
     """
     if isinstance(source, InMemory):
         return EngineTable(str(source), source.content, {}, snapshot=False)
-    try:
+    with extras():
         import duckdb
-    except ImportError:
-        raise ValueError(_MISSING) from None
     files = sorted(glob.glob(source, recursive=True))
     if not files:
         raise ValueError(f"source is {source!r}: there is no such file")
@@ -252,7 +250,8 @@ def open_table(
 
 def own_tables() -> Any:
     """A connection of DuckDB with tables of its own; what is beyond its memory lies in a folder that goes with it."""
-    import duckdb
+    with extras():
+        import duckdb
 
     folder, connection = mkdtemp(prefix="dpgen-"), duckdb.connect()
     weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)

@@ -20,6 +20,7 @@ from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import data_folder, name_of, one_line, read_bytes
 from dpgen.facts import Fact, Said
+from dpgen.options import extras
 
 Colours = Literal["auto", "grey", "colour"]
 Grid = npt.NDArray[np.uint8]
@@ -480,7 +481,8 @@ def read_idx(path: Path | str) -> Tensor:
 
 
 def _download(published: str, root: Path) -> None:
-    from torchvision import datasets
+    with extras():
+        from torchvision import datasets
 
     try:
         getattr(datasets, published)(root=str(root), download=True)

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dpgen.metrics.classification import in_parts, trained_cnn
 from dpgen.metrics.queries import require_samples
+from dpgen.options import extras
 
 # -- features of images ------------------------------------------------------------------------------------------------
 
@@ -47,8 +48,9 @@ def inception_network(weights: Path | str) -> nn.Module:
         ValueError: there is no such file, or it holds other tensors.
     """
     from safetensors.torch import load_file
-    from torchvision.models import inception_v3
 
+    with extras():
+        from torchvision.models import inception_v3
     path = Path(weights)
     if not path.is_file():
         raise ValueError(f"weights is {path}: no such file; put torchvision's inception_v3_google-0cc3c7bd.pth there")
