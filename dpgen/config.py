@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from dpgen.data.loaders import Loader, loader_of, loaders
+from dpgen.extras import extras
 from dpgen.facts import Fact, Said
-from dpgen.options import Sources, choose, extras, keys, list_items, plain, read_yaml, require_value, split_options, typed
+from dpgen.options import Sources, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.privacy.shared_budget import Payer, SharedBudget

@@ -4,8 +4,8 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -139,22 +139,6 @@ def choose(what: str, name: str, choices: Sequence[str]) -> str:
         raise ValueError(f"unknown {what} {name!r}: did you mean {close[0]!r}? see --help")
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     raise ValueError(f"{what} must be one of {', '.join(choices)}, got {name!r}{hint}")
-
-
-EXTRAS = {"lightning": "train", "tensorboard": "train", "torchvision": "train", "duckdb": "sql", "pyspark": "spark"}
-"""The extra of this distribution that brings a package."""
-
-
-@contextmanager
-def extras() -> Iterator[None]:
-    """Refuse, in one line with the command that installs it, what needs a package of an extra that is not installed."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        name = str(error.name).partition(".")[0]
-        if name not in EXTRAS:
-            raise
-        raise ValueError(f"{name} is not installed; pip install 'dpgen-lightning[{EXTRAS[name]}]' brings it") from None
 
 
 def require_writable(path: Path, name: str, *, directory: bool = False) -> None:

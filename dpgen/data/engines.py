@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpgen.containers import Form, InMemory
 from dpgen.data.table_files import MISSING, dialect_of, header, name_of, one_line, parquet_schema, require_columns
+from dpgen.extras import extras
 from dpgen.facts import Fact, Said
-from dpgen.options import extras
 from dpgen.progress import rows_read, stage
 
 if TYPE_CHECKING:

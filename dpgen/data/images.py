@@ -19,8 +19,8 @@ from dpgen.containers import Form, InMemory, Pictures, is_picture
 from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import data_folder, name_of, one_line, read_bytes
+from dpgen.extras import extras
 from dpgen.facts import Fact, Said
-from dpgen.options import extras
 
 Colours = Literal["auto", "grey", "colour"]
 Grid = npt.NDArray[np.uint8]

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from dpgen.extras import extras
 from dpgen.metrics.classification import in_parts, trained_cnn
 from dpgen.metrics.queries import require_samples
-from dpgen.options import extras
 
 # -- features of images ------------------------------------------------------------------------------------------------
 
