@@ -348,7 +348,7 @@ class Tape:
         def factors(slopes: Tensor) -> Iterator[Factor]:
             slopes = full_precision(slopes)
             yield Factor(slopes.flatten(2).sum(2), None, None, of_bias)
-            yield from _weight_factors(*geometry.pairs(images, slopes, weight.shape[3:]), columns)
+            yield from weight_factors(*geometry.pairs(images, slopes, weight.shape[3:]), columns)
 
         return self._kept(name, y, factors)
 
@@ -392,7 +392,7 @@ class Tape:
         return y
 
 
-def _weight_factors(slopes: Tensor, patches: Tensor, columns: slice) -> Iterator[Factor]:
+def weight_factors(slopes: Tensor, patches: Tensor, columns: slice) -> Iterator[Factor]:
     """Factors of the weight gradients sum_t slopes patches^T of every group: as they are, or multiplied out."""
     b, groups, positions, out = slopes.shape
     size = out * patches.shape[3]

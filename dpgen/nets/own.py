@@ -1,6 +1,6 @@
 """Networks of your own: found by import path, tried before anything is spent, released as weights and JSON.
 
-Gradients per record are materialised by `torch.func`, which serves every layer and every way to use a weight twice.
+Gradients per record are those of `per_record`.
 """
 
 import copy
@@ -16,13 +16,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import functional_call
 from torch.nn.functional import one_hot
 from torch.nn.parameter import is_lazy
 
 from dpgen.facts import Fact
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, segments
 from dpgen.nets.gan import critic_loss
+from dpgen.nets.per_record import PerRecord, UnlikeAlone
 
 
 class Network(Protocol):
@@ -76,7 +77,7 @@ NETWORK, GENERATOR, CRITIC = ("loss", "sample"), ("sample",), ("score",)
 """Methods of each of them."""
 
 _TAKEN = {"loss": "xz", "sample": "z", "score": "x"}  # their arguments
-_RECORDS = 4  # that they are tried on
+_RECORDS = 5  # that they are tried on
 
 # -- import paths ------------------------------------------------------------------------------------------------------
 
@@ -300,21 +301,16 @@ def _close(a: Tensor, b: Tensor) -> bool:
 
 
 class GenericBank(_Own, ModelBank):
-    """k models of a class of your own, with memory in proportion to (records of a cluster) x (parameters); use micro-batches.
+    """k models of a class of your own, with the gradients of `PerRecord`.
 
     Parameters that need no gradient, and buffers, are public and stay as they are: what a call changes of them is undone.
     """
 
     def __init__(self, k: int, own: OwnClass, template: nn.Module) -> None:
-        for name, layer in template.named_modules():
-            instance = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
-            if isinstance(layer, nn.modules.batchnorm._NormBase) and not (instance and not layer.track_running_stats):
-                raise ValueError(
-                    f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
-                    "gradient can be bounded; use GroupNorm or LayerNorm"
-                )
-        super().__init__(k, {name: tuple(value.shape) for name, value in template.named_parameters() if value.requires_grad})
-        self.template, self._own = copy.deepcopy(template).requires_grad_(False), own
+        template = copy.deepcopy(template)
+        per_record = PerRecord(template)
+        super().__init__(k, per_record.shapes)
+        self.template, self._own, self._per_record = template.requires_grad_(False), own, per_record
 
     def initialize(self, generator: torch.Generator) -> None:
         """A network from public randomness in all k models, plus public noise of 1 % of each parameter's spread."""
@@ -343,25 +339,58 @@ class GenericBank(_Own, ModelBank):
     def record_gradients(
         self, method: str, bounds: Sequence[int], *inputs: Tensor, loss: Callable[[Tensor], Tensor] = torch.Tensor.clone
     ) -> RecordGradients:
-        """Dense gradients of losses of the values (b,) that a method of the template gives records, the rows of `inputs`."""
-        call = self.call(method)
-        per_record = vmap(grad(lambda row, *record: loss(call(row, *(v[None] for v in record))[0])), (None, *[0] * len(inputs)))
-        dense = inputs[0].new_empty(len(inputs[0]), self.p)
-        for c, a, b in segments(bounds):
-            dense[a:b] = per_record(self.theta[c].detach(), *(values[a:b] for values in inputs))
-        return RecordGradients([Factor(dense, None, None, slice(0, self.p))], bounds)
+        """Gradients of losses of the values (b,) that a method of the template gives records, the rows of `inputs`."""
+
+        def run(*records: Tensor) -> Tensor:
+            return loss(getattr(self.template, method)(*records)).sum()
+
+        made = []
+        for c, a, b in list(segments(bounds)) or [(0, 0, 0)]:
+            with self._holding(c):
+                made.append(self._per_record.factors(run, *(values[a:b] for values in inputs)))
+        return RecordGradients([_joined(parts) for parts in zip(*made, strict=True)], bounds)
+
+    @contextmanager
+    def _holding(self, cluster: int) -> Iterator[None]:
+        """Let the template have the parameters of one model; what a call changes of its buffers is undone."""
+        values, kept = self._per_record.values, [(part, dict(part._buffers)) for part in self.template.modules()]
+        before = {name: value.data for name, value in values.items()}
+        try:
+            for part, buffers in kept:
+                part._buffers.update({name: None if value is None else value.clone() for name, value in buffers.items()})
+            for name, value in values.items():
+                value.data = self.part(name)[cluster]
+                value.requires_grad_()
+            torch.clear_autocast_cache()  # which knows a parameter by its name, not by its values
+            yield
+        finally:
+            for name, value in values.items():
+                value.requires_grad_(False)
+                value.data = before[name]
+            for part, buffers in kept:
+                part._buffers.clear()
+                part._buffers.update(buffers)
 
     def _try(self, method: str, again: nn.Module, *inputs: Tensor) -> None:
-        """Refuse a method that mixes records, or that `torch.func` cannot differentiate, or gradients 0 or not finite."""
+        """Refuse a method that mixes records, or whose gradient cannot be taken record by record."""
         self._own.try_records(self.template, again, method, *inputs)
-        GenericBank.initialize(self, torch.Generator().manual_seed(0))
+        with torch.no_grad():
+            GenericBank.initialize(self, torch.Generator().manual_seed(0))
         try:
-            found = self.record_gradients(method, [0, *[_RECORDS] * self.k], *inputs).factors[0].outputs
-        except Exception as error:
-            said = f"torch.func cannot take the gradient of its {method} record by record: {_line(error)}"
-            raise self._own.refusal(said) from error
-        if not bool(torch.isfinite(found).all()) or not bool(found.any()):
-            raise self._own.refusal(f"on random records the gradient of its {method} is 0 or not finite")
+            with self._holding(0):
+                self._per_record.settle(lambda *records: self._trial(method, *records), *inputs)
+        except UnlikeAlone as error:
+            raise self._own.refusal(f"its {method} {error}") from error
+
+    def _trial(self, method: str, *records: Tensor) -> Tensor:
+        made: Tensor = getattr(self.template, method)(*records).sum()
+        return made
+
+
+def _joined(parts: Sequence[Factor]) -> Factor:
+    """One factor of the rows of several clusters."""
+    inputs = [f.inputs for f in parts if f.inputs is not None]
+    return parts[0]._replace(outputs=torch.cat([f.outputs for f in parts]), inputs=torch.cat(inputs) if inputs else None)
 
 
 class _Method(nn.Module):

@@ -71,7 +71,7 @@ def test_points() -> None:
 
 
 REFUSED: list[tuple[str, str, str]] = [
-    ("Wide", "Judge", "(4, 16)"),
+    ("Wide", "Judge", "(5, 16)"),
     ("Plain", "Judge", "categories=2"),
     ("Outside", "Judge", "[0, 1]"),
     ("Restless", "Judge", "sample"),
@@ -83,10 +83,10 @@ REFUSED: list[tuple[str, str, str]] = [
     ("Maker", "Batched", "BatchNorm1d"),
     ("Maker", "Centred", "beside other records"),
     ("Maker", "Dropping", "beside other records"),
-    ("Maker", "Tall", "(4,)"),
+    ("Maker", "Tall", "(5,)"),
     ("Maker", "Remembering", "score changes seen"),
     ("Maker", "Branching", "torch.func"),
-    ("Maker", "Indifferent", "gradient of its score"),
+    ("Maker", "Indifferent", "gradient that is 0"),
     ("Maker", "Absent", "Absent"),
 ]
 
@@ -120,7 +120,8 @@ def test_a_critic_states_the_gradient_of_its_score_record_by_record() -> None:
     with torch.no_grad():
         bank.initialize(torch.Generator().manual_seed(0))
     x = torch.rand(3, D)
-    made = [g.factors[0].outputs for g in (bank.gradients(x, [0, 3], torch.randn), bank.fake_gradients(x, [0, 3]))]
+    both = bank.gradients(x, [0, 3], torch.randn), bank.fake_gradients(x, [0, 3])
+    made = [tiny.one_by_one(g, 1, bank.p).float() for g in both]
     for i, (gradients, sign) in enumerate(zip(made, (-1.0, 1.0))):
         theta = bank.theta[0].detach().requires_grad_()
         losses = torch.nn.functional.softplus(sign * bank.call("score")(theta, x))

@@ -1,0 +1,478 @@
+r"""Gradients per record of any module, from what its layers see and the slopes of their outputs.
+
+| parameters of | gradient of a record |
+|---|---|
+| Linear; Conv1d, Conv2d, ConvTranspose2d with equal strides | factors in closed form, see `bank` |
+| Embedding, LayerNorm, GroupNorm, InstanceNorm, RMSNorm, other convolutions | opacus' grad samplers |
+| LSTM, GRU, RNN; MultiheadAttention | opacus' layers, and an own one, stand in: linear maps on the same parameters |
+| a weight that is used several times | the uses are added up as positions of one map, or multiplied out |
+| all else (parameters of a module's own, other layers) | `torch.func` differentiates the whole loss, record by record |
+
+These are not put into the module: they stand in while gradients are taken, so the module, its checkpoints and its
+release stay as they were written. `torch.func` alone would do for every table row but a GRU, at several times the cost.
+
+**A record by itself.** `PerRecord.settle` tries random records. `torch.func.vmap` refuses code that asks for a record's values
+(`if loss > 1:`); each gradient beside others must be that of the record alone; buffers and attributes must stay.
+
+Source: Goodfellow 2015; Yousefpour et al. 2021 (opacus).
+"""
+
+import copy
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from math import prod
+from typing import Any, cast
+
+import torch
+from opacus.grad_sample import GradSampleModule
+from opacus.layers import DPGRU, DPLSTM, DPRNN
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+from torch.nn.functional import dropout, layer_norm
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from dpgen.nets.bank import Factor, Geometry, full_precision, weight_factors
+
+Run = Callable[..., Tensor]
+"""The sum of the losses of records, whose values (b, ...) are the arguments."""
+
+_SLICES = "_dpgen_slices"
+_RECURRENT: dict[type[nn.Module], Any] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU, nn.RNN: DPRNN}
+
+
+class UnlikeAlone(ValueError):
+    """A loss whose gradient cannot be bounded record by record; the text follows the name of the method that made it."""
+
+
+_FIXED: dict[str, Callable[..., float]] = {
+    "randn": lambda *_: 0.5,
+    "randn_like": lambda *_: 0.5,
+    "normal_": lambda _, mean=0.0, std=1.0: mean + 0.5 * std,
+    "rand": lambda *_: 0.3,
+    "rand_like": lambda *_: 0.3,
+    "uniform_": lambda _, low=0.0, high=1.0: low + 0.3 * (high - low),
+    "bernoulli": lambda *_: 1.0,
+    "bernoulli_": lambda *_: 1.0,
+    "exponential_": lambda _, rate=1.0: 1.0 / rate,
+}
+
+
+class SameForEach(TorchDispatchMode):
+    """Gives all rows of a batch the same random numbers, usual ones: what then still differs mixes rows."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
+        if name == "native_dropout":
+            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
+        return made.fill_(_FIXED[name](*args)) if name in _FIXED else made
+
+
+def records_of(values: Any) -> int:
+    """b of values (b, ...) in any container."""
+    return len(tree_leaves(values)[0])
+
+
+class PerRecord:
+    """Gradients of the parameters of a module that need one, as factors of a flat vector of all of them.
+
+    Attributes:
+        values: these parameters, by name.
+        shapes: of them.
+        columns: where each is in the vector.
+        whole: whether `torch.func` differentiates the whole loss.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        for name, layer in module.named_modules():
+            instance = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+            if isinstance(layer, nn.modules.batchnorm._NormBase) and not (instance and not layer.track_running_stats):
+                raise ValueError(
+                    f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
+                    "gradient can be bounded; use GroupNorm or LayerNorm"
+                )
+        self.module, self.whole = module, False
+        self.values = {name: value for name, value in module.named_parameters() if value.requires_grad}
+        self.shapes = {name: tuple(value.shape) for name, value in self.values.items()}
+        self.columns: dict[str, slice] = {}
+        for name, shape in self.shapes.items():
+            self.columns[name] = slice(self.p, self.p + prod(shape))
+        self._stand_ins = {name: made for name, layer in module.named_modules() if (made := _stand_in(layer)) is not None}
+
+    @property
+    def p(self) -> int:
+        """Number of parameters."""
+        return max((part.stop for part in self.columns.values()), default=0)
+
+    # -- trials --------------------------------------------------------------------------------------------------------
+
+    def settle(self, run: Run, *inputs: Any) -> None:
+        """Choose how gradients are taken, by public records of five rows or more.
+
+        Raises:
+            UnlikeAlone: a record's gradient or loss is another one beside others, cannot be taken, or is 0 or not finite.
+        """
+        before = _state(self.module)
+        try:
+            with SameForEach(), self._standing_in(), torch.no_grad():
+                several = torch.stack([run(*_rows(inputs, i, i + 1)) for i in range(3)])
+                together, doubled = run(*_rows(inputs, 0, 3)), run(*tree_map(lambda v: torch.cat([v[:1], v[:1]]), inputs))
+            alone = [self._slowly(run, *_rows(inputs, i, i + 1)) for i in range(3)]
+        except Exception as error:
+            raise UnlikeAlone(f"fails on random records: {type(error).__name__}: {' '.join(str(error).split())}") from error
+        if changed := _changed(before, _state(self.module)):
+            raise UnlikeAlone(f"changes {changed}, which would carry records into the release")
+        for sums, wanted in ((together, several.sum()), (doubled, 2 * several[0])):
+            if not torch.isfinite(sums):
+                raise UnlikeAlone("is not finite on random records")
+            if not torch.allclose(sums, wanted, rtol=1e-3, atol=1e-4 * max(1.0, float(several.abs().max()))):
+                raise UnlikeAlone(
+                    f"gives records {float(sums):.4g} together and {float(wanted):.4g} one by one: it must be the mean of "
+                    "losses, each of a record by itself (no sum over the batch, no comparison of records)"
+                )
+        most = max(float(g.abs().max()) for g in alone)
+        if not most > 0 or not all(torch.isfinite(g).all() for g in alone):
+            raise UnlikeAlone("has a gradient that is 0 or not finite on random records")
+        try:
+            with warnings.catch_warnings(), torch.no_grad(), self._standing_in():
+                warnings.simplefilter("ignore")
+                vmap(lambda *record: run(*tree_map(lambda v: v[None], record)), randomness="different")(*_rows(inputs, 0, 2))
+            for self.whole in (False, True):
+                try:
+                    found = [self.dense(run, *_rows(inputs, 0, n)) for n in (4, 5)]
+                except Exception:
+                    if self.whole:
+                        raise
+                    continue
+                if all(torch.allclose(f[i], g, rtol=1e-4, atol=1e-5 * most) for f in found for i, g in enumerate(alone)):
+                    return
+        except Exception as error:
+            raise UnlikeAlone(f"is not for torch.func, record by record: {' '.join(str(error).split())}") from error
+        raise UnlikeAlone(f"gives a record another gradient beside other records ({self._furthest(found[1], alone)})")
+
+    def _furthest(self, found: Tensor, alone: list[Tensor]) -> str:
+        """The parameter whose gradient differs most."""
+        apart = torch.stack([f - g for f, g in zip(found, alone)]).abs().amax(0)
+        return max(self.columns, key=lambda name: float(apart[self.columns[name]].max()))
+
+    def _slowly(self, run: Run, *inputs: Any) -> Tensor:
+        """The gradient (p,) of the sum by autograd."""
+        own = list(self.values.values())
+        with torch.enable_grad(), SameForEach(), self._standing_in():
+            total = run(*inputs)
+            made = torch.autograd.grad(total, own, allow_unused=True) if total.requires_grad else [None] * len(own)
+        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)])
+
+    def dense(self, run: Run, *inputs: Any) -> Tensor:
+        """The gradients of all records (b, p), in memory; rows get equal random numbers."""
+        with SameForEach() if not self.whole else nullcontext():
+            made = self.factors(run, *inputs)
+        out = torch.zeros(records_of(inputs), self.p)
+        for f in made:
+            if f.inputs is None:
+                out[:, cast(slice, f.bias)] = f.outputs.to(out)
+            else:
+                g, a = (v if v.ndim == 3 else v[:, None] for v in (f.outputs, f.inputs))
+                out[:, cast(slice, f.weight)] = (g.mT @ a).flatten(1)
+                if f.bias is not None:
+                    out[:, f.bias] = g.sum(1)
+        return out
+
+    # -- gradients -----------------------------------------------------------------------------------------------------
+
+    def factors(self, run: Run, *inputs: Any) -> list[Factor]:
+        """Factors of the gradients of every record's own loss; parameters that no loss needs are in none."""
+        if not (b := records_of(inputs)):
+            return [Factor(torch.zeros(0, self.p, device=tree_leaves(inputs)[0].device), None, None, slice(0, self.p))]
+        if self.whole:
+            return [Factor(self._differentiated(run, *inputs), None, None, slice(0, self.p))]
+        tape = _Tape(self, b)
+        with torch.enable_grad(), self._standing_in(), tape:
+            total = run(*inputs)
+        return tape.factors(total)
+
+    def _differentiated(self, run: Run, *inputs: Any) -> Tensor:
+        bound = _Bound(self.module, run)
+        own = {f"module.{name}": value.detach() for name, value in self.values.items()}
+
+        def loss(values: dict[str, Tensor], *record: Any) -> Tensor:
+            made: Tensor = functional_call(bound, values, tree_map(lambda v: v[None], record), tie_weights=True)
+            return made
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = vmap(grad(loss), (None, *[0] * len(inputs)), randomness="different")(own, *inputs)
+        return torch.cat([found[f"module.{name}"].flatten(1) for name in self.shapes], 1).detach()
+
+    @contextmanager
+    def _standing_in(self) -> Iterator[None]:
+        """Let opacus' layers stand in, on parameters as they are now."""
+        plain = {name: self.module.get_submodule(name) for name in self._stand_ins}
+        try:
+            for name, made in self._stand_ins.items():
+                _share(plain[name], made)
+                self._place(name, made)
+            yield
+        finally:
+            for name, layer in plain.items():
+                self._place(name, layer)
+
+    def _place(self, name: str, layer: nn.Module) -> None:
+        parent, _, own = name.rpartition(".")
+        self.module.get_submodule(parent)._modules[own] = layer
+
+    def layers(self) -> Iterator[tuple[nn.Module, dict[str, slice]]]:
+        """Layers with parameters of their own, and the columns of each, also of those that stand in for others."""
+        of = {id(self.values[name]): part for name, part in self.columns.items()}
+        for layer in self.module.modules():
+            own = {name: of[id(value)] for name, value in layer._parameters.items() if id(value) in of}
+            for name, (value, first) in getattr(layer, _SLICES, {}).items():
+                if id(value) in of:
+                    start = of[id(value)].start + value[:first].numel()
+                    own[name] = slice(start, start + getattr(layer, name).numel())
+            if own and type(layer) not in _RECURRENT.values():  # their maps are layers of their own
+                yield layer, own
+
+
+class _Bound(nn.Module):
+    """Lets `functional_call` reach any function of a module."""
+
+    def __init__(self, module: nn.Module, run: Run) -> None:
+        super().__init__()
+        self.module, self.run = module, run
+
+    def forward(self, *args: Any) -> Tensor:
+        return self.run(*args)
+
+
+# -- what opacus' layers stand in for ------------------------------------------------------------------------------------
+
+
+def _stand_in(layer: nn.Module) -> nn.Module | None:
+    """A layer of opacus that computes the same from linear maps; None where there is none, or no need of one."""
+    if isinstance(layer, nn.RNNBase) and type(layer) in _RECURRENT and not layer.proj_size:
+        options = {name: getattr(layer, name) for name in ("num_layers", "bias", "batch_first", "dropout", "bidirectional")}
+        if isinstance(layer, nn.RNN):
+            options["nonlinearity"] = layer.nonlinearity
+        with torch.random.fork_rng(devices=[]):
+            return cast(nn.Module, _RECURRENT[type(layer)](layer.input_size, layer.hidden_size, **options))
+    if type(layer) is nn.MultiheadAttention and layer.bias_k is None and not layer.add_zero_attn:
+        return _Attention(layer)
+    return None
+
+
+class _Attention(nn.Module):
+    """`nn.MultiheadAttention` by three linear maps; opacus' one mixes heads with positions where the batch comes first."""
+
+    in_proj_bias = None  # so that no encoder takes a path of its own around it
+
+    def __init__(self, layer: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.heads, self.batch_first, self.dropout, width = layer.num_heads, layer.batch_first, layer.dropout, layer.embed_dim
+        with torch.random.fork_rng(devices=[]):
+            self.q, self.k, self.v = (nn.Linear(n, width) for n in (width, layer.kdim or width, layer.vdim or width))
+        self.out_proj = layer.out_proj
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        rows = [x if self.batch_first else x.transpose(0, 1) for x in (query, key, value)]
+        q, k, v = (f(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for f, x in zip((self.q, self.k, self.v), rows))
+        scores = q @ k.mT * q.shape[-1] ** -0.5
+        for mask in (None if key_padding_mask is None else key_padding_mask[:, None, None], attn_mask):
+            if mask is not None:
+                mask = mask.unflatten(0, (-1, self.heads)) if mask.ndim == 3 else mask
+                scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        weights = dropout(scores.softmax(-1), self.dropout, self.training)
+        made = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
+        made = made if self.batch_first else made.transpose(0, 1)
+        return made, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
+
+
+def _share(layer: Any, made: Any) -> None:
+    """Give a stand-in the parameters and the mode of its layer."""
+    made.train(layer.training)
+    if isinstance(layer, nn.RNNBase):
+        for cell, values in zip(made.cells, layer.all_weights):
+            for (part, kind), value in zip(((p, k) for k in ("weight", "bias") for p in (cell.ih, cell.hh)), values):
+                setattr(part, kind, value)
+        return
+    made.out_proj, weight = layer.out_proj, layer.in_proj_weight
+    for i, (name, part) in enumerate((("q", made.q), ("k", made.k), ("v", made.v))):
+        _alias(part, "weight", getattr(layer, f"{name}_proj_weight") if weight is None else weight, 0 if weight is None else i)
+        if layer.in_proj_bias is not None:
+            _alias(part, "bias", layer.in_proj_bias, i)
+        else:
+            part.bias = None
+
+
+def _alias(part: nn.Linear, name: str, value: nn.Parameter, place: int) -> None:
+    """Let a linear map use its rows of a parameter that holds those of several."""
+    first = place * part.out_features
+    part._parameters.pop(name, None)
+    part.__dict__[name] = value[first : first + part.out_features]
+    part.__dict__.setdefault(_SLICES, {})[name] = value, first
+
+
+# -- a pass ----------------------------------------------------------------------------------------------------------------
+
+
+class _Tape:
+    """Keeps the inputs and the gradient edges of the outputs of all layers with parameters, while it is entered."""
+
+    def __init__(self, of: PerRecord, rows: int) -> None:
+        self.of, self.rows = of, rows
+        self._calls: list[tuple[nn.Module, dict[str, slice], Tensor, int, Any]] = []
+        self._hooks: list[Any] = []
+
+    def __enter__(self) -> None:
+        for layer, columns in self.of.layers():
+            self._hooks.append(layer.register_forward_hook(self._hook(columns), with_kwargs=True))
+
+    def __exit__(self, *_: object) -> None:
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def _hook(self, columns: dict[str, slice]) -> Callable[..., None]:
+        def keep(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+            if not isinstance(output, Tensor) or len(tree_leaves((args, kwargs))) != 1:
+                raise NotImplementedError(f"a {type(layer).__name__} has parameters and several inputs or outputs")
+            if output.requires_grad:
+                (x,) = tree_leaves((args, kwargs))
+                edge = torch.autograd.graph.get_gradient_edge(output)  # stays that of this output, whatever is done in place
+                self._calls.append((layer, columns, x.detach(), x._version, edge))
+
+        return keep
+
+    def factors(self, total: Tensor) -> list[Factor]:
+        """Factors of the gradients of a sum of losses of this pass."""
+        slopes = torch.autograd.grad(total, [edge for *_, edge in self._calls], allow_unused=True)
+        affine: dict[int, list[tuple[Tensor, Tensor, slice, slice | None]]] = {}
+        dense: dict[int, tuple[slice, Tensor]] = {}
+        geometric: list[Factor] = []
+
+        def add(columns: slice, values: Tensor) -> None:
+            found = full_precision(values).flatten(1)
+            dense[columns.start] = columns, (found if columns.start not in dense else dense[columns.start][1] + found)
+
+        with torch.autocast(total.device.type, enabled=False), torch.no_grad():
+            for (layer, columns, x, version, _), g in zip(self._calls, slopes):
+                if g is None:
+                    continue
+                if x._version != version:
+                    raise ValueError(f"the input of a {type(layer).__name__} is changed in place after it was used")
+                x, g = x if not x.is_floating_point() else full_precision(x), full_precision(g)
+                if isinstance(layer, nn.Linear) and "weight" in columns:
+                    g, x = self._positions(layer, g), self._positions(layer, x)
+                    affine.setdefault(columns["weight"].start, []).append((g, x, columns["weight"], columns.get("bias")))
+                    continue
+                if len(x) != self.rows:
+                    raise ValueError(f"a {type(layer).__name__} sees {len(x)} rows of {self.rows} records")
+                if (geometry := _geometry(layer)) is not None and self._uses(layer) == 1:
+                    geometric += _of_convolution(layer, geometry, x, g, columns)
+                    continue
+                for name, values in _sampled(layer, x, g).items():
+                    if name in columns:
+                        add(columns[name], values)
+            made = list(geometric)
+            for start, uses in affine.items():
+                weight, bias = uses[0][2], uses[0][3]
+                if len(uses) == 1 and uses[0][0].ndim == 2 and start not in dense:
+                    made.append(Factor(uses[0][0], uses[0][1], weight, bias))
+                    continue
+                for g, _, _, own in uses:
+                    if own is not None:
+                        add(own, g if g.ndim == 2 else g.sum(1))
+                g, x = (torch.cat([v if v.ndim == 3 else v[:, None] for v in values], 1) for values in list(zip(*uses))[:2])
+                if start in dense:
+                    add(weight, g.mT @ x)
+                else:
+                    made += weight_factors(g[:, None], x[:, None], weight)
+        return made + [Factor(values, None, None, columns) for columns, values in dense.values()]
+
+    def _uses(self, layer: nn.Module) -> int:
+        return sum(call[0] is layer for call in self._calls)
+
+    def _positions(self, layer: nn.Module, values: Tensor) -> Tensor:
+        """Values (b, width) or (b, T, width) of records: of (b T, width) the rows of a record follow each other."""
+        if len(values) != self.rows and (values.ndim != 2 or len(values) % self.rows):
+            raise ValueError(f"a {type(layer).__name__} sees {len(values)} rows of {self.rows} records")
+        if values.ndim == 2 and len(values) == self.rows:
+            return values
+        return values.reshape(self.rows, -1, values.shape[-1])
+
+
+def _geometry(layer: Any) -> Geometry | None:
+    """How a convolution moves, where the closed form knows it."""
+    if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d) or layer.padding_mode != "zeros":
+        return None
+    if isinstance(layer.padding, str) or any(len(set(v)) > 1 for v in (layer.stride, layer.padding, layer.dilation)):
+        return None
+    transposed = isinstance(layer, nn.ConvTranspose2d)
+    if isinstance(layer, nn.Conv1d) or (transposed and any(layer.output_padding)):
+        return None
+    return Geometry(layer.stride[0], layer.padding[0], layer.dilation[0], layer.groups, transposed)
+
+
+def _of_convolution(layer: Any, geometry: Geometry, x: Tensor, g: Tensor, columns: dict[str, slice]) -> Iterator[Factor]:
+    if "bias" in columns:
+        yield Factor(g.flatten(2).sum(2), None, None, columns["bias"])
+    if "weight" in columns:
+        yield from weight_factors(*geometry.pairs(x, g, layer.weight.shape[2:]), columns["weight"])
+
+
+def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
+    """Gradients (b, ...) of a layer's own parameters, by name."""
+    if isinstance(layer, nn.LayerNorm) and layer.bias is None:
+        normal, most = layer_norm(x, layer.normalized_shape, eps=layer.eps), g.ndim - layer.weight.ndim
+        return {"weight": (normal * g).flatten(1, most - 1).sum(1) if most > 1 else normal * g}
+    if (sampler := GradSampleModule.GRAD_SAMPLERS.get(type(layer))) is not None:
+        found = sampler(layer, [x], g)
+        return {name: found[value] for name, value in layer._parameters.items() if value in found}
+    own = {name: value.detach() for name, value in layer._parameters.items() if value is not None}
+
+    def weighed(values: dict[str, Tensor], x: Tensor, g: Tensor) -> Tensor:
+        made: Tensor = (functional_call(layer, values, (x[None],)) * g[None]).sum()
+        return made
+
+    with torch.enable_grad():
+        found = vmap(grad(weighed), (None, 0, 0))(own, x, g)
+    return cast(dict[str, Tensor], found)
+
+
+# -- what a call leaves ----------------------------------------------------------------------------------------------------
+
+
+def _rows(inputs: Any, first: int, last: int) -> Any:
+    """Some rows of values in any container."""
+    return tree_map(lambda v: v[first:last], inputs)
+
+
+def _state(module: nn.Module) -> dict[str, Any]:
+    """Buffers, and the size and version of everything else that a module holds of its own."""
+    found: dict[str, Any] = {name: value.clone() for name, value in module.state_dict().items()}
+    for prefix, part in module.named_modules():
+        for name, value in vars(part).items():
+            if not name.startswith("_") and isinstance(value, Tensor | list | dict | set | int | float | str | tuple):
+                found[f"{prefix}.{name}".lstrip(".")] = copy.copy(value)
+    return found
+
+
+def _changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    for name in {**before, **after}:
+        if name not in before or name not in after:
+            return name
+        a, b = before[name], after[name]
+        same = torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or str(a) == str(b)
+        if not same:
+            return name
+    return None

@@ -1,0 +1,202 @@
+"""Gradients per record of any module: those of one record at a time, or a refusal."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from refusals import refused
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from dpgen.nets.bank import RecordGradients
+from dpgen.nets.per_record import PerRecord, UnlikeAlone
+from dpgen.privacy.clipping import gradient_norms
+
+B, T, E = 7, 5, 8
+
+
+class Tokens(nn.Module):
+    """Token ids to scores through a recurrent layer."""
+
+    def __init__(self, kind: str, **options: Any) -> None:
+        super().__init__()
+        self.embed, self.layer = nn.Embedding(9, 6), getattr(nn, kind)(6, 5, batch_first=True, **options)
+        self.out = nn.Linear(10 if options.get("bidirectional") else 5, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.layer(x := self.embed(x))[0][:, -1])
+
+
+class Attention(nn.Module):
+    """Two layers of attention over rows, perhaps with positions that are parameters of the module's own."""
+
+    def __init__(self, *, batch_first: bool = True, positions: bool = False, causal: bool = False) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(E, 2, 16, batch_first=batch_first, dropout=0.0)
+        self.layers, self.out = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(E, 3)
+        self.position = nn.Parameter(torch.randn(T, E)) if positions else 0.0
+        self.mask = nn.Transformer.generate_square_subsequent_mask(T) if causal else None
+        self.batch_first = batch_first
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.position
+        made = self.layers(x if self.batch_first else x.transpose(0, 1), mask=self.mask)
+        return self.out(made.mean(1 if self.batch_first else 0))
+
+
+class Crossed(nn.Module):
+    """Attention of some rows to others, with padding and weights of its heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention, self.out = nn.MultiheadAttention(E, 4, kdim=3, vdim=2, bias=False, batch_first=True), nn.Linear(E, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = torch.zeros(x.shape[:2], dtype=torch.bool)
+        padded[:, -1] = True
+        made, weights = self.attention(x, x[..., :3], x[..., 3:5], key_padding_mask=padded)
+        return self.out(made[:, 0]) + weights.mean((1, 2))[:, None]
+
+
+class Tied(nn.Module):
+    """Scores by the weights of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.norm, self.out = nn.Embedding(9, 6), nn.LayerNorm(6, bias=False), nn.Linear(6, 9, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.norm(self.embed(x))).mean(1)
+
+
+class Twice(nn.Module):
+    """A layer that is used twice, frozen and changed in place in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.same, self.frozen, self.out = nn.Linear(E, E), nn.Linear(E, E).requires_grad_(False), nn.Linear(E, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.same(self.frozen(torch.relu_(self.same(x)))))
+
+
+IDS, ROWS, FLAT = (torch.randint(9, (B, T)), torch.randn(B, T, E), torch.randn(B, E))
+PICTURES = torch.randn(B, 2, 8, 8)
+ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
+    "mlp": (lambda: nn.Sequential(nn.Linear(E, 9), nn.ReLU(inplace=True), nn.Linear(9, 3, bias=False)), FLAT),
+    "rows": (
+        lambda: nn.Sequential(nn.Linear(E, 40), nn.Tanh(), nn.Linear(40, 3), nn.AdaptiveAvgPool2d((1, 3)), nn.Flatten()),
+        ROWS,
+    ),
+    "cnn": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 3)),
+        PICTURES,
+    ),
+    "groups": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 4, (1, 3), groups=2), nn.InstanceNorm2d(4, affine=True), nn.Flatten(1), nn.Linear(192, 3)
+        ),
+        PICTURES,
+    ),
+    "transposed": (
+        lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 4, stride=2, padding=1), nn.PReLU(), nn.AvgPool2d(16), nn.Flatten()),
+        PICTURES,
+    ),
+    "conv1d": (
+        lambda: nn.Sequential(nn.Conv1d(T, 3, 3), nn.LayerNorm((3, 6)), nn.RMSNorm(6), nn.Flatten(), nn.Linear(18, 3)),
+        ROWS,
+    ),
+    "lstm": (lambda: Tokens("LSTM"), IDS),
+    "deep lstm": (lambda: Tokens("LSTM", num_layers=2, bidirectional=True), IDS),
+    "gru": (lambda: Tokens("GRU"), IDS),
+    "rnn": (lambda: Tokens("RNN", nonlinearity="relu", bias=False), IDS),
+    "attention": (Attention, ROWS),
+    "causal": (lambda: Attention(causal=True), ROWS),
+    "positions": (lambda: Attention(positions=True), ROWS),
+    "batch second": (lambda: Attention(batch_first=False), ROWS),
+    "crossed": (Crossed, ROWS),
+    "tied": (Tied, IDS),
+    "twice": (Twice, FLAT),
+}
+
+
+def made(name: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
+    torch.manual_seed(0)
+    build, x = ARCHITECTURES[name]
+    module = build()
+    return module, x, torch.arange(B) % 3, lambda x, y: cross_entropy(module(x), y) * len(x)
+
+
+@pytest.mark.parametrize("name", ARCHITECTURES)
+class TestContract:
+    """What holds of every architecture."""
+
+    def test_the_gradients_are_those_of_one_record_at_a_time(self, name: str) -> None:
+        module, x, y, run = made(name)
+        own = PerRecord(module)
+        own.settle(run, x, y)
+        gradients = RecordGradients(own.factors(run, x, y), [0, B])
+        found = tiny.one_by_one(gradients, 1, own.p).float()
+        values = [value for value in module.parameters() if value.requires_grad]
+        slow = [
+            torch.cat([g.flatten() for g in torch.autograd.grad(run(x[i : i + 1], y[i : i + 1]), values)]) for i in range(B)
+        ]
+        for fast, wanted in zip(found, slow, strict=True):
+            assert float((fast - wanted).norm() / wanted.norm()) < 1e-5
+        norms = gradient_norms(gradients)
+        assert bool((norms >= found.norm(dim=1)).all())
+        assert torch.allclose(norms, found.norm(dim=1), rtol=1e-3)
+
+    def test_the_module_stays_as_it_was(self, name: str) -> None:
+        module, x, y, run = made(name)
+        kinds, before = [type(part) for part in module.modules()], run(x, y)
+        own = PerRecord(module)
+        own.settle(run, x, y)
+        own.factors(run, x, y)
+        assert [type(part) for part in module.modules()] == kinds
+        assert torch.equal(run(x, y), before)
+        assert all(value.grad is None for value in module.parameters())
+        assert not any(part._forward_hooks for part in module.modules())
+
+
+def test_no_records_have_no_gradients() -> None:
+    module, x, y, run = made("mlp")
+    own = PerRecord(module)
+    assert own.factors(run, x[:0], y[:0])[0].outputs.shape == (0, own.p)
+
+
+def test_what_is_drawn_for_records_may_be_random() -> None:
+    module = nn.Sequential(nn.Linear(E, 6), nn.Dropout(0.5), nn.Linear(6, 3))
+    own = PerRecord(module)
+    own.settle(lambda x: (module(x) + torch.randn(len(x), 3)).square().sum(), FLAT)
+    assert not own.whole
+
+
+LINEAR = nn.Linear(E, 3)
+FAULTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "a sum over the batch": lambda x, y: cross_entropy(LINEAR(x), y, reduction="sum") * len(x),
+    "records that are compared": lambda x, y: cross_entropy(LINEAR(x - x.mean(0)), y) * len(x),
+    "weights of the batch": lambda x, y: cross_entropy(LINEAR(x), y, weight=torch.tensor([1.0, 2.0, 5.0])) * len(x),
+    "a question to the data": lambda x, y: cross_entropy(LINEAR(x), y) * len(x) * (1 if x.sum() > -1e9 else 2),
+    "no finite loss": lambda x, y: cross_entropy(LINEAR(x), y) / 0.0,
+    "nothing to learn": lambda x, y: cross_entropy(LINEAR(x).detach(), y) * len(x),
+    "a failure": lambda x, y: LINEAR(x[:, :2]).sum(),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTY)
+def test_a_loss_that_is_no_mean_over_records_is_refused(fault: str) -> None:
+    with refused(error=UnlikeAlone):
+        PerRecord(LINEAR).settle(FAULTY[fault], FLAT, torch.arange(B) % 3)
+
+
+def test_half_precision_changes_gradients_by_its_rounding_alone() -> None:
+    module, x, y, run = made("attention")
+    own = PerRecord(module)
+    precise = own.dense(run, x, y)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = own.dense(run, x, y)
+    assert 1e-5 < float((rough - precise).norm() / precise.norm()) < 0.1
