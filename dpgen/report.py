@@ -3,6 +3,7 @@
 import base64
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -13,6 +14,8 @@ import pandas as pd
 import yaml
 
 from dpgen import __version__
+from dpgen.data.table_files import name_of
+from dpgen.evaluation.scores import verdict
 from dpgen.figures import inline_svg
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
 from dpgen.pictures import pictures
@@ -26,6 +29,7 @@ REPORT = "report.html"
 
 _TEMPLATE = "report.html.jinja"
 _MOST_ROWS = 24
+_LONG = re.compile(r"\d+\.\d{6,}(e-?\d+)?")
 _READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
 _FALSE_ALARMS = (0.1, 0.01, 0.001)
 
@@ -73,8 +77,8 @@ class Panel:
     table: Sequence[Sequence[str]] = ()
     """Rows, header first."""
     private: bool = False
-    overlay: bool = False
-    """Whether it shows a column of private and of synthetic rows, large."""
+    whole: bool = False
+    """Whether it takes the whole width of the page."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ def _of_directory(directory: Path) -> Content:
         raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
     settings, ledger, metrics = (directory / name for name in ("config.yaml", "ledger.jsonl", METRICS))
     names = yaml.safe_load(settings.read_text()) if settings.is_file() else None
-    title = f"{names['model']['name']} on {names['data']['name']}" if names else directory.resolve().name
+    title = _title(names) if names else f"{type(release).__name__} {directory.resolve().name}"
     content = _of_release(release, title)
     try:  # a score that does not say what it looked at counts as private
         scores = [{"status": UNPROTECTED} | score for score in json.loads(metrics.read_text())] if metrics.is_file() else []
@@ -138,6 +142,17 @@ def _of_directory(directory: Path) -> Content:
             spending = Spending(book.budget.epsilon if book.budget else None, book.epsilon())
     panels, entries = [*content.panels, *_private_panels(directory)], list(_entries(directory))
     return replace(content, spending=spending, scores=scores, panels=panels, entries=entries)
+
+
+def _title(settings: dict[str, Any]) -> str:
+    """What was released and from what: the system, and the file or the data set.
+
+    >>> _title({"model": {"name": "tables"}, "data": {"name": "table", "path": "data/customers.csv"}})
+    'tables on customers'
+    """
+    data = settings["data"]
+    place = next((str(data[name]) for name in ("path", "source") if data.get(name)), None)
+    return f"{settings['model']['name']} on {data['name'] if place is None else name_of(place)}"
 
 
 def _of_release(release: Release, title: str) -> Content:
@@ -166,12 +181,12 @@ def _private_panels(directory: Path) -> Iterator[Panel]:
     overlays = sorted((directory / OVERLAYS).glob("*.png"))
     names = pd.read_csv(directory / f"{OVERLAYS}.csv", dtype=str, keep_default_na=False)["column"] if overlays else ()
     for path, name in zip(overlays, names):
-        yield Panel(name, "Real and synthetic values over each other.", body=_address(path), private=True, overlay=True)
+        yield Panel(name, "Real and synthetic values over each other.", body=_address(path), private=True)
     for path in sorted(directory.glob("*.png")):
-        yield Panel(path.name, "Picture of the evaluation.", body=_address(path), private=True)
+        yield Panel(path.stem, "Of the evaluation.", body=_address(path), private=True, whole=True)
     for path in sorted(directory.glob("*.csv")):
         if path.name not in RELEASED:
-            yield Panel(path.name, "Table of the evaluation.", table=_rows(pd.read_csv(path)), private=True)
+            yield Panel(path.stem, "Of the evaluation.", table=_rows(pd.read_csv(path)), private=True)
 
 
 def _address(path: Path) -> str:
@@ -248,9 +263,13 @@ def page(content: Content, *, public: bool) -> str:
         question=statement.question(),
         guessed=guessed(statement.epsilon, statement.delta),
         tests=tests,
-        mechanisms=[[m["note"], m["event"], m["count"], m.get("most", m["count"])] for m in collected(statement.mechanisms)],
+        mechanisms=[
+            [m["note"], _LONG.sub(lambda n: f"{float(n[0]):.6g}", m["event"]), m["count"], m.get("most", m["count"])]
+            for m in collected(statement.mechanisms)
+        ],
         shared=shared_in_words(statement.shared) if statement.shared else "",
         readings=_READINGS,
+        verdict=lambda score: verdict(*(score[name] for name in ("value", "real", "chance", "better", "baseline"))),
         mark=UNPROTECTED,
         public=public,
         version=__version__,

@@ -3,8 +3,10 @@
 import json
 import math
 import shutil
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -163,7 +165,7 @@ def test_the_holders_report_marks_all_that_looks_at_private_records(kind: str, d
     for score in shown:
         assert score["name"] in page.text
         assert (score["name"] in page.marked) == (score["status"] is not None)
-    looking = [path.name for path in directory.iterdir() if path.suffix in (".png", ".csv") and path.name not in RELEASED]
+    looking = [path.stem for path in directory.iterdir() if path.suffix in (".png", ".csv") and path.name not in RELEASED]
     assert looking
     assert all(name in page.marked for name in looking)
     assert UNPROTECTED in page.marked
@@ -280,6 +282,52 @@ def test_every_kind_of_release_is_shown_from_itself(name: str, tmp_path: Path) -
     require_alone(page)
     require_public(page)
     assert all(title in page.text for title in titles)
+
+
+MEASURED = """<!DOCTYPE html><meta charset="utf-8"><body>{frames}<script>
+addEventListener("load", () => {{
+  const wrong = [];
+  for (const frame of document.querySelectorAll("iframe")) {{
+    const page = frame.contentDocument, tell = what => wrong.push(`${{frame.title}}: ${{what}}`);
+    if (page.documentElement.scrollWidth > frame.clientWidth) tell("wider than the window");
+    for (const cell of page.querySelectorAll("h1, h2, h3, th, strong")) {{
+      const texts = page.createTreeWalker(cell, NodeFilter.SHOW_TEXT);
+      while (texts.nextNode()) for (const word of texts.currentNode.data.matchAll(/[^\\s-]{{1,25}}/g)) {{
+        const range = page.createRange();
+        range.setStart(texts.currentNode, word.index);
+        range.setEnd(texts.currentNode, word.index + word[0].length);
+        if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) tell(word[0]);
+      }}
+    }}
+  }}
+  document.body.innerHTML = `<p>${{wrong.length}} wrong: ${{wrong}}</p>`;
+}});
+</script>"""
+
+
+def measured(pages: dict[str, str], folder: Path) -> str:
+    """How many of the pages are wider than windows of 400 and 1280 pixels, or break a word of a header, and which."""
+    if (browser := shutil.which("chromium")) is None:
+        pytest.skip("needs chromium")
+    frames = [
+        f'<iframe title="{name} at {width}" style="width: {width}px; height: 900px; border: 0" srcdoc="{escape(page)}"></iframe>'
+        for name, page in pages.items()
+        for width in (400, 1280)
+    ]
+    (folder / "all.html").write_text(MEASURED.format(frames="".join(frames)))
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'profile'}", "--dump-dom"]
+    shown = subprocess.run([*command, str(folder / "all.html")], capture_output=True, text=True, timeout=120).stdout
+    return shown.partition("<p>")[2].partition("</p>")[0]
+
+
+def test_pages_fit_windows_of_400_and_1280_pixels_with_whole_headers(directories: dict[str, Path], tmp_path: Path) -> None:
+    pages = {kind: report(directory).read_text() for kind, directory in directories.items()}
+    pages |= {name: make().report(tmp_path / "r.html").read_text() for name, (make, _) in RELEASES.items()}
+    assert measured(pages, tmp_path) == "0 wrong: "
+    faults = "h1 { width: 200rem; } th { display: block; width: 1rem; overflow-wrap: anywhere !important; }</style>"
+    narrow = pages["records"].replace("</style>", faults, 1)
+    assert "wider than the window" in (found := measured({"twin": narrow}, tmp_path))
+    assert "twin at 1280: measure" in found
 
 
 def test_names_of_columns_are_text(tmp_path: Path) -> None:

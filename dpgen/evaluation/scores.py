@@ -1,6 +1,7 @@
 """Figures of merit, their tables, and evaluations: scores and files with their writers."""
 
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,6 +46,35 @@ class Score:
     def tag(self) -> str:
         """Name of the figure in the logs of a run, in a section that carries the mark."""
         return f"final{f' ({UNPROTECTED})' * self.private}/{self.name}"
+
+
+def verdict(value: float, real: float | None, chance: float | None, better: str, baseline: str) -> str:
+    """One sentence on a score: how near it is to that of real data, beside that of the baseline.
+
+    Between a baseline c and real data r, a value v has covered the part :math:`(v - c) / (r - c)`; without a baseline that is
+    worse than real data v is compared with r by their ratio.
+
+    >>> verdict(0.021, 0.03, None, "lower", ""), verdict(0.8, 0.95, 0.1, "higher", "chance")
+    ('as good as real data: 0.021 against 0.03 of real data', 'near real data: 0.8 against 0.95 of real data and 0.1 of chance')
+    """
+    sign = 1.0 if better == "higher" else -1.0
+    if math.isnan(value):
+        near = "not computed"
+    elif real is None and chance is None:
+        near = "nothing stands beside it"
+    elif real is None:
+        near = f"{'better' if sign * (value - float(chance or 0)) > 0 else 'no better'} than {baseline}"
+    elif sign * (value - real) >= 0:
+        near = "as good as real data"
+    elif chance is not None and sign * (real - chance) > 0:
+        part = (value - chance) / (real - chance)
+        nearer = "close to real data" if part >= 0.9 else "near real data" if part >= 0.5 else f"nearer to {baseline}"
+        near = nearer if part > 0 else f"no better than {baseline}"
+    else:
+        ratio = max(value / real, real / value) if value * real > 0 else math.inf
+        near = "close to real data" if ratio <= 1.5 else "near real data" if ratio <= 3 else "far from real data"
+    beside = [f"{number(each)} of {name}" for each, name in ((real, "real data"), (chance, baseline)) if each is not None]
+    return f"{near}: {number(value)}" + (f" against {' and '.join(beside)}" if beside else "")
 
 
 def marks(scores: Iterable[Score]) -> tuple[str, ...]:
