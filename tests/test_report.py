@@ -310,7 +310,7 @@ def measured(pages: dict[str, str], folder: Path) -> str:
     if (browser := shutil.which("chromium")) is None:
         pytest.skip("needs chromium")
     frames = [
-        f'<iframe title="{name} at {width}" style="width: {width}px; height: 900px; border: 0" srcdoc="{escape(page)}"></iframe>'
+        f'<iframe title="{name} at {width}" style="width: {width}px; border: 0" srcdoc="{escape(page)}"></iframe>'
         for name, page in pages.items()
         for width in (400, 1280)
     ]
