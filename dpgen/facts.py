@@ -52,7 +52,17 @@ class Fact(Enum):
         "At most {most} rows of a person are used. Of a person with more it is a window of {most} successive ones, chosen by a "
         "keyed hash of the person; rows of one time are ordered by keyed hashes of their contents.",
     )
-    ROWS_IN_NO_ORDER = _C, "No column orders the rows of a person: they are in the order of keyed hashes of their contents."
+    ROWS_IN_NO_ORDER = (
+        _C,
+        "No column orders the rows of a person: they are in the order of keyed hashes of their contents. At most {most} are "
+        "used, of a person with more a keyed sample of {most}.",
+    )
+    ROWS_BOUGHT = (
+        _C,
+        "At most {most} rows of a person are used: 95 % of noisy people have no more. Of a person with more it is a window of "
+        "{most} that follow each other in {order}, chosen by a keyed hash of the person.",
+    )
+    ORPHANS_KEPT = _C, "Rows whose person is not among the people are of people whose columns are missing."
     ORPHANS_LEFT_OUT = _C, "Rows whose person is not among the people are left out, each for its own person alone."
     ANY_DATA = _C, "Any data set may replace any other (integral privacy): of one person's data, this is local privacy."
     LOCAL = (

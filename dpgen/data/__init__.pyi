@@ -12,6 +12,7 @@ from .images import load_images as load_images
 from .images import load_mnist as load_mnist
 from .linked import LinkedTables as LinkedTables
 from .linked import load_linked as load_linked
+from .linked import load_sql_linked as load_sql_linked
 from .loaders import LOADERS as LOADERS
 from .points import Points as Points
 from .points import load_points as load_points
@@ -58,6 +59,7 @@ __all__ = [
     "load_records",
     "load_ring",
     "load_sets",
+    "load_sql_linked",
     "load_synthetic_users",
     "load_table",
 ]

@@ -8,36 +8,44 @@ r"""People and their rows: two linked tables, or one long table of histories, wi
 | one row of each person, for domains that are bought | a keyed hash of the person chooses it |
 
 Each of these is a function of that person's rows alone, under a secret key. People without rows stay people; without a table of
-people those who have rows are all there are.
+people those who have rows are all there are. An engine sorts rows by person and hands them over some people at a time; what is
+used of them is kept on disk, so the same code reads files and engines.
 """
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow
 
 from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory, in_memory
+from dpgen.data.batches import ROWS, EngineBatches, frames
 from dpgen.data.drafts import type_of
+from dpgen.data.engines import EngineTable, open_table, own_tables
 from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
-from dpgen.data.raw_tables import FrameRows, draft_of, read_names, stated, unnamed
-from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import header, name_of, read_table
-from dpgen.data.tables import form_of_samples
-from dpgen.data.units import KEY_BYTES, People
+from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, stated, types_of, unnamed
+from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
+from dpgen.data.table_files import MISSING, name_of, read_table
+from dpgen.data.tables import form_in_engine, form_of_samples
+from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema, nearest, read_descriptor
 from dpgen.values import times
 
 Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Source = str | EngineTable
 TimeUnit = Literal["day", "second"]
-Orphans = Literal["error", "drop"]
+Orphans = Literal["error", "drop", "keep"]
 
 MOST_ROWS = 60
 """Of a person, at most."""
@@ -52,9 +60,9 @@ class LinkedTables:
     Arguments:
         name: what the data are called in reports.
         people: private people; the last column is their number of rows.
-        rows: private rows, those of a person one after the other in order of time.
+        rows: private rows, those of a person one after the other in order of time; in memory, or kept on disk.
         starts: (n + 1,) where the rows of each person begin.
-        chosen: (n, 2) the row that stands for all of a person, and for the later ones, counted in the person's own.
+        sample: the row that stands for all of a person who has any; of columns that later rows alone have a later row's value.
         people_draft: what is known of the columns of people; fields with "dpgen:blank" have no domain yet.
         rows_draft: the same of rows.
         spans: of columns that later rows alone have, and the first one alone.
@@ -64,32 +72,44 @@ class LinkedTables:
         sources: of the tables, whose containers and types samples have.
         time_unit: of the order.
         facts: what a privacy statement says of them.
+        again: reads the same with another m, where m is to be bought; None: m is public.
         test: the people for evaluation, if there are any.
     """
 
     name: str
     people: pd.DataFrame
-    rows: pd.DataFrame
+    rows: pd.DataFrame | EngineTable
     starts: Integers
-    chosen: Integers
+    sample: pd.DataFrame
     people_draft: dict[str, Any]
     rows_draft: dict[str, Any]
     spans: Mapping[str, Any]
     most: int
     least: int
     names: Mapping[str, Any]
-    sources: tuple[str | None, str]
+    sources: tuple[Source | None, Source]
     time_unit: TimeUnit
     facts: tuple[Fact | Said, ...] = ()
+    again: "Callable[[int], LinkedTables] | None" = None
     test: "LinkedTables | None" = None
 
     def __repr__(self) -> str:
-        return f"LinkedTables({self.name!r}: {self.n} people, {len(self.rows)} rows)"
+        return f"LinkedTables({self.name!r}: {self.n} people, {int(self.starts[-1])} rows)"
 
     @property
     def n(self) -> int:
         """Number of private people."""
         return len(self.starts) - 1
+
+    @property
+    def all_rows(self) -> FrameRows | EngineRows:
+        """The private rows, wherever they are."""
+        return EngineRows(self.rows) if isinstance(self.rows, EngineTable) else FrameRows(self.rows)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The private rows in memory."""
+        return self.rows if isinstance(self.rows, pd.DataFrame) else self.some(np.ones(self.n, bool)).frame
 
     def one_of_each(self) -> FrameRows:
         """The private people, for domains that are bought."""
@@ -97,14 +117,41 @@ class LinkedTables:
 
     def one_row_each(self) -> FrameRows:
         """A row of each person who has any; columns that later rows alone have are those of a later row, or missing."""
+        return FrameRows(self.sample)
+
+    def coded(self, people: Schema, rows: Schema) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+        """Codes of complete schemas: of people (n, ...) and of rows (r, ...), in a small type."""
+        found = []
+        for source, schema in ((self.one_of_each(), people), (self.all_rows, rows)):
+            codes = source.codes(schema)
+            batches = [codes.numpy()] if hasattr(codes, "numpy") else list(codes)  # type: ignore[arg-type]
+            kind = np.min_scalar_type(max(schema.domain.sizes))
+            found.append(np.concatenate([np.empty((0, len(schema.domain.sizes)), kind), *(b.astype(kind) for b in batches)]))
+        return found[0], found[1]
+
+    @property
+    def buys_most(self) -> bool:
+        """Whether nobody said m, and it is bought."""
+        return self.again is not None
+
+    def bounded(self, most: int) -> "LinkedTables":
+        """The same people with at most so many rows, where nobody said how many."""
+        return self if self.again is None else self.again(most)
+
+    def some(self, chosen: Flags) -> "LinkedTables":
+        """Some of the people (n,), with all of their rows, in memory."""
         counts = np.diff(self.starts)
-        able = np.flatnonzero(counts)
-        found = self.rows.iloc[self.starts[able] + self.chosen[able, 0]].reset_index(drop=True)
-        for name, span in self.spans.items():
-            place = self.starts[able] + (0 if span == "first" else self.chosen[able, 1])
-            values = self.rows[name].iloc[np.minimum(place, len(self.rows) - 1)].reset_index(drop=True)
-            found[name] = values if span == "first" else values.astype(np.float64).mask(counts[able] < 2)
-        return FrameRows(found)
+        kept, at, parts = np.repeat(chosen, counts), 0, list[pd.DataFrame]()
+        for table in [self.rows] if isinstance(self.rows, pd.DataFrame) else frames(self.rows.batches(ROWS, "read")):
+            parts.append(table[kept[at : at + len(table)]])
+            at += len(table)
+        return replace(
+            self,
+            people=self.people[chosen].reset_index(drop=True),
+            rows=pd.concat(parts, ignore_index=True),
+            starts=np.r_[0, counts[chosen].cumsum()].astype(np.int64),
+            sample=self.sample[chosen[counts > 0]].reset_index(drop=True),
+        )
 
     def alike(self, tables: Any) -> "LinkedTables":
         """Other tables of the same names and columns, in memory, read by the same rules: synthetic ones."""
@@ -121,12 +168,17 @@ class LinkedTables:
         for table, source, schema in zip(self.names["tables"][::-1], self.sources[::-1], (rows, people)):
             assert source is not None
             wanted = {field.name for field in schema.fields} - {self.names["gap"], self.names["count"]} | {self.names["person"]}
-            forms[table] = form_of_samples(source, schema, [name for name in header(source) if name in wanted]).to_dict()
+            names = [name for name in types_of(source) if name in wanted]
+            if isinstance(source, EngineTable):
+                forms[table] = form_in_engine(source, schema, names).to_dict()
+            else:
+                forms[table] = form_of_samples(source, schema, names).to_dict()
         order: dict[str, Any] = next((f for f in self.rows_draft["fields"] if f["name"] == self.names["order"]), {})
         until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
-        text = header(self.sources[1])[self.names["person"]]
+        text = types_of(self.sources[1])[self.names["person"]]
         numbered = text.startswith(("int", "uint")) or not text
-        return {**self.names, "seconds": _SECONDS[self.time_unit], "until": until, "text": not numbered, "forms": forms}
+        shown = {"seconds": _SECONDS[self.time_unit], "until": until, "text": not numbered, "forms": forms, "most": self.most}
+        return {**self.names, **shown}
 
 
 def load_linked(
@@ -135,7 +187,7 @@ def load_linked(
     people_path: str | None = None,
     person: str = "person",
     order: str | None = None,
-    max_rows: int = 10,
+    max_rows: int | None = 10,
     schema: dict[str, Any] | str | None = None,
     people_schema: dict[str, Any] | str | None = None,
     time_unit: TimeUnit = "day",
@@ -153,11 +205,12 @@ def load_linked(
         people_path: file of the people, one line for each; without it people are those who have rows.
         person: column that names the person, in both files; it is no data.
         order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
-        max_rows: m, rows of a person that are used, in [1, 60]; of more a window of successive ones.
+        max_rows: m, rows of a person that are used, in [1, 60]; of more a window of successive ones. None: it is bought, the
+            least m that 95 % of noisy people keep to.
         schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
         people_schema: the same of the people.
         time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
-        orphans: rows of nobody in the file of people are an "error", or "drop" them.
+        orphans: rows of nobody in the file of people are an "error"; "drop" them, or "keep" people of unknown columns for them.
         test_fraction: probability of each person to be kept for evaluation, in [0, 1).
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         show_values: whether an error shows the first private value that a schema forbids.
@@ -166,11 +219,7 @@ def load_linked(
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
             or values outside of the schema.
     """
-    if type(max_rows) is not int or not 1 <= max_rows <= MOST_ROWS:
-        raise ValueError(f"max_rows is {max_rows!r}; it must be a whole number in [1, {MOST_ROWS}]")
-    for option, value, known in (("time_unit", time_unit, TimeUnit), ("orphans", orphans, Orphans)):
-        if value not in get_args(known):
-            raise ValueError(f"{option} is {value!r}; choose one of {', '.join(get_args(known))}")
+    _require_options(max_rows, time_unit, orphans)
     tables: tuple[str, ...]
     if path is None:
         if people_path is not None:
@@ -187,13 +236,84 @@ def load_linked(
         order, schema = named if order is None else order, of_rows
         tables = tuple(Path(name_of(source)).stem for source in (people_path, path))
     else:
-        named = [source for source in (people_path, path) if source is not None]
-        tables = tuple(getattr(source, "table", None) or Path(name_of(source)).stem for source in named)
+        tables = _names([source for source in (people_path, path) if source is not None])
     if len(set(tables)) < len(tables):
         raise ValueError(f"both tables are called {tables[0]!r}; people and rows must be two files of other names")
     return _Reader(person, order, max_rows, time_unit, orphans, tables).read(
         people_path, path, people_schema, schema, SplitOptions(test_fraction, split_key=split_key), show=show_values
     )
+
+
+def load_sql_linked(
+    *,
+    source: str,
+    people_source: str | None = None,
+    rows: str | None = None,
+    person: str = "person",
+    order: str | None = None,
+    max_rows: int | None = 10,
+    schema: dict[str, Any] | str | None = None,
+    people_schema: dict[str, Any] | str | None = None,
+    time_unit: TimeUnit = "day",
+    orphans: Orphans = "error",
+    split_key: Path | None = None,
+    show_values: bool = False,
+) -> LinkedTables:
+    """People and their rows in DuckDB, in parquet or csv files larger than memory, or in Spark.
+
+    The engine sorts rows by person; the rows that are used are kept in a temporary folder, and people are held in memory. No
+    people are held out for evaluation.
+
+    Arguments:
+        source: a DuckDB file, or the parquet or csv files of the rows, as in "visits/*.parquet".
+        people_source: the parquet or csv files of the people; without it, and without a table in `person`, people are those
+            who have rows.
+        rows: table of the rows in a DuckDB file; it may be left out where there is one.
+        person: column that names the person, in both tables; TABLE.COLUMN names the table of people of a DuckDB file, too.
+        order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
+        max_rows: m, rows of a person that are used, in [1, 60]; of more a window of successive ones. None: it is bought.
+        schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
+        people_schema: the same of the people.
+        time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
+        orphans: rows of nobody among the people are an "error"; "drop" them, or "keep" people of unknown columns for them.
+        split_key: file of the secret key by which windows are chosen; a run has its own without it.
+        show_values: whether an error shows the first private value that a schema forbids.
+
+    Raises:
+        ValueError: no such source, table or column, a person twice, a row without a person or a time, or values outside of the
+            schema.
+    """
+    _require_options(max_rows, time_unit, orphans)
+    table, _, column = person.rpartition(".")
+    if people_source is not None or isinstance(source, InMemory):
+        table, column = "", person
+    known = [MISSING if given is None else descriptor_of(given).get("missingValues", [""]) for given in (schema, people_schema)]
+    opened = open_table(source, rows, text=None, missing=known[0])
+    people = None
+    if people_source is not None:
+        people = open_table(people_source, text=None, missing=known[1])
+    elif table:
+        people = open_table(source, table, text=None, missing=known[1])
+    named = [part for part in (people_source or (people and table), rows or source) if part]
+    tables = (table, rows) if table and rows else _names(named)
+    if len(set(tables)) < len(tables):
+        raise ValueError(f"both tables are called {tables[0]!r}; people and rows must be two tables of other names")
+    return _Reader(column, order, max_rows, time_unit, orphans, tables).read(
+        people, opened, people_schema, schema, SplitOptions(0.0, split_key=split_key), show=show_values
+    )
+
+
+def _require_options(max_rows: int | None, time_unit: str, orphans: str) -> None:
+    if max_rows is not None and (type(max_rows) is not int or not 1 <= max_rows <= MOST_ROWS):
+        raise ValueError(f"max_rows is {max_rows!r}; it must be a whole number in [1, {MOST_ROWS}], or None: it is bought")
+    for option, value, known in (("time_unit", time_unit, TimeUnit), ("orphans", orphans, Orphans)):
+        if value not in get_args(known):
+            raise ValueError(f"{option} is {value!r}; choose one of {', '.join(get_args(known))}")
+
+
+def _names(sources: Sequence[Any]) -> tuple[str, ...]:
+    """Names of tables in samples: their own, or those of their files."""
+    return tuple(getattr(source, "table", None) or Path(name_of(source)).stem for source in sources)
 
 
 def _package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
@@ -231,99 +351,111 @@ class _Reader:
 
     person: str
     order: str | None
-    most: int
+    most: int | None
     time_unit: TimeUnit
     orphans: Orphans
     tables: tuple[str, ...]
 
     def read(
-        self, people_path: str | None, path: str, people_schema: Any, schema: Any, options: SplitOptions, *, show: bool
+        self, people_path: Source | None, path: Source, people_schema: Any, schema: Any, options: SplitOptions, *, show: bool
     ) -> LinkedTables:
-        key = options.split().key
-        gap, count = self._new_names(path, people_path)
+        gap, _ = self._new_names(path, people_path)
         schema, of_gap = _without(schema, gap)
         rows_draft = self._draft(path, schema)
         spans: dict[str, str] = {}
         if self.order is not None:
             self._date(rows_draft, path)
             self._require_free(rows_draft, gap)
-            spans = {self.order: "first"} | ({gap: "later"} if self.most > 1 else {})
+            spans = {self.order: "first"} | ({gap: "later"} if self.most != 1 else {})
             blank = {"type": "integer", "constraints": {"required": True, "minimum": 0}, "dpgen:blank": True}
-            rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most > 1 else [])]
+            rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most != 1 else [])]
         people_draft: dict[str, Any] = {"fields": []} if people_path is None else self._draft(people_path, people_schema)
+        if self.orphans == "keep" and people_path is not None:  # a type without gaps says nothing of people who are not there
+            stated_fields = {str(field.get("name")) for field in descriptor_of(people_schema)["fields"]}
+            for field in people_draft["fields"]:
+                if field["name"] not in stated_fields:
+                    field.get("constraints", {}).pop("required", None)
+        read = partial(self._read, people_path, path, (people_draft, rows_draft), spans, options.split(), show=show)
+        return read(MOST_ROWS, again=read) if self.most is None else read(self.most)
+
+    def _read(
+        self,
+        people_path: Source | None,
+        path: Source,
+        drafts: tuple[dict[str, Any], dict[str, Any]],
+        spans: Mapping[str, str],
+        split: Split,
+        most: int,
+        *,
+        show: bool,
+        again: Any = None,
+    ) -> LinkedTables:
+        """The tables with at most so many rows of each person."""
+        (of_people, rows_draft), (gap, count) = drafts, self._new_names(path, people_path)
         least = int(people_path is None)
-        whole = {"required": True, "minimum": least, "maximum": self.most}
-        people_draft["fields"] = [*people_draft["fields"], {"name": count, "type": "integer", "constraints": whole}]
-        rows = self._table(path, rows_draft, {gap})
-        of_rows = rows[self.person].astype(str).to_numpy(object)
-        if people_path is None:
-            keys = np.unique(of_rows.astype(str)).astype(object)
-            people = pd.DataFrame(index=range(len(keys)))
+        whole = {"required": True, "minimum": least, "maximum": most}
+        people_draft = of_people | {"fields": [*of_people["fields"], {"name": count, "type": "integer", "constraints": whole}]}
+        people, index = pd.DataFrame(), None
+        if people_path is not None:
+            people = pd.concat(self._tables(people_path, people_draft, {count}, split.key), ignore_index=True)
+            index = pd.Index(people[self.person].astype(str).to_numpy(object))
+            if not index.is_unique:
+                raise ValueError(f"{_called(people_path)} has a person of {self.person!r} twice; each must have one line")
+        reading = _Reading(self, index, _called(path), _called(people_path or ""), rows_draft, split.key, most, gap, show)
+        tables = map(reading.made, self._tables(path, rows_draft, {gap}, split.key))
+        rows: pd.DataFrame | EngineTable
+        if isinstance(path, EngineTable):
+            rows = _kept(path, tables, {self.order: reading.stamp, gap: pyarrow.int64()})
         else:
-            people = self._table(people_path, people_draft, {count})
-            keys = people[self.person].astype(str).to_numpy(object)
-            if len(set(keys)) < len(keys):
-                raise ValueError(f"{people_path} has a person of {self.person!r} twice; each person must have one line")
-        owner = pd.Index(keys).get_indexer(pd.Index(of_rows))
-        if (owner < 0).any() and self.orphans == "error":
-            raise ValueError(
-                f"{path} has rows whose person is not in {people_path}; add the people, or drop such rows: orphans=drop"
-            )
-        rows, owner = rows[owner >= 0].reset_index(drop=True), owner[owner >= 0]
-        rows, starts = self._ordered(rows, owner, len(keys), key, rows_draft, gap, path)
-        rows, starts, chosen = self._bounded(rows, starts, keys, key)
-        if gap in spans:
-            least_gap = _minimum(rows_draft, gap)
-            rows.loc[rows.index[starts[:-1][np.diff(starts) > 0]], gap] = least_gap
-        if self.order is not None:  # the order of later rows follows from the times between them
-            first = np.repeat(starts[:-1], np.diff(starts))
-            rows[self.order] = rows[self.order].iloc[first].to_numpy()
-        people = people.drop(columns=self.person, errors="ignore").assign(**{count: np.diff(starts)})
-        for frame, draft in ((people, people_draft), (rows, rows_draft)):
-            public = stated(draft)
-            if public is not None:
-                public.encode(frame, show=show, numbered=False)  # refuses what contradicts it, before anything is spent
-        names = {"tables": list(self.tables), "person": self.person, "order": self.order, "gap": gap, "count": count}
-        split = replace(options, people=None).split(people=keys.tolist())
-        dropped = (Fact.ORPHANS_LEFT_OUT,) if self.orphans == "drop" else ()
-        placed = Fact.WINDOW_OF_ROWS(most=self.most) if self.order is not None else Fact.ROWS_IN_NO_ORDER()
-        left = unnamed(path, rows_draft, self.person) + (
-            () if people_path is None else unnamed(people_path, people_draft, self.person)
-        )
-        facts = (placed, *dropped, split.fact("people"), *left)
+            (rows,) = tables
+        keys, counts = reading.keys, reading.counts
+        if index is not None:
+            known = people.set_index(index)
+            left = index.difference(pd.Index(keys, dtype=object), sort=False)
+            keys, counts = np.r_[keys, left.to_numpy(object)], np.r_[counts, np.zeros(len(left), np.int64)]
+            people = known.reindex(keys) if self.orphans == "keep" else known.loc[keys]
+        people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
+        people = people.drop(columns=self.person, errors="ignore").assign(**{count: counts})
+        _check(people, people_draft, show=show)
+        placed = Fact.WINDOW_OF_ROWS(most=most) if self.order is not None else Fact.ROWS_IN_NO_ORDER(most=most)
+        orphans = {"drop": (Fact.ORPHANS_LEFT_OUT,), "keep": (Fact.ORPHANS_KEPT,)}.get(self.orphans, ())
+        sources = (source for source in (path, people_path) if source is not None)
+        left_out = [unnamed(source, draft, self.person) for source, draft in zip(sources, (rows_draft, people_draft))]
+        found = replace(split, people=keys.tolist())
         made = LinkedTables(
             name=self.tables[0],
             people=people,
-            rows=rows.drop(columns=self.person),
-            starts=starts,
-            chosen=chosen,
+            rows=rows,
+            starts=np.r_[0, counts.cumsum()].astype(np.int64),
+            sample=pd.concat(reading.samples, ignore_index=True),
             people_draft=people_draft,
             rows_draft=rows_draft,
             spans=spans,
-            most=self.most,
+            most=most,
             least=least,
-            names=names,
+            names={"tables": list(self.tables), "person": self.person, "order": self.order, "gap": gap, "count": count},
             sources=(people_path, path),
             time_unit=self.time_unit,
-            facts=facts,
+            facts=(*(() if again else (placed,)), *orphans, found.fact("people"), *chain(*left_out)),
+            again=again,
         )
-        test = split.test_rows(len(keys)).numpy()
-        return replace(_some(made, ~test), test=_some(made, test) if test.any() else None)
+        test = found.test_rows(len(keys)).numpy()
+        return replace(made.some(~test), test=made.some(test)) if test.any() else made
 
-    def _new_names(self, path: str, people_path: str | None) -> tuple[str, str]:
+    def _new_names(self, path: Source, people_path: Source | None) -> tuple[str, str]:
         """Names of the time since the last row and of the number of rows, which no column has."""
-        present = {*header(path), *(() if people_path is None else header(people_path))}
+        present = {*types_of(path), *(() if people_path is None else types_of(people_path))}
         for option, name, source in (
             ("person", self.person, path),
             ("order", self.order, path),
             ("person", self.person, people_path),
         ):
-            if name is not None and source is not None and name not in header(source):
-                raise nearest(option, name, list(header(source)))
+            if name is not None and source is not None and name not in types_of(source):
+                raise nearest(option, name, list(types_of(source)))
         found = [f"{self.time_unit}s since the last", f"number of {self.tables[-1]}"]
         return (*(name if name not in present else f"{name} of the model" for name in found),)  # type: ignore[return-value]
 
-    def _draft(self, path: str, schema: Any) -> dict[str, Any]:
+    def _draft(self, path: Source, schema: Any) -> dict[str, Any]:
         draft = draft_of(path, schema, target=None, key=None, unit=self.person)
         if "dpgen:privacy" in draft:
             raise ValueError(
@@ -333,11 +465,11 @@ class _Reader:
             raise ValueError(f"person is {self.person!r}; it must be no field of the schema")
         return draft
 
-    def _date(self, draft: dict[str, Any], path: str) -> None:
+    def _date(self, draft: dict[str, Any], path: Source) -> None:
         """The field of the order: a date by day, a time by second, or a whole number."""
         field = next((field for field in draft["fields"] if field["name"] == self.order), None)
         if field is None:  # a schema that states all of its fields leaves others out, but not this one
-            kind = type_of(header(path)[str(self.order)])
+            kind = type_of(text) if (text := types_of(path)[str(self.order)]) else "any"
             field = {"name": self.order, "type": kind, "dpgen:blank": True}
             draft["fields"] = [*draft["fields"], field]
         if field["type"] in ("any", "string", "date", "datetime"):
@@ -349,59 +481,142 @@ class _Reader:
     def _require_free(self, draft: dict[str, Any], gap: str) -> None:
         """Refuse constraints on the order or on times between rows: later rows get theirs from the rows before."""
         for rule in draft.get("dpgen:constraints", []):
-            for name in {self.order, gap} & set(constraint_of(rule).names) if self.most > 1 else ():
+            for name in {self.order, gap} & set(constraint_of(rule).names) if self.most != 1 else ():
                 raise ValueError(
                     f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows or the "
                     "time between them, which follow from other rows"
                 )
 
-    def _table(self, path: str, draft: dict[str, Any], made: set[str]) -> pd.DataFrame:
-        names = [name for name in read_names(draft) if name not in made]
-        wanted = [self.person, *(name for name in names if name != self.person)]
-        table = read_table(path, wanted, text=wanted, missing=draft.get("missingValues", [""]))
-        if not len(table):
-            raise ValueError(f"{path} is empty: it has {len(table.columns)} columns and no record")
-        if table[self.person].isna().any():
-            raise ValueError(f"{path} has a line without {self.person!r}: every line needs its person")
-        People(self.person, 1, bytes(KEY_BYTES)).require_names(table[self.person])
-        return table
+    def _tables(self, path: Source, draft: dict[str, Any], made: set[str], key: bytes) -> Iterator[pd.DataFrame]:
+        """The used columns of a table, in one piece, or of an engine in several with all lines of a person in one of them."""
+        people, found = People(self.person, 1, key), False
+        wanted = [self.person, *(name for name in read_names(draft) if name not in {self.person, *made})]
+        pieces: Iterable[pd.DataFrame]
+        if isinstance(path, EngineTable):
+            pieces = EngineBatches(path.columns(wanted), partial(frames, people=people), by=self.person)
+        else:
+            pieces = [read_table(path, wanted, text=wanted, missing=draft.get("missingValues", [""]))]
+        for table in pieces:
+            if table[self.person].isna().any():
+                raise ValueError(f"{_called(path)} has a line without {self.person!r}: every line needs its person")
+            people.require_names(table[self.person])
+            found = found or len(table) > 0
+            if found:
+                yield table
+        if not found:
+            raise ValueError(f"{_called(path)} is empty: it has {len(types_of(path))} columns and no record")
 
-    def _ordered(
-        self, rows: pd.DataFrame, owner: Integers, n: int, key: bytes, draft: dict[str, Any], gap: str, path: str
-    ) -> tuple[pd.DataFrame, Integers]:
-        """Rows by person and time, ties by a keyed hash of their contents, with the time since the last one."""
-        exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
-        if self.order is not None:
-            kind = next(field["type"] for field in draft["fields"] if field["name"] == self.order)
-            values, dated = rows[self.order], kind in ("date", "datetime")
-            exact = times(values) if dated else pd.to_numeric(values, errors="coerce").to_numpy(np.float64)
-            if not np.isfinite(exact).all():
-                what = "date (whole numbers need the type integer in schema)" if dated else "whole number"
+
+@dataclass
+class _Reading:
+    """Rows that are used of some people at a time, who are gathered in the order in which they come.
+
+    Arguments:
+        reader: the options.
+        index: the people; None: those who have rows.
+        path: what rows are called in messages.
+        people: the same of people.
+        draft: of rows.
+        key: secret.
+        most: m.
+        gap: name of the time since the last row.
+        show: whether a message shows a value.
+    """
+
+    reader: _Reader
+    index: pd.Index | None
+    path: str
+    people: str
+    draft: dict[str, Any]
+    key: bytes
+    most: int
+    gap: str
+    show: bool
+
+    def __post_init__(self) -> None:
+        self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
+        self.samples: list[pd.DataFrame] = []
+        order = self.reader.order
+        self._kind = next((field["type"] for field in self.draft["fields"] if field["name"] == order), None)
+        self._dated = self._kind in ("date", "datetime")
+        self._least = _minimum(self.draft, self.gap) if order is not None and self.reader.most != 1 else 0
+
+    @property
+    def stamp(self) -> Any:
+        """The type of the order where it is a date."""
+        return pyarrow.timestamp("s") if self._dated else None
+
+    @property
+    def keys(self) -> npt.NDArray[np.object_]:
+        """People who have rows."""
+        return np.concatenate([keys for keys, _ in self.found])
+
+    @property
+    def counts(self) -> Integers:
+        """How many rows of each are used."""
+        return np.concatenate([counts for _, counts in self.found])
+
+    def made(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows that are used of the people in a table, who are in no other one."""
+        person, order = self.reader.person, self.reader.order
+        of_rows = rows[person].astype(str).to_numpy(object)
+        if self.index is not None and self.reader.orphans != "keep":
+            known = self.index.get_indexer(pd.Index(of_rows)) >= 0
+            if not known.all() and self.reader.orphans == "error":
                 raise ValueError(
-                    f"{path} has a row whose {self.order!r} is missing or no {what}: order must be known in every row"
+                    f"{self.path} has rows whose person is not in {self.people}; add the people, or say what such rows are: "
+                    "orphans=drop, or orphans=keep"
                 )
-            step = _SECONDS[self.time_unit] if dated else 1
+            rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
+        keys, owner = np.unique(of_rows.astype(str), return_inverse=True)
+        rows, starts = self._ordered(rows, owner.astype(np.int64), len(keys))
+        rows, starts, chosen = self._bounded(rows, starts, keys)
+        counts = np.diff(starts)
+        if order is not None:  # the order of later rows follows from the times between them
+            if self.gap in rows:
+                rows.loc[rows.index[starts[:-1]], self.gap] = self._least
+            rows[order] = rows[order].iloc[np.repeat(starts[:-1], counts)].to_numpy()
+        rows = rows.drop(columns=person)
+        _check(rows, self.draft, show=self.show)
+        sample = rows.iloc[starts[:-1] + chosen[:, 0]].reset_index(drop=True)
+        if self.gap in rows:
+            later = rows[self.gap].iloc[np.minimum(starts[:-1] + chosen[:, 1], max(0, len(rows) - 1))]
+            sample[self.gap] = later.reset_index(drop=True).astype(np.float64).mask(counts < 2)
+        self.found.append((keys.astype(object), counts))
+        self.samples.append(sample)
+        return rows
+
+    def _ordered(self, rows: pd.DataFrame, owner: Integers, n: int) -> tuple[pd.DataFrame, Integers]:
+        """Rows by person and time, ties by a keyed hash of their contents, with the time since the last one."""
+        person, name = self.reader.person, self.reader.order
+        exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+        if name is not None:
+            exact = times(rows[name]) if self._dated else pd.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
+            if not np.isfinite(exact).all():
+                what = "date (whole numbers need the type integer in schema)" if self._dated else "whole number"
+                raise ValueError(
+                    f"{self.path} has a row whose {name!r} is missing or no {what}: order must be known in every row"
+                )
+            step = _SECONDS[self.reader.time_unit] if self._dated else 1
             counted = np.floor_divide(exact, step).astype(np.int64)
-            if dated:
-                rows = rows.assign(**{self.order: (counted * step).astype("datetime64[s]")})
+            if self._dated:
+                rows = rows.assign(**{name: (counted * step).astype("datetime64[s]")})
         ranks = np.zeros((len(rows), 4), np.uint64)
         groups = pd.DataFrame({"owner": owner, "time": exact})
         tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
         if len(tied):
             part = rows.iloc[tied]
-            ranks[tied] = People(self.person, 1, key).ranks(part[self.person], part.drop(columns=self.person))
+            ranks[tied] = People(person, 1, self.key).ranks(part[person], part.drop(columns=person))
         order = np.lexsort((*ranks.T[::-1], exact, owner))
         starts = np.r_[0, np.bincount(owner, minlength=n).cumsum()].astype(np.int64)
         rows = rows.iloc[order].reset_index(drop=True)
-        if self.order is not None and self.most > 1:
-            rows[gap] = np.diff(counted[order], prepend=0)
+        if name is not None and self.reader.most != 1:
+            rows[self.gap] = np.diff(counted[order], prepend=0)
         return rows, starts
 
-    def _bounded(
-        self, rows: pd.DataFrame, starts: Integers, keys: npt.NDArray[np.object_], key: bytes
-    ) -> tuple[pd.DataFrame, Integers, Integers]:
+    def _bounded(self, rows: pd.DataFrame, starts: Integers, keys: npt.NDArray[Any]) -> tuple[pd.DataFrame, Integers, Integers]:
         """At most m successive rows of each person, and the rows that stand for all of them."""
-        salt = hashlib.sha256(b"dpgen windows" + key).digest()
+        salt = hashlib.sha256(b"dpgen windows" + self.key).digest()
         digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in keys)
         words = np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64)
         counts = np.diff(starts)
@@ -416,24 +631,41 @@ class _Reader:
         return rows[inside].reset_index(drop=True), np.r_[0, kept.cumsum()].astype(np.int64), chosen
 
 
-def _some(data: LinkedTables, people: npt.NDArray[np.bool_]) -> LinkedTables:
-    """Some of the people, with all of their rows."""
-    counts = np.diff(data.starts)
-    rows = data.rows[np.repeat(people, counts)].reset_index(drop=True)
-    starts = np.r_[0, counts[people].cumsum()].astype(np.int64)
-    own = data.people[people].reset_index(drop=True)
-    return replace(data, people=own, rows=rows, starts=starts, chosen=data.chosen[people])
+def _called(source: Source) -> str:
+    return source.name if isinstance(source, EngineTable) else source
+
+
+def _check(frame: pd.DataFrame, draft: dict[str, Any], *, show: bool) -> None:
+    """Refuse what contradicts the part of a schema that is stated, before anything is spent."""
+    public = stated(draft)
+    if public is not None:
+        public.encode(frame, show=show, numbered=False)
+
+
+def _kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str | None, Any]) -> EngineTable:
+    """All tables in one of DuckDB, on disk where it is large; columns have the types of their source, or other ones."""
+    first = next(tables)
+    own = [pyarrow.field(name, types.get(name) or source.schema.field(name).type) for name in first]
+    batches = (pyarrow.RecordBatch.from_pandas(t, pyarrow.schema(own), preserve_index=False) for t in chain([first], tables))
+    connection = own_tables()
+    connection.register("rows", pyarrow.RecordBatchReader.from_batches(pyarrow.schema(own), batches))
+    connection.execute("create temp table kept as select * from rows")
+    return EngineTable(source.name, connection.table("kept"), {}, True, connection)
 
 
 def _without(schema: Any, name: str) -> tuple[Any, dict[str, Any] | None]:
     """A schema without a field that no column has, and this field, if it is there."""
     if schema is None:
         return None, None
-    given = read_descriptor(Path(schema)) if isinstance(schema, str) else schema
+    given = _read_schema(schema)
     if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
         return given, None  # which is refused
     found = next((field for field in given["fields"] if field.get("name") == name), None)
     return {**given, "fields": [field for field in given["fields"] if field.get("name") != name]}, found
+
+
+def _read_schema(schema: Any) -> Any:
+    return read_descriptor(Path(schema)) if isinstance(schema, str) else schema
 
 
 def _minimum(draft: Mapping[str, Any], name: str) -> int:

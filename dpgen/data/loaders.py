@@ -98,6 +98,7 @@ LOADERS: dict[str, dict[str, Loader]] = {
     },
     "linked": {
         "linked": Loader("dpgen.data.linked:load_linked"),
+        "sql": Loader("dpgen.data.linked:load_sql_linked"),
     },
     "images": {
         "images": Loader("dpgen.data.images:load_images"),

@@ -335,14 +335,14 @@ def load_sql_table(
         schema=public,
         test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
         facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows"), *unnamed(opened, declared, unit)),
-        form=_form_in_engine(opened, public, [name for name in columns if name in wanted]),
+        form=form_in_engine(opened, public, [name for name in columns if name in wanted]),
     )
 
 
 def _raw_in_engine(opened: EngineTable, schema: Schema, codes: Any, test: Tensor) -> Table:
     """The table of a raw one, once its schema is complete."""
     names = {field.name for field in schema.fields}
-    form = _form_in_engine(opened, schema, [name for name in opened.schema.names if name in names])
+    form = form_in_engine(opened, schema, [name for name in opened.schema.names if name in names])
     return Table(name=opened.name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=form)
 
 
@@ -359,7 +359,7 @@ def _codes(
             yield people.bounded(pd.DataFrame(codes).assign(**{people.column: table[people.column]}))[0].to_numpy()
 
 
-def _form_in_engine(table: EngineTable, schema: Schema, names: list[str]) -> Form:
+def form_in_engine(table: EngineTable, schema: Schema, names: list[str]) -> Form:
     """The form of samples, by the types of the columns."""
     source = InMemory(table.name, table.schema.empty_table(), table.form(table.schema.names))
     return form_of_samples(source, schema, names)

@@ -43,7 +43,10 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     released: dict[str, Callable[[], bytes]] = {
         f"synthetic/{name}": partial(bytes, made) for name, made in samples.package().items()
     }
-    if data.n < 4 or not len(data.rows) or not len(samples.tables[data.names["tables"][-1]]):
+    data = data.bounded(release.shown["most"]) if data.buys_most else data
+    if data.n > _MOST or not isinstance(data.rows, pd.DataFrame):
+        data = data.some(np.random.default_rng(seed).permutation(data.n) < _MOST)
+    if data.n < 4 or not data.starts[-1] or not len(samples.tables[data.names["tables"][-1]]):
         return Evaluation([], released=released)
     report(0.3, "evaluate")
     shape, coded = coder(data)
@@ -69,17 +72,17 @@ def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories
 
     Groups are quantiles of the private numbers and dates, and the most frequent other values, whatever codes a model has.
     """
-    spans = {name: data.spans.get(name, "all") for name in data.rows}
+    spans = {name: data.spans.get(name, "all") for name in data.frame}
     order = [name for span in SPANS for name, own in spans.items() if own == span]
     *columns, count = data.people
-    groups = [[_groups(frame[name]) for name in names] for frame, names in ((data.people, columns), (data.rows, order))]
+    groups = [[_groups(frame[name]) for name in names] for frame, names in ((data.people, columns), (data.frame, order))]
     people = (*(size for _, size in groups[0]), data.most + 1 - data.least)
     shape = Shape(people, tuple(size for _, size in groups[1]), tuple(spans[name] for name in order), data.most)
 
     def coded(part: LinkedTables) -> Histories:
         own = [code(part.people[name]) for name, (code, _) in zip(columns, groups[0])]
         numbers = np.clip(part.people[count].to_numpy(np.int64) - data.least, 0, people[-1] - 1)
-        rows = [code(part.rows[name]) for name, (code, _) in zip(order, groups[1])]
+        rows = [code(part.frame[name]) for name, (code, _) in zip(order, groups[1])]
         return Histories(np.stack([*own, numbers], 1), np.stack(rows, 1), part.starts)
 
     return shape, coded

@@ -344,27 +344,27 @@ class PrivateRawTable(Protocol):
 
 
 class PrivateLinkedTables(Protocol):
-    """People and their rows, those of a person one after the other in order of time; all but frames and starts is public."""
+    """People and their rows, those of a person one after the other in order of time; all but what they hold is public."""
 
-    @property
-    def people(self) -> pd.DataFrame: ...  # (n, ...) the last column is the number of rows
-    @property
-    def rows(self) -> pd.DataFrame: ...  # (r, ...)
     @property
     def starts(self) -> npt.NDArray[np.int64]: ...  # (n + 1,) where the rows of each person begin
     @property
     def people_draft(self) -> dict[str, Any]: ...  # descriptors; fields with "dpgen:blank" have no domain yet
     @property
-    def rows_draft(self) -> dict[str, Any]: ...
+    def rows_draft(self) -> dict[str, Any]: ...  # the last field of people is their number of rows
     @property
     def spans(self) -> Mapping[str, Any]: ...  # "later" of columns that begin with the second row, "first" of the first row's
     @property
     def most(self) -> int: ...  # m, rows of a person at most
     @property
     def least(self) -> int: ...  # 0, or 1 where there are no people without rows
+    @property
+    def buys_most(self) -> bool: ...  # whether nobody said m: `most` is the greatest one that there can be
+    def bounded(self, most: int) -> PrivateLinkedTables: ...  # the same people with that m
     def shown(self, people: Schema, rows: Schema) -> dict[str, Any]: ...  # how samples are given back, by the whole schemas
     def one_of_each(self) -> PrivateRows: ...  # the people, for domains that are bought
     def one_row_each(self) -> PrivateRows: ...  # one row of each person who has any, a function of this person's rows
+    def coded(self, people: Schema, rows: Schema) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...  # codes (n, a), (r, b)
 
 
 class PrivateUsers(Protocol):

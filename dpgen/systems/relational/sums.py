@@ -42,7 +42,7 @@ Block = tuple[str, str, str]
 SPANS: tuple[Span, ...] = ("all", "later", "first")
 _INSIDE = (("all", "all"), ("all", "later"), ("all", "first"), ("later", "later"), ("first", "first"))
 _ACROSS = (("all", "all"), ("all", "later"), ("later", "all"), ("later", "later"))
-_PEOPLE = 2**15  # that are counted together, of at most 10 rows; fewer of more, as pairs of rows grow with their square
+_PEOPLE = 2**13  # that are counted together, of at most 10 rows; fewer of more, as pairs of rows grow with their square
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +51,12 @@ class Histories:
 
     Arguments:
         people: codes (n, a + 1) of the columns of people; the last one is the number of rows, less the least possible one.
-        rows: codes (r, b); those of one person lie together, in order of time.
+        rows: codes (r, b); those of one person lie together, in order of time. Codes have any whole type.
         starts: (n + 1,) where the rows of each person begin.
     """
 
-    people: Integers
-    rows: Integers
+    people: npt.NDArray[Any]
+    rows: npt.NDArray[Any]
     starts: Integers
 
     def parts(self, most: int) -> Iterator[Histories]:
@@ -64,8 +64,16 @@ class Histories:
         together = min(_PEOPLE, 100 * _PEOPLE // most**2)
         for first in range(0, len(self.people), together):
             starts = self.starts[first : first + together + 1]
-            rows = self.rows[starts[0] : starts[-1]]
-            yield Histories(self.people[first : first + together], rows, starts - starts[0])
+            people, rows = self.people[first : first + together], self.rows[starts[0] : starts[-1]]
+            yield Histories(people.astype(np.int64), rows.astype(np.int64), starts - starts[0])
+
+    def grouped(self, people: Coarsening, rows: Coarsening) -> Histories:
+        """The same people and rows as groups of their codes."""
+        found = []
+        for codes, coarse in ((self.people, people), (self.rows, rows)):
+            kind = np.min_scalar_type(max(coarse.sizes))
+            found.append(np.stack([group.astype(kind)[codes[:, c]] for c, group in enumerate(coarse.groups)], axis=1))
+        return Histories(found[0], found[1], self.starts)
 
 
 @dataclass(frozen=True)
