@@ -216,13 +216,17 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunCon
     for name, table in zip(names, tables):
         table.table = str(name)
     *people, rows_table = tables
+    engine = rows_table.like == "sql"
+    if any((table.like == "sql") != engine for table in people):
+        raise TypeError("data has a table in memory and one in an engine; both must be in memory, or in one engine")
+    loader, place = ("sql", "people_source") if engine else ("linked", "people_path")
     system = systems()[choose("model", model, list(systems()))]
     if "linked" not in system.kinds:
         raise TypeError(f"data is a mapping of tables; model {model!r} works on {' or '.join(system.kinds)}")
-    completed = _all_private("linked", system, {"progress_bar": False} | options)
-    completed |= {"people_path": str(people[0])} if people else {}
-    made = keyword_job(model, completed, data="linked", private=rows_table)
-    both = {**made.data.options} | ({"people_path": people[0]} if people else {})
+    completed = _all_private(loader, system, {"progress_bar": False} | options)
+    completed |= {place: str(people[0])} if people else {}
+    made = keyword_job(model, completed, data=loader, private=rows_table)
+    both = {**made.data.options} | ({place: people[0]} if people else {})
     return replace(made, data=replace(made.data, options=both))
 
 

@@ -194,7 +194,12 @@ class EngineTable:
 
 
 def open_table(
-    source: str, table: str | None = None, *, text: Sequence[str] | None = (), missing: Sequence[str] = MISSING
+    source: str,
+    table: str | None = None,
+    *,
+    text: Sequence[str] | None = (),
+    missing: Sequence[str] = MISSING,
+    memory: str = MEMORY,
 ) -> EngineTable:
     """The table of a DuckDB file, of parquet or csv files, or the one that a program handed over.
 
@@ -203,6 +208,7 @@ def open_table(
         table: of a DuckDB file.
         text: columns of csv files whose values are texts even where they look like numbers; None: all of them.
         missing: texts of csv files that stand for no value.
+        memory: limit of DuckDB, beyond which it writes to disk.
     """
     if isinstance(source, InMemory):
         return EngineTable(str(source), source.content, {}, snapshot=False)
@@ -221,7 +227,8 @@ def open_table(
         raise ValueError(f"source is {source!r}: {len(files)} files fit, and only parquet and csv files make one table")
     opened = (lambda: duckdb.connect()) if of_files else (lambda: duckdb.connect(files[0], read_only=True))
     connection = _opened(opened, source)
-    connection.execute(f"SET memory_limit = '{MEMORY}'; SET preserve_insertion_order = false")
+    _spilling(connection, memory)
+    connection.execute("SET preserve_insertion_order = false")
     if of_files:
         if table is not None:
             raise ValueError(f"table is {table!r}: it must be left out, {source} holds one table")
@@ -248,15 +255,22 @@ def open_table(
     return EngineTable(f"{name_of(source)}.{table}", connection.sql(f'select * from "{name}"'), {}, True, connection)
 
 
-def own_tables() -> Any:
-    """A connection of DuckDB with tables of its own; what is beyond its memory lies in a folder that goes with it."""
+def own_tables(memory: str = MEMORY) -> Any:
+    """A connection of DuckDB with tables of its own."""
     with extras():
         import duckdb
 
-    folder, connection = mkdtemp(prefix="dpgen-"), duckdb.connect()
-    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
-    connection.execute(f"SET memory_limit = '{MEMORY}'; SET temp_directory = '{folder}'; SET threads = 1")
+    connection = duckdb.connect()
+    _spilling(connection, memory)
+    connection.execute("SET threads = 1")
     return connection
+
+
+def _spilling(connection: Any, memory: str) -> None:
+    """What is beyond its memory lies in a folder that goes with the connection."""
+    folder = mkdtemp(prefix="dpgen-")
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    connection.execute(f"SET memory_limit = '{memory}'; SET temp_directory = '{folder}'")
 
 
 def _opened(read: Callable[[], Any], source: str) -> Any:

@@ -49,6 +49,7 @@ Orphans = Literal["error", "drop", "keep"]
 
 MOST_ROWS = 60
 """Of a person, at most."""
+_MEMORY = "200MB"  # of DuckDB for each of three tables: rows as they are, those that are used, people
 _SECONDS = {"day": 86_400, "second": 1}
 PACKAGE, ORDER = "datapackage.json", "dpgen:order"
 
@@ -234,7 +235,7 @@ def load_linked(
         people_path, path, person, (people_schema, of_rows) = _package(Path(path))
         named = of_rows.pop(ORDER, None)
         order, schema = named if order is None else order, of_rows
-        tables = tuple(Path(name_of(source)).stem for source in (people_path, path))
+        tables = _names((people_path, path))
     else:
         tables = _names([source for source in (people_path, path) if source is not None])
     if len(set(tables)) < len(tables):
@@ -288,12 +289,12 @@ def load_sql_linked(
     if people_source is not None or isinstance(source, InMemory):
         table, column = "", person
     known = [MISSING if given is None else descriptor_of(given).get("missingValues", [""]) for given in (schema, people_schema)]
-    opened = open_table(source, rows, text=None, missing=known[0])
+    opened = open_table(source, rows, text=None, missing=known[0], memory=_MEMORY)
     people = None
     if people_source is not None:
-        people = open_table(people_source, text=None, missing=known[1])
+        people = open_table(people_source, text=None, missing=known[1], memory=_MEMORY)
     elif table:
-        people = open_table(source, table, text=None, missing=known[1])
+        people = open_table(source, table, text=None, missing=known[1], memory=_MEMORY)
     named = [part for part in (people_source or (people and table), rows or source) if part]
     tables = (table, rows) if table and rows else _names(named)
     if len(set(tables)) < len(tables):
@@ -312,8 +313,9 @@ def _require_options(max_rows: int | None, time_unit: str, orphans: str) -> None
 
 
 def _names(sources: Sequence[Any]) -> tuple[str, ...]:
-    """Names of tables in samples: their own, or those of their files."""
-    return tuple(getattr(source, "table", None) or Path(name_of(source)).stem for source in sources)
+    """Names of tables in samples: their own, or those of their files, of many files in a folder that of the folder."""
+    stems = [name_of(source).strip("*?-_") or Path(source).parent.name for source in sources]
+    return tuple(getattr(source, "table", None) or stem for source, stem in zip(sources, stems))
 
 
 def _package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
@@ -647,7 +649,7 @@ def _kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[st
     first = next(tables)
     own = [pyarrow.field(name, types.get(name) or source.schema.field(name).type) for name in first]
     batches = (pyarrow.RecordBatch.from_pandas(t, pyarrow.schema(own), preserve_index=False) for t in chain([first], tables))
-    connection = own_tables()
+    connection = own_tables(_MEMORY)
     connection.register("rows", pyarrow.RecordBatchReader.from_batches(pyarrow.schema(own), batches))
     connection.execute("create temp table kept as select * from rows")
     return EngineTable(source.name, connection.table("kept"), {}, True, connection)

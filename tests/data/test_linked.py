@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from fixed_source import FixedKeySource
 from refusals import refused
 
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
 from dpgen.data.linked import LinkedTables
+from dpgen.data.patients import simulated_patients
 from dpgen.data.split import secret_key
+from dpgen.privacy.curator import Curator
 
 PEOPLE = pd.DataFrame({"who": ["a", "b", "c", "d"], "old": [True, False, True, False]})
 ROWS = pd.DataFrame(
@@ -25,6 +29,9 @@ ROWS = pd.DataFrame(
         "kind": ["x", "y", "x", "y", "y", "x", "z"],
     }
 )
+
+
+FAST: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1}
 
 
 def read(rows: pd.DataFrame = ROWS, people: pd.DataFrame | None = PEOPLE, **options: Any) -> LinkedTables:
@@ -194,6 +201,51 @@ def test_mappings_of_other_tables_are_refused() -> None:
         dpgen.fit(tables, epsilon=1.0, person="who", order={"drugs": "day"})
     with refused("mapping of tables", "marginals"):
         dpgen.fit(tables, "marginals", epsilon=1.0)
+
+
+def in_engine(form: str, folder: Path, tables: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    """The tables in an engine, and the options that name them there."""
+    duckdb = pytest.importorskip("duckdb")
+    if form == "relations":
+        return {"data": {name: duckdb.from_df(table) for name, table in tables.items()}, "person": "patient"}
+    if form == "parquet":
+        for name, table in tables.items():
+            table.to_parquet(folder / f"{name}.parquet")
+        sources = {"data": str(folder / "visits*.parquet"), "people_source": str(folder / "patients*.parquet")}
+        return sources | {"person": "patient"}
+    with duckdb.connect(str(folder / "w.duckdb")) as connection:
+        for name, table in tables.items():
+            connection.from_df(table.sample(frac=1.0, random_state=0)).create(name)
+    return {"data": str(folder / "w.duckdb"), "person": "patients.patient", "rows": "visits"}
+
+
+@pytest.mark.parametrize(("form", "max_rows"), [("duckdb", None), ("parquet", 1), ("relations", 1)])
+def test_an_engine_gives_the_same_released_bits(
+    form: str, max_rows: int | None, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From memory and from an engine, whose batches hold a few people each and whose rows lie in another order."""
+    monkeypatch.setattr("dpgen.data.batches.ROWS", 64)
+    made = Curator.__init__
+    monkeypatch.setattr(Curator, "__init__", lambda curator, ledger: made(curator, ledger, source=FixedKeySource()))
+    tables = simulated_patients(100)
+    options: dict[str, Any] = {"split_key": key, "max_rows": max_rows, **FAST}
+    nullable = {name: table.convert_dtypes() for name, table in tables.items()}  # types without gaps would be known, not bought
+    memory = dpgen.fit(nullable, epsilon=5.0, person="patient", order={"visits": "date"}, **options)
+    engine = dpgen.fit(epsilon=5.0, model="relational", order="date", **options, **in_engine(form, tmp_path, tables))
+    for name, tensor in memory.tensors().items():
+        assert torch.equal(tensor, engine.tensors()[name]), name
+    for name, table in memory.sample(30, random_state=0).items():
+        assert table.columns.tolist() == engine.sample(30, random_state=0)[name].columns.tolist()
+
+
+def test_the_number_of_rows_is_bought(key: Path) -> None:
+    """The least m that 95 % of people with rows keep to, of noisy counts: with next to no noise the quantile itself."""
+    tables = simulated_patients(400)
+    counts = tables["visits"].groupby("patient").size().to_numpy()
+    made = dpgen.fit(tables, epsilon=1e4, person="patient", order={"visits": "date"}, max_rows=None, **FAST)
+    most = int(np.quantile(counts, 0.95, method="inverted_cdf"))
+    assert made.sample(400, random_state=0)["visits"].groupby("patient").size().max() == most
+    assert f"At most {most} rows" in made.statement.to_markdown()
 
 
 def package(folder: Path, **changes: Any) -> str:

@@ -59,9 +59,21 @@ class Chain:
 
 
 def laws(
-    shape: Shape, a: Tensor, pi: Tensor, q: Tensor, first: Tensor, steps: Tensor, rho: Tensor, b: Tensor
+    shape: Shape,
+    a: Tensor,
+    pi: Tensor,
+    q: Tensor,
+    first: Tensor,
+    steps: Tensor,
+    rho: Tensor,
+    b: Tensor,
+    *,
+    kinds: Sequence[str] | None = None,
 ) -> dict[Block, Tensor]:
-    """Laws of all blocks: stacked columns a (sum of sizes, K) and b (sum of sizes, W), the other letters as in the module."""
+    """Laws of all blocks: stacked columns a (sum of sizes, K) and b (sum of sizes, W), the other letters as in the module.
+
+    Only those of some `kinds` are made where they are given; others are 0.
+    """
     m = shape.most
     k_size = shape.people[-1]
     law_of_k = a[-k_size:]
@@ -80,7 +92,9 @@ def laws(
     across = {kind: {} for kind in ("pair", "next")}  # type: dict[str, dict[str, Tensor]]
     found: dict[Block, Tensor] = {}
     for kind, left, right in shape.blocks:
-        if kind == "one":
+        if kinds is not None and kind not in kinds:
+            law = torch.zeros(sum(shape.sizes(left)), sum(shape.sizes(right)))
+        elif kind == "one":
             law = weighted.sum(1)[:, None] if left == "person" else stacks[left] @ (pi @ means[left])[:, None]
         elif kind == "people":
             law = weighted @ a.T
@@ -164,6 +178,7 @@ class ChainFitter:
         classes: K and W.
         information: beta.
         generator: public, of the first logits.
+        kinds: of the tables that will be measured.
     """
 
     def __init__(
@@ -176,7 +191,9 @@ class ChainFitter:
         classes: tuple[int, int],
         information: float,
         generator: torch.Generator,
+        kinds: Sequence[str] | None = None,
     ) -> None:
+        self._kinds = kinds
         self.layout, self.n, self._information = layout, n, information
         self._priors = [torch.from_numpy(np.concatenate(p)).float().log()[:, None] for p in (people, rows)]
         self._classes, self._generator = classes, generator
@@ -214,7 +231,7 @@ class ChainFitter:
             self._adam.param_groups[0]["lr"] = last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps))
             self._adam.zero_grad()
             parts = self._parts()
-            found = laws(self.layout.shape, *parts)
+            found = laws(self.layout.shape, *parts, kinds=self._kinds)
             flat = torch.cat([self._grouped(found, own) for own in self._matrices])
             loss = 0.5 * (self._precisions * (flat[self._cells] - self._values) ** 2).sum()
             (loss + self._penalty(*parts)).backward()

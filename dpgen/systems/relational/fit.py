@@ -59,6 +59,8 @@ PENALTY = 0.2
 """Share of the expected noise of a table that is taken off its score."""
 QUANTILE = 0.95
 """Of people who have rows, whose rows are all used where m is bought."""
+SEEN, USUAL = 3.0, 10
+"""Noise stds of a number of rows that people have, and m where there is none."""
 POOR = 2.0
 """Loss for each measured cell above which a fit begins anew."""
 
@@ -152,12 +154,17 @@ def _number_of_rows(data: PrivateLinkedTables, budget: GaussianBudget, share: fl
 
 
 def _bounded(data: PrivateLinkedTables, count: Measurement) -> tuple[PrivateLinkedTables, Measurement, list[Said]]:
-    """The least m that 95 % of the noisy people who have rows keep to, where nobody said it; a window may follow in it."""
+    """The least m that 95 % of the noisy people who have rows keep to, where nobody said it; a window may follow in it.
+
+    Cells that do not stand out of the noise at the end of the counts are no people; where none does, m is a usual one.
+    """
     if not data.buys_most:
         return data, count, []
-    ends = np.maximum(count.values, 0.0)[1 - data.least :].cumsum()
-    most = max(2, int(np.searchsorted(ends, QUANTILE * ends[-1])) + 1) if ends[-1] > 0 else 2
-    kept, std = most + 1 - data.least, np.broadcast_to(count.noise_std, count.values.shape)
+    values, std = count.values[1 - data.least :], np.broadcast_to(count.noise_std, count.values.shape)
+    seen = np.flatnonzero(values > SEEN * std[1 - data.least :])
+    ends = np.maximum(values[: seen[-1] + 1], 0.0).cumsum() if len(seen) else np.zeros(0)
+    most = max(2, int(np.searchsorted(ends, QUANTILE * ends[-1])) + 1) if len(seen) else USUAL
+    kept = most + 1 - data.least
     values = np.r_[count.values[: kept - 1], count.values[kept - 1 :].sum()]
     stds = np.r_[std[: kept - 1], np.linalg.norm(std[kept - 1 :])]
     bounded = data.bounded(most)
@@ -282,6 +289,7 @@ class _Rounds:
             classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
             information=rule.information,
             generator=PublicRandomness(seed).spawn("chain").generator,
+            kinds=("one", *_KINDS[method]),
         )
         counts = Counts.of(data, layout) if tables else None
         picks = max(1, round((config.picks or rule.picks) / config.rounds))
