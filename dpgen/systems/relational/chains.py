@@ -57,6 +57,30 @@ class Chain:
         tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (*values, self.rows.probabilities)]
         return {block: law.numpy().astype(np.float64) for block, law in laws(shape, *tensors).items()}
 
+    def seen(self, groups: Integers, place: Integers, spans: Sequence[str]) -> Reals:
+        """Log chance (r, W) of groups (r, b) of rows at these places (r,) in each class; those below 0 are not known."""
+        found = np.zeros((len(groups), len(self.steps)))
+        for c, span in enumerate(spans):
+            there = (groups[:, c] >= 0) & {"all": place >= 0, "later": place > 0, "first": place == 0}[span]
+            found[there] += np.log(np.maximum(self.rows.block(c), 1e-30))[groups[there, c]]
+        return found
+
+    def forward(self, seen: Reals, starts: Integers) -> tuple[Reals, Reals]:
+        """Log chance (n, K) of people's rows given their class, and the law (n, K, W) of the class of the last row."""
+        counts, shape = np.diff(starts), (len(starts) - 1, *self.usual.shape)
+        logs, last = np.zeros(shape[:2]), np.zeros(shape)
+        for t in range(int(counts.max(initial=0))):
+            on = np.flatnonzero(counts > t)
+            chance = seen[starts[on] + t]
+            top = chance.max(1, keepdims=True)
+            fresh, kept = (1 - self.kept)[:, None] * self.usual, self.kept[:, None]
+            law = self.first[None] if t == 0 else fresh + kept * (last[on] @ self.steps)
+            joint = law * np.exp(chance - top)[:, None]
+            total = joint.sum(2)
+            logs[on] += np.log(total) + top
+            last[on] = joint / total[:, :, None]
+        return logs, last
+
 
 def laws(
     shape: Shape,

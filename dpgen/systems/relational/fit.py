@@ -16,7 +16,7 @@ from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import ChainFitter
-from dpgen.systems.relational.model import RelationalModel
+from dpgen.systems.relational.model import Measured, RelationalModel
 from dpgen.systems.relational.plan import LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
 from dpgen.systems.relational.sums import (
     SPANS,
@@ -80,7 +80,7 @@ def fit(
     lists = thresholds(data.people_draft) + thresholds(data.rows_draft)
     budget = GaussianBudget(curator, plan.budget, WHOLE_FIT, thresholds=lists)
     whole, mu = budget.left, budget.mu
-    noisy, _ = budget.sums(COUNT, people_count(len(data.starts) - 1), COUNTING * whole)
+    noisy, std = budget.sums(COUNT, people_count(len(data.starts) - 1), COUNTING * whole)
     n = max(1.0, float(noisy))
     count = _number_of_rows(data, budget, COUNTING * whole)
     with_rows = max(1.0, float(count.values.sum() if data.least else count.values[1:].sum()))
@@ -108,7 +108,19 @@ def fit(
         size=round(n),
         shown=data.shown(people.schema, rows.schema),
         statement=statement,
+        measured=Measured(rounds.layout, (*_single(rounds.layout.shape, released), *picked)),
+        counted=((float(noisy), std), (count.values, np.broadcast_to(count.noise_std, count.values.shape))),
     )
+
+
+def _single(shape: Shape, released: tuple[_Released, _Released]) -> list[tuple[Table, Reals, Any]]:
+    """Released sums of groups of single columns, as they were measured."""
+    found = []
+    for stack, side in (("person", released[0]), *((span, released[1]) for span in SPANS)):
+        chosen = shape.columns(stack)
+        for m in [m for m in side.columns.measurements if m.marginal.columns[0] in chosen]:
+            found.append((Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0), m.values, m.noise_std))
+    return found
 
 
 def _told(

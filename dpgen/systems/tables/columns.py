@@ -51,6 +51,11 @@ class Columns:
         """Shares of the groups that the mixture sees, of each column."""
         return [np.bincount(group, share).astype(np.float64) for group, share in zip(self.coarse.groups, self.shares)]
 
+    def within(self, codes: Integers) -> Reals:
+        """Log share (n, d) of each of the codes (n, d) in its group."""
+        logs = [np.log(share / np.bincount(group, share)[group]) for group, share in zip(self.coarse.groups, self.shares)]
+        return np.stack([log[codes[:, c]] for c, log in enumerate(logs)], axis=1)
+
     def refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
         """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""
         codes = groups.copy()

@@ -74,12 +74,10 @@ class TablesModel(PublicModel, kind="tables"):
         Given the constraints: minus infinity where they exclude the codes, and higher by -log `kept_share` elsewhere.
         """
         codes = self._codes(x)
-        result = np.zeros(len(codes))
-        for c, (group, share) in enumerate(zip(self.columns.coarse.groups, self.columns.shares)):
-            result += np.log(share / np.bincount(group, share)[group])[codes[:, c]]
+        result = self.columns.within(codes).sum(1)
         groups = self._grouped(codes)
         for part in range(0, len(codes), _AT_ONCE):
-            result[part : part + _AT_ONCE] += np.logaddexp.reduce(self._joint(groups[part : part + _AT_ONCE]), axis=1)
+            result[part : part + _AT_ONCE] += np.logaddexp.reduce(self.joint(groups[part : part + _AT_ONCE]), axis=1)
         result[~self.schema.admissible(torch.from_numpy(codes)).numpy()] = -np.inf
         return torch.from_numpy(result - np.log(self.kept_share))
 
@@ -201,7 +199,7 @@ class TablesModel(PublicModel, kind="tables"):
         mixture, chance = self._restricted(inside)
         for part in range(0, len(rows), _AT_ONCE):
             own = rows[part : part + _AT_ONCE]
-            joint = self._joint(own) + (own < 0) @ chance
+            joint = self.joint(own) + (own < 0) @ chance
             chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
             component = (chances < generator.random((len(own), 1)) * chances[:, -1:]).sum(1)
             for c in range(own.shape[1]):
@@ -227,7 +225,7 @@ class TablesModel(PublicModel, kind="tables"):
     def _grouped(self, codes: Integers) -> Integers:
         return np.ascontiguousarray(self.columns.coarse.apply(codes).T)
 
-    def _joint(self, groups: Integers) -> Reals:
+    def joint(self, groups: Integers) -> Reals:
         """log w_k + sum of log p of the known groups, those >= 0: (n, K)."""
         logs = np.log(np.maximum(self.mixture.probabilities, 1e-30)).astype(np.float64)
         result = np.tile(np.log(np.maximum(self.mixture.weights, 1e-30)).astype(np.float64), (len(groups), 1))
