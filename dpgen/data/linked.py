@@ -12,14 +12,13 @@ people those who have rows are all there are. An engine sorts rows by person and
 used of them is kept on disk, so the same code reads files and engines.
 """
 
-import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -30,27 +29,23 @@ from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory, in_memory
 from dpgen.data.batches import ROWS, EngineBatches, frames
 from dpgen.data.drafts import type_of
-from dpgen.data.engines import EngineTable, open_table, own_tables
+from dpgen.data.engines import EngineTable, open_table
+from dpgen.data.histories import MEMORY, SECONDS, Orphans, Reading, TimeUnit, check, kept
 from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
-from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, stated, types_of, unnamed
+from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import MISSING, name_of, read_table
 from dpgen.data.tables import form_in_engine, form_of_samples
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema, nearest, read_descriptor
-from dpgen.values import times
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Source = str | EngineTable
-TimeUnit = Literal["day", "second"]
-Orphans = Literal["error", "drop", "keep"]
 
 MOST_ROWS = 60
 """Of a person, at most."""
-_MEMORY = "200MB"  # of DuckDB for each of three tables: rows as they are, those that are used, people
-_SECONDS = {"day": 86_400, "second": 1}
 PACKAGE, ORDER = "datapackage.json", "dpgen:order"
 
 
@@ -142,9 +137,9 @@ class LinkedTables:
     def some(self, chosen: Flags) -> "LinkedTables":
         """Some of the people (n,), with all of their rows, in memory."""
         counts = np.diff(self.starts)
-        kept, at, parts = np.repeat(chosen, counts), 0, list[pd.DataFrame]()
+        mask, at, parts = np.repeat(chosen, counts), 0, list[pd.DataFrame]()
         for table in [self.rows] if isinstance(self.rows, pd.DataFrame) else frames(self.rows.batches(ROWS, "read")):
-            parts.append(table[kept[at : at + len(table)]])
+            parts.append(table[mask[at : at + len(table)]])
             at += len(table)
         return replace(
             self,
@@ -178,7 +173,7 @@ class LinkedTables:
         until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
         text = types_of(self.sources[1])[self.names["person"]]
         numbered = text.startswith(("int", "uint")) or not text
-        shown = {"seconds": _SECONDS[self.time_unit], "until": until, "text": not numbered, "forms": forms, "most": self.most}
+        shown = {"seconds": SECONDS[self.time_unit], "until": until, "text": not numbered, "forms": forms, "most": self.most}
         return {**self.names, **shown}
 
 
@@ -289,12 +284,12 @@ def load_sql_linked(
     if people_source is not None or isinstance(source, InMemory):
         table, column = "", person
     known = [MISSING if given is None else descriptor_of(given).get("missingValues", [""]) for given in (schema, people_schema)]
-    opened = open_table(source, rows, text=None, missing=known[0], memory=_MEMORY)
+    opened = open_table(source, rows, text=None, missing=known[0], memory=MEMORY)
     people = None
     if people_source is not None:
-        people = open_table(people_source, text=None, missing=known[1], memory=_MEMORY)
+        people = open_table(people_source, text=None, missing=known[1], memory=MEMORY)
     elif table:
-        people = open_table(source, table, text=None, missing=known[1], memory=_MEMORY)
+        people = open_table(source, table, text=None, missing=known[1], memory=MEMORY)
     named = [part for part in (people_source or (people and table), rows or source) if part]
     tables = (table, rows) if table and rows else _names(named)
     if len(set(tables)) < len(tables):
@@ -302,6 +297,10 @@ def load_sql_linked(
     return _Reader(column, order, max_rows, time_unit, orphans, tables).read(
         people, opened, people_schema, schema, SplitOptions(0.0, split_key=split_key), show=show_values
     )
+
+
+def _called(source: Source) -> str:
+    return source.name if isinstance(source, EngineTable) else source
 
 
 def _require_options(max_rows: int | None, time_unit: str, orphans: str) -> None:
@@ -403,11 +402,12 @@ class _Reader:
             index = pd.Index(people[self.person].astype(str).to_numpy(object))
             if not index.is_unique:
                 raise ValueError(f"{_called(people_path)} has a person of {self.person!r} twice; each must have one line")
-        reading = _Reading(self, index, _called(path), _called(people_path or ""), rows_draft, split.key, most, gap, show)
+        options = (self.person, self.order, self.time_unit, self.orphans, gap in spans)
+        reading = Reading(*options, index, _called(path), _called(people_path or ""), rows_draft, split.key, most, gap, show)
         tables = map(reading.made, self._tables(path, rows_draft, {gap}, split.key))
         rows: pd.DataFrame | EngineTable
         if isinstance(path, EngineTable):
-            rows = _kept(path, tables, {self.order: reading.stamp, gap: pyarrow.int64()})
+            rows = kept(path, tables, {self.order: reading.stamp, gap: pyarrow.int64()})
         else:
             (rows,) = tables
         keys, counts = reading.keys, reading.counts
@@ -418,7 +418,7 @@ class _Reader:
             people = known.reindex(keys) if self.orphans == "keep" else known.loc[keys]
         people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
         people = people.drop(columns=self.person, errors="ignore").assign(**{count: counts})
-        _check(people, people_draft, show=show)
+        check(people, people_draft, show=show)
         placed = Fact.WINDOW_OF_ROWS(most=most) if self.order is not None else Fact.ROWS_IN_NO_ORDER(most=most)
         orphans = {"drop": (Fact.ORPHANS_LEFT_OUT,), "keep": (Fact.ORPHANS_KEPT,)}.get(self.orphans, ())
         sources = (source for source in (path, people_path) if source is not None)
@@ -509,152 +509,6 @@ class _Reader:
             raise ValueError(f"{_called(path)} is empty: it has {len(types_of(path))} columns and no record")
 
 
-@dataclass
-class _Reading:
-    """Rows that are used of some people at a time, who are gathered in the order in which they come.
-
-    Arguments:
-        reader: the options.
-        index: the people; None: those who have rows.
-        path: what rows are called in messages.
-        people: the same of people.
-        draft: of rows.
-        key: secret.
-        most: m.
-        gap: name of the time since the last row.
-        show: whether a message shows a value.
-    """
-
-    reader: _Reader
-    index: pd.Index | None
-    path: str
-    people: str
-    draft: dict[str, Any]
-    key: bytes
-    most: int
-    gap: str
-    show: bool
-
-    def __post_init__(self) -> None:
-        self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
-        self.samples: list[pd.DataFrame] = []
-        order = self.reader.order
-        self._kind = next((field["type"] for field in self.draft["fields"] if field["name"] == order), None)
-        self._dated = self._kind in ("date", "datetime")
-        self._least = _minimum(self.draft, self.gap) if order is not None and self.reader.most != 1 else 0
-
-    @property
-    def stamp(self) -> Any:
-        """The type of the order where it is a date."""
-        return pyarrow.timestamp("s") if self._dated else None
-
-    @property
-    def keys(self) -> npt.NDArray[np.object_]:
-        """People who have rows."""
-        return np.concatenate([keys for keys, _ in self.found])
-
-    @property
-    def counts(self) -> Integers:
-        """How many rows of each are used."""
-        return np.concatenate([counts for _, counts in self.found])
-
-    def made(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """The rows that are used of the people in a table, who are in no other one."""
-        person, order = self.reader.person, self.reader.order
-        of_rows = rows[person].astype(str).to_numpy(object)
-        if self.index is not None and self.reader.orphans != "keep":
-            known = self.index.get_indexer(pd.Index(of_rows)) >= 0
-            if not known.all() and self.reader.orphans == "error":
-                raise ValueError(
-                    f"{self.path} has rows whose person is not in {self.people}; add the people, or say what such rows are: "
-                    "orphans=drop, or orphans=keep"
-                )
-            rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
-        keys, owner = np.unique(of_rows.astype(str), return_inverse=True)
-        rows, starts = self._ordered(rows, owner.astype(np.int64), len(keys))
-        rows, starts, chosen = self._bounded(rows, starts, keys)
-        counts = np.diff(starts)
-        if order is not None:  # the order of later rows follows from the times between them
-            if self.gap in rows:
-                rows.loc[rows.index[starts[:-1]], self.gap] = self._least
-            rows[order] = rows[order].iloc[np.repeat(starts[:-1], counts)].to_numpy()
-        rows = rows.drop(columns=person)
-        _check(rows, self.draft, show=self.show)
-        sample = rows.iloc[starts[:-1] + chosen[:, 0]].reset_index(drop=True)
-        if self.gap in rows:
-            later = rows[self.gap].iloc[np.minimum(starts[:-1] + chosen[:, 1], max(0, len(rows) - 1))]
-            sample[self.gap] = later.reset_index(drop=True).astype(np.float64).mask(counts < 2)
-        self.found.append((keys.astype(object), counts))
-        self.samples.append(sample)
-        return rows
-
-    def _ordered(self, rows: pd.DataFrame, owner: Integers, n: int) -> tuple[pd.DataFrame, Integers]:
-        """Rows by person and time, ties by a keyed hash of their contents, with the time since the last one."""
-        person, name = self.reader.person, self.reader.order
-        exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
-        if name is not None:
-            exact = times(rows[name]) if self._dated else pd.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
-            if not np.isfinite(exact).all():
-                what = "date (whole numbers need the type integer in schema)" if self._dated else "whole number"
-                raise ValueError(
-                    f"{self.path} has a row whose {name!r} is missing or no {what}: order must be known in every row"
-                )
-            step = _SECONDS[self.reader.time_unit] if self._dated else 1
-            counted = np.floor_divide(exact, step).astype(np.int64)
-            if self._dated:
-                rows = rows.assign(**{name: (counted * step).astype("datetime64[s]")})
-        ranks = np.zeros((len(rows), 4), np.uint64)
-        groups = pd.DataFrame({"owner": owner, "time": exact})
-        tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
-        if len(tied):
-            part = rows.iloc[tied]
-            ranks[tied] = People(person, 1, self.key).ranks(part[person], part.drop(columns=person))
-        order = np.lexsort((*ranks.T[::-1], exact, owner))
-        starts = np.r_[0, np.bincount(owner, minlength=n).cumsum()].astype(np.int64)
-        rows = rows.iloc[order].reset_index(drop=True)
-        if name is not None and self.reader.most != 1:
-            rows[self.gap] = np.diff(counted[order], prepend=0)
-        return rows, starts
-
-    def _bounded(self, rows: pd.DataFrame, starts: Integers, keys: npt.NDArray[Any]) -> tuple[pd.DataFrame, Integers, Integers]:
-        """At most m successive rows of each person, and the rows that stand for all of them."""
-        salt = hashlib.sha256(b"dpgen windows" + self.key).digest()
-        digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in keys)
-        words = np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64)
-        counts = np.diff(starts)
-        spare = np.maximum(counts - self.most, 0)
-        begin = (words[:, 0] % (spare + 1).astype(np.uint64)).astype(np.int64)
-        kept = np.minimum(counts, self.most)
-        place = np.arange(len(rows)) - np.repeat(starts[:-1] + begin, counts)
-        inside = (place >= 0) & (place < np.repeat(kept, counts))
-        one = words[:, 1] % np.maximum(kept, 1).astype(np.uint64)
-        later = 1 + words[:, 2] % np.maximum(kept - 1, 1).astype(np.uint64)
-        chosen = np.stack([one, later], axis=1).astype(np.int64)
-        return rows[inside].reset_index(drop=True), np.r_[0, kept.cumsum()].astype(np.int64), chosen
-
-
-def _called(source: Source) -> str:
-    return source.name if isinstance(source, EngineTable) else source
-
-
-def _check(frame: pd.DataFrame, draft: dict[str, Any], *, show: bool) -> None:
-    """Refuse what contradicts the part of a schema that is stated, before anything is spent."""
-    public = stated(draft)
-    if public is not None:
-        public.encode(frame, show=show, numbered=False)
-
-
-def _kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str | None, Any]) -> EngineTable:
-    """All tables in one of DuckDB, on disk where it is large; columns have the types of their source, or other ones."""
-    first = next(tables)
-    own = [pyarrow.field(name, types.get(name) or source.schema.field(name).type) for name in first]
-    batches = (pyarrow.RecordBatch.from_pandas(t, pyarrow.schema(own), preserve_index=False) for t in chain([first], tables))
-    connection = own_tables(_MEMORY)
-    connection.register("rows", pyarrow.RecordBatchReader.from_batches(pyarrow.schema(own), batches))
-    connection.execute("create temp table kept as select * from rows")
-    return EngineTable(source.name, connection.table("kept"), {}, True, connection)
-
-
 def _without(schema: Any, name: str) -> tuple[Any, dict[str, Any] | None]:
     """A schema without a field that no column has, and this field, if it is there."""
     if schema is None:
@@ -668,8 +522,3 @@ def _without(schema: Any, name: str) -> tuple[Any, dict[str, Any] | None]:
 
 def _read_schema(schema: Any) -> Any:
     return read_descriptor(Path(schema)) if isinstance(schema, str) else schema
-
-
-def _minimum(draft: Mapping[str, Any], name: str) -> int:
-    field = next(field for field in draft["fields"] if field["name"] == name)
-    return int(field.get("constraints", {}).get("minimum") or 0)
