@@ -24,10 +24,10 @@ from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollifica
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, GaussianReference, TiltedDensity
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference
 from dpgen.systems.mbde.fit import train
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
-from dpgen.systems.mbde.samplers import RejectionSampler, SIRSampler
+from dpgen.systems.mbde.samplers import SIRSampler
 
 RESULTS = Path(__file__).parent / "results" / "continuous.json"
 EPSILONS = (0.25, 1.0, 2.0, 5.0)
@@ -50,11 +50,11 @@ class Problem:
         self.rule = Quadrature(torch.tensor([[-9.0, 9.0]] * self.target.d), 60_001 if self.target.d == 1 else 601)
         self.seed = seed
 
-    def law(self, config: MBDEConfig, epsilon: float, draws: int = 1) -> Density:
+    def law(self, config: MBDEConfig, epsilon: float, draws: int = 1) -> ClippedDensity:
         runtime = Runtime(progress_bar=False, accelerator="cpu", seed=self.seed)
         return train(self.x, self.reference, plan=DrawPlan(epsilon=epsilon, draws=draws), config=config, runtime=runtime)
 
-    def gap(self, law: Density, box: Box) -> SimpleNamespace:
+    def gap(self, law: ClippedDensity, box: Box) -> SimpleNamespace:
         """Negative log-likelihoods of the law, of the best density in the box and of the reference; share of that gain."""
         rule, nodes = self.rule, self.rule.nodes
         log_p, log_q0 = (rule.normalised(q.log_prob(nodes)) for q in (self.target, self.reference))
@@ -84,7 +84,7 @@ def quality(name: str, seeds: int) -> dict[str, Any]:
             row |= {f"{label}_nll": spread([g.nll for g in gaps]), f"{label}_share": spread([g.share for g in gaps])}
             row[f"{label}_optimum"] = gaps[0].optimal
             row[f"{label}_gain"] = statistics.fmean(g.reference - g.nll for g in gaps)
-        boosted = [problem.gap(problem.law(MBDEConfig(sampler="rejection"), epsilon), Box.of(epsilon)) for problem in problems]
+        boosted = [problem.gap(problem.law(MBDEConfig(rounds=3), epsilon), Box.of(epsilon)) for problem in problems]
         row |= {"mbde_nll": spread([g.nll for g in boosted]), "reference_nll": boosted[0].reference}
         if name in REFERENCE_NLL:
             row["mbde_from_table"] = max(abs(g.nll - REFERENCE_NLL[name][i]) for g in boosted)
@@ -98,7 +98,7 @@ def training_time(repeats: int) -> dict[str, float]:
     problem = Problem("ring", 0)
     jobs: dict[str, Callable[[], object]] = {
         "sir_every_epsilon_s": lambda: problem.law(MBDEConfig(), 1.0),
-        "mbde_fast_one_epsilon_s": lambda: problem.law(MBDEConfig(sampler="rejection"), 1.0),
+        "mbde_fast_one_epsilon_s": lambda: problem.law(MBDEConfig(rounds=3), 1.0),
     }
     jobs["sir_every_epsilon_s"]()
     seconds = interleaved(jobs, repeats)
@@ -108,15 +108,12 @@ def training_time(repeats: int) -> dict[str, float]:
 def draw_time(repeats: int, epsilon: float) -> dict[str, Any]:
     """10,000 private draws of each kind from the same learned ring."""
     problem = Problem("ring", 0)
-    boosted = problem.law(MBDEConfig(sampler="rejection", steps=300), epsilon)
     plugged = problem.law(MBDEConfig(steps=300), epsilon)
-    assert isinstance(boosted, TiltedDensity)
 
     def curator() -> Curator:
         return Curator(Ledger(Budget(1e9, 0.0), relation="replace_one", unit="the whole data set"))
 
     makers: dict[str, Callable[[], Any]] = {
-        "rejection": lambda: RejectionSampler(boosted, curator=curator()),
         "sir_128": lambda: SIRSampler(plugged, curator=curator(), codebook=128),
         "sir_1024": lambda: SIRSampler(plugged, curator=curator(), codebook=1024),
     }

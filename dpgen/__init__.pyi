@@ -104,13 +104,11 @@ from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
 from .systems.mbde.densities import Box as Box
 from .systems.mbde.densities import ClippedDensity as ClippedDensity
 from .systems.mbde.densities import GaussianReference as GaussianReference
-from .systems.mbde.densities import TiltedDensity as TiltedDensity
 from .systems.mbde.densities import UniformReference as UniformReference
 from .systems.mbde.model import MBDE as MBDE
 from .systems.mbde.plan import BernsteinPlan as BernsteinPlan
 from .systems.mbde.plan import DrawPlan as DrawPlan
 from .systems.mbde.plan import MBDEConfig as MBDEConfig
-from .systems.mbde.samplers import RejectionSampler as RejectionSampler
 from .systems.mbde.samplers import SIRSampler as SIRSampler
 from .systems.ordered.fit import ordered_estimator as ordered_estimator
 from .systems.ordered.merr import MERR as MERR
@@ -210,7 +208,6 @@ __all__ = [
     "RandomizedResponseSynthesizer",
     "RecordModel",
     "RecordSamples",
-    "RejectionSampler",
     "RelationalSynthesizer",
     "RelativeMollifier",
     "RemoteFailure",
@@ -222,7 +219,6 @@ __all__ = [
     "SharedBudget",
     "Synthesizer",
     "TablesSynthesizer",
-    "TiltedDensity",
     "UniformReference",
     "audit",
     "compare",

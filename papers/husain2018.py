@@ -234,12 +234,12 @@ class Problem:
         """Log density (m,) of every method at this budget."""
         nodes = self.rule.nodes
         if self._log_ratios is None:  # one classifier serves every epsilon
-            options = {"sampler": "sir", "steps": 3 * self.scale.steps}
+            options = {"steps": 3 * self.scale.steps}
             laws = [self._law("mbde", 1.0, reference=name, **options) for name in ("gaussian", "uniform")]
             self._log_ratios = evaluated(laws[0].function, nodes), evaluated(laws[1].function, nodes)
         gaussian, uniform = self._log_ratios
-        boosted = self._law("mbde", epsilon, sampler="rejection", steps=self.scale.steps)
-        tilt = evaluated(boosted.function, nodes, epsilon / 4)
+        boosted = self._law("mbde", epsilon, rounds=3, steps=self.scale.steps)
+        tilt = evaluated(boosted.function, nodes)
         found = {"Q0 alone": self.log_q0, "MBDE": self.rule.normalised(self.log_q0 + tilt)}
         for name, log_ratio, log_q0, alpha in (
             ("SIR", gaussian, self.log_q0, None),

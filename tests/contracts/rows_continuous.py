@@ -1,7 +1,6 @@
 """Samplers and densities on continuous domains: the Bernstein mechanism, MBDE's draws, channels on cells."""
 
 import math
-from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.mbde import samplers
 from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
 from dpgen.systems.mbde.channels import CellSampler, GridResponse
-from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, TiltedDensity
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference
 from dpgen.systems.mbde.plan import DrawPlan
 
 WHOLE: tuple[Relation, ...] = ("replace_one",)
@@ -72,27 +71,9 @@ def sir_law(alpha: float | None) -> Any:
     return law
 
 
-def tilted(epsilon: float) -> TiltedDensity:
-    return TiltedDensity(lambda x: x.sum(1), GaussianReference.standard(1), bound=epsilon / 4, epsilon=epsilon)
-
-
-def rejection_law(values: np.ndarray, relation: Relation) -> Law:
-    """Which of four known proposals is released: the first one accepted in a random order, in the last place any."""
-    ideal = tilted(0.2)
-    words = samplers.acceptance_words(torch.from_numpy(values[:4]), ideal.bound).double().numpy()
-    accepted, law = words / 2.0**62, np.zeros(4)
-    for order in permutations(range(4)):
-        rest = 1 / math.factorial(4)
-        for place, i in enumerate(order):
-            taken = rest * (accepted[i] if place < 3 else 1.0)
-            law[i], rest = law[i] + taken, rest - taken
-    return Law(samplers.RejectionSampler(ideal, curator=curator()).event, np.log(law))
-
-
 MBDE = [
     LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(None), relations=WHOLE, pairs=100),
     LawRow("mbde", (samplers.SIR_DRAWS,), functions(3.0), spike, law=sir_law(1 / M), relations=WHOLE, pairs=100),
-    LawRow("mbde", (samplers.REJECTION_DRAWS,), functions(0.1), spike, law=rejection_law, relations=WHOLE),
 ]
 
 

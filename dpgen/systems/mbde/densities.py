@@ -1,4 +1,4 @@
-"""Public references Q0, and the densities of one draw relative to them: tilted by bounded classifiers, or clipped to a box.
+"""Public references Q0, and the density of one draw relative to them, clipped to a box.
 
 A reference is sampled freely and has a density where there is one. Densities of a draw are PRIVATE: only draws may leave.
 """
@@ -50,7 +50,7 @@ class Reference(ABC):
     def draw(self, n: int, secrets: Secrets) -> Tensor:
         """n fresh points (n, d) for a private draw, from a generator that is seeded anew.
 
-        That is enough: the guarantees of SIR and of rejection hold for every set of proposals, known or not.
+        That is enough: the guarantee of a draw holds for every set of candidates, known or not.
         """
         seed = int.from_bytes(secrets.random_bytes(8), "big") >> 1
         return self.sample(n, generator=torch.Generator().manual_seed(seed))
@@ -307,72 +307,37 @@ _EDGE = 1e-4
 _PUBLIC_POINTS = 2**17
 
 
-def bounded(values: Tensor, n: int, limit: float = LARGEST_LOGIT) -> Tensor:
-    """Values of a network as float64 (n,) in [-limit, limit], one for each point; what is not finite becomes 0."""
+def bounded(values: Tensor, n: int) -> Tensor:
+    """Values of a network as float64 (n,) in [-50, 50], one for each point; what is not finite becomes 0."""
     if values.numel() != n:
         raise ValueError(f"the classifier gave values of shape {tuple(values.shape)}; it must give one for each of {n} points")
     values = values.detach().reshape(n).to("cpu", torch.float64)
-    return torch.where(torch.isfinite(values), values, 0.0).clamp(-limit, limit)
+    return torch.where(torch.isfinite(values), values, 0.0).clamp(-LARGEST_LOGIT, LARGEST_LOGIT)
 
 
 @torch.no_grad()
-def evaluated(function: PrivateFunction, x: Tensor, limit: float = LARGEST_LOGIT) -> Tensor:
+def evaluated(function: PrivateFunction, x: Tensor) -> Tensor:
     """`bounded` values (n,) at points (n, d), a part at a time: the number of calls depends on n only."""
-    return torch.cat([bounded(function(part), len(part), limit) for part in x.split(_ROWS)])
+    return torch.cat([bounded(function(part), len(part)) for part in x.split(_ROWS)])
 
 
-class Density(PrivateDensity):
-    """Density of one draw relative to the reference, normalised up to the error of a mean over 2^17 public points: private.
+class ClippedDensity(PrivateDensity):
+    r"""The density clip(r / C, a, b) Q0 that draws follow as the codebook grows, private: normalised up to the error of a mean
+    over 2^17 public points.
 
-    A private `function` of points, Q0, the box that the density ratio stays in, and epsilon of one draw.
+    `function` estimates the log density ratio of P to Q0 from private data; `box` has a and b; epsilon is of one draw. Of a
+    boosted f with :math:`|f| \le \epsilon / 4` nothing is clipped: this is :math:`Q_0 e^f / E_{Q_0} e^f` (2020, Theorem 4).
 
-    Source: Husain et al. 2018, Lemma 4: densities of an epsilon-mollifier may be sampled, not shown.
+    Source: Husain et al. 2018, Lemma 4 (densities of an epsilon-mollifier may be sampled, not shown); 2020, equation 8.
     """
 
     def __init__(self, function: PrivateFunction, reference: Reference, *, box: Box, epsilon: float) -> None:
         self.function, self.reference, self.box, self.epsilon = function, reference, box, epsilon
         self._constant: float | None = None
 
-    def _public_values(self) -> Tensor:
-        return evaluated(self.function, self.reference.evaluation_points(_PUBLIC_POINTS))
-
-
-class TiltedDensity(Density):
-    r"""MBDE's density :math:`Q \propto Q_0 e^f` with :math:`|f| \le B`, so Q/Q0 is in :math:`[e^{-2B}, e^{2B}]`.
-
-    Arguments:
-        function: the tilt f; clamped to [-bound, bound] here as well.
-        bound: B in nats, > 0 and at most epsilon / 4.
-
-    Raises:
-        ValueError: bound out of range.
-
-    Source: Husain et al. 2020, equation 9 and Theorem 4.
-    """
-
-    def __init__(self, function: PrivateFunction, reference: Reference, *, bound: float, epsilon: float) -> None:
-        if not 0 < bound <= epsilon / 4 * (1 + 1e-12):
-            raise ValueError(f"bound is {bound!r}; it must be in (0, epsilon / 4 = {epsilon / 4:g}]")
-        super().__init__(function, reference, box=Box(math.exp(-2 * bound), math.exp(2 * bound)), epsilon=epsilon)
-        self.bound = bound
-
-    def log_ratio(self, x: Tensor) -> Tensor:
-        if self._constant is None:  # log of the mean of e^f under Q0, from public points
-            values = self._public_values().clamp(-self.bound, self.bound)
-            self._constant = float(torch.logsumexp(values, 0)) - math.log(len(values))
-        return evaluated(self.function, x, self.bound) - self._constant
-
-
-class ClippedDensity(Density):
-    """The density clip(r / C, a, b) Q0 that SIR draws follow as the codebook grows, for a log density ratio `function` of P to
-    Q0.
-
-    Source: Husain et al. 2020, equation 8.
-    """
-
     def log_ratio(self, x: Tensor) -> Tensor:
         if self._constant is None:
-            values = self._public_values()
+            values = evaluated(self.function, self.reference.evaluation_points(_PUBLIC_POINTS))
             weights = mollified(values, self.box)
             free = (weights > self.box.low * (1 + _EDGE)) & (weights < self.box.high * (1 - _EDGE))
             constants = (values - weights.log())[free if bool(free.any()) else slice(None)]

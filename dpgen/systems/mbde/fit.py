@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pandas as pd
 import torch
 from torch import Tensor
@@ -12,29 +10,17 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import pure_event
-from dpgen.release import Draws, PrivateSampler
+from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.mbde import samplers
-from dpgen.systems.mbde.densities import (
-    Box,
-    ClippedDensity,
-    GaussianReference,
-    ModelReference,
-    Reference,
-    TiltedDensity,
-    UniformReference,
-)
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, ModelReference, Reference, UniformReference
 from dpgen.systems.mbde.model import MBDE, Minibatches
-from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
-from dpgen.systems.mbde.samplers import RejectionSampler, SIRSampler, tries_for
+from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
+from dpgen.systems.mbde.samplers import SIR_DRAWS, SIRSampler
 from dpgen.systems.plan import PrivatePoints
 from dpgen.systems.registry import released
 
 _STAND_INS = 64
-NOTES = {"sir": samplers.SIR_DRAWS, "rejection": samplers.REJECTION_DRAWS}
-"""Note of the draws of each sampler."""
-
 FACTS = (Fact.ANY_DATA, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.SECRET_REPETITION)
 """Facts of the statement."""
 
@@ -43,23 +29,15 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
     Raises:
-        ValueError: several devices, bad points, a reference whose support does not hold them, or an epsilon that the
-            sampler cannot serve; nothing was charged.
+        ValueError: several devices, bad points, or a reference whose support does not hold them; nothing was charged.
         BudgetExceeded: the ledger does not allow the draws.
     """
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
     reference = reference_for(data, config) if read is None else ModelReference(read)
-    if config.sampler == "rejection":  # refuse what it cannot serve before hours of training
-        tries_for(LOG2 * math.fsum(step_sizes(plan.per_draw, config.total_rounds)))
     x = require_points(data.x, reference)
-    curator.declare(Planned(pure_event(plan.per_draw), NOTES[config.sampler], plan.draws))
+    curator.declare(Planned(pure_event(plan.per_draw), SIR_DRAWS, plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
-    sampler: PrivateSampler = (
-        RejectionSampler(density, curator=curator)
-        if isinstance(density, TiltedDensity)
-        else SIRSampler(density, curator=curator, codebook=config.codebook)
-    )
-    draws = sampler.sample(plan.draws)
+    draws = SIRSampler(density, curator=curator, codebook=config.codebook).sample(plan.draws)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
@@ -91,7 +69,7 @@ def require_points(x: Tensor, reference: Reference) -> Tensor:
 
 def train(
     x: Tensor, reference: Reference, *, plan: DrawPlan, config: MBDEConfig, runtime: Runtime | None = None
-) -> ClippedDensity | TiltedDensity:
+) -> ClippedDensity:
     """Learn the density of one draw from private points (n, d) inside the support of the reference; it stays here."""
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
     module = MBDE(reference, epsilon=plan.per_draw, config=config, seed=runtime.seed)
@@ -99,6 +77,5 @@ def train(
     trainer = runtime.private_trainer(max_steps=module.total_steps)
     trainer.fit(module, loader)
     module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
-    if config.sampler == "sir":
-        return ClippedDensity(module.logits, reference, box=Box.of(plan.per_draw, config.alpha), epsilon=plan.per_draw)
-    return TiltedDensity(module.tilt, reference, bound=module.bound, epsilon=plan.per_draw)
+    learned = module.tilt if config.rounds > 1 else module.logits
+    return ClippedDensity(learned, reference, box=Box.of(plan.per_draw, config.alpha), epsilon=plan.per_draw)

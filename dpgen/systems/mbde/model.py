@@ -74,9 +74,9 @@ class MBDE(L.LightningModule):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.reference, self.config = reference, config or MBDEConfig(sampler="rejection")
+        self.reference, self.config = reference, config or MBDEConfig(rounds=3)
         self.epsilon = require_within("epsilon", epsilon, EPSILONS, " for one draw")
-        self.thetas = step_sizes(self.epsilon, self.config.total_rounds)
+        self.thetas = step_sizes(self.epsilon, self.config.rounds)
         public = PublicRandomness(seed)
         weights = public.spawn("weights").generator
         self.classifiers = nn.ModuleList(
@@ -106,7 +106,7 @@ class MBDE(L.LightningModule):
 
     def classified(self, x: Tensor, t: int) -> Tensor:
         """Hard-clipped log-odds c_t (n,) in [-log 2, log 2]; NaN counts as 0."""
-        return bounded(self.logits(x, t), len(x), LOG2)
+        return bounded(self.logits(x, t), len(x)).clamp(-LOG2, LOG2)
 
     def tilt(self, x: Tensor, rounds: int | None = None) -> Tensor:
         """f (n,) = sum of theta_t c_t over the first `rounds` rounds; None: those that have been trained."""

@@ -15,9 +15,6 @@ EPSILONS = (1e-6, 100.0)
 CODEBOOKS = (2, 2**16)
 """Range of how many candidates a draw by sampling importance resampling chooses from."""
 
-MOST_TRIES = 2**20
-"""Proposals that one draw by rejection may make."""
-
 _ROUNDING = 1e-12  # draws x (epsilon / draws) may round above epsilon
 
 
@@ -69,20 +66,19 @@ class DrawPlan(Plan):
 
 
 LOG2 = math.log(2)
-Sampler = Literal["sir", "rejection"]
 ReferenceName = Literal["gaussian", "uniform"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class MBDEConfig:
-    """Sampler, classifiers and training; public choices, none of them learned from private data.
+    """Draws, the classifier and its training; public choices, none of them learned from private data.
 
     Arguments:
-        sampler: "sir" (one classifier for every epsilon, whole budget) or "rejection" (boosted density, exact).
-        rounds: of boosting; None: 3, with "sir" 1.
-        alpha: asymmetric box of "sir", in (0, 1): about the share of the reference that the data are thought to cover;
+        rounds: T classifiers of boosting; 1: the log-odds of one classifier, which serve every epsilon, use the whole budget
+            and are nearer to the best density.
+        alpha: asymmetric box, in (0, 1): about the share of the reference that the data are thought to cover;
             None: symmetric box.
-        codebook: points of the reference for each draw of "sir".
+        codebook: points of the reference for each draw.
         reference: "gaussian" at the data's public location and scale, cut to public bounds, or "uniform" on public bounds.
         reference_path: directory of a released model of points, whose samples are the reference instead.
         steps: training steps a round, of Adam on minibatches with fresh points of the reference.
@@ -93,8 +89,7 @@ class MBDEConfig:
     Source: Husain et al. 2020, section 5, for rounds and hidden.
     """
 
-    sampler: Sampler = "sir"
-    rounds: int | None = None
+    rounds: int = 1
     alpha: float | None = None
     codebook: int = 1024
     reference: ReferenceName = "gaussian"
@@ -105,27 +100,16 @@ class MBDEConfig:
     hidden: tuple[int, ...] = (25, 25, 25)
 
     def __post_init__(self) -> None:
-        for name, allowed in (("sampler", get_args(Sampler)), ("reference", get_args(ReferenceName))):
-            if getattr(self, name) not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+        if self.reference not in (allowed := get_args(ReferenceName)):
+            raise ValueError(f"reference must be one of {', '.join(allowed)}, got {self.reference!r}")
         for name in ("rounds", "steps", "batch"):
-            if getattr(self, name) is not None:
-                require_whole(name, getattr(self, name))
+            require_whole(name, getattr(self, name))
         for width in self.hidden:
             require_whole("a width in hidden", width)
         require_whole("codebook", self.codebook, *CODEBOOKS)
         require_positive("lr", self.lr)
-        if self.sampler == "sir" and self.rounds not in (None, 1):
-            raise ValueError(f"rounds is {self.rounds}; sampler='sir' learns one classifier: it must be 1 or None")
         if self.alpha is not None:
-            if self.sampler != "sir":
-                raise ValueError(f"alpha is {self.alpha}: only sampler='sir' has an asymmetric box")
             require_alpha(self.alpha)
-
-    @property
-    def total_rounds(self) -> int:
-        """Rounds of boosting."""
-        return self.rounds if self.rounds is not None else 1 if self.sampler == "sir" else 3
 
 
 def require_alpha(alpha: float) -> float:

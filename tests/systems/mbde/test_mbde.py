@@ -35,7 +35,7 @@ def trained(module: MBDE, x: Tensor, **options: Any) -> MBDE:
 
 
 def test_a_plain_trainer_with_a_plain_loader() -> None:
-    module = MBDE(GaussianReference.standard(2), config=MBDEConfig(sampler="rejection", rounds=2, steps=6))
+    module = MBDE(GaussianReference.standard(2), config=MBDEConfig(rounds=2, steps=6))
     loader = DataLoader(TensorDataset(points(64, 2).float()), batch_size=16, shuffle=True)
     trainer = L.Trainer(
         accelerator="cpu",
@@ -55,7 +55,7 @@ def test_a_plain_trainer_with_a_plain_loader() -> None:
 @pytest.mark.parametrize("d", [1, 8])
 def test_it_learns_and_stays_within_its_bound(d: int) -> None:
     reference = GaussianReference.standard(d)
-    module = trained(MBDE(reference, epsilon=1.0, config=MBDEConfig(sampler="rejection", rounds=2, steps=60)), points(d=d))
+    module = trained(MBDE(reference, epsilon=1.0, config=MBDEConfig(rounds=2, steps=60)), points(d=d))
     with torch.no_grad():
         tilt, base = module(points(d=d)), module(reference.evaluation_points(4096))
     gain = float(tilt.mean()) - math.log(float(base.exp().mean()))
@@ -65,7 +65,7 @@ def test_it_learns_and_stays_within_its_bound(d: int) -> None:
 
 def test_importance_weights_stand_for_samples_of_the_round() -> None:
     """Weighted points of Q0 have the mean of Q_(t-1), by quadrature."""
-    module = MBDE(GaussianReference.standard(1), epsilon=5.0, config=MBDEConfig(sampler="rejection"))
+    module = MBDE(GaussianReference.standard(1), epsilon=5.0, config=MBDEConfig(rounds=3))
     module.classifiers[0] = nn.Linear(1, 1)
     with torch.no_grad():
         module.classifiers[0].weight.fill_(1.0)
@@ -81,12 +81,12 @@ def test_importance_weights_stand_for_samples_of_the_round() -> None:
 
 
 def test_bound_is_the_budget() -> None:
-    module = MBDE(GaussianReference.standard(1), epsilon=2.0, config=MBDEConfig(sampler="rejection"))
+    module = MBDE(GaussianReference.standard(1), epsilon=2.0, config=MBDEConfig(rounds=3))
     assert 4 * module.bound == pytest.approx(2.0 * (1 - (2 / (2 + 4 * LOG2)) ** 3))
 
 
 def test_garbage_weights_tilt_nothing() -> None:
-    module = MBDE(GaussianReference.standard(1), config=MBDEConfig(sampler="rejection"))
+    module = MBDE(GaussianReference.standard(1), config=MBDEConfig(rounds=3))
     module.trained = 3
     x = torch.randn(20, 1)
     for value in (math.nan, math.inf, 1e30):
@@ -99,19 +99,19 @@ def test_garbage_weights_tilt_nothing() -> None:
 
 def test_a_reference_without_density() -> None:
     samples = ModelReference(lambda n, g: torch.randn(n, 1, generator=g))
-    config = MBDEConfig(sampler="rejection", rounds=1, steps=3)
+    config = MBDEConfig(rounds=1, steps=3)
     assert trained(MBDE(samples, config=config), points())(points(5)).shape == (5,)
 
 
 def test_the_seed_is_public_and_decides_the_weights() -> None:
-    config = MBDEConfig(sampler="rejection", rounds=1, steps=3)
+    config = MBDEConfig(rounds=1, steps=3)
     runs = [trained(MBDE(GaussianReference.standard(1), config=config, seed=s), points())(points(5)) for s in (0, 0, 1)]
     assert torch.equal(runs[0], runs[1])
     assert not torch.equal(runs[0], runs[2])
 
 
 def test_an_early_end_is_told() -> None:
-    module = MBDE(GaussianReference.standard(1), config=MBDEConfig(sampler="rejection", steps=4))
+    module = MBDE(GaussianReference.standard(1), config=MBDEConfig(rounds=3, steps=4))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trained(module, points(), max_epochs=-1, max_steps=5)

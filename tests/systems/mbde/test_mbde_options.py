@@ -19,25 +19,22 @@ def test_step_sizes_stay_within_the_budget(epsilon: float, rounds: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "others"),
+    "option",
     [
-        ({"sampler": "gibbs"}, {}),
-        ({"rounds": 0}, {"sampler": "rejection"}),
-        ({"rounds": 3}, {}),
-        ({"reference": "cauchy"}, {}),
-        ({"steps": 0}, {}),
-        ({"batch": 0}, {}),
-        ({"lr": math.nan}, {}),
-        ({"hidden": (25, 0)}, {}),
-        ({"codebook": 1}, {}),
-        ({"codebook": 2**17}, {}),
-        ({"alpha": 1.5}, {}),
-        ({"alpha": 0.1}, {"sampler": "rejection"}),
+        {"rounds": 0},
+        {"reference": "cauchy"},
+        {"steps": 0},
+        {"batch": 0},
+        {"lr": math.nan},
+        {"hidden": (25, 0)},
+        {"codebook": 1},
+        {"codebook": 2**17},
+        {"alpha": 1.5},
     ],
 )
-def test_refusals_name_the_option(option: dict[str, Any], others: dict[str, Any]) -> None:
+def test_refusals_name_the_option(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(option))):
-        MBDEConfig(**option, **others)
+        MBDEConfig(**option)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.densities import Box, ClippedDensity, Density, GaussianReference, ModelReference, evaluated, mollified
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, ModelReference, evaluated, mollified
 from dpgen.systems.mbde.samplers import SIRSampler, chosen, whole_weights
 
 BOXES = [(1e-6, None), (0.25, None), (1.0, None), (1.0, 0.05), (5.0, None), (5.0, 0.01), (100.0, None)]
@@ -85,7 +85,7 @@ def three_points(n: int, generator: torch.Generator) -> Tensor:
     return torch.randint(3, (n, 1), generator=generator).double()
 
 
-def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> Density:
+def law(function: object = None, *, epsilon: float = 2.0, reference: object = None) -> ClippedDensity:
     q0 = reference or GaussianReference.standard(2)
     return ClippedDensity(function or (lambda x: x.sum(1)), q0, box=Box.of(epsilon), epsilon=epsilon)  # type: ignore[arg-type]
 
