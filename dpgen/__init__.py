@@ -1,14 +1,28 @@
 """dpgen: differentially private generative modelling in PyTorch Lightning."""
 
+import sys
 import warnings
 from glob import escape, glob
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import lazy_loader
 
 __version__ = "0.4.0"
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+class _Package(ModuleType):
+    """Functions that are named like their modules stay what `dpgen.NAME` is, whatever is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (isinstance(value, ModuleType) and name in ("release", "report", "run")):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 if glob(f"{escape(str(Path(__file__).parents[1]))}/dpgen-*.dist-info"):  # ours is named dpgen_lightning
     warnings.warn(

@@ -76,6 +76,8 @@ from .runtime import quiet_training as quiet_training
 from .statement import PrivacyStatement as PrivacyStatement
 from .statement import guarantee as guarantee
 from .statement import rounded_up as rounded_up
+from .systems.dp_sgd.own_module import make_private as make_private
+from .systems.dp_sgd.own_module import release as release
 from .systems.dp_sgd.partition import LabelPartition as LabelPartition
 from .systems.dp_sgd.plan import DPSGDConfig as DPSGDConfig
 from .systems.dp_sgd.plan import DPSGDPlan as DPSGDPlan
@@ -234,11 +236,13 @@ __all__ = [
     "intervals",
     "load",
     "load_mechanism",
+    "make_private",
     "metrics",
     "ordered_estimator",
     "parse_audit",
     "parse_job",
     "quiet_training",
+    "release",
     "report",
     "rounded_up",
     "run",

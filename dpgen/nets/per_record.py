@@ -20,13 +20,11 @@ Source: Goodfellow 2015; Yousefpour et al. 2021 (opacus).
 import copy
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from math import prod
 from typing import Any, cast
 
 import torch
-from opacus.grad_sample import GradSampleModule
-from opacus.layers import DPGRU, DPLSTM, DPRNN
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import dropout, layer_norm
@@ -39,7 +37,7 @@ Run = Callable[..., Tensor]
 """The sum of the losses of records, whose values (b, ...) are the arguments."""
 
 _SLICES = "_dpgen_slices"
-_RECURRENT: dict[type[nn.Module], Any] = {nn.LSTM: DPLSTM, nn.GRU: DPGRU, nn.RNN: DPRNN}
+_RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
 
 
 class UnlikeAlone(ValueError):
@@ -166,7 +164,7 @@ class PerRecord:
 
     def dense(self, run: Run, *inputs: Any) -> Tensor:
         """The gradients of all records (b, p), in memory; rows get equal random numbers."""
-        with SameForEach() if not self.whole else nullcontext():
+        with SameForEach():
             made = self.factors(run, *inputs)
         out = torch.zeros(records_of(inputs), self.p)
         for f in made:
@@ -231,7 +229,7 @@ class PerRecord:
                 if id(value) in of:
                     start = of[id(value)].start + value[:first].numel()
                     own[name] = slice(start, start + getattr(layer, name).numel())
-            if own and type(layer) not in _RECURRENT.values():  # their maps are layers of their own
+            if own and type(layer).__name__ not in _RECURRENT.values():  # their maps are layers of their own
                 yield layer, own
 
 
@@ -255,8 +253,10 @@ def _stand_in(layer: nn.Module) -> nn.Module | None:
         options = {name: getattr(layer, name) for name in ("num_layers", "bias", "batch_first", "dropout", "bidirectional")}
         if isinstance(layer, nn.RNN):
             options["nonlinearity"] = layer.nonlinearity
+        from opacus import layers  # here and below: of an extra, which other networks do without
+
         with torch.random.fork_rng(devices=[]):
-            return cast(nn.Module, _RECURRENT[type(layer)](layer.input_size, layer.hidden_size, **options))
+            return cast(nn.Module, getattr(layers, _RECURRENT[type(layer)])(layer.input_size, layer.hidden_size, **options))
     if type(layer) is nn.MultiheadAttention and layer.bias_k is None and not layer.add_zero_attn:
         return _Attention(layer)
     return None
@@ -435,6 +435,8 @@ def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
     if isinstance(layer, nn.LayerNorm) and layer.bias is None:
         normal, most = layer_norm(x, layer.normalized_shape, eps=layer.eps), g.ndim - layer.weight.ndim
         return {"weight": (normal * g).flatten(1, most - 1).sum(1) if most > 1 else normal * g}
+    from opacus.grad_sample import GradSampleModule
+
     if (sampler := GradSampleModule.GRAD_SAMPLERS.get(type(layer))) is not None:
         found = sampler(layer, [x], g)
         return {name: found[value] for name, value in layer._parameters.items() if value in found}

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from math import ceil
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, cast, runtime_checkable
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, default_collate
 
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.exact_sums import WHOLE, shares
@@ -62,6 +63,61 @@ class Rows(Protocol):
     def __getitem__(self, rows: Tensor) -> Tensor: ...
     def split(self, size: int) -> Iterator[Tensor]: ...
     def fingerprint(self) -> str: ...
+
+
+class Held:
+    """Records in a container of tensors (n, ...), indexed like one tensor (n, 1): rows of a `PoissonLoader`."""
+
+    ndim, dtype = 2, torch.float32
+
+    def __init__(self, values: Any) -> None:
+        self.values = values
+
+    @classmethod
+    def of(cls, dataset: Any) -> Self:
+        """All records of a map-style dataset, each read once."""
+        if type(dataset) is TensorDataset:
+            return cls(list(dataset.tensors))
+        try:
+            return cls(default_collate([dataset[i] for i in range(len(dataset))]))
+        except (TypeError, RuntimeError, IndexError) as error:
+            problem = f"{type(error).__name__}: {str(error).split('.')[0]}"
+            raise ValueError(f"loader has records that do not stack ({problem}): all need tensors of one shape") from None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(tree_leaves(self.values)[0]), 1
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return cast(torch.device, tree_leaves(self.values)[0].device)
+
+    def is_floating_point(self) -> bool:
+        return False
+
+    def __getitem__(self, rows: Tensor) -> "Held":
+        return Held(tree_map(lambda v: v[to_device(rows, v.device)], self.values))
+
+    def to(self, target: Any, *args: Any, **options: Any) -> "Held":
+        """On another device; values keep their types."""
+        return (
+            self if isinstance(target, torch.dtype) else Held(tree_map(lambda v: v.to(target, *args, **options), self.values))
+        )
+
+    def random(self, n: int) -> "Held":
+        """n public records of the same form: standard normal numbers, and codes in {0, 1}."""
+        generator = torch.Generator().manual_seed(0)
+
+        def made(value: Tensor) -> Tensor:
+            shape = (n, *value.shape[1:])
+            if value.is_floating_point():
+                return torch.randn(shape, generator=generator).to(value)
+            return torch.randint(2, shape, generator=generator).to(value)
+
+        return Held(tree_map(made, self.values))
 
 
 class Owners:

@@ -76,7 +76,11 @@ SYSTEMS: dict[str, System] = {
         config_path="dpgen.systems.dpgm.plan:DPGMConfig",
         fit_path="dpgen.systems.dpgm.fit:fit",
         module_path="dpgen.systems.dpgm.fit:DPGM",
-        model_paths=("dpgen.systems.dpgm.model:MixtureModel", "dpgen.systems.dp_sgd.model:NetworkImages"),
+        model_paths=(
+            "dpgen.systems.dpgm.model:MixtureModel",
+            "dpgen.systems.dp_sgd.model:NetworkImages",
+            "dpgen.systems.dp_sgd.model:ReleasedModule",
+        ),
     ),
     "dpgan": System(
         kinds=("records", "points", "images", "mapped"),

@@ -24,6 +24,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.systems.dp_sgd.engine import STEPS
+from dpgen.systems.dp_sgd.own_module import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
 
 D, BOUND = 5, 0.7
@@ -34,6 +35,11 @@ def gradients(rng: np.random.Generator, n: int) -> Tensor:
     rows = rng.normal(size=(n, D)) * 10.0 ** rng.integers(-3, 6, (n, 1))
     rows[rng.random(n) < 0.05] = np.nan
     return torch.from_numpy(rows).float()
+
+
+def losses(rng: np.random.Generator, n: int) -> Tensor:
+    """Losses (n,) from below 0 to far too large, and some that are not finite."""
+    return gradients(rng, n)[:, 0]
 
 
 def at(*norms: float) -> Tensor:
@@ -180,6 +186,7 @@ ROWS = [
     SumRow("dpgm", (SIZES,), of_people(members), person(ONES.float(), ONES.repeat(3, 1) * 0.0 + CLUSTER), sums=sizes_of_people),
     SumRow("dpgm", (MEANS,), of_people(members), person(ONES.float(), ZEROS.float()), sums=means_of_people),
     SumRow("dpgm", (STEPS,), pairs_of(gradients), swapped(at(1.0, CENTRES[0]), at(CENTRES[2])), sums=norm_histogram(ADAPTIVE)),
+    SumRow("dpgm", (STEPS,), pairs_of(losses), swapped(torch.tensor([0.5, 9.0]), torch.tensor([-3.0])), sums=loss_sum),
     *(
         LawRow("dpgm", (STEPS,), any_counted, counted, law=draws(*parts), at=(0.2, 1.0), pairs=10, reaches=0.98, why="a grid")
         for parts in ((0.1, 1.5), (0.5, 3.0, 2.0), (0.02, 0.8))

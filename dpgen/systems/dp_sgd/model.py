@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpgen.files import under
+from dpgen.nets.own import known
 from dpgen.release import (
     ImageModel,
     ImageSamples,
+    PointSamples,
+    PublicModel,
     RandomState,
     RecordModel,
     RecordSamples,
@@ -21,6 +24,7 @@ from dpgen.release import (
     image_rows,
     round_bits,
     sampling_generator,
+    sampling_seed,
 )
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import PrivateImages, PrivateRecords
@@ -172,3 +176,67 @@ def released(network: NetworkModel, data: TrainingData) -> NetworkModel | Networ
         return network
     channels, height, width = data.pixels
     return NetworkImages(network, image_shape=(height, width, channels), class_names=data.class_names or ())
+
+
+class ReleasedModule(PublicModel, kind="module"):
+    """Released weights of a module with their statement.
+
+    Arguments:
+        weights: the state dict.
+        network: import path of the class.
+        options: its hyperparameters, as far as they are JSON.
+    """
+
+    def __init__(self, weights: dict[str, Tensor], network: str, options: dict[str, Any], statement: PrivacyStatement) -> None:
+        self.weights, self.network, self.options, self.statement = weights, network, options, statement
+        try:
+            self.network_class: type[nn.Module] | None = known(network, ())
+        except ImportError:
+            self.network_class = None
+
+    def module(self) -> nn.Module:
+        """The network in eval mode, built by its class, which must be imported, and `save_hyperparameters`.
+
+        Raises:
+            ValueError: the class is not imported, cannot be built so, or has other weights: `weights` fit your own.
+        """
+        try:
+            if self.network_class is None:
+                raise ImportError("it has not been imported")
+            with torch.random.fork_rng(devices=[]):
+                made = self.network_class(**self.options)
+            made.load_state_dict(self.weights)
+        except Exception as error:
+            problem = " ".join(str(error).split())
+            raise ValueError(
+                f"{self.network} cannot be built again ({problem}): load_state_dict(model.weights) of your own"
+            ) from error
+        return made.eval()
+
+    def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
+        """What the module's own `sample(n)` returns, with random numbers of this state.
+
+        Raises:
+            ValueError: it has no such method: it is no generator.
+        """
+        made = self.module()
+        if not callable(getattr(made, "sample", None)):
+            raise ValueError(f"{self.network} has no method sample(n): it is no generator; model.module() is the network")
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.default_generator.manual_seed(sampling_seed(n, random_state))
+            return cast(Any, made).sample(n, **options)
+
+    def samples(self, n: int, *, random_state: RandomState = None) -> PointSamples:
+        """Samples as a table: their values row by row."""
+        x = self.sample(n, random_state).flatten(1)
+        return PointSamples(x=x, columns=tuple(f"x{i}" for i in range(x.shape[1])))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: value.detach().clone() for name, value in self.weights.items()}
+
+    def description(self) -> dict[str, Any]:
+        return {"network": self.network, "options": self.options}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> ReleasedModule:
+        return cls(tensors, description["network"], description["options"], statement)

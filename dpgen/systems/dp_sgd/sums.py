@@ -42,7 +42,9 @@ ALLOWED = 0.1
 """The most that `Margin` may add to a sensitivity."""
 
 _SAFETY = 10.0
-_TRIED, _COMPANY = 24, 512  # random records that are compared, and all that they may stand beside
+_TRIED, COMPANY = 24, 512
+"""Random records that are compared, and all that they may stand beside."""
+
 _ENTRIES = 2**25  # of gradients that are in memory when they are compared
 _NORMS = 64  # on which a policy of your own is tried
 
@@ -86,26 +88,27 @@ def gradients_of(bank: ModelBank, x: Tensor, present: Sequence[int], noise: Nois
     return bank.gradients(x, bounds, noise).full()._replace(bounds=bounds, present=present)
 
 
-def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = _COMPANY) -> float:
+def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = COMPANY, records: Any = None) -> float:
     """The largest change of a random record's gradient beside others, relative to its norm; infinite where only one is finite.
 
-    Records have d columns, the last `categories` of them a one-hot label; at most `most` are tried at once.
+    Records have d columns, the last `categories` of them a one-hot label, or are the given `COMPANY` ones; at most `most` are
+    tried at once.
     """
     generator = torch.Generator().manual_seed(0)  # public: random records of its own
     device, latents = bank.theta.device, dict[int, Tensor]()
-    x = torch.rand(_COMPANY, d, generator=generator)
+    x = torch.rand(COMPANY, d, generator=generator)
     if categories:
-        x[:, -categories:] = one_hot(torch.arange(_COMPANY) % categories, categories).float()
-    x = x.to(device)
+        x[:, -categories:] = one_hot(torch.arange(COMPANY) % categories, categories).float()
+    x = x.to(device) if records is None else records
     own = int(torch.randint(bank.k, (), generator=generator))
 
     def made(rows: Tensor, others: int) -> RecordGradients:
         """Gradients of these records of one cluster, beside so many of each other one; they come first."""
-        chosen = [rows if c == own else torch.randint(_COMPANY, (others,), generator=generator) for c in range(bank.k)]
+        chosen = [rows if c == own else torch.randint(COMPANY, (others,), generator=generator) for c in range(bank.k)]
         filled = torch.cat([torch.cat([r, r[:1].expand(-len(r) % UNIT)]) for r in chosen])
 
         def noise(*shape: int) -> Tensor:
-            drawn = latents.setdefault(shape[1], torch.randn(_COMPANY, shape[1], generator=generator))
+            drawn = latents.setdefault(shape[1], torch.randn(COMPANY, shape[1], generator=generator))
             return drawn[filled].to(device)
 
         present = [len(r) for r in chosen]
@@ -116,7 +119,7 @@ def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = 
 
     first = made(torch.tensor([0]), 0)
     entries = sum(v.numel() for f in first.factors for v in (f.outputs, f.inputs) if v is not None)
-    n = max(UNIT + 1, min(most, _COMPANY, _ENTRIES // entries))
+    n = max(UNIT + 1, min(most, COMPANY, _ENTRIES // entries))
     tried = min(n, _TRIED)
     alone = [first, *(made(torch.tensor([r]), 0) for r in range(1, tried))]
     worst = 0.0
@@ -394,9 +397,8 @@ class PrivateSums(L.LightningModule):
         """The margin for records of d columns, in the precision of this moment; measured once, refused above `ALLOWED`."""
         assert self.curator is not None
         if self._change is None:
-            self._change = largest_change(
-                self.bank, d + self.categories, categories=self.categories, most=self.config.micro_batch
-            )
+            options: dict[str, Any] = {"categories": self.categories, "most": self.config.micro_batch}
+            self._change = largest_change(self.bank, d + self.categories, records=self.random_records(), **options)
         likely = self.expected_records() if self.partitioned else 1.0
         found = Margin(self._change, self.curator.rows * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
         if not found.added <= ALLOWED:
@@ -406,6 +408,10 @@ class PrivateSums(L.LightningModule):
                 f"{ALLOWED:g} is allowed: networks must not mix records (BatchNorm), and kernels must be deterministic"
             )
         return found
+
+    def random_records(self) -> Any:
+        """Public records, `COMPANY` of them, on which the margin is measured; None: uniform ones, or bits of labels."""
+        return None
 
     def latents(self, *shape: int) -> Tensor:
         """Standard normal noise that acts on records, so it is secret."""

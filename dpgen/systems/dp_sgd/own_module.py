@@ -1,0 +1,574 @@
+r"""Any LightningModule trained by DP-SGD: `make_private`, a plain `Trainer.fit`, `release`.
+
+The module keeps its optimizer, schedulers, callbacks, checkpoints. While it is fitted, `training_step` is called for a Poisson
+draw, the gradient of every record's own loss is taken (`dpgen.nets.per_record`), and what reaches the optimizer is
+
+.. math:: \frac{1}{q \tilde n} \Big[ \sum_{r \in S} \text{clip}(g_r, C) + N(0, (s \Delta C)^2 I) \Big],
+
+with a noisy number of records :math:`\tilde n` and the sensitivity :math:`\Delta` of `PrivateSums`.
+
+| case | what holds |
+|---|---|
+| a step | it is charged before its noise is drawn; checkpoints and loggers see it when the charge is committed |
+| random numbers of `training_step` | from a secret seed, new in every step: a public one would tell who stands where |
+| what `training_step` logs or returns | is dropped: it looks at records |
+| a loss or gradient that is not finite | its record counts for nothing; weights that are not finite end the training |
+| parameters that come, go or are frozen in between | refused |
+
+Source: Abadi et al. 2016, Algorithm 1.
+"""
+
+import json
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+from weakref import WeakKeyDictionary
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
+
+from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, PrivacyAccountant
+from dpgen.facts import Fact, Said, said
+from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, records_of
+from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import Relation, effective_multiplier, require_positive, subsampled_gaussian_event
+from dpgen.privacy.sampling import Batch, Held, PoissonLoader
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.dp_sgd.engine import FACTS, STEPS
+from dpgen.systems.dp_sgd.model import ReleasedModule
+from dpgen.systems.dp_sgd.partition import LabelPartition
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.sums import COMPANY, PrivateSums, widened
+
+M = TypeVar("M", bound=L.LightningModule)
+
+LOSS = "released/loss"
+"""Name under which a noisy training loss is logged."""
+
+
+# -- the private sums of a module ----------------------------------------------------------------------------------------
+
+
+class _Gradients:
+    """Gradients of a module's `training_step` as those of a bank with one model."""
+
+    k, facts = 1, ()
+
+    def __init__(self, module: L.LightningModule) -> None:
+        self.module, self.step, self.index, self.trying, self.logs = module, module.training_step, 0, False, False
+        self.per_record = PerRecord(module)
+        self.p = self.per_record.p
+
+    @property
+    def theta(self) -> Tensor:
+        return torch.empty(1, self.p, device=self.module.device)
+
+    def total(self, values: Any) -> Tensor:
+        """The sum of the losses of records, from their mean."""
+        made = self.step(values, self.index)
+        made = made["loss"] if isinstance(made, dict) else made
+        if not isinstance(made, Tensor) or made.numel() != 1 or not made.is_floating_point():
+            found = f"shape {tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
+            raise ValueError(f"its loss is {found}; it must be a mean, one number")
+        return made.reshape(()) * records_of(values)
+
+    def gradients(self, x: Held, bounds: Sequence[int], noise: Any) -> Any:
+        from dpgen.nets import RecordGradients
+
+        with SameForEach() if self.trying else self.secretly(noise):
+            return RecordGradients(self.per_record.factors(self.total, x.values), bounds)
+
+    @contextmanager
+    def secretly(self, noise: Any) -> Iterator[None]:
+        """Let PyTorch's own random numbers come from secret ones."""
+        seed = int.from_bytes(sha256(noise(1, 16).cpu().numpy().tobytes()).digest()[:7], "big")
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            yield
+
+    @contextmanager
+    def quiet(self, trainer: L.Trainer) -> Iterator[None]:
+        """Drop what the module logs, and let it see the trainer but no logger."""
+        loggers, before = trainer.loggers, self.module._trainer
+        own = vars(self.module)
+        try:
+            trainer.loggers, self.module._trainer = [], trainer
+            own["log"] = own["log_dict"] = self._drop
+            yield
+        finally:
+            trainer.loggers, self.module._trainer = loggers, before
+            del own["log"], own["log_dict"]
+
+    def _drop(self, *_: Any, **__: Any) -> None:
+        self.logs = True
+
+    def settle(self, records: Held, trainer: L.Trainer) -> None:
+        """Refuse a module whose gradients cannot be bounded record by record."""
+        name = type(self.module).__name__
+        if not self.p:
+            raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
+        with self.quiet(trainer):
+            try:
+                self.per_record.settle(self.total, records.values)
+            except UnlikeAlone as error:
+                raise ValueError(f"module is {name}; its training_step {error}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModulePlan(DPSGDPlan[DPSGDConfig]):
+    """What the training of a module may spend; with `sigma_loss` every step releases its loss, too."""
+
+    sigma_loss: float | None = None
+
+    def step_event(self, config: DPSGDConfig) -> Any:
+        if self.sigma_loss is None or self.sigma_sgd is None:
+            return super().step_event(config)
+        adaptive = (self.sigma_norm,) if config.adaptive else ()
+        return subsampled_gaussian_event(self.sampling_rate, effective_multiplier(self.sigma_sgd, self.sigma_loss, *adaptive))
+
+
+def loss_sum(losses: Tensor) -> BoundedSum:
+    """The sum (1,) of losses (b,) cut to [0, 1], float64; one that is not finite counts 0. 2^-20 is for its rounding."""
+    total = torch.where(torch.isfinite(losses), losses.double().clamp(0.0, 1.0), 0.0).sum()[None]
+    return BoundedSum(total, 1.0 + 2.0**-20, "losses", replaced=1.0 + 2.0**-20)
+
+
+class ModuleSums(PrivateSums):
+    """The sums of a module's clipped gradients, and of its losses cut to [0, `most`]; see `PrivateSums`."""
+
+    plan: ModulePlan
+    bank: Any
+
+    def __init__(self, gradients: _Gradients, records: Held, plan: ModulePlan, config: DPSGDConfig, most: float) -> None:
+        super().__init__()
+        self.bank, self.plan, self.config = cast(Any, gradients), plan, config
+        self.records, self._random, self._most = cast(Any, records), records.random(COMPANY), most
+        self._loss_change: float | None = None
+        assert plan.sigma_count is not None
+        self.partition = LabelPartition(1, noise_count=plan.sigma_count, labelled=False)
+
+    def expected_sizes(self) -> Tensor:
+        return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
+
+    def random_records(self) -> Held:
+        return self._random.to(self.bank.theta.device)
+
+    def parts(self) -> dict[str, float]:
+        return super().parts() | ({} if self.plan.sigma_loss is None else {"losses": self.plan.sigma_loss})
+
+    def measure(self, d: int) -> Any:
+        trying, self.bank.trying = self.bank.trying, True
+        try:
+            return super().measure(d)
+        finally:
+            self.bank.trying = trying
+
+    def losses(self, x: Held) -> Tensor:
+        """Losses (b,) of records, in units of the bound."""
+        found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness="different")
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            made = found(x.values).double() if len(x) else torch.zeros(0, dtype=torch.float64)
+        return made / self._most
+
+    def noisy_loss(self, x: Held, draw: Any) -> float:
+        """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
+        if self._loss_change is None:
+            records = self.random_records()
+            with SameForEach():
+                alone = torch.cat([self.losses(records[torch.arange(i, i + 1)]) for i in range(8)])
+                among = [self.losses(records[torch.arange(n)])[:8] for n in (8, 9, 64, COMPANY)]
+            self._loss_change = 10.0 * max(float((found - alone).abs().max()) for found in among)
+        with self.bank.secretly(self.latents):
+            sums = loss_sum(self.losses(x))
+        noisy = draw.gaussian("losses", widened(sums, self._loss_change * self.measure(1).records))
+        return float(noisy) * self._most / float(self.expected_sizes())
+
+
+# -- training ------------------------------------------------------------------------------------------------------------
+
+_TRAININGS: "WeakKeyDictionary[nn.Module, PrivateTraining]" = WeakKeyDictionary()
+
+
+class PrivateTraining(Callback):
+    """Puts private gradients in the place of a module's own while it is fitted; made by `make_private`."""
+
+    def __init__(self, sums: ModuleSums, loader: PoissonLoader, accountant: PrivacyAccountant) -> None:
+        self.sums, self.loader, self.accountant = sums, loader, accountant
+        self.bank: _Gradients = cast(Any, sums.bank)
+        self.module, self.facts, self.steps = self.bank.module, tuple[Said, ...](), 0
+        self._gradient: Tensor | None = None
+        self._fixed = self._others()
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        return self  # copies of a module, as of averaged weights, are not trained
+
+    def _others(self) -> dict[str, str]:
+        """Hashes of what is not trained."""
+        trained = {id(value) for value in self.bank.per_record.values.values()}
+        fixed = {n: v.detach() for n, v in self.module.state_dict(keep_vars=True).items() if id(v) not in trained}
+        flat = {name: value.cpu().reshape(-1).contiguous().view(torch.uint8) for name, value in fixed.items()}
+        return {name: sha256(value.numpy().data).hexdigest() for name, value in flat.items()}
+
+    # -- before training -----------------------------------------------------------------------------------------------
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        if stage == "fit":
+            if pl_module is not self.module:
+                raise ValueError("module is another one; it must be the one that make_private was given")
+            vars(pl_module).update(training_step=self.step, backward=self.backward, exact_sums=True)
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        for name in ("training_step", "backward", "exact_sums"):
+            vars(pl_module).pop(name, None)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        if trainer.train_dataloader is not self.loader:
+            raise ValueError("the training loader must be the one that make_private returned: others draw no Poisson samples")
+        if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
+            raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
+        sums, curator = self.sums, self.accountant.curator
+        default = BoundedClipping(bound=sums.config.clip_bound) if sums.config.clipping == "fixed" else AutomaticClipping()
+        policy = _policy(trainer) or default
+        policy.begin(1)
+        sums.clip_by(policy)
+        sums.serve(curator)
+        with trainer.precision_plugin.forward_context(), self.bank.quiet(trainer):
+            self.bank.per_record.settle(self.bank.total, sums.random_records()[torch.arange(5)].values)
+            sums.measure(1)
+            if not sums.partitioned:
+                sums.partition.fit(self.loader.table.x, None, curator=curator)
+                sums.partitioned = True
+            margin = sums.measure(1).fact
+        path = f"{type(pl_module).__module__}:{type(pl_module).__qualname__}"
+        also: list[Fact | Said] = [Fact.BFLOAT16] if trainer.precision == "bf16-mixed" else []
+        if sums.plan.sigma_loss is not None:
+            also.append(
+                Fact.AGREED(text="Every training step releases the mean loss of its records, too, with noise of its own.")
+            )
+        if trainer.val_dataloaders is not None:
+            also.append(
+                Fact.UNCOVERED(text="Records of validation are not protected: what is logged or chosen by them shows them.")
+            )
+        self.facts = said((*self.facts, *policy.facts, margin, *also, Fact.OWN_NETWORK(path=path)))
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+        """In the place of `training_step`: a loss that says nothing, or the noisy one."""
+        trainer, found = self.module.trainer, {n: v for n, v in self.module.named_parameters() if v.requires_grad}
+        kept = self.bank.per_record.values
+        if found.keys() != kept.keys() or any(found[name] is not kept[name] for name in found):
+            changed = next(iter({**found, **kept}.keys() ^ kept.keys()), next(iter(kept)))
+            raise ValueError(f"parameter {changed!r} is trained in some steps only; freeze or add it before make_private")
+        assert batch.mask is not None
+        draw = self.accountant.draw(STEPS, batch.mask, self.sums.parts())
+        if draw is None:
+            trainer.should_stop = True
+            warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
+            return None
+        self.bank.index, loss = batch_idx, 0.0
+        with draw, self.bank.quiet(trainer):
+            self._gradient = self.sums.noisy_sums(batch, draw, averaged=True)[0]
+            if self.sums.plan.sigma_loss is not None:
+                loss = self.sums.noisy_loss(cast(Any, batch.x), draw)
+        if self.sums.plan.sigma_loss is not None:
+            self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
+        self.steps += 1
+        return torch.tensor(loss, device=self.module.device, requires_grad=True)
+
+    def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
+        """In the place of `backward`: the gradients that were released."""
+        assert self._gradient is not None
+        for name, value in self.bank.per_record.values.items():
+            part = self._gradient[self.bank.per_record.columns[name]]
+            value.grad = part.view_as(value).to(value.dtype)
+
+    def on_train_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not all(bool(torch.isfinite(value).all()) for value in self.bank.per_record.values.values()):
+            raise ValueError(f"weights are not finite after step {trainer.global_step}: lower the learning rate")
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        sizes = self.sums.partition.state_dict() if self.sums.partitioned else None
+        return {"sizes": sizes, "facts": [fact.to_dict() for fact in self.facts], "steps": self.steps, "fixed": self._fixed}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.facts, self.steps = tuple(map(Said.from_dict, state_dict["facts"])), state_dict["steps"]
+        self._fixed = state_dict["fixed"]  # a checkpoint brings its own
+        if state_dict["sizes"] is not None:
+            self.sums.partition.load_state_dict(state_dict["sizes"])
+            self.sums.partitioned = True
+
+    def statement(self) -> PrivacyStatement:
+        """The guarantee of everything that was planned."""
+        if not self.sums.partitioned:
+            raise ValueError("there is nothing to release: the module has not been trained")
+        if (now := self._others()) != self._fixed:
+            changed = sorted(n for n in {**now, **self._fixed} if now.get(n) != self._fixed.get(n))
+            raise ValueError(f"{changed[0]} is not trained and was changed since make_private: nobody has paid for it")
+        untrained = () if self.steps else (Fact.UNTRAINED,)
+        return PrivacyStatement.from_ledger(self.accountant.ledger, facts=said((*FACTS, *self.facts, *untrained)))
+
+
+def _policy(trainer: L.Trainer) -> Clipping | None:
+    return next((c for c in trainer.callbacks if isinstance(c, Clipping)), None)  # type: ignore[attr-defined]
+
+
+def _steps(plan: ModulePlan, config: DPSGDConfig) -> Planned:
+    return Planned(plan.step_event(config), STEPS, plan.steps)
+
+
+def make_private(
+    module: M,
+    loader: "DataLoader[Any]",
+    trainer: L.Trainer,
+    *,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    delta: float = 1e-5,
+    sampling_rate: float | None = None,
+    max_grad_norm: float = 1.0,
+    micro_batch: int = 1024,
+    loss_noise: float | None = None,
+    loss_bound: float = 10.0,
+    relation: Relation = "add_remove",
+    ledger: Ledger | Path | str | None = None,
+) -> tuple[M, PoissonLoader, L.Trainer]:
+    """The same module, a loader of Poisson draws and the same trainer, whose `fit` is then (epsilon, delta) private.
+
+    `training_step` returns the mean of losses that each need one record. A clipping policy among the trainer's callbacks
+    replaces `max_grad_norm`.
+
+    Arguments:
+        module: any LightningModule.
+        loader: of a map-style data set in any order; `batch_size` is the expected number of records in a draw.
+        trainer: one device, with `max_steps` or `max_epochs`; an epoch is 1 / sampling_rate draws.
+        epsilon: budget of the whole training, in nats.
+        noise_multiplier: noise std / `max_grad_norm`, in place of epsilon; needs `sampling_rate`. The release says epsilon.
+        delta: of the guarantee.
+        sampling_rate: chance of a record to be in a draw, in (0, 1]; a public number. None: the batch size over a noisy number
+            of records, which is paid for; the noise of the steps is then 6 to 9 % larger, for it is chosen later.
+        max_grad_norm: bound C of a record's gradient.
+        micro_batch: most records in memory at once; the sums are the same.
+        loss_noise: noise std / `loss_bound` of a training loss that every step releases as "released/loss"; None: no loss.
+        loss_bound: losses are cut to [0, loss_bound].
+        relation: of neighbouring data sets.
+        ledger: the file of the charges, which `trainer.fit(ckpt_path=)` needs to go on; or a ledger. None: in memory.
+
+    Raises:
+        ValueError: in one line, what cannot be bounded record by record, or is not covered; nothing was spent.
+        BudgetExceeded: the ledger allows less.
+
+    Source: Abadi et al. 2016; Yousefpour et al. 2021 (the interface of opacus).
+    """
+    _require_setting(module, loader, trainer)
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
+    if noise_multiplier is not None and sampling_rate is None:
+        raise ValueError("noise_multiplier needs sampling_rate: without a budget a rate cannot be bought")
+    for name, value in (("loss_noise", loss_noise), ("loss_bound", loss_bound), ("max_grad_norm", max_grad_norm)):
+        if value is not None:
+            require_positive(name, value)
+    policy = _policy(trainer)
+    adaptive = None if policy is None else policy.noise_multiplier
+    config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
+    records, gradients = Held.of(loader.dataset), _Gradients(module)
+    gradients.settle(records.random(5), trainer)
+    plan = ModulePlan(
+        epsilon=epsilon,
+        delta=delta,
+        relation=relation,
+        sampling_rate=1.0 if sampling_rate is None else sampling_rate,
+        sigma_sgd=noise_multiplier,
+        sigma_loss=loss_noise,
+        sigma_norm=DPSGDPlan.sigma_norm if adaptive is None else adaptive,
+    )
+    book = _opened(ledger, plan)
+    curator = Curator(book)
+    sums = ModuleSums(gradients, records, plan._with_cluster_noise(config), config, loss_bound)
+    try:
+        _declare(sums, curator, trainer, cast(int, loader.batch_size), sampling_rate)
+    except BaseException:
+        if book is not ledger:
+            book.drop()
+            if book.path is not None and not book.committed:
+                book.path.unlink()
+        raise
+    private = PoissonLoader(cast(Any, records), sampling_rate=sums.plan.sampling_rate)
+    private.assign(private.table.cluster, 1)
+    accountant = PrivacyAccountant(curator)
+    _TRAININGS[module] = PrivateTraining(sums, private, accountant)
+    trainer.callbacks += [accountant, _TRAININGS[module]]  # type: ignore[attr-defined]
+    if gradients.logs:
+        warnings.warn(
+            "what training_step logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss",
+            stacklevel=2,
+        )
+    return module, private, trainer
+
+
+def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
+    """Refuse what DP-SGD cannot do, before anything is read."""
+    for name, value, kind in (
+        ("module", module, L.LightningModule),
+        ("loader", loader, DataLoader),
+        ("trainer", trainer, L.Trainer),
+    ):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
+    if not module.automatic_optimization:
+        raise ValueError(
+            "automatic_optimization is False; it must be True: one optimizer, one loss. Of a GAN the discriminator alone sees "
+            "records, see the system dpgan"
+        )
+    for name in (
+        "on_before_batch_transfer",
+        "transfer_batch_to_device",
+        "on_after_batch_transfer",
+        "train_dataloader",
+        "backward",
+    ):
+        if getattr(type(module), name) is not getattr(L.LightningModule, name):
+            raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
+    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
+        raise ValueError(
+            "loader has a sampler of its own; it must have a batch_size and none: records are drawn by Poisson sampling"
+        )
+    if loader.collate_fn is not default_collate and type(loader.dataset) is not TensorDataset:
+        raise ValueError(
+            "loader has a collate_fn of its own; the data set must give tensors of one shape, each from its record alone"
+        )
+    if trainer.world_size != 1:
+        raise ValueError(f"devices is {trainer.world_size}; it must be 1 for a module of your own")
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
+            "draw. Raise the batch size and set micro_batch"
+        )
+    if any(isinstance(callback, PrivacyAccountant) for callback in trainer.callbacks):
+        raise ValueError("trainer has been made private before; make a new one")
+    if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
+        raise ValueError("trainer has neither max_steps nor max_epochs: the number of steps must be known")
+
+
+def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int, rate: float | None) -> None:
+    """Complete the plan and declare it; a rate that is not given is bought first, of a ledger that goes on it is known."""
+    plan, config, book, sizes = sums.plan, sums.config, curator.ledger, sums.partition.planned(curator.relation)
+    before = next((line for line in book.promised() if line.note == STEPS), None)
+    if rate is not None:
+        sums.plan = replace(plan, steps=_most_steps(trainer, rate)).calibrated(config)
+    elif before is not None:
+        sums.plan = _resumed(plan, before)
+        sums.partition.load_state_dict({"counts": torch.tensor([batch / sums.plan.sampling_rate])})
+        sums.partitioned = True
+    else:
+        curator.declare(*sizes)
+        sums.partition.fit(sums.records, None, curator=curator)
+        book.commit()  # the rate shows what was released
+        sums.partitioned = True
+        rate = min(1.0, batch / max(1.0, float(sums.partition.counts)))
+        sums.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book)
+        return curator.declare(_steps(sums.plan, config))
+    steps = _steps(sums.plan, config)
+    if before is not None and before != steps:
+        raise ValueError(
+            f"ledger has a plan of other steps ({before.count} x {before.event}): go on with the same noise and steps"
+        )
+    if rate is None:
+        curator.declare(*sizes)
+        return curator.declare(steps)
+    curator.declare(*sizes, steps)
+
+
+def _most_steps(trainer: L.Trainer, rate: float) -> int:
+    epoch = math.ceil(1.0 / rate - 1e-9)
+    limit = trainer.limit_train_batches
+    epoch = min(epoch, limit) if isinstance(limit, int) else epoch
+    by_epochs = trainer.max_epochs * epoch if trainer.max_epochs is not None and trainer.max_epochs >= 0 else math.inf
+    return int(min(by_epochs, trainer.max_steps if trainer.max_steps >= 0 else math.inf))
+
+
+def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan) -> Ledger:
+    """The ledger that is given, that of a file, or a new one."""
+    if isinstance(ledger, Ledger):
+        return ledger
+    path = None if ledger is None else Path(ledger)
+    if path is not None and path.exists():
+        book = Ledger.open(path)
+        if book.committed:
+            book.resume()
+        return book
+    return Ledger(plan.budget, delta=None if plan.budget else plan.delta, relation=plan.relation, path=path)
+
+
+def _bought(plan: ModulePlan, config: DPSGDConfig, ledger: Ledger) -> ModulePlan:
+    """The plan with the least noise that the filter of a ledger grants beside what it has counted."""
+    low, high = 0.05, 1e5
+    while high > low * 1.0005:
+        middle = math.sqrt(low * high)
+        granted = ledger.allowance(replace(plan, sigma_sgd=middle).step_event(config)) >= plan.steps
+        low, high = (low, middle) if granted else (middle, high)
+    return replace(plan, sigma_sgd=high)
+
+
+def _resumed(plan: ModulePlan, line: Planned) -> ModulePlan:
+    """The plan of a ledger whose rate was bought."""
+    if plan.sigma_loss is not None:
+        raise ValueError("loss_noise needs sampling_rate where a ledger is gone on with")
+    event: Any = line.event
+    inner = getattr(event, "event", event)
+    return replace(
+        plan, sampling_rate=getattr(event, "sampling_probability", 1.0), steps=line.count, sigma_sgd=inner.noise_multiplier
+    )
+
+
+# -- release -------------------------------------------------------------------------------------------------------------
+
+
+def release(module: nn.Module, directory: Path | str) -> ReleasedModule:
+    """Write the weights of a privately trained module with their statement; `dpgen.load` reads them.
+
+    Raises:
+        ValueError: a module that `make_private` has not seen, that was not trained, or that was changed elsewhere.
+    """
+    training = _TRAININGS.get(module)
+    if training is None:
+        raise ValueError(f"module is {type(module).__name__}, which make_private was not given: nobody knows what it has seen")
+    options = {}
+    for name, value in getattr(module, "hparams_initial", {}).items():
+        with_json = _json(value)
+        if with_json is not None:
+            options[name] = with_json[0]
+    kind = type(module)
+    made = ReleasedModule(
+        {name: value.detach().cpu().clone() for name, value in module.state_dict().items()},
+        f"{kind.__module__}:{kind.__qualname__}",
+        options,
+        training.statement(),
+    )
+    training.accountant.ledger.commit()
+    made.save(directory)
+    return made
+
+
+def _json(value: Any) -> tuple[Any] | None:
+    """A value as JSON has it; None where it cannot."""
+    try:
+        return (json.loads(json.dumps(value, allow_nan=False)),)
+    except (TypeError, ValueError, RecursionError):
+        return None

@@ -1,0 +1,134 @@
+"""LightningModules as people bring them: a classifier, a generator, and many with a single fault."""
+
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+D = 6
+
+
+class Classifier(L.LightningModule):
+    """Three classes, with dropout and a frozen layer."""
+
+    def __init__(self, hidden: int = 8, optimizer: str = "SGD", lr: float = 1.0) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+        self.frozen = nn.Linear(D, D).requires_grad_(False)
+        self.layers = nn.Sequential(nn.Linear(D, hidden), nn.Tanh(), nn.Dropout(0.1), nn.Linear(hidden, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(self.frozen(x))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        x, y = batch
+        loss = cross_entropy(self(x), y)
+        self.log("train_loss", loss)
+        return {"loss": loss}
+
+    def configure_optimizers(self) -> Any:
+        kind = getattr(torch.optim, self.hparams["optimizer"])
+        optimizer = kind([p for p in self.parameters() if p.requires_grad], lr=self.hparams["lr"])
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)}
+
+
+class Generator(L.LightningModule):
+    """An autoencoder of records in a mapping, with random numbers of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(D, 4), nn.Linear(2, D)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        mean, log_var = self.encoder(batch["x"]).chunk(2, 1)
+        z = mean + torch.randn_like(mean) * (log_var / 2).exp()
+        return (self.decoder(z) - batch["x"]).square().mean()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+    def sample(self, n: int) -> Tensor:
+        return self.decoder(torch.randn(n, 2))
+
+
+class Batched(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers.append(nn.BatchNorm1d(3))
+
+
+class Summed(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return cross_entropy(self(batch[0]), batch[1], reduction="sum")
+
+
+class Centred(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step((batch[0] - batch[0].mean(0), batch[1]), batch_idx)
+
+
+class Asking(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)["loss"]
+        return loss if loss < 1e9 else 2 * loss
+
+
+class Keeping(Classifier):
+    losses: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        self.losses.append(loss)
+        return loss
+
+
+class Endless(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx)["loss"] / 0.0
+
+
+class Writing(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.logger.experiment.add_scalar("loss", 1.0)
+        return super().training_step(batch, batch_idx)
+
+
+class Manual(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+
+class Moving(Classifier):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch
+
+
+class Frozen(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.requires_grad_(False)
+
+
+class Thawing(Classifier):
+    def on_train_epoch_start(self) -> None:
+        self.frozen.requires_grad_(self.current_epoch > 0)
+
+
+class Exploding(Classifier):
+    def on_before_zero_grad(self, optimizer: Any) -> None:
+        with torch.no_grad():
+            self.layers[0].weight.fill_(torch.nan if self.global_step == 2 else 0.1)
+
+
+class Patient(Classifier):
+    """Keeps a frozen weight until training has begun."""
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.frozen.weight.data += 1.0

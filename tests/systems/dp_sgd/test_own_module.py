@@ -1,0 +1,312 @@
+"""Any LightningModule in three lines: what reaches its optimizer, its logs and its files, and what is refused."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import own_modules
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, WeightAveraging
+from lightning.pytorch.loggers import CSVLogger
+from own_modules import Classifier, D, Generator
+from refusals import refused
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
+
+import dpgen
+from dpgen.callbacks import DPNorm
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+from dpgen.systems.dp_sgd.engine import STEPS
+
+pytestmark = [
+    pytest.mark.usefixtures("quiet"),
+    pytest.mark.filterwarnings("ignore:what training_step logs", "ignore::FutureWarning"),
+]
+N, BATCH = 64, 16
+
+
+def records() -> TensorDataset:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(N, D, generator=generator)
+    return TensorDataset(x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long())
+
+
+def loaded(data: Any = None, **options: Any) -> "DataLoader[Any]":
+    return DataLoader(records() if data is None else data, **{"batch_size": BATCH, "shuffle": True} | options)
+
+
+def trainer(**options: Any) -> L.Trainer:
+    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    limits = {} if "max_steps" in options or "max_epochs" in options else {"max_steps": 3}
+    return L.Trainer(accelerator="cpu", **silent | limits | options)
+
+
+def private(module: L.LightningModule, runner: L.Trainer | None = None, data: Any = None, **options: Any) -> Any:
+    options = {"epsilon": 3.0, "sampling_rate": 0.25} | options
+    return dpgen.make_private(module, loaded(data), runner or trainer(), **options)
+
+
+def trained(module: L.LightningModule, runner: L.Trainer | None = None, data: Any = None, **options: Any) -> L.Trainer:
+    made, loader, runner = private(module, runner, data, **options)
+    assert made is module
+    runner.fit(module, loader)
+    return runner
+
+
+# -- three lines -----------------------------------------------------------------------------------------------------
+
+
+def test_three_lines_train_and_release_a_classifier(tmp_path: Path) -> None:
+    module, loader, runner = Classifier(hidden=5), loaded(), trainer(max_epochs=2)
+    before = copy.deepcopy(module.state_dict())
+    module, private_loader, runner = dpgen.make_private(module, loader, runner, epsilon=3.0, delta=1e-5)
+    runner.fit(module, private_loader)
+    release = dpgen.release(module, tmp_path / "model")
+    assert (release.epsilon, release.delta) == (3.0, 1e-5)
+    assert runner.global_step == 2 * len(private_loader)
+    assert torch.equal(before["frozen.weight"], module.state_dict()["frozen.weight"])
+    assert not torch.equal(before["layers.0.weight"], module.state_dict()["layers.0.weight"])
+    again = dpgen.load(tmp_path / "model")
+    made = again.module()
+    assert isinstance(made, Classifier)
+    assert made.hparams["hidden"] == 5
+    assert all(torch.equal(value, made.state_dict()[name]) for name, value in module.state_dict().items())
+    assert not any("step" in name for name in vars(module)), "it is its author's again"
+    assert "Classifier takes a record's loss from that record" in again.statement.to_markdown()
+    with refused("sample", "generator"):
+        again.sample(3)
+
+
+class Mapped(Dataset[Any]):
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, i: int) -> dict[str, Tensor]:
+        return {"x": torch.full((D,), float(i % 2))}
+
+
+def test_a_generator_of_records_in_a_mapping(tmp_path: Path) -> None:
+    module = Generator()
+    trained(module, data=Mapped())
+    dpgen.release(module, tmp_path)
+    model = dpgen.load(tmp_path)
+    assert torch.equal(model.sample(4, random_state=1), model.sample(4, random_state=1))
+    assert model.samples(4).to_pandas().shape == (4, D)
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batch": 5}, {"max_grad_norm": 0.05}])
+def test_the_gradient_is_the_sum_of_clipped_ones_over_the_noisy_size(options: dict[str, Any]) -> None:
+    module = Classifier()
+    module.layers[2].p = 0.0
+    before, (x, y) = copy.deepcopy(module), records().tensors
+    trained(module, trainer(max_steps=1), epsilon=None, noise_multiplier=1e-5, sampling_rate=1.0, **options)
+    bound, names = options.get("max_grad_norm", 1.0), [n for n, v in module.named_parameters() if v.requires_grad]
+    total = torch.zeros(sum(before.get_parameter(name).numel() for name in names))
+    for i in range(N):
+        values = [before.get_parameter(name) for name in names]
+        g = torch.cat([v.flatten() for v in torch.autograd.grad(cross_entropy(before(x[i : i + 1]), y[i : i + 1]), values)])
+        total += g * min(1.0, bound / float(g.norm()))
+    moved = torch.cat([(before.get_parameter(name) - module.get_parameter(name)).detach().flatten() for name in names])
+    size = float(total @ total / (total @ moved))
+    assert 0 < size < N + 100, "a noisy number of records"
+    assert torch.allclose(moved * size, total, atol=2e-3 * float(total.abs().max()))
+
+
+def test_averaged_weights_a_scheduler_and_an_adaptive_bound_are_as_ever() -> None:
+    module = Classifier()
+    runner = trained(module, trainer(max_epochs=2, callbacks=[WeightAveraging(), DPNorm(c_max=4.0)]))
+    assert runner.optimizers[0].param_groups[0]["lr"] == 0.25
+    assert runner.global_step == 8
+
+
+def test_bfloat16() -> None:
+    module = Classifier()
+    trained(module, trainer(precision="bf16-mixed"))
+    assert all(value.dtype == torch.float32 and bool(torch.isfinite(value).all()) for value in module.parameters())
+
+
+# -- what leaves -----------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_and_logs_hold_released_values_alone_and_follow_their_charges(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    path = tmp_path / "ledger.json"
+
+    class Looking(CSVLogger):
+        def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+            steps = sum(count for _, count in ledger._shown)
+            seen.append((steps, step or 0))
+            assert not any("train_loss" in name for name in metrics)
+            super().log_metrics(metrics, step)
+
+    ledger = Ledger(Budget(3.0, 1e-5), path=path)
+    saves, logger = ModelCheckpoint(tmp_path, every_n_train_steps=2, save_top_k=-1), Looking(tmp_path)
+    runner = trainer(max_epochs=3, callbacks=[saves], log_every_n_steps=1, logger=logger, enable_checkpointing=True)
+    trained(Classifier(), runner, ledger=ledger, loss_noise=5.0)
+    assert seen
+    assert all(charged > step for charged, step in seen), "the sizes, and every step that a line may show"
+    assert len(list(tmp_path.glob("*.ckpt"))) == 6
+
+
+def test_a_noisy_loss_is_paid_for_and_stops_early() -> None:
+    module, stop = Classifier(), EarlyStopping("released/loss", patience=1, min_delta=100.0, check_on_train_epoch_end=True)
+    runner = trained(module, trainer(max_epochs=20, callbacks=[stop]), loss_noise=20.0, epsilon=20.0)
+    assert 0 < runner.global_step < 40
+    cheap, dear = (private(Classifier(), epsilon=None, noise_multiplier=2.0, loss_noise=s)[2] for s in (50.0, 1.0))
+    costs = [next(c for c in r.callbacks if isinstance(c, dpgen.PrivacyAccountant)) for r in (cheap, dear)]
+    for made in (cheap, dear):
+        made.fit(*reversed_pair(made))
+    assert costs[0].ledger.epsilon() < costs[1].ledger.epsilon()
+
+
+def reversed_pair(runner: L.Trainer) -> tuple[Any, Any]:
+    own = runner.callbacks[-1]  # type: ignore[attr-defined]
+    return own.module, own.loader
+
+
+def test_a_rate_that_is_bought_costs_no_more_than_the_budget() -> None:
+    _, loader, runner = private(Classifier(), sampling_rate=None)
+    ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
+    (line,) = (line for line in ledger.promised() if line.note == STEPS)
+    assert ledger.epsilon() == 3.0
+    assert ledger.allowance(line.event) < 0.1 * line.count, "the noise is not larger than it must be"
+    assert loader.sampling_rate != BATCH / N, "the true number is not shown"
+
+
+# -- resume ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rate", [0.25, None])
+def test_a_training_goes_on_with_its_ledger(tmp_path: Path, rate: float | None) -> None:
+    path, saved = tmp_path / "ledger.json", tmp_path / "last.ckpt"
+    module, loader, runner = private(Classifier(), trainer(max_steps=6), sampling_rate=rate, ledger=path)
+    runner.callbacks.append(Interrupting(saved))  # type: ignore[attr-defined]
+    with pytest.raises(SystemExit):
+        runner.fit(module, loader)
+    del runner.callbacks[-1]  # type: ignore[attr-defined]
+    next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger.drop()  # as a kill does
+    with refused("ledger", error=(ValueError, BudgetExceeded)):
+        private(Classifier(), trainer(max_steps=6), sampling_rate=0.25, ledger=path, epsilon=None, noise_multiplier=9.0)
+    again = Classifier()
+    again, loader, runner = private(again, trainer(max_steps=6), sampling_rate=rate, ledger=path)
+    runner.fit(again, loader, ckpt_path=saved, weights_only=True)
+    assert runner.global_step == 6
+    assert dpgen.release(again, tmp_path / "model").epsilon <= 3.0
+    fresh = private(Classifier(), trainer(max_steps=6))
+    with refused(error=(LedgerError, ValueError)):
+        fresh[2].fit(fresh[0], fresh[1], ckpt_path=saved, weights_only=True)
+
+
+class Interrupting(L.Callback):
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step == 2:
+            trainer.save_checkpoint(self.path)
+        if trainer.global_step == 4:
+            raise SystemExit
+
+
+# -- refused ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("Batched", "BatchNorm1d"),
+        ("Summed", "mean"),
+        ("Centred", "mean"),
+        ("Asking", "torch.func"),
+        ("Keeping", "losses"),
+        ("Endless", "finite"),
+        ("Writing", "training_step"),
+        ("Manual", "automatic_optimization"),
+        ("Moving", "on_after_batch_transfer"),
+        ("Frozen", "no parameter"),
+    ],
+)
+def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kind: str, word: str) -> None:
+    ledger = Ledger(Budget(3.0, 1e-5))
+    with refused(word):
+        private(getattr(own_modules, kind)(), ledger=ledger)
+    assert (ledger.entries(), ledger.promised()) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "word"),
+    [
+        ({"loader": loaded(shuffle=False, sampler=WeightedRandomSampler([1.0] * N, N))}, "sampler"),
+        ({"loader": loaded(Mapped(), collate_fn=lambda rows: rows)}, "collate_fn"),
+        ({"loader": [1, 2]}, "loader"),
+        ({"loader": loaded([torch.zeros(D), torch.zeros(D + 1)])}, "shape"),
+        ({"trainer": trainer(accumulate_grad_batches=2)}, "accumulate_grad_batches"),
+        ({"trainer": trainer(max_epochs=-1)}, "max_steps"),
+        ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "devices"),
+        ({"module": torch.nn.Linear(2, 2)}, "LightningModule"),
+        ({"epsilon": None}, "epsilon"),
+        ({"noise_multiplier": 1.0}, "noise_multiplier"),
+        ({"epsilon": None, "noise_multiplier": 1.0, "sampling_rate": None}, "sampling_rate"),
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"sampling_rate": 2.0}, "sampling_rate"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm"),
+        ({"loss_noise": -1.0}, "loss_noise"),
+        ({"micro_batch": 0}, "micro_batch"),
+    ],
+    ids=str,
+)
+def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word: str) -> None:
+    usual = {"module": Classifier(), "loader": loaded(), "trainer": trainer(), "epsilon": 3.0, "sampling_rate": 0.25}
+    with refused(word):
+        dpgen.make_private(**usual | given)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "word"),
+    [
+        ("Thawing", {}, "frozen"),
+        ("Exploding", {}, "not finite"),
+        ("Classifier", {"optimizer": "LBFGS"}, "LBFGS"),
+    ],
+)
+def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[str, Any], word: str) -> None:
+    with refused(word):
+        trained(getattr(own_modules, kind)(**options), trainer(max_epochs=2))
+
+
+def test_other_loaders_are_refused() -> None:
+    module, _, runner = private(Classifier())
+    with refused("make_private"):
+        runner.fit(module, loaded())
+    with refused("private before"):
+        private(module, runner)
+
+
+def test_what_is_released_was_trained_and_nothing_else_changed(tmp_path: Path) -> None:
+    with refused("make_private"):
+        dpgen.release(Classifier(), tmp_path)
+    module = private(Classifier())[0]
+    with refused("not been trained"):
+        dpgen.release(module, tmp_path)
+    changed = own_modules.Patient()
+    trained(changed)
+    with refused("frozen.weight"):
+        dpgen.release(changed, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_records_without_finite_losses_count_for_nothing() -> None:
+    x, y = records().tensors
+    module = Classifier()
+    trained(module, data=TensorDataset(torch.where(torch.arange(N)[:, None] % 2 == 0, torch.nan, x), y))
+    assert all(bool(torch.isfinite(value).all()) for value in module.parameters())
+
+
+def test_empty_draws_release_noise() -> None:
+    module = Classifier()
+    runner = trained(module, data=TensorDataset(*(t[:1] for t in records().tensors)), sampling_rate=0.01, loss_noise=10.0)
+    assert runner.global_step == 3
