@@ -68,7 +68,7 @@ def _release_of(directory: Path) -> BuiltOn | None:
     own = directory / MODEL if of_run.is_file() else directory
     try:
         if (own / f"{MODEL}.json").is_file():
-            card = json.loads((own / f"{MODEL}.json").read_text())
+            card = json.loads((own / f"{MODEL}.json").read_bytes())
             read_tensor_files(own, MODEL, kinds=[card["kind"]])  # which compares the checksum
             statement = PrivacyStatement.from_dict(card["statement"])
             found = BuiltOn("", statement, str(card["sha256"]), directory=directory)
@@ -143,7 +143,7 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
     """Refuse to call a release public whose run read the data of this one: the same file, or the same data set."""
     if not config.is_file():
         return
-    before = yaml.safe_load(config.read_text())["data"]
+    before = yaml.safe_load(config.read_bytes())["data"]
     places = [[block[key] for key in ("path", "source") if block.get(key) is not None] for block in (before, data)]
     first, second = ({Path(place).resolve() for place in own if exists(place)} for own in places)
     if first & second or (not any(places) and before["name"] == data["name"]):

@@ -144,7 +144,7 @@ def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> "
     if not path.is_file():
         raise FileNotFoundError(f"{directory} holds no {name} ({path.name} is missing)")
     try:
-        card = json.loads(path.read_text())
+        card = json.loads(path.read_bytes())
         payload = (directory / f"{name}.safetensors").read_bytes()
         kind, version, digest = card["kind"], card["format"], card.pop("sha256")
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:

@@ -129,11 +129,11 @@ def _of_directory(directory: Path) -> Content:
     else:
         raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
     settings, ledger, metrics = (directory / name for name in ("config.yaml", "ledger.jsonl", METRICS))
-    names = yaml.safe_load(settings.read_text()) if settings.is_file() else None
+    names = yaml.safe_load(settings.read_bytes()) if settings.is_file() else None
     title = _title(names) if names else f"{type(release).__name__} {directory.resolve().name}"
     content = _of_release(release, title)
     try:  # a score that does not say what it looked at counts as private
-        scores = [{"status": UNPROTECTED} | score for score in json.loads(metrics.read_text())] if metrics.is_file() else []
+        scores = [{"status": UNPROTECTED} | score for score in json.loads(metrics.read_bytes())] if metrics.is_file() else []
     except ValueError as error:
         raise ValueError(f"{metrics} is damaged: {error}") from error
     spending = None

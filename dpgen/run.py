@@ -191,7 +191,7 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
     if not config_path.is_file():
         raise ValueError(f"{config_path} is missing beside a ledger; choose another run_dir")
     try:
-        stored = yaml.safe_load(config_path.read_text())
+        stored = yaml.safe_load(config_path.read_bytes())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
     if not isinstance(stored, dict) or not all(isinstance(stored.get(block), dict) for block in job.settings):

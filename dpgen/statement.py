@@ -229,7 +229,7 @@ class PrivacyStatement:
             ValueError: it is damaged, or was edited.
         """
         try:
-            return cls.from_dict(json.loads(path.read_text()))
+            return cls.from_dict(json.loads(path.read_bytes()))
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is damaged: {' '.join(str(error).split())}") from error
 

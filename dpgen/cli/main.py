@@ -3,6 +3,7 @@
 import argparse
 import errno
 import json
+import logging
 import math
 import sys
 import warnings
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
@@ -48,6 +50,9 @@ def usage() -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command, with the arguments of the process unless others are given; the exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # texts, JSON and csv are UTF-8 in every locale
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("--help", "-h"):
         sys.stdout.write(usage() + "\n")
@@ -60,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(name: str, arguments: list[str]) -> "str | int | Ended":
+    if undecoded := next((text for text in arguments if any("\udc80" <= letter <= "\udcff" for letter in text)), None):
+        raise ValueError(f"argument {undecoded!r} is not in the encoding of this locale; set PYTHONUTF8=1 in the environment")
     if name == "--version":
         from dpgen import __version__
 
@@ -260,6 +267,7 @@ def _say(text: str, code: int) -> int:
 def _warnings_in_one_line() -> Iterator[None]:
     """Warnings of dpgen in one line each, without the place in the code; those of libraries are for developers."""
     package = str(Path(__file__).parents[1])
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it warns of a home that cannot be written
 
     def show(message: Warning | str, category: type[Warning], filename: str, *_: Any, **__: Any) -> None:
         if filename.startswith(package) and issubclass(category, UserWarning):

@@ -81,7 +81,7 @@ def unsigned(run: Path, key: Path | None) -> Iterator[str]:
             yield f"{path.name} is not signed: {beside.name} is missing"
             continue
         try:
-            signature = base64.b64decode(json.loads(beside.read_text())["signature"], validate=True)
+            signature = base64.b64decode(json.loads(beside.read_bytes())["signature"], validate=True)
             public.verify(signature, _PURPOSE + path.read_bytes())
         except (ValueError, KeyError, TypeError):
             yield f"{beside.name} is damaged"

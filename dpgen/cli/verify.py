@@ -65,7 +65,7 @@ def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
         return PrivacyStatement.read(path), []
     except ValueError as edited:
         try:
-            values = json.loads(path.read_text())
+            values = json.loads(path.read_bytes())
             return PrivacyStatement.from_dict({key: v for key, v in values.items() if key not in ("sha256", "files")}), [
                 str(edited)
             ]
@@ -76,7 +76,7 @@ def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
 def _of_card(model: Path) -> tuple[PrivacyStatement, list[str]]:
     """The statement that a released model carries, and whether its files are whole."""
     try:
-        card = json.loads((model / f"{MODEL}.json").read_text())
+        card = json.loads((model / f"{MODEL}.json").read_bytes())
         statement = PrivacyStatement.from_dict(card["statement"])
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{model / MODEL}.json is damaged: {' '.join(str(error).split())}") from error
@@ -85,7 +85,7 @@ def _of_card(model: Path) -> tuple[PrivacyStatement, list[str]]:
 
 def _of_tensors(directory: Path, name: str) -> Iterator[str]:
     try:
-        kind = json.loads((directory / f"{name}.json").read_text())["kind"]
+        kind = json.loads((directory / f"{name}.json").read_bytes())["kind"]
         read_tensor_files(directory, name, kinds=[kind])
     except (OSError, ValueError, KeyError, TypeError) as error:
         yield " ".join(f"{name}: {error}".split())

@@ -54,7 +54,7 @@ class Loader:
 
 
 def _parsed(module: str) -> ast.Module:
-    return ast.parse(Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_text())
+    return ast.parse(Path(__file__).parents[2].joinpath(*module.split(".")).with_suffix(".py").read_bytes())
 
 
 def _names(node: ast.AST) -> set[str]:

@@ -47,7 +47,7 @@ def require_backend() -> None:
         except (ImportError, RuntimeError) as error:
             raise SecureBackendError(
                 f"secure noise needs the packages cryptography and numba, which do not work here ({error}): install "
-                "both, and let numba write its cache (NUMBA_CACHE_DIR); there is no insecure fallback"
+                "both; there is no insecure fallback"
             ) from error
 
 
@@ -112,7 +112,21 @@ _SIN = tuple(np.float32(c) for c in (-1 / 6, 1 / 120, -1 / 5040, 1 / 362880))
 _COS = tuple(np.float32(c) for c in (-1 / 2, 1 / 24, -1 / 720, 1 / 40320))
 _ANGLE = np.float32(math.pi / 4 * 2.0**-31)
 
-_compile = numba.njit(nogil=True, cache=True, fastmath={"contract"}, error_model="numpy")
+
+def compiled(**options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """`numba.njit` that keeps machine code where the package or the home can be written; elsewhere each process compiles."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        try:
+            made: Callable[..., Any] = numba.njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # of a cache that has no place
+            made = numba.njit(nogil=True, **options)(function)
+        return made
+
+    return decorated
+
+
+_compile = compiled(fastmath={"contract"}, error_model="numpy")
 _inline = numba.njit(inline="always", fastmath={"contract"}, error_model="numpy")
 
 

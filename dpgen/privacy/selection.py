@@ -51,13 +51,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from dpgen.privacy.composition import BudgetExceeded, LedgerItem, Planned, cases
-from dpgen.privacy.draws import Integers, Reals, Words, exact_context
+from dpgen.privacy.draws import Integers, Reals, Words, compiled, exact_context
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import (
     OneOfDpEvent,
@@ -83,7 +82,7 @@ _BITS = 192
 _ROUNDED = 1.0 - 1e-12  # e_0 is computed in float64
 _TRIES = 32  # proposals and coins drawn together
 
-_compile = numba.njit(nogil=True, cache=True)
+_compile = compiled()
 
 
 def exponential_event(rate: float, sensitivity: float = 1.0, *, zcdp: bool = False) -> DpEvent:

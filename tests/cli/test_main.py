@@ -1,6 +1,7 @@
 """The command `dpgen`: its table, how fast it answers, what a shell completes, and how commands end."""
 
 import errno
+import io
 import json
 import logging
 import resource
@@ -311,6 +312,16 @@ def test_what_is_refused_is_an_object_too(capsys: pytest.CaptureFixture[str]) ->
         assert (found["exit_code"], code) == (2, 2)
         assert found["problem"].startswith("error: ")
         assert errors.strip() == found["problem"]
+
+
+def test_output_is_utf8_in_every_locale(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    assert main(["train", "--model", "\u00fcber", "--json"]) == 2
+    sys.stdout.flush()
+    assert "\u00fcber" in json.loads(written.getvalue().decode("utf-8"))["problem"]
+    assert main(["report", b"gr\xc3\xb6".decode("ascii", "surrogateescape")]) == 2, "as Python decodes it where ASCII is all"
+    assert "PYTHONUTF8=1" in capsys.readouterr().err
 
 
 def test_a_quiet_command_writes_problems_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

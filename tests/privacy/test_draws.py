@@ -26,6 +26,7 @@ from dpgen.privacy.draws import (
     add_normal,
     aes_ctr,
     bernoulli_indices,
+    compiled,
     count_tails,
     discrete_laplace,
     failures,
@@ -504,3 +505,8 @@ def test_thresholds_are_exact_to_128_bits_and_fall(scale: float, most: int) -> N
 def test_numbers_out_of_range(act: Callable[[], object]) -> None:
     with pytest.raises(ValueError, match="must be in"):
         act()
+
+
+def test_code_is_compiled_where_its_cache_has_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
+    assert compiled()(lambda x: 2 * x)(21) == 42

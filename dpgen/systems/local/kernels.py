@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from functools import cached_property
 
-import numba
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from dpgen.privacy.draws import compiled
 from dpgen.privacy.selection import running_sum
 from dpgen.systems.local.model import FiniteSampler
 
@@ -115,7 +115,7 @@ def _scales(q: Tensor, tail: Tensor, gap: float) -> Tensor:
     return _before(torch.log1p(-q / whole)).exp() / whole
 
 
-@numba.njit(nogil=True, cache=True, error_model="numpy")
+@compiled(error_model="numpy")
 def mix_rows(p: Reals, order: Ranks, q: Reals, a: Reals, gain: float) -> Reals:
     r"""Rows $q_j (\sum_{i<j} a_i P_i + a_j \sum_{i>j} P_i + a_j e^\epsilon P_j)$ of P (u, n), j by rank, in place of j =
     order.

@@ -17,11 +17,11 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator, gaussian_price
+from dpgen.privacy.draws import compiled
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import Relation, Secrets, for_rows, pure_event, require_whole, row_epsilon
 from dpgen.privacy.selection import exponential_event, exponential_mechanism
@@ -160,7 +160,7 @@ _SPAN = 2.0  # of the finest blocks of points, in units of 1/rate
 _FACTORS = (64, 8, 1)  # coarser blocks, in finest ones
 _NEGLIGIBLE = 3.0  # nats: all blocks that stay coarse weigh less than e^-3 of the heaviest
 
-_compile = numba.njit(nogil=True, cache=True)
+_compile = compiled()
 
 
 class PointSelection:

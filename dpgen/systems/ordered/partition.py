@@ -39,12 +39,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import numba
 import numpy as np
 
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.draws import Words, reach_thresholds
+from dpgen.privacy.draws import Words, compiled, reach_thresholds
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import (
@@ -79,7 +78,7 @@ _LEVELS = 62  # cells of a path that are asked, at most
 _EMPTY = 0.25  # chance of a split without records, at most
 _MARGIN = 1e-12  # relative; the loss is a sum of some 60 terms in float64
 
-_compile = numba.njit(nogil=True, cache=True)
+_compile = compiled()
 
 
 @dataclass(frozen=True, kw_only=True)

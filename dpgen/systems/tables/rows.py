@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from itertools import combinations
 
-import numba
 import numpy as np
 import numpy.typing as npt
 
+from dpgen.privacy.draws import compiled
 from dpgen.systems.tables.mixture import Floats, Mixture
 
 Codes = npt.NDArray[np.int64]
 
-_compile = numba.njit(nogil=True, cache=True)
+_compile = compiled()
 
 _MOST_CELLS = 2**24  # of all triples together: more of them are left out
 PAIR, ONE = np.float32(2.0), np.float32(1.0)  # weights of cells of two and of three columns
