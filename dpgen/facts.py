@@ -156,6 +156,11 @@ class Fact(Enum):
         "run time.",
     )
     SECRET_SAMPLING = _A, "Sampling masks come from the same generator, and nobody sees the number of records in a draw."
+    SECRET_ALLOCATION = (
+        _A,
+        "In every epoch each record takes part in one step, which the same generator draws for it alone. Nobody sees the "
+        "number of records in a step.",
+    )
     SECRET_REPETITION = _A, "An adversary does not see how often the program was run."
     EXACT_INTEGERS = _A, "Integer noise and selections are exact to 2^-128 in total variation, which delta leaves out."
     EXACT_BUT_CORRELATED = (

@@ -187,7 +187,7 @@ def train_watched(plan: DPGMPlan, config: DPGMConfig, included: Tensor, *, seed:
     )
     ids = torch.cat([torch.arange(len(others)), len(others) + here])
     people = ids if plan.rows > 1 else None
-    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows)
+    loader = PoissonLoader(x, labels, people=people, rows=plan.rows, **plan.drawn)
     accountant = PrivacyAccountant(Curator(module.plan.open_ledger()), every=_EVERY)
     with quiet_training():
         trainer = L.Trainer(

@@ -41,7 +41,10 @@ class SealedCheckpointIO(TorchCheckpointIO):
 
 
 class Checkpoint(Callback):
-    """Saves `path` after every `every` steps and at the end of training; at most so many steps run again after a crash."""
+    """Saves `path` after every `every` steps and at the end of training; at most so many steps run again after a crash.
+
+    Steps that are paid for together are not parted: it is saved at the end of the epoch of random allocation.
+    """
 
     def __init__(self, path: Path, *, every: int = 100) -> None:
         require_whole("every", every)
@@ -57,11 +60,17 @@ class Checkpoint(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.global_step % self.every == 0:
+        together = _together(pl_module)
+        if trainer.global_step % (-(-self.every // together) * together) == 0:
             self.save(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         self.save(trainer)
+
+
+def _together(module: L.LightningModule) -> int:
+    """Steps of a module that are paid for by one event."""
+    return int(getattr(module, "steps_together", 1))
 
 
 class Preempted(RuntimeError):
@@ -69,7 +78,7 @@ class Preempted(RuntimeError):
 
 
 class Preemption(Callback):
-    """Ends training after the step during which a scheduler or a terminal sent one of `signals`, on all ranks together.
+    """Ends training after the step, or epoch of random allocation, in which one of `signals` came, on all ranks together.
 
     The handlers only note the signal. The checkpoint is written by the callback that writes it at the end of training,
     so nothing is done again. A second Ctrl-C does not wait.
@@ -96,7 +105,7 @@ class Preemption(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self._ranks.any(self.received is not None)[0]:
+        if trainer.global_step % _together(pl_module) == 0 and self._ranks.any(self.received is not None)[0]:
             self.stopped = trainer.should_stop = True
 
     def _restore(self) -> None:

@@ -6,6 +6,7 @@ All are valid upper bounds, sharp to about .1 %.
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
 | Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
+| epochs of random allocation, also with both | `allocation.py`, then as above; add/remove only |
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | basic composition, binary randomised response, or Renyi |
 | the best of several runs (`selection.py`), one of several events | Renyi moments, or pure epsilons |
 | anything else | nobody: `UnsupportedEvent`; say what is proved of it, as an (epsilon, delta) guarantee |
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import pld
+from dpgen.privacy.allocation import LEAST_SIGMA, allocation_alpha
 from dpgen.privacy.mechanisms import (
     Budget,
     OneOfDpEvent,
@@ -123,7 +125,7 @@ def _plain(key: Key, relation: Relation) -> float | None:
     """`mu` of a pure Gaussian composition (0 for nothing, inf for no privacy), None when something is sampled."""
     if any(sigma == 0 for (_, sigma), _ in key):
         return math.inf
-    if any(rate < 1 for (rate, _), _ in key):
+    if any(rate != 1 for (rate, _), _ in key):
         return None
     return sum(1 / sigma for (_, sigma), _ in key) * (2 if relation == "replace_one" else 1)
 
@@ -160,8 +162,8 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
     if mu is not None:
         return _gaussian_epsilon_of(mu, delta)
     bound = rdp_epsilon(_gaussian_alphas(key, relation, ORDERS), delta)
-    if bound == 0:
-        return 0.0
+    if bound == 0 or any(rate > 1 and sigma < LEAST_SIGMA for (rate, sigma), _ in key):
+        return bound
     directions: tuple[pld.Direction, ...] = ("replace",) if relation == "replace_one" else ("remove", "add")
     worst = 0.0
     for direction in directions:
@@ -190,10 +192,14 @@ def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, 
     """Log-moments at `orders` (t,), inf at orders so high (losses of 1000 nats) that they never decide, and without noise."""
     function = replaced_alpha if relation == "replace_one" else subsampled_gaussian_alpha
     highest = max(2.0, 2000 * sigma**2) if sigma else 0.0
+    if rate > 1 and relation == "replace_one":
+        raise UnsupportedEvent("random allocation has no guarantee under replace_one, only under add_remove")
 
     def at(order: float) -> float:
         try:
-            return function(order, rate, sigma) if order <= highest else math.inf
+            if order > highest:
+                return math.inf
+            return allocation_alpha(order, int(rate), sigma) if rate > 1 else function(order, rate, sigma)
         except ValueError:  # the grid of such a peak would not fit into memory
             return math.inf
 

@@ -21,6 +21,7 @@ Formal guarantees:
 | values that are NaN or infinite | refused before anything is charged |
 | a mechanism that draws | its own event is charged, once for each draw |
 | releases that share a Poisson draw | one event, `Poisson(q, Gaussian(sigma_eff))`, with the rate of the mask itself |
+| draws of one random allocation | one event for all of them, `Allocated(t, Gaussian(sigma_eff))`, with the first |
 | a mask used twice, a part released twice, undeclared or left out | refused |
 | several processes | rank 0 charges, others repeat what it recorded; sums are added over ranks and get their noise once |
 | rank 0 cannot record a plan or a charge | all ranks stop; rank 0 raises the ledger's error |
@@ -54,10 +55,9 @@ from dpgen.privacy.mechanisms import (
     pure_event,
     require_positive,
     require_whole,
-    subsampled_gaussian_event,
 )
 from dpgen.privacy.noise import SecureSource, noisy_prefix_sums, place, require_secure, to_device
-from dpgen.privacy.sampling import PoissonMask
+from dpgen.privacy.sampling import Epoch, PoissonMask
 from dpgen.privacy.selection import (
     FrequentCounts,
     GaussianSelection,
@@ -100,6 +100,7 @@ class Curator:
         self._source = SecureSource() if source is None else require_secure(source)
         self._ahead: NoiseAhead | None = None
         self._earlier: list[Planned] = []
+        self._epoch: tuple[Epoch | None, tuple[str, str | None, float]] = None, ("", None, 0.0)
         self.built_on: set[str] = set()
         """Checksums of the releases that the run may read."""
         self.ledger, self.ranks = ledger, Ranks()
@@ -303,13 +304,21 @@ class Curator:
 
         Arguments:
             mask: of this draw, of whole units: rows that are drawn one by one earn no amplification for people (ValueError). It
-                serves once (else RuntimeError), and its own rate is what is charged.
+                serves once (else RuntimeError), and its own rate is what is charged. Of random allocation the first draw
+                charges for its epoch; others of it are free on the same terms (else ValueError).
             parts: noise multiplier of every part, by name.
         """
         if self.rows > mask.rows:
             raise ValueError(f"the draw is of units of {mask.rows} rows; they must be whole units, of up to {self.rows} rows")
-        event = subsampled_gaussian_event(mask.use(), effective_multiplier(*parts.values()))
-        return Draw(self, dict(parts)) if self._authorise(event, note, group) else None
+        terms = (note, group, effective_multiplier(*parts.values()))
+        event = mask.price(terms[-1])
+        if mask.epoch is None or mask.epoch is not self._epoch[0]:
+            if not self._authorise(event, note, group):
+                return None
+            self._epoch = mask.epoch, terms
+        elif terms != self._epoch[1]:
+            raise ValueError(f"the draw is {terms}; its epoch was paid for as {self._epoch[1]} (note, group, multiplier)")
+        return Draw(self, dict(parts))
 
     def _authorise(self, event: DpEvent, note: str, group: str | None) -> bool:
         """Charge one run of `event`, for all ranks together; False when the budget would be exceeded."""

@@ -168,6 +168,56 @@ def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> 
     return event if sampling_rate == 1 else PoissonSampledDpEvent(float(sampling_rate), event)
 
 
+Sampling = Literal["poisson", "allocation"]
+"""How records come into draws: each into every one by a coin, or each into one draw of an epoch."""
+
+
+def steps_of_epoch(sampling_rate: float, sampling: Sampling = "poisson") -> int:
+    """Draws of an epoch; ValueError for random allocation at a rate that is not 1 / a whole number.
+
+    >>> steps_of_epoch(0.3), steps_of_epoch(0.05, "allocation")
+    (4, 20)
+    """
+    if not 0.0 < sampling_rate <= 1.0:
+        raise ValueError(f"sampling_rate is {sampling_rate}; it must be in (0, 1]")
+    if sampling not in get_args(Sampling):
+        raise ValueError(f"sampling is {sampling!r}; choose one of {', '.join(get_args(Sampling))}")
+    steps = max(2, round(1.0 / sampling_rate))
+    if sampling == "poisson":
+        return math.ceil(1.0 / sampling_rate - 1e-9)
+    if abs(steps * sampling_rate - 1.0) > 1e-9:
+        raise ValueError(
+            f"sampling_rate is {sampling_rate:g}; with sampling='allocation' it must be 1 / the steps of an epoch, at least 2, "
+            f"as {1 / steps!r}"
+        )
+    return steps
+
+
+@dataclass(frozen=True)
+class AllocatedDpEvent:
+    """An epoch of `steps` >= 2 releases of `event`, a Gaussian: each record takes part in one of them, drawn by itself.
+
+    Only independent, secret, uniform draws for every record earn this event; a permutation cut into batches does not. See
+    `allocation.py`; add/remove only.
+    """
+
+    steps: int
+    event: DpEvent
+
+    def __post_init__(self) -> None:
+        require_whole("steps", self.steps, 2)
+
+
+def allocated_gaussian_event(steps: int, noise_multiplier: float) -> DpEvent:
+    """An epoch of Gaussian releases by random allocation over this number of steps; 1 is the plain Gaussian.
+
+    >>> allocated_gaussian_event(20, 1.5)
+    AllocatedDpEvent(steps=20, event=GaussianDpEvent(noise_multiplier=1.5))
+    """
+    event = gaussian_event(noise_multiplier)
+    return event if steps == 1 else AllocatedDpEvent(steps, event)
+
+
 def effective_multiplier(*noise_multipliers: float) -> float:
     """The one Gaussian that dominates the joint release of several: `1 / sigma^2 = sum 1 / sigma_i^2`; inf adds nothing.
 
@@ -214,7 +264,10 @@ def walk(event: DpEvent, count: int = 1) -> Iterator[tuple[DpEvent, int]]:
 
 
 def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
-    """`{(sampling_rate, noise_multiplier): count}` of (Poisson-sampled) Gaussians, else `UnsupportedEvent`; 0: no privacy."""
+    """`{(sampling_rate, noise_multiplier): count}` of (Poisson-sampled) Gaussians, else `UnsupportedEvent`; 0: no privacy.
+
+    The rate of an epoch of random allocation is the number of its steps, which is above 1.
+    """
     import dp_accounting as dpa
 
     parts: Counter[tuple[float, float]] = Counter()
@@ -222,8 +275,10 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
         rate, inner = 1.0, leaf
         if isinstance(leaf, dpa.PoissonSampledDpEvent):
             rate, inner = float(leaf.sampling_probability), leaf.event
-        if not 0 <= rate <= 1:
-            raise ValueError(f"sampling_probability is {rate!r}; it must lie in [0, 1]")
+            if not 0 <= rate <= 1:
+                raise ValueError(f"sampling_probability is {rate!r}; it must lie in [0, 1]")
+        elif isinstance(leaf, AllocatedDpEvent):
+            rate, inner = float(leaf.steps), leaf.event
         if isinstance(inner, dpa.NonPrivateDpEvent):
             parts[1.0, 0.0] += count if rate else 0
             continue
@@ -322,7 +377,7 @@ class Parts:
         gaussians: list[DpEvent] = []
         compounds: list[tuple[DpEvent, int]] = []
         for leaf, count in walk(event):
-            inner = leaf.event if isinstance(leaf, dpa.PoissonSampledDpEvent) else leaf
+            inner = leaf.event if isinstance(leaf, dpa.PoissonSampledDpEvent | AllocatedDpEvent) else leaf
             if isinstance(leaf, ApproximateDpEvent):
                 pure[leaf.epsilon] += count if leaf.epsilon else 0
                 delta += count * leaf.delta
@@ -440,6 +495,8 @@ def for_two_records(event: DpEvent) -> DpEvent:
         return type(event)([for_two_records(part) for part in event.events])
     if isinstance(event, RepeatAndSelectDpEvent):
         return RepeatAndSelectDpEvent(for_two_records(event.event), event.mean, event.shape)
+    if isinstance(event, AllocatedDpEvent):
+        raise UnsupportedEvent(f"event {event!r} has no bound for replaced records")
     if isinstance(event, ApproximateDpEvent):
         grown = 1 + math.exp(event.epsilon) if event.epsilon <= _MOST_EPSILON else math.inf
         delta = event.delta * grown if event.delta else 0.0
@@ -503,7 +560,7 @@ def _encode_value(value: Any) -> Any:
     import numpy as np
     from dp_accounting import DpEvent
 
-    if isinstance(value, DpEvent | ApproximateDpEvent | OneOfDpEvent):
+    if isinstance(value, DpEvent | AllocatedDpEvent | ApproximateDpEvent | OneOfDpEvent):
         return encode_event(value)
     if isinstance(value, np.generic):
         return value.item()
@@ -520,7 +577,7 @@ def decode_event(code: Any) -> DpEvent:
     """
     from dp_accounting import DpEvent, dp_event
 
-    own = {kind.__name__: kind for kind in (ApproximateDpEvent, OneOfDpEvent)}
+    own = {kind.__name__: kind for kind in (AllocatedDpEvent, ApproximateDpEvent, OneOfDpEvent)}
     try:
         name, values = code
         kind = own.get(name) or getattr(dp_event, name)

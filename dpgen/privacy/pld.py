@@ -1,10 +1,10 @@
-"""Privacy loss distributions of composed Poisson-sampled Gaussians: hockey sticks that are never below the truth.
+"""Privacy loss distributions of composed Gaussians, Poisson-sampled or allocated: hockey sticks that are never below the truth.
 
 A mechanism becomes a pair of discrete distributions of its loss that dominates it (`Grid`). The pair lives on the
 grid `step * Z`. Each cell of losses keeps its mass under both distributions, split between its two ends ("connect the
 dots", Doroshenko et al. 2022), so every hockey stick of the discrete pair is at least the true one. In units of the
 sensitivity, with `M(+-1) = (1-q) N(0) + q N(+-1)`: `remove` is M(1) against N(0), `add` is N(0) against M(1), and
-`replace` is M(1) against M(-1).
+`replace` is M(1) against M(-1). A rate above 1 is the number of steps of an epoch of random allocation, see `allocation.py`.
 
 Dominating pairs compose adaptively (Zhu, Dong, Wang 2022, Theorem 10). Masses are tilted by `e^(tilt * loss)` before
 the FFT, so that the losses that decide epsilon sit in the middle of a short window and small deltas keep their
@@ -71,7 +71,7 @@ def _outcome_replaced(losses: Array, rate: float, sigma: float) -> Array:
     return sigma**2 * np.sign(losses) * (half + bent)
 
 
-def _normal_mass(x: Array, shift: float, sigma: float) -> Array:
+def normal_mass(x: Array, shift: float, sigma: float) -> Array:
     """Mass of N(shift, sigma^2) between consecutive entries of x (m + 1,) -> (m,), to relative precision."""
     from scipy.special import ndtr
 
@@ -124,9 +124,13 @@ class Grid:
 def discretise(
     rate: float, sigma: float, direction: Direction, *, step: float, tail: float, max_cells: int = MAX_CELLS
 ) -> Grid:
-    """A discrete pair that dominates one Poisson-sampled Gaussian; at most `tail` of its mass is put at infinity."""
+    """A discrete pair that dominates one sampled Gaussian, or epoch; at most `tail` of its mass is put at infinity."""
     from scipy.special import ndtri
 
+    if rate > 1:
+        from dpgen.privacy.allocation import discretised_epoch
+
+        return discretised_epoch(int(rate), sigma, direction, step=step, tail=tail, max_cells=max_cells)
     reach = -float(ndtri(max(tail, 1e-300))) * sigma
     high = reach + (0.0 if direction == "add" else 1.0)
     if direction == "replace":
@@ -141,22 +145,22 @@ def discretise(
     losses = np.arange(first, last + 1) * step
     if direction == "replace":
         x = _outcome_replaced(losses, rate, sigma)
-        still = (1 - rate) * _normal_mass(x, 0.0, sigma) if rate < 1 else 0.0
-        upper, lower = still + rate * _normal_mass(x, 1.0, sigma), still + rate * _normal_mass(x, -1.0, sigma)
+        still = (1 - rate) * normal_mass(x, 0.0, sigma) if rate < 1 else 0.0
+        upper, lower = still + rate * normal_mass(x, 1.0, sigma), still + rate * normal_mass(x, -1.0, sigma)
     else:
         x = _outcome(losses, rate, sigma)
-        lower = _normal_mass(x, 0.0, sigma)
-        upper = (1 - rate) * lower + rate * _normal_mass(x, 1.0, sigma)
+        lower = normal_mass(x, 0.0, sigma)
+        upper = (1 - rate) * lower + rate * normal_mass(x, 1.0, sigma)
     if direction == "add":
-        masses = _connect(lower[::-1], upper[::-1], -losses[:0:-1], step)
+        masses = connect(lower[::-1], upper[::-1], -losses[:0:-1], step)
         masses[0] += _tail(float(x[-1]), 0.0, sigma, above=True)
         return Grid(-last, step, masses, 0.0)
-    masses = _connect(upper, lower, losses[:-1], step)
+    masses = connect(upper, lower, losses[:-1], step)
     masses[0] += _tail(float(x[0]), rate, sigma, above=False)
     return Grid(first, step, masses, _tail(float(x[-1]), rate, sigma, above=True))
 
 
-def _connect(upper: Array, lower: Array, losses: Array, step: float) -> Array:
+def connect(upper: Array, lower: Array, losses: Array, step: float) -> Array:
     """Split cell masses (m,) over the cell ends (m + 1,) so that both distributions keep the mass of every cell."""
     usable = (lower > 1e-290) & (upper > 1e-290)
     log_ratio = losses + np.log(np.where(usable, lower, 1.0)) - np.log(np.where(usable, upper, 1.0))
@@ -171,6 +175,8 @@ def _connect(upper: Array, lower: Array, losses: Array, step: float) -> Array:
 
 def loss_variance(rate: float, sigma: float, direction: Direction) -> float:
     """Variance of the loss of one mechanism, good to some percent: a scale, not a bound."""
+    if rate > 1:
+        return math.log1p(math.expm1(min(sigma**-2, 700.0)) / rate)
     z = np.linspace(-9, 9, 721)
     weights = np.exp(-(z**2) / 2)
     weights /= weights.sum()

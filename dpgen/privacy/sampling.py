@@ -1,10 +1,10 @@
-"""Poisson sampling of records: the loader that subsampled accounting assumes."""
+"""Poisson sampling and random allocation of records: the loader whose draws subsampled accounting prices."""
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from math import ceil
-from typing import Any, NamedTuple, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
@@ -12,23 +12,45 @@ from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, defaul
 
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.exact_sums import WHOLE, shares
+from dpgen.privacy.mechanisms import Sampling, allocated_gaussian_event, steps_of_epoch, subsampled_gaussian_event
 from dpgen.privacy.noise import SecureSource, require_secure, to_device
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 
 class PoissonMask:
     """The right to release from one secret Poisson draw, once: units of up to `rows` rows took part with chance `rate`."""
 
-    __slots__ = ("_used", "rate", "rows")
+    epoch: "Epoch | None" = None
+    """Of random allocation, whose draws are paid for together."""
 
     def __init__(self, rate: float, rows: int = 1) -> None:
         self.rate, self.rows, self._used = rate, rows, False
 
-    def use(self) -> float:
-        """The rate, for the one event of this draw; RuntimeError when it has been charged already."""
+    def price(self, noise_multiplier: float) -> "DpEvent":
+        """The event of this draw, or of its epoch; RuntimeError when the draw has been released from already."""
         if self._used:
-            raise RuntimeError("this Poisson draw has been used: every release needs a fresh one")
+            raise RuntimeError("this draw has been used: every release needs a fresh one")
         self._used = True
-        return self.rate
+        if self.epoch is not None:
+            return allocated_gaussian_event(self.epoch.steps, noise_multiplier)
+        return subsampled_gaussian_event(self.rate, noise_multiplier)
+
+
+class Epoch:
+    """One random allocation: each unit is in one of `steps` draws, uniform and drawn by itself; see `allocation.py`."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+
+class AllocationMask(PoissonMask):
+    """The right to release from one draw of an epoch, once; the first one charges for all of them."""
+
+    def __init__(self, epoch: Epoch, rows: int = 1) -> None:
+        super().__init__(1.0 / epoch.steps, rows)
+        self.epoch = epoch
 
 
 class Batch(NamedTuple):
@@ -207,40 +229,54 @@ class PoissonTable(Dataset[Batch]):
 class _PoissonSampler(Sampler[Draw]):
     """Every record, or person, enters every draw independently with probability `sampling_rate`; draws may be empty.
 
-    On one of several ranks, every one of the rank's shard does: the ranks' draws together are one Poisson draw of all, for the
-    shards are disjoint and cover them, and every rank has its own secret masks.
+    With "allocation" it enters one of the `draws` of an iteration, uniformly and independently of others. On one of several
+    ranks, every one of the rank's shard does: the ranks' draws together are one draw of all, for the shards are disjoint and
+    cover them, and every rank has its own secret masks.
     """
 
-    def __init__(self, table: PoissonTable, *, sampling_rate: float, draws: int, source: SecureSource) -> None:
-        self.table, self.sampling_rate, self.draws, self.source = table, sampling_rate, draws, source
+    def __init__(self, table: PoissonTable, *, sampling_rate: float, sampling: Sampling, source: SecureSource) -> None:
+        self.table, self.sampling_rate, self.sampling, self.source = table, sampling_rate, sampling, source
+        self.draws = steps_of_epoch(sampling_rate, sampling)
         self.ranks = Ranks()
 
     def __len__(self) -> int:
         return self.draws
 
     def __iter__(self) -> Iterator[Draw]:
-        owners = self.table.owners
+        owners, rows = self.table.owners, 1 if self.table.owners is None else self.table.owners.most
         units = len(self.table if owners is None else owners)
-        for _ in range(self.draws):
+        for places, epoch in self._allocated(units) if self.sampling == "allocation" else self._independent(units):
             shard = self.ranks.shard(units)
-            places = self.source.bernoulli_indices(len(range(units)[shard]), probability=self.sampling_rate)
             drawn = shard.start + shard.step * places
-            if owners is None:
-                yield drawn, PoissonMask(self.sampling_rate)
-            else:
-                yield owners.records(drawn), PoissonMask(self.sampling_rate, owners.most)
+            mask = PoissonMask(self.sampling_rate, rows) if epoch is None else AllocationMask(epoch, rows)
+            yield drawn if owners is None else owners.records(drawn), mask
+
+    def _independent(self, units: int) -> Iterator[tuple[Tensor, Epoch | None]]:
+        for _ in range(self.draws):
+            mine = len(range(units)[self.ranks.shard(units)])
+            yield self.source.bernoulli_indices(mine, probability=self.sampling_rate), None
+
+    def _allocated(self, units: int) -> Iterator[tuple[Tensor, Epoch | None]]:
+        mine, bits = len(range(units)[self.ranks.shard(units)]), (self.draws - 1).bit_length()
+        steps = self.source.words(mine, bits=bits)
+        while (beyond := steps >= self.draws).any():  # until each is uniform on the steps
+            steps[beyond] = self.source.words(int(beyond.sum()), bits=bits)
+        order, epoch = np.argsort(steps, kind="stable"), Epoch(self.draws)
+        for places in np.split(order, np.bincount(steps.astype(np.int64), minlength=self.draws).cumsum()[:-1]):
+            yield torch.from_numpy(places), epoch
 
 
 class PoissonLoader(DataLoader[Batch]):
-    r"""Batches by Poisson sampling, masks from the secure source; the only loader that private training accepts.
+    r"""Batches by Poisson sampling or random allocation, secretly; the only loader that private training accepts.
 
-    Shuffled batches of fixed size are **not** Poisson samples: 20 shuffled epochs at multiplier 1 booked as Poisson claim
-    eps .93 where 28.4 is true. One epoch is :math:`\lceil 1/q \rceil` draws.
+    Shuffled batches of fixed size are **neither**: 20 shuffled epochs at multiplier 1 booked as Poisson claim eps .93 where
+    28.4 is true. One epoch is :math:`\lceil 1/q \rceil` draws.
 
     Arguments:
         x: records, (n, d): a tensor, or rows on disk.
         labels: labels (n,), int64, if the records have them.
         sampling_rate: probability q of every record, or person, in every draw, in (0, 1].
+        sampling: "poisson", or "allocation": each is in one draw of an epoch, uniform and drawn by itself; q is 1 / draws.
         people: a number (n,) for the person of each record, drawn with all of their records; None: every record is drawn
             by itself.
         rows: records m of a person at most.
@@ -254,19 +290,19 @@ class PoissonLoader(DataLoader[Batch]):
         labels: Tensor | None = None,
         *,
         sampling_rate: float,
+        sampling: Sampling = "poisson",
         people: Tensor | None = None,
         rows: int = 1,
         white: int = 1,
         source: SecureSource | None = None,
     ) -> None:
-        if not 0.0 < sampling_rate <= 1.0:
-            raise ValueError(f"sampling_rate must be in (0, 1], got {sampling_rate}")
-        self.sampling_rate = sampling_rate
+        steps_of_epoch(sampling_rate, sampling)
+        self.sampling_rate, self.sampling = sampling_rate, sampling
         self.table = PoissonTable(x, labels, None if people is None else Owners(people, rows), white=white)
         self.poisson = _PoissonSampler(
             self.table,
             sampling_rate=sampling_rate,
-            draws=ceil(1.0 / sampling_rate - 1e-9),
+            sampling=sampling,
             source=require_secure(source if source is not None else SecureSource()),
         )
         super().__init__(self.table, sampler=self.poisson, batch_size=None)

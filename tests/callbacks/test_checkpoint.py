@@ -76,7 +76,7 @@ def test_saves_every_few_steps_and_at_the_end(tmp_path: Path) -> None:
 
 
 def started() -> tuple[Preemption, Any]:
-    callback, trainer = Preemption(), SimpleNamespace(should_stop=False)
+    callback, trainer = Preemption(), SimpleNamespace(should_stop=False, global_step=0)
     callback.on_train_start(trainer, None)  # type: ignore[arg-type]
     return callback, trainer
 

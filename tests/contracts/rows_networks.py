@@ -22,8 +22,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.sampling import PoissonMask
-from dpgen.systems.dp_sgd.engine import STEPS
+from dpgen.privacy.sampling import AllocationMask, Epoch, PoissonMask
+from dpgen.systems.dp_sgd.engine import EPOCHS, STEPS
 from dpgen.systems.dp_sgd.own_module import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
 
@@ -157,6 +157,21 @@ def draws(rate: float, *multipliers: float) -> Any:
     return law
 
 
+def allocated(sigma: float) -> Any:
+    """An epoch of two draws by random allocation whose answers count the records; data as of `draws`."""
+
+    def law(x: np.ndarray, relation: Relation) -> Law:
+        curator, epoch = Curator(Ledger(None, delta=1e-6, relation=relation)), Epoch(2)
+        for _ in range(2):
+            assert curator.draw(EPOCHS, AllocationMask(epoch), {"": sigma}) is not None
+        edges = np.linspace(-9, 10, 501) * sigma
+        far, near = (np.diff(ndtr((edges - mean) / sigma)) for mean in (float(x[0]), 0.0))
+        with np.errstate(divide="ignore"):
+            return Law(curator.ledger.entries()[-1].event, np.log(0.5 * (np.outer(far, near) + np.outer(near, far)).ravel()))
+
+    return law
+
+
 def counted(relation: Relation) -> Pair:
     """A record that is there or not; or one that counts up instead of one that counts down."""
     return np.array([1.0]), np.array([0.0 if relation == "add_remove" else -1.0])
@@ -190,5 +205,17 @@ ROWS = [
     *(
         LawRow("dpgm", (STEPS,), any_counted, counted, law=draws(*parts), at=(0.2, 1.0), pairs=10, reaches=0.98, why="a grid")
         for parts in ((0.1, 1.5), (0.5, 3.0, 2.0), (0.02, 0.8))
+    ),
+    LawRow(
+        "dpgm",
+        (EPOCHS,),
+        any_counted,
+        counted,
+        law=allocated(1.5),
+        relations=("add_remove",),
+        at=(0.2,),
+        pairs=10,
+        reaches=0.98,
+        why="a grid",
     ),
 ]

@@ -29,14 +29,13 @@ from dpgen.systems.dp_sgd.sums import PrivateSums
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
-STEPS = "training steps"
-"""Note of training steps in the ledger."""
+STEPS, EPOCHS = "training steps", "training epochs"
+"""Notes of training steps in the ledger, and of epochs of random allocation."""
 
 FACTS = (
     Fact.ONE_RECORD,
     Fact.CHOSEN_BLIND,
     Fact.SECURE_NOISE,
-    Fact.SECRET_SAMPLING,
     Fact.ROUNDED_FLOATS,
     Fact.EXACT_INTEGERS,
 )
@@ -155,7 +154,17 @@ class DPSGD(PrivateSums):
     def planned(self, relation: Relation) -> tuple[Planned, ...]:
         """Everything that training releases, with its greatest count, as a ledger of this relation declares it."""
         means = (Planned(gaussian_event(self._sigma_means), MEANS),) if self.config.releases_means else ()
-        return (*self.partition.planned(relation), *means, Planned(self.plan.step_event(self.config), STEPS, self.plan.steps))
+        steps = Planned(self.plan.step_event(self.config), self._note, self.plan.events)
+        return (*self.partition.planned(relation), *means, steps)
+
+    @property
+    def _note(self) -> str:
+        return STEPS if self.plan.sampling == "poisson" else EPOCHS
+
+    @property
+    def steps_together(self) -> int:
+        """Steps that checkpoints do not come between."""
+        return self.plan.together
 
     @property
     def _sigma_means(self) -> float:
@@ -254,8 +263,9 @@ class DPSGD(PrivateSums):
                 f"the training loader must be dpgen's PoissonLoader, got {type(loader).__name__}: shuffled or fixed-size "
                 "batches are not Poisson samples and cost far more privacy than subsampled accounting says"
             )
-        if loader.sampling_rate != self.plan.sampling_rate:
-            raise ValueError(f"the loader's sampling_rate {loader.sampling_rate} is not the plan's {self.plan.sampling_rate}")
+        for name in ("sampling_rate", "sampling"):
+            if (found := getattr(loader, name)) != (planned := getattr(self.plan, name)):
+                raise ValueError(f"the loader's {name} {found!r} is not the plan's {planned!r}")
         if self.n_classes and loader.table.labels is None:
             raise ValueError(f"the loader needs labels: the model was made for n_classes={self.n_classes}")
         return loader
@@ -266,7 +276,7 @@ class DPSGD(PrivateSums):
         """Ask for the draw's release; where the budget refuses it the epoch ends (-1) and training stops."""
         if batch.mask is None:
             raise ValueError("the batch has no mask of a Poisson draw: only those of dpgen's PoissonLoader may be released")
-        self._draw = self._accountant.draw(STEPS, batch.mask, self.parts())
+        self._draw = self._accountant.draw(self._note, batch.mask, self.parts())
         if self._draw is None:
             self.trainer.should_stop = True
             return -1
@@ -319,11 +329,16 @@ class DPSGD(PrivateSums):
         if checkpoint["partition"] is not None:
             self._take_over(checkpoint["partition"])
             self.partitioned = True
+        if self.plan.together > 1 and checkpoint["global_step"] % self.plan.together == 0:
+            # A whole epoch of draws comes next: Lightning would cut it to one, for it counts the last one as unfinished.
+            batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
+            batches.update(dict.fromkeys(batches, 0))
 
     @property
     def facts(self) -> tuple[Said, ...]:
         """Facts of the statement, with those that the networks and the hardware of this training add."""
-        return said((*FACTS, *self.bank.facts, *self._circumstances))
+        sampling = Fact.SECRET_SAMPLING if self.plan.sampling == "poisson" else Fact.SECRET_ALLOCATION
+        return said((*FACTS, sampling, *self.bank.facts, *self._circumstances))
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under."""
@@ -347,7 +362,7 @@ def train(module: M, release: Callable[[M, Ledger], R], data: TrainingData, *, c
     plan = module.plan
     people = data.people if plan.rows > 1 else None
     x, labels, white = data.inputs
-    loader = PoissonLoader(x, labels, sampling_rate=plan.sampling_rate, people=people, rows=plan.rows, white=white)
+    loader = PoissonLoader(x, labels, people=people, rows=plan.rows, white=white, **plan.drawn)
     module.declare(curator)
     every = max(1, round(plan.steps * plan.sampling_rate / 10))  # epochs; ten pictures and tight values in a run
     accountant = PrivacyAccountant(curator, every=every)

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.mechanisms import (
     Relation,
+    Sampling,
+    allocated_gaussian_event,
     count_event,
     effective_multiplier,
     gaussian_event,
     require_positive,
     require_whole,
+    steps_of_epoch,
     subsampled_gaussian_event,
 )
 from dpgen.systems.plan import RowPlan, large
@@ -107,7 +110,9 @@ class DPSGDPlan(RowPlan, Generic[C]):
         epsilon: budget in nats; None with `sigma_sgd` means: report what is spent. 3 when neither is given.
         delta: of the (epsilon, delta) guarantee, in (0, 1).
         relation: neighbouring relation of the budget, "add_remove" or "replace_one".
-        sampling_rate: Poisson rate q in (0, 1].
+        sampling_rate: rate q in (0, 1] at which records take part in a step.
+        sampling: "poisson": by a coin for each record and step; "allocation": each record takes part in one step of an epoch of
+            1 / q steps, drawn by itself, which costs a little less. Under add_remove only; a last epoch that is cut costs all.
         steps: training steps T.
         sigma_sgd: sigma_S, noise on clipped sums; None: calibrated.
         sigma_norm: sigma_C, noise on norm histograms; used by adaptive clipping only.
@@ -124,6 +129,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
     delta: float = 1e-5
     relation: Relation = "add_remove"
     sampling_rate: float = 0.05
+    sampling: Sampling = "poisson"
     steps: int = 1000
     sigma_sgd: float | None = None
     sigma_norm: float = 10.0
@@ -143,8 +149,9 @@ class DPSGDPlan(RowPlan, Generic[C]):
             value = getattr(self, option)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{option} must be positive and finite, got {value}")
-        if not 0 < self.sampling_rate <= 1:
-            raise ValueError(f"sampling_rate must be in (0, 1], got {self.sampling_rate}")
+        steps_of_epoch(self.sampling_rate, self.sampling)
+        if self.sampling == "allocation" and self.relation != "add_remove":
+            raise ValueError(f"relation is {self.relation!r}; it must be 'add_remove' with sampling='allocation'")
         if require_whole("steps", self.steps) > MOST_STEPS:
             raise ValueError(f"steps is {self.steps}; it must be at most {MOST_STEPS:,}")
         for option in ("partition_share", "means_share"):
@@ -170,18 +177,35 @@ class DPSGDPlan(RowPlan, Generic[C]):
             raise ValueError(NOT_CALIBRATED)
         return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
 
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """How records come into steps, as arguments of `PoissonLoader`."""
+        return {"sampling_rate": self.sampling_rate, "sampling": self.sampling}
+
+    @property
+    def together(self) -> int:
+        """Steps that are paid for by one event: all of an epoch of random allocation."""
+        return steps_of_epoch(self.sampling_rate, self.sampling) if self.sampling == "allocation" else 1
+
+    @property
+    def events(self) -> int:
+        """Events of all steps."""
+        return -(-self.steps // self.together)
+
     def step_event(self, config: C) -> "DpEvent":
-        """One training step."""
+        """One training step, or an epoch of random allocation."""
         if self.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
         sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if config.adaptive else self.sigma_sgd
+        if self.sampling == "allocation":
+            return allocated_gaussian_event(self.together, sigma)
         return subsampled_gaussian_event(self.sampling_rate, sigma)
 
     def event(self, config: C) -> "DpEvent":
         """The whole run of a calibrated plan."""
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.steps)])
+        return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.events)])
 
     # -- calibration ---------------------------------------------------------------------------------------------------
 

@@ -102,7 +102,8 @@ class DPGM(DPSGD):
         Arguments:
             shape: `image_shape` and `columns` of the records, if there are any.
         """
-        statement = self.statement(ledger, also={GENERAL_MOMENTS: general_moments(self.plan, self.config)})
+        published = {GENERAL_MOMENTS: general_moments(self.plan, self.config)} if self.plan.sampling == "poisson" else None
+        statement = self.statement(ledger, also=published)
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank.released(),

@@ -2,6 +2,8 @@
 
 import contextlib
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
-from dpgen.callbacks.checkpoint import SealedCheckpointIO
+from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
 from dpgen.privacy.accountants import delta
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
@@ -248,6 +250,10 @@ def test_a_shuffled_loader_is_refused() -> None:
 REFUSED: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "PrivacyAccountant": ([], {}),
     "sampling_rate 0.25": ([accountant], {"data": loader(0.25)}),
+    "sampling 'allocation'": (
+        [accountant],
+        {"data": PoissonLoader(*records(), sampling_rate=0.5, sampling="allocation")},
+    ),
     "labels": ([accountant], {"data": PoissonLoader(records()[0], sampling_rate=0.5)}),
     "clipping='auto'": ([accountant, DPNorm], {}),
     "clipping='dpnorm'": ([accountant], {"config": DPGMConfig(clipping="dpnorm", **TINY)}),
@@ -340,6 +346,47 @@ def test_resume_counts_replayed_steps_and_restores_state(tmp_path: Path) -> None
     assert steps["training steps"] == 4 + 4, "two replayed steps are charged again"
     assert steps["cluster sizes"] == 1, "the partition is not paid twice"
     assert ledger.epsilon() > after_crash
+
+
+def allocated(path: Path, *callbacks: Callback, ckpt: Path | None = None) -> DPGM:
+    """Six steps at q = 1/2, three epochs of random allocation, with a ledger in a file that may be there already."""
+    module = untrained(sampling="allocation")
+    ledger = Ledger.open(path) if path.exists() else Ledger(None, delta=1e-5, path=path)
+    draws = PoissonLoader(*records(), sampling_rate=0.5, sampling="allocation")
+    with contextlib.suppress(KeyboardInterrupt, SystemExit):
+        trainer(PrivacyAccountant(Curator(ledger)), *callbacks, steps=6).fit(module, draws, ckpt_path=ckpt)
+    ledger.close()
+    return module
+
+
+def paid_epochs(path: Path) -> int:
+    with Ledger.open(path) as ledger:
+        return {e.note: e.count for e in ledger.entries()}["training epochs"]
+
+
+def test_epochs_of_random_allocation_are_charged_as_a_whole_and_not_parted(tmp_path: Path) -> None:
+    """A signal ends training at the end of an epoch; a resumed run goes on there and pays for the epochs that are left."""
+    path, ckpt = tmp_path / "l.jsonl", tmp_path / "last.ckpt"
+
+    class Signal(Callback):
+        def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
+            if trainer.global_step == 3:
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    allocated(path, Signal(), Preemption(), Checkpoint(ckpt, every=1))
+    assert SealedCheckpointIO().load_checkpoint(ckpt)["global_step"] == 4
+    assert paid_epochs(path) == 2
+    module = allocated(path, Checkpoint(ckpt, every=1), ckpt=ckpt)
+    assert module.global_step == 6
+    assert paid_epochs(path) == 3
+
+
+def test_an_epoch_that_a_checkpoint_parts_is_paid_for_twice(tmp_path: Path) -> None:
+    """Its second half is drawn anew, so that a record may be in both."""
+    path = tmp_path / "l.jsonl"
+    allocated(path, SaveAt(3, tmp_path / "a.ckpt"), StopAt(3))
+    allocated(path, ckpt=tmp_path / "a.ckpt")
+    assert paid_epochs(path) >= 4
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
