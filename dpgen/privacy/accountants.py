@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import pld
-from dpgen.privacy.allocation import LEAST_SIGMA, allocation_alpha
+from dpgen.privacy.allocation import LEAST_SIGMA, added_alpha
 from dpgen.privacy.mechanisms import (
     Budget,
     OneOfDpEvent,
@@ -512,6 +512,19 @@ def replaced_alpha(order: float, sampling_rate: float, noise_multiplier: float) 
     exponent = (order + 1) * log_up - order * log_down
     linear = (order + 1) * _log_remainder(x) - order * _log_remainder(y)
     return _log_mean(log_weights, exponent, np.where(exponent > 30, 0.0, linear))
+
+
+def allocation_alpha(order: float, steps: int, noise_multiplier: float) -> float:
+    r"""Log-moment of an epoch of random allocation under add/remove, order > 0, from above.
+
+    For whole a >= 2, :math:`E_Q X^a` is the mean of :math:`\prod_i e^{K_i (K_i - 1) / (2 \sigma^2)}` with K multinomial. Its
+    entries are negatively associated, so it is at most the product of the means, that of t Poisson draws of rate 1/t (Joag-Dev,
+    Proschan 1983). In between it is a chord, for log-moments are convex; and X is a mean, so sampling never raises a moment.
+    """
+    below = math.floor(order)
+    ends = [steps * subsampled_gaussian_alpha(n, 1 / steps, noise_multiplier) if n else 0.0 for n in (below, below + 1)]
+    removed = ends[0] + (order - below) * (ends[1] - ends[0])
+    return min(max(removed, added_alpha(order, steps, noise_multiplier)), order * (order + 1) / (2 * noise_multiplier**2))
 
 
 def rdp_epsilon(alphas: Array, delta: float, at: tuple[float, ...] = ORDERS) -> float:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from dpgen.privacy.pld import Direction, Grid, TooFine, connect, normal_mass
+from dpgen.privacy.pairs import Direction, Grid, TooFine, connect, normal_mass
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -153,25 +153,9 @@ def discretised_epoch(steps: int, sigma: float, direction: Direction, *, step: f
     return Grid(start, step, masses, infinite)
 
 
-def allocation_alpha(order: float, steps: int, sigma: float) -> float:
-    r"""Log-moment `alpha(order)` of an epoch under add/remove, any real order > 0, from above.
-
-    **Remove.** For whole a >= 2, :math:`E_Q X^a` is the mean of :math:`\prod_i e^{K_i (K_i - 1) / (2 \sigma^2)}` with K
-    multinomial (a; 1/t, ..., 1/t). Its entries are negatively associated, so it is at most the product of the means, which is
-    that of t Poisson draws of rate 1/t (Joag-Dev, Proschan 1983). In between it is a chord: log-moments are convex.
-
-    **Add.** :math:`E_Q X^{-a} = \frac{1}{\Gamma(a)} \int_0^\infty s^{a-1} (E e^{-s e^l / t})^t ds` by the trapezoid rule.
-
-    Neither is above the moment without sampling, for X is a mean and the functions are convex.
-    """
-    from dpgen.privacy.accountants import subsampled_gaussian_alpha
-
-    below = math.floor(order)
-    share = order - below
-    ends = [steps * subsampled_gaussian_alpha(float(n), 1 / steps, sigma) if n else 0.0 for n in (below, below + (share > 0))]
-    removed = ends[0] + share * (ends[1] - ends[0])
-    added = _added_alpha(order, steps, sigma) if order >= 1 else order * _added_alpha(1.0, steps, sigma)
-    return min(max(removed, added), order * (order + 1) / (2 * sigma**2))
+def epoch_variance(steps: int, sigma: float) -> float:
+    """Variance of the loss of an epoch, good to some percent: a scale, not a bound."""
+    return math.log1p(math.expm1(min(sigma**-2, 700.0)) / steps)
 
 
 @lru_cache(maxsize=8)
@@ -186,8 +170,16 @@ def _log_transform(steps: int, sigma: float) -> tuple[Array, Array]:
         return y, steps * np.log(values)
 
 
-def _added_alpha(order: float, steps: int, sigma: float) -> float:
+def added_alpha(order: float, steps: int, sigma: float) -> float:
+    r"""Log-moment of the direction "add", order > 0, from above.
+
+    .. math:: E_Q X^{-a} = \frac{1}{\Gamma(a)} \int_0^\infty s^{a-1} (E e^{-s e^l / t})^t ds, \qquad a \ge 1,
+
+    by the trapezoid rule; below 1 it is a chord from 0, for log-moments are convex.
+    """
     from scipy.special import gammaln, logsumexp
 
+    if order < 1:
+        return order * added_alpha(1.0, steps, sigma)
     y, log_transform = _log_transform(steps, sigma)
     return float(logsumexp(order * y + log_transform) + math.log(y[1] - y[0]) - gammaln(order)) + _ROUNDING
