@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 from torch.nn.utils.rnn import pad_sequence
 
 from dpgen.auditing.options import AuditJob
-from dpgen.data import Columns, Points, Records, Table, Users
+from dpgen.containers import in_memory
+from dpgen.data import Columns, LinkedTables, Points, Records, Table, Users, load_linked
 from dpgen.discretized import DiscretizedColumn
 from dpgen.privacy.curator import Curator
 from dpgen.release import PublicModel
@@ -27,6 +29,7 @@ _RECORDS, _BITS = 40, 4
 _VALUES, _GRID = 60, 64
 _POINTS, _CLOSE = 20, 1e-3
 _CATEGORIES = 4
+_MOST = 4  # rows of a person
 
 Numbers = npt.NDArray[np.float64]
 
@@ -53,7 +56,7 @@ def records_pair(relation: str, copies: int = 1) -> Pair:
 
 
 def table_pair(relation: str, copies: int = 1) -> Pair:
-    """Rows with one answer to all questions, half of them yes, and one more of yes; or of yes instead of no."""
+    """Rows with one answer to all questions, half of them yes, and one of yes more; or yes, not no."""
     answers = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}, "dpgen:source": "public"}
     schema = Schema.from_descriptor({"fields": [{"name": f"question {c}", **answers} for c in range(_BITS)]})
     codes = (torch.arange(_RECORDS) % 2)[:, None].expand(_RECORDS, _BITS)
@@ -62,6 +65,27 @@ def table_pair(relation: str, copies: int = 1) -> Pair:
     if relation == "replace_one":
         return Pair("one row of no becomes yes", first, Table("neighbours", torch.cat([codes, no]), schema, yes))
     return Pair("one row of yes, or not", first, Table("neighbours", codes, schema, yes))
+
+
+def linked_pair(relation: str) -> Pair:
+    """People with m rows each and one answer to all questions, half of them yes, and one of yes more; or yes, not no."""
+    answer = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}}
+    schema = {"fields": [{"name": f"question {c}", **answer} for c in range(2)]}
+    options: dict[str, Any] = {"person": "person", "max_rows": _MOST, "test_fraction": 0.0}
+
+    def tables(*more: bool) -> LinkedTables:
+        answers = np.array([i % 2 == 0 for i in range(_RECORDS)] + list(more))
+        people, rows = (pd.DataFrame({"person": np.repeat(np.arange(len(answers)), k)}) for k in (1, _MOST))
+        for table in (people, rows):
+            for c in range(2):
+                table[f"question {c}"] = np.where(answers[table["person"]], "yes", "no")
+        both = in_memory(people), in_memory(rows)
+        both[0].table, both[1].table = "people", "rows"
+        return load_linked(path=both[1], people_path=both[0], schema=schema, people_schema=schema, **options)
+
+    if relation == "replace_one":
+        return Pair(f"a person with {_MOST} rows of yes has no in all of them", tables(True), tables(False))
+    return Pair(f"a person with {_MOST} rows of yes, or not", tables(True), tables())
 
 
 def columns_pair(relation: str, copies: int = 1) -> Pair:
@@ -123,6 +147,8 @@ def pair_of(job: AuditJob, trials: int) -> Pair:
         return users_pair(trials)
     if kind == "points":
         return whole_points_pair() if by_draw(job) else points_pair(relation, copies)
+    if kind == "linked":
+        return linked_pair(relation)
     return {"records": records_pair, "table": table_pair, "columns": columns_pair}[kind](relation, copies)
 
 

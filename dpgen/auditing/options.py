@@ -26,6 +26,7 @@ QUICK: dict[str, dict[str, str]] = {
     "marginals": NOISY,
     "merf": NOISY | {"n_features": "16", "hidden": "4", "steps": "1", "batch": "4"},
     "merr": NOISY,
+    "relational": NOISY | {"method": "linked", "rounds": "1", "picks": "8", "classes": "1", "row_classes": "1", "steps": "1"},
     "mwem": {"rounds": "1", "total_share": "0.98", "delta": "0"},
     "mbde": {"steps": "100", "codebook": "64"},
     "bernstein": {"degree": "4", "bandwidth": "0.05"},
@@ -93,8 +94,6 @@ def parse_audit(arguments: Sequence[str] | Mapping[str, str]) -> AuditJob:
     """
     given = dict(arguments) if isinstance(arguments, Mapping) else split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(systems()))
-    if "linked" in systems()[model].kinds:
-        raise ValueError(f"model is {model!r}; audits have no neighbours for people and their rows yet")
     sources = sources_of(model)
     known = {name for source in sources.values() for name in keys(source)}
     quick = {name: value for name, value in quick_options(model, given).items() if name in known}

@@ -57,12 +57,7 @@ def test_the_command_does_not_flag_the_engine() -> None:
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def test_people_and_their_rows_are_not_audited() -> None:
-    with refused("relational", "neighbours"):
-        parse_audit(["--model", "relational"])
-
-
-@pytest.mark.parametrize("model", [name for name, system in systems().items() if "linked" not in system.kinds])
+@pytest.mark.parametrize("model", list(systems()))
 def test_every_system_can_be_audited_without_options(model: str) -> None:
     job = parse_audit(["--model", model])
     assert job.model == model

@@ -32,6 +32,7 @@ SMALL = {
     "mwem": ["--trainings=60"],
     "merr": ["--trainings=60"],
     "tables": ["--trainings=60"],
+    "relational": ["--trainings=8"],
     "bernstein": ["--trainings=60"],
     "mbde": ["--trainings=4000", "--steps=20"],
 }
@@ -104,7 +105,7 @@ def test_users_are_trials_with_all_their_draws() -> None:
 
 # -- every system ----------------------------------------------------------------------------------------------------
 
-BLACK_BOX = [name for name in SYSTEMS if name not in ("dpgm", "dpgan", "relational")]
+BLACK_BOX = [name for name in SYSTEMS if name not in ("dpgm", "dpgan")]
 
 
 @pytest.mark.parametrize("model", BLACK_BOX)

@@ -64,7 +64,7 @@ SEEN, USUAL = 3.0, 10
 POOR = 2.0
 """Loss for each measured cell above which a fit begins anew."""
 
-_RATE, _FIRST, _EACH, _LAST = 0.05, 100, 40, 160  # steps of the fit at first, after each round and at the end
+_RATE = 0.05  # of the fit
 
 
 def fit(
@@ -268,6 +268,7 @@ class _Rounds:
     fitter: ChainFitter
     rounds: int
     picks: int  # of a round
+    steps: int  # of the fit at the end
 
     @classmethod
     def of(
@@ -305,13 +306,14 @@ class _Rounds:
         )
         counts = Counts.of(data, layout) if tables else None
         picks = max(1, round((config.picks or rule.picks) / config.rounds))
-        return cls(layout, counts, tables, single, fitter, config.rounds, picks)
+        return cls(layout, counts, tables, single, fitter, config.rounds, picks, config.steps)
 
     def run(self, budget: GaussianBudget) -> tuple[Any, list[tuple[Table, Reals, float]]]:
         """The chain with the tables that it was fitted to; spends all that is left."""
         picked = list[tuple[Table, Reals, float]]()
         self._measure(picked)
-        self.fitter.run(_FIRST, _RATE, _RATE)
+        first, each = -(-5 * self.steps // 8), -(-self.steps // 4)
+        self.fitter.run(first, _RATE, _RATE)
         growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
         rest = growth[::-1].cumsum()[::-1]
         counts = self.counts
@@ -319,12 +321,12 @@ class _Rounds:
             assert counts is not None
             picked += self._round(counts, budget, share * budget.left / self.picks * (1 - 1e-9))
             self._measure(picked)
-            self.fitter.run(_EACH, _RATE, _RATE / 2)
-        loss = self.fitter.run(_LAST, _RATE / 2, _RATE / 50)
+            self.fitter.run(each, _RATE, _RATE / 2)
+        loss = self.fitter.run(self.steps, _RATE / 2, _RATE / 50)
         if loss > POOR:  # a fit that is stuck, by released numbers alone
             self.fitter.restart()
-            self.fitter.run(_FIRST + _EACH * self.rounds, _RATE, _RATE / 2)
-            self.fitter.run(_LAST, _RATE / 2, _RATE / 50)
+            self.fitter.run(first + each * self.rounds, _RATE, _RATE / 2)
+            self.fitter.run(self.steps, _RATE / 2, _RATE / 50)
         return self.fitter.chain, picked
 
     def _measure(self, picked: Sequence[tuple[Table, Reals, float]]) -> None:

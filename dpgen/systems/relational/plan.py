@@ -110,6 +110,7 @@ class RelationalConfig:
         row_classes: W, classes of rows; None: the public rule.
         rounds: how often the model is fitted before the next tables are chosen.
         picks: tables that are chosen in all rounds together; None: the public rule.
+        steps: of the fit at the end; a quarter of them after each round, five eighths at first.
 
     Raises:
         ValueError: unknown method, or a number out of its range.
@@ -120,6 +121,7 @@ class RelationalConfig:
     row_classes: int | None = None
     rounds: int = 16
     picks: int | None = None
+    steps: int = 160
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -128,5 +130,6 @@ class RelationalConfig:
             if (value := getattr(self, name)) is not None:
                 require_whole(name, value, 1, 1024)
         require_whole("rounds", self.rounds, 1, 1000)
+        require_whole("steps", self.steps, 1, 100_000)
         if self.picks is not None:
             require_whole("picks", self.picks, 1, 10_000)
