@@ -72,7 +72,7 @@ def flights() -> dict[str, pd.DataFrame]:
 
 
 def purchases(root: Path) -> dict[str, pd.DataFrame]:
-    """Purchases of the customers of a shop for music, 1997 and 1998 (CDNOW_master.txt, Fader and Hardie 2001; a copy may have other dates)."""
+    """Purchases of customers of a shop for music (CDNOW_master.txt, Fader and Hardie 2001; some copies have other dates)."""
     names = ["customer", "date", "discs", "spent"]
     table = pd.read_csv(root / "CDNOW_master.txt", sep=r"\s+", header=None, names=names)
     return {"purchases": table.assign(date=pd.to_datetime(table["date"].astype(str)))}

@@ -70,16 +70,13 @@ def table_pair(relation: str, copies: int = 1) -> Pair:
 def linked_pair(relation: str) -> Pair:
     """People with m rows each and one answer to all questions, half of them yes, and one of yes more; or yes, not no."""
     answer = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}}
-    schema = {"fields": [{"name": f"question {c}", **answer} for c in range(2)]}
+    schema = {"fields": [{"name": "answer", **answer}]}
     options: dict[str, Any] = {"person": "person", "max_rows": _MOST, "test_fraction": 0.0}
 
     def tables(*more: bool) -> LinkedTables:
         answers = np.array([i % 2 == 0 for i in range(_RECORDS)] + list(more))
         people, rows = (pd.DataFrame({"person": np.repeat(np.arange(len(answers)), k)}) for k in (1, _MOST))
-        for table in (people, rows):
-            for c in range(2):
-                table[f"question {c}"] = np.where(answers[table["person"]], "yes", "no")
-        both = in_memory(people), in_memory(rows)
+        both = [in_memory(t.assign(answer=np.where(answers[t["person"]], "yes", "no"))) for t in (people, rows)]
         both[0].table, both[1].table = "people", "rows"
         return load_linked(path=both[1], people_path=both[0], schema=schema, people_schema=schema, **options)
 

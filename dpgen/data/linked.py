@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any, get_args
 
@@ -164,6 +164,8 @@ class LinkedTables:
         for table, source, schema in zip(self.names["tables"][::-1], self.sources[::-1], (rows, people)):
             assert source is not None
             wanted = {field.name for field in schema.fields} - {self.names["gap"], self.names["count"]} | {self.names["person"]}
+            totals = [rule["total"] for rule in self.names["across"] if "sum" in rule]
+            wanted |= {name.removeprefix(f"{table}.") for name in totals if name.startswith(f"{table}.")}
             names = [name for name in types_of(source) if name in wanted]
             if isinstance(source, EngineTable):
                 forms[table] = form_in_engine(source, schema, names).to_dict()
@@ -318,32 +320,56 @@ def _names(sources: Sequence[Any]) -> tuple[str, ...]:
 
 
 def _package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
-    """Files of people and of rows of a Data Package, the column that links them, and the schemas of both."""
+    """Files of people and of rows of a Data Package, the column that links them, and the schemas of both.
+
+    A resource with "dpgen:public" is a table that everybody knows, such as one of drugs: its key is the domain of a column
+    that refers to it, and nothing of it is private or modelled.
+    """
     try:
         resources = json.loads(path.read_text(encoding="utf-8"))["resources"]
         by_name = {resource["name"]: resource for resource in resources}
-        linked = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
+        public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
+        keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
+        linked = [(resource, key) for resource, key in keys if key["reference"]["resource"] not in public]
+        private = [name for name in by_name if name not in public]
         (rows, key), *more = linked or [(None, None)]
-        if rows is None or more or len(resources) != 2:
+        if more and any(first is second for (first, _), (second, _) in combinations(linked, 2)):
             raise ValueError(
-                f"{path} has {len(resources)} tables and {len(linked)} foreign keys; it must have two tables, of which one has "
-                "a foreign key to the other (tables of more levels are not modelled)"
+                f"{path} has a table with two protected sides; its rows would be of two people, and must be of one"
+            )
+        if rows is None or more or len(private) != 2:
+            raise ValueError(
+                f"{path} has {len(private)} tables that are not public and {len(linked)} foreign keys between them; it must "
+                "have two tables, of which one has a foreign key to the other (tables of more levels are not modelled)"
             )
         people = by_name[key["reference"]["resource"]]
         own, other = key["fields"], key["reference"]["fields"]
         own, other = (names[0] if isinstance(names, list) else names for names in (own, other))
-        if own != other or people is rows:
-            raise ValueError(f"{path} links {own!r} to {other!r}; the column must have one name in two tables")
+        if own != other or people is rows or rows["name"] in public:
+            raise ValueError(f"{path} links {own!r} to {other!r}; the column must have one name in two protected tables")
         schemas = []
         for resource in (people, rows):
             known = dict(resource.get("schema", {}))
             fields = [field for field in known.pop("fields", []) if field.get("name") != own]
+            for _, reference in [(r, k) for r, k in keys if r is resource and k["reference"]["resource"] in public]:
+                fields = _of_public(path, reference, by_name[reference["reference"]["resource"]], fields)
             link = known.get("primaryKey") in (own, [own])
             kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (link and k == "primaryKey")}
             schemas.append({**kept, "fields": [f for f in fields if set(f) - {"name"}], "fieldsMatch": "partial"})
         return str(path.parent / people["path"]), str(path.parent / rows["path"]), own, (schemas[0], schemas[1])
     except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
+
+
+def _of_public(path: Path, key: Any, table: Any, fields: list[Any]) -> list[Any]:
+    """Fields of which one refers to a public table, whose keys are its values."""
+    own, other = ([names] if isinstance(names, str) else names for names in (key["fields"], key["reference"]["fields"]))
+    if len(own) != 1 or len(other) != 1:
+        raise ValueError(f"{path} refers to a public table by {len(own)} columns; it must be by one")
+    values = read_table(str(path.parent / table["path"]), other, text=other)[other[0]].dropna().unique().tolist()
+    known: dict[str, Any] = next((dict(field) for field in fields if field.get("name") == own[0]), {"name": own[0]})
+    rules = {**known.get("constraints", {}), "enum": values}
+    return [*(field for field in fields if field.get("name") != own[0]), {**known, "type": "string", "constraints": rules}]
 
 
 @dataclass(frozen=True)
@@ -361,6 +387,7 @@ class _Reader:
         self, people_path: Source | None, path: Source, people_schema: Any, schema: Any, options: SplitOptions, *, show: bool
     ) -> LinkedTables:
         gap, _ = self._new_names(path, people_path)
+        (people_schema, of_people), (schema, of_rows) = self._across(people_schema, 0), self._across(schema, -1)
         schema, of_gap = _without(schema, gap)
         rows_draft = self._draft(path, schema)
         spans: dict[str, str] = {}
@@ -371,12 +398,13 @@ class _Reader:
             blank = {"type": "integer", "constraints": {"required": True, "minimum": 0}, "dpgen:blank": True}
             rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most != 1 else [])]
         people_draft: dict[str, Any] = {"fields": []} if people_path is None else self._draft(people_path, people_schema)
+        across = self._require_known([*of_people, *of_rows], people_draft, rows_draft)
         if self.orphans == "keep" and people_path is not None:  # a type without gaps says nothing of people who are not there
             stated_fields = {str(field.get("name")) for field in descriptor_of(people_schema)["fields"]}
             for field in people_draft["fields"]:
                 if field["name"] not in stated_fields:
                     field.get("constraints", {}).pop("required", None)
-        read = partial(self._read, people_path, path, (people_draft, rows_draft), spans, options.split(), show=show)
+        read = partial(self._read, people_path, path, (people_draft, rows_draft), spans, options.split(), across, show=show)
         return read(MOST_ROWS, again=read) if self.most is None else read(self.most)
 
     def _read(
@@ -386,6 +414,7 @@ class _Reader:
         drafts: tuple[dict[str, Any], dict[str, Any]],
         spans: Mapping[str, str],
         split: Split,
+        across: Sequence[Mapping[str, Any]],
         most: int,
         *,
         show: bool,
@@ -435,7 +464,14 @@ class _Reader:
             spans=spans,
             most=most,
             least=least,
-            names={"tables": list(self.tables), "person": self.person, "order": self.order, "gap": gap, "count": count},
+            names={
+                "tables": list(self.tables),
+                "person": self.person,
+                "order": self.order,
+                "gap": gap,
+                "count": count,
+                "across": across,
+            },
             sources=(people_path, path),
             time_unit=self.time_unit,
             facts=(*(() if again else (placed,)), *orphans, found.fact("people"), *chain(*left_out)),
@@ -443,6 +479,61 @@ class _Reader:
         )
         test = found.test_rows(len(keys)).numpy()
         return replace(made.some(~test), test=made.some(test)) if test.any() else made
+
+    def _across(self, schema: Any, place: int) -> tuple[Any, list[Mapping[str, Any]]]:
+        """A schema without its constraints on columns of both tables, and these, with the name of its own table."""
+        if schema is None or len(self.tables) < 2:
+            return schema, []
+        given, own = descriptor_of(schema), self.tables[place]
+        prefixes = tuple(f"{table}." for table in self.tables)
+        known, rules = {str(field.get("name")) for field in given["fields"]}, given.get("dpgen:constraints", [])
+        both = [
+            rule for rule in rules if any(name.startswith(prefixes) and name not in known for name in constraint_of(rule).names)
+        ]
+        left = {**given, "dpgen:constraints": [rule for rule in rules if rule not in both]}
+
+        def full(value: Any) -> Any:
+            if isinstance(value, Mapping):
+                return {full(name): condition for name, condition in value.items()}
+            if isinstance(value, list):
+                return [full(name) for name in value]
+            return value if value.startswith(prefixes) and value not in known else f"{own}.{value}"
+
+        return (left if both else schema), [{key: full(value) for key, value in rule.items()} for rule in both]
+
+    def _require_known(
+        self, rules: Sequence[Mapping[str, Any]], people: dict[str, Any], rows: dict[str, Any]
+    ) -> Sequence[Mapping[str, Any]]:
+        """Refuse constraints on both tables that no sample could satisfy; what they compute is no column of the model."""
+        drafts = dict(zip(self.tables, (people, rows)))
+        for rule in rules:
+            names, total = constraint_of(rule).names, rule.get("total", "")
+            kinds = {}
+            for name in names:
+                table, _, column = name.partition(".")
+                field = next((field for field in drafts[table]["fields"] if field["name"] == column), None)
+                if field is None:
+                    raise nearest(f"a column of a constraint on {table}", column, [f["name"] for f in drafts[table]["fields"]])
+                kinds[name] = field["type"]
+            unknown = [name for name, kind in kinds.items() if kind == "any"]
+            if unknown and "forbidden" not in rule:
+                raise ValueError(f"a constraint is on {unknown[0]!r}; the schema must state its type")
+            dated = {kind in ("date", "datetime") for kind in kinds.values()}
+            if "depends" in rule or ("less_equal" in rule and len(dated) > 1):
+                raise ValueError(
+                    f"a constraint is on {' and '.join(names)}; it must be forbidden, less_equal of alike types, or sum"
+                )
+            if "sum" in rule:
+                alike = (
+                    len(names) == 2 and total.startswith(f"{self.tables[0]}.") and names[0].startswith(f"{self.tables[-1]}.")
+                )
+                if not alike or not {*kinds.values()} <= {"integer", "number"}:
+                    raise ValueError(
+                        f"a constraint is the sum {total!r}; it must be of one number of rows, for a number of people"
+                    )
+                column = total.partition(".")[2]
+                people["fields"] = [field for field in people["fields"] if field["name"] != column]
+        return rules
 
     def _new_names(self, path: Source, people_path: Source | None) -> tuple[str, str]:
         """Names of the time since the last row and of the number of rows, which no column has."""

@@ -80,12 +80,17 @@ def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories
     shape = Shape(people, tuple(size for _, size in groups[1]), tuple(spans[name] for name in order), data.most)
 
     def coded(part: LinkedTables) -> Histories:
-        own = [code(part.people[name]) for name, (code, _) in zip(columns, groups[0])]
+        own = [code(_column(part.people, name)) for name, (code, _) in zip(columns, groups[0])]
         numbers = np.clip(part.people[count].to_numpy(np.int64) - data.least, 0, people[-1] - 1)
-        rows = [code(part.frame[name]) for name, (code, _) in zip(order, groups[1])]
+        rows = [code(_column(part.frame, name)) for name, (code, _) in zip(order, groups[1])]
         return Histories(np.stack([*own, numbers], 1), np.stack(rows, 1), part.starts)
 
     return shape, coded
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    """A column of a table; gaps where a release left it out."""
+    return table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
 
 
 def _groups(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:

@@ -32,7 +32,7 @@ SMALL = {
     "mwem": ["--trainings=60"],
     "merr": ["--trainings=60"],
     "tables": ["--trainings=60"],
-    "relational": ["--trainings=8"],
+    "relational": ["--trainings=20"],
     "bernstein": ["--trainings=60"],
     "mbde": ["--trainings=4000", "--steps=20"],
 }

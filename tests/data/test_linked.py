@@ -1,6 +1,7 @@
 """Linked tables: order, windows and ties are functions of a person's own rows; what is refused, in one line without a value."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,48 @@ def test_whole_numbers_are_an_order_and_none_is_one_too() -> None:
     assert "days since the last" not in apart.rows
 
 
+BORN = PEOPLE.assign(born=pd.to_datetime(["2020-01-20", "2020-01-02", "2020-05-05", "2020-01-01"]), spent=[2.0, 4.0, 1.0, 0.0])
+ACROSS: dict[str, Any] = {
+    "people_schema": {
+        "fields": [{"name": "born", "type": "date"}, {"name": "spent", "type": "number"}],
+        "dpgen:constraints": [{"sum": ["visits.cost"], "total": "spent"}],
+    },
+    "schema": {
+        "fields": [{"name": "day", "type": "date"}, {"name": "cost", "type": "integer"}],
+        "dpgen:constraints": [{"less_equal": ["people.born", "day"]}, {"forbidden": {"people.old": True, "kind": "z"}}],
+    },
+}
+
+
+def test_constraints_between_a_row_and_its_person_hold_in_samples() -> None:
+    """Nobody comes before birth, none of the old has a row of one kind, and what a person spent is the sum of all rows."""
+    tables = {"people": BORN, "visits": ROWS.assign(cost=1)}
+    release = dpgen.fit(tables, epsilon=5.0, person="who", order={"visits": "day"}, max_rows=3, **ACROSS, **FAST)
+    people, visits = release.sample(300, random_state=0).values()
+    joined = visits.merge(people, on="who")
+    assert (joined["born"] <= joined["day"]).all()
+    assert not (joined["old"] & (joined["kind"] == "z")).any()
+    spent = visits.groupby("who")["cost"].sum().reindex(people["who"]).fillna(0.0)
+    assert np.allclose(people["spent"], spent)
+    assert people["who"].is_unique
+    assert people.columns.tolist() == ["who", "old", "born", "spent"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        ({"less_equal": ["people.borne", "day"]}, ["'borne'", "born"]),
+        ({"less_equal": ["people.old", "day"]}, ["people.old"]),
+        ({"sum": ["people.spent"], "total": "cost"}, ["sum"]),
+        ({"depends": "people.old", "on": "kind", "table": {}}, ["forbidden, less_equal"]),
+    ],
+)
+def test_constraints_between_tables_that_cannot_be(rule: dict[str, Any], words: list[str]) -> None:
+    schema = {**ACROSS["schema"], "dpgen:constraints": [rule]}
+    with refused(*words):
+        read(ROWS.assign(cost=1), BORN, schema=schema, people_schema={"fields": ACROSS["people_schema"]["fields"]})
+
+
 BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"rows": ROWS.assign(who=[None, *ROWS["who"][1:]])}, ["line without 'who'"]),
     ({"people": PEOPLE.assign(who=["a", "b", "b", "d"])}, ["twice"]),
@@ -248,7 +291,7 @@ def test_the_number_of_rows_is_bought(key: Path) -> None:
     assert f"At most {most} rows" in made.statement.to_markdown()
 
 
-def package(folder: Path, **changes: Any) -> str:
+def package(folder: Path, more: Sequence[dict[str, Any]] = (), **changes: Any) -> str:
     ROWS.to_csv(folder / "visits.csv", index=False)
     PEOPLE.to_csv(folder / "people.csv", index=False)
     key = {"fields": "who", "reference": {"resource": "people", "fields": "who"}}
@@ -256,6 +299,7 @@ def package(folder: Path, **changes: Any) -> str:
     resources = [
         {"name": "people", "path": "people.csv", "schema": {"primaryKey": "who"}},
         {"name": "visits", "path": "visits.csv", "schema": rows | changes},
+        *more,
     ]
     (folder / "datapackage.json").write_text(json.dumps({"resources": resources}))
     return str(folder / "datapackage.json")
@@ -266,6 +310,20 @@ def test_a_data_package_names_both_tables(tmp_path: Path) -> None:
     assert data.names["tables"] == ["people", "visits"]
     assert [gap for _, gap in of(data, 1)] == [0, 3, 0, 4]
     assert load_linked(path=package(tmp_path), order="day").names["order"] == "day"
+    drugs = {"name": "drugs", "path": "drugs.csv", "dpgen:public": True}
+    (tmp_path / "drugs.csv").write_text("drug,group\nx,1\ny,2\nz,3\nw,4\n")
+    reference = {"fields": "kind", "reference": {"resource": "drugs", "fields": "drug"}}
+    own = {"fields": "who", "reference": {"resource": "people", "fields": "who"}}
+    data = load_linked(path=package(tmp_path, [drugs], foreignKeys=[own, reference]), test_fraction=0.0)
+    kind = next(field for field in data.rows_draft["fields"] if field["name"] == "kind")
+    assert kind["constraints"]["enum"] == ["x", "y", "z", "w"], "the keys of the public table, of which one is in no row"
+    (tmp_path / "drugs.csv").write_text("drug,group\nx,1\n")
+    with refused("kind", "breaks a rule"):
+        load_linked(path=package(tmp_path, [drugs], foreignKeys=[own, reference]), test_fraction=0.0)
+    with refused("two protected sides"):
+        load_linked(path=package(tmp_path, foreignKeys=[own, own]))
+    with refused("3 tables", "more levels"):
+        load_linked(path=package(tmp_path, [drugs | {"dpgen:public": False}]))
     with refused("0 foreign keys"):
         load_linked(path=package(tmp_path, foreignKeys=[]))
     with refused("links 'who' to 'whom'"):

@@ -35,6 +35,15 @@ def test_values_that_are_lost_are_errors_whatever_the_model_is() -> None:
         assert found["people"] == 0.0
 
 
+def test_a_column_that_a_release_left_out_is_lost() -> None:
+    data = linked_tables()
+    shape, coded = coder(data)
+    without = replace(data, rows=data.rows.drop(columns="ward"))
+    found = errors(coded(data), coded(without), shape)
+    assert found["row"] > 0.2
+    assert found["people"] == 0.0
+
+
 def test_texts_of_files_are_read_as_what_they_are() -> None:
     data = linked_tables()
     texts = replace(data, rows=data.rows.assign(cost=data.rows["cost"].astype(str)))

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.constraints import constraint_of
 from dpgen.linked_samples import LinkedSamples
 from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
@@ -298,9 +299,14 @@ class RelationalModel(PublicModel, kind="relational"):
                 raise ValueError(f"given is of {name!r}; it must be of {' or '.join([*named, of_rows])}")
         values = dict((given or {}).get(named[0], {})) if named else {}
         begun = self._begun((given or {}).get(of_rows, []))
-        people, z = self._people(int(n), self._with_rows(values, begun.rows), begun, generator, inner)
-        counts = people[self.schemas[0].modelled[-1].name].to_numpy(np.int64)
-        rows = self._linked(people, z, counts, begun, generator, inner)
+        given_people, count = self._with_rows(values, begun.rows), self.schemas[0].modelled[-1].name
+
+        def draw(size: int) -> tuple[pd.DataFrame, pd.DataFrame]:
+            people, z = self._people(size, given_people, begun, generator, inner)
+            return people, self._linked(z, people[count].to_numpy(np.int64), begun, generator, inner)
+
+        people, rows = self._satisfied(draw, int(n), count)
+        counts = people[count].to_numpy(np.int64)
         keys = np.arange(1, len(counts) + 1)
         keys = keys.astype(str).astype(object) if self.shown["text"] else keys
         tables = {of_rows: rows.assign(**{self.shown["person"]: keys[np.repeat(np.arange(len(counts)), counts)]})}
@@ -343,9 +349,36 @@ class RelationalModel(PublicModel, kind="relational"):
             raise ValueError(f"given {name} is {value!r}; it must be at least {least}, for so many rows are given")
         return given | {name: kept}
 
+    def _satisfied(self, draw: Any, n: int, count: str) -> tuple[pd.DataFrame, pd.DataFrame]:
+        """n people and their rows, drawn again where constraints on both are broken; sums of rows follow."""
+        *named, of_rows = self.shown["tables"]
+        across = self.shown["across"]
+        rules = [constraint_of(rule) for rule in across if "sum" not in rule]
+        people, rows = draw(n)
+        for _ in range(_TRIES):
+            owner = np.repeat(np.arange(len(people)), people[count].to_numpy(np.int64))
+            holds = np.ones(len(rows), bool)
+            if rules and len(rows):
+                joined = rows.add_prefix(f"{of_rows}.").reset_index(drop=True)
+                joined = joined.join(people.iloc[owner].add_prefix(f"{named[0]}.").reset_index(drop=True))
+                holds = np.logical_and.reduce([rule.holds(joined) for rule in rules])
+            left = np.bincount(owner, ~holds, len(people)) > 0
+            if not left.any():
+                for rule in across:
+                    if "sum" in rule:
+                        cost = pd.to_numeric(rows[rule["sum"][0].partition(".")[2]]).to_numpy(np.float64)
+                        people[rule["total"].partition(".")[2]] = np.bincount(owner, cost, len(people)).round(9)
+                return people, rows
+            more = draw(int(left.sum()))
+            people = pd.concat([people[~left], more[0]], ignore_index=True)
+            rows = pd.concat([rows[~left[owner]], more[1]], ignore_index=True)
+        raise ValueError(
+            f"constraints on both tables accept none of {_TRIES} draws of {int(left.sum())} of {n} people: they contradict the "
+            "model, or what is given; loosen them, or fit with a greater epsilon"
+        )
+
     def _linked(
         self,
-        people: pd.DataFrame,
         z: Integers,
         counts: Integers,
         begun: _Begun,
