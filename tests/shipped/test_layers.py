@@ -38,6 +38,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "callbacks": {"facts", "privacy", "files", "progress"},
     "runtime": {"facts", "privacy", "files", "callbacks"},
     "systems": {
+        "constraints",
         "facts",
         "values",
         "cosines",
