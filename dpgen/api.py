@@ -18,8 +18,8 @@ from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import InMemory, article, in_memory
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.images import ARCHIVES
-from dpgen.data.linked import PACKAGE
 from dpgen.data.loaders import LOADERS, loader_of, loaders
+from dpgen.data.packages import PACKAGE
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.stored import StreamedRecords
 from dpgen.data.table_files import form_of, is_source

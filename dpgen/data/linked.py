@@ -12,11 +12,10 @@ people those who have rows are all there are. An engine sorts rows by person and
 used of them is kept on disk, so the same code reads files and engines.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -31,6 +30,7 @@ from dpgen.data.batches import ROWS, EngineBatches, frames
 from dpgen.data.drafts import type_of
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY, SECONDS, Orphans, Reading, TimeUnit, check, kept
+from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
 from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
@@ -46,7 +46,7 @@ Source = str | EngineTable
 
 MOST_ROWS = 60
 """Of a person, at most."""
-PACKAGE, ORDER = "datapackage.json", "dpgen:order"
+ORDER = "dpgen:order"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,7 +229,7 @@ def load_linked(
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
         if people_path is not None or person != "person":
             raise ValueError(f"path is {str(path)!r}; people_path and person must be left out: the package says them")
-        people_path, path, person, (people_schema, of_rows) = _package(Path(path))
+        people_path, path, person, (people_schema, of_rows) = linked_package(Path(path))
         named = of_rows.pop(ORDER, None)
         order, schema = named if order is None else order, of_rows
         tables = _names((people_path, path))
@@ -317,59 +317,6 @@ def _names(sources: Sequence[Any]) -> tuple[str, ...]:
     """Names of tables in samples: their own, or those of their files, of many files in a folder that of the folder."""
     stems = [name_of(source).strip("*?-_") or Path(source).parent.name for source in sources]
     return tuple(getattr(source, "table", None) or stem for source, stem in zip(sources, stems))
-
-
-def _package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
-    """Files of people and of rows of a Data Package, the column that links them, and the schemas of both.
-
-    A resource with "dpgen:public" is a table that everybody knows, such as one of drugs: its key is the domain of a column
-    that refers to it, and nothing of it is private or modelled.
-    """
-    try:
-        resources = json.loads(path.read_text(encoding="utf-8"))["resources"]
-        by_name = {resource["name"]: resource for resource in resources}
-        public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
-        keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
-        linked = [(resource, key) for resource, key in keys if key["reference"]["resource"] not in public]
-        private = [name for name in by_name if name not in public]
-        (rows, key), *more = linked or [(None, None)]
-        if more and any(first is second for (first, _), (second, _) in combinations(linked, 2)):
-            raise ValueError(
-                f"{path} has a table with two protected sides; its rows would be of two people, and must be of one"
-            )
-        if rows is None or more or len(private) != 2:
-            raise ValueError(
-                f"{path} has {len(private)} tables that are not public and {len(linked)} foreign keys between them; it must "
-                "have two tables, of which one has a foreign key to the other (tables of more levels are not modelled)"
-            )
-        people = by_name[key["reference"]["resource"]]
-        own, other = key["fields"], key["reference"]["fields"]
-        own, other = (names[0] if isinstance(names, list) else names for names in (own, other))
-        if own != other or people is rows or rows["name"] in public:
-            raise ValueError(f"{path} links {own!r} to {other!r}; the column must have one name in two protected tables")
-        schemas = []
-        for resource in (people, rows):
-            known = dict(resource.get("schema", {}))
-            fields = [field for field in known.pop("fields", []) if field.get("name") != own]
-            for _, reference in [(r, k) for r, k in keys if r is resource and k["reference"]["resource"] in public]:
-                fields = _of_public(path, reference, by_name[reference["reference"]["resource"]], fields)
-            link = known.get("primaryKey") in (own, [own])
-            kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (link and k == "primaryKey")}
-            schemas.append({**kept, "fields": [f for f in fields if set(f) - {"name"}], "fieldsMatch": "partial"})
-        return str(path.parent / people["path"]), str(path.parent / rows["path"]), own, (schemas[0], schemas[1])
-    except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
-
-
-def _of_public(path: Path, key: Any, table: Any, fields: list[Any]) -> list[Any]:
-    """Fields of which one refers to a public table, whose keys are its values."""
-    own, other = ([names] if isinstance(names, str) else names for names in (key["fields"], key["reference"]["fields"]))
-    if len(own) != 1 or len(other) != 1:
-        raise ValueError(f"{path} refers to a public table by {len(own)} columns; it must be by one")
-    values = read_table(str(path.parent / table["path"]), other, text=other)[other[0]].dropna().unique().tolist()
-    known: dict[str, Any] = next((dict(field) for field in fields if field.get("name") == own[0]), {"name": own[0]})
-    rules = {**known.get("constraints", {}), "enum": values}
-    return [*(field for field in fields if field.get("name") != own[0]), {**known, "type": "string", "constraints": rules}]
 
 
 @dataclass(frozen=True)
