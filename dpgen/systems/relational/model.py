@@ -19,20 +19,19 @@ from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import Chain
+from dpgen.systems.relational.draws import TRIES, drawn, picked, systematic
 from dpgen.systems.relational.sums import SPANS, Integers, Layout, Level, Reals, Shape, Table
 from dpgen.systems.tables.columns import Columns
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.rows import edges, filled
+from dpgen.systems.tables.rows import edges
 from dpgen.values import times
 
 Kind = Literal["same", "pair", "next"]
 
 _STACKS = ("person", *SPANS)
 _AT_ONCE = 256  # people whose histories are gone through together
-_TRIES = 100
-"""Draws of a row or a person until one satisfies the constraints."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -355,7 +354,7 @@ class RelationalModel(PublicModel, kind="relational"):
         across = self.shown["across"]
         rules = [constraint_of(rule) for rule in across if "sum" not in rule]
         people, rows = draw(n)
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             owner = np.repeat(np.arange(len(people)), people[count].to_numpy(np.int64))
             holds = np.ones(len(rows), bool)
             if rules and len(rows):
@@ -373,7 +372,7 @@ class RelationalModel(PublicModel, kind="relational"):
             people = pd.concat([people[~left], more[0]], ignore_index=True)
             rows = pd.concat([rows[~left[owner]], more[1]], ignore_index=True)
         raise ValueError(
-            f"constraints on both tables accept none of {_TRIES} draws of {int(left.sum())} of {n} people: they contradict the "
+            f"constraints on both tables accept none of {TRIES} draws of {int(left.sum())} of {n} people: they contradict the "
             "model, or what is given; loosen them, or fit with a greater epsilon"
         )
 
@@ -413,7 +412,7 @@ class RelationalModel(PublicModel, kind="relational"):
             return self.schemas[0].satisfied(table) & self.people.inside_ranges(table, given)
 
         shares = self.people.columns.shares
-        found = _drawn(z, mixture, self.people.columns, inside, self.schemas[0], shares, holds, generator, inner)
+        found = drawn(z, mixture, self.people.columns, inside, self.schemas[0], shares, holds, generator, inner)
         for name, value in given.items():
             if not isinstance(value, list | Mapping) and not pd.isna(value):
                 found[name] = pd.Series([value] * n, dtype=found[name].dtype)
@@ -434,14 +433,14 @@ class RelationalModel(PublicModel, kind="relational"):
         for t in range(max(0, begun.rows - 1), int(counts.max(initial=0))):
             rows = np.flatnonzero(place == t)
             own = z[owner[rows]]
-            fresh = _systematic(own, generator)
+            fresh = systematic(own, generator)
             if t == 0 or t == begun.rows - 1:
-                found[rows] = _picked(begun.last if begun.rows else chain.first, own, fresh)
+                found[rows] = picked(begun.last if begun.rows else chain.first, own, fresh)
                 continue
-            stays = _systematic(own, generator) < chain.kept[own]
+            stays = systematic(own, generator) < chain.kept[own]
             before = found[rows - 1]
             found[rows] = np.where(
-                stays, _picked(chain.steps, before, _systematic(before, generator)), _picked(chain.usual, own, fresh)
+                stays, picked(chain.steps, before, systematic(before, generator)), picked(chain.usual, own, fresh)
             )
         return found
 
@@ -455,7 +454,7 @@ class RelationalModel(PublicModel, kind="relational"):
             return schema.satisfied(table)
 
         assert len(names) == len(places)
-        return _drawn(
+        return drawn(
             classes, self.chain.rows, self.rows, self.rows.shares, schema, shares, holds, generator, inner, places=places
         )
 
@@ -546,59 +545,3 @@ class RelationalModel(PublicModel, kind="relational"):
         options = {"schemas": both, "size": description["n"], "shown": description["shown"], "statement": statement}
         options |= {"measured": Measured(layout, sums), "counted": counted}
         return cls(chain, people=made[0], rows=made[1], spans=spans, **options)
-
-
-def _drawn(
-    classes: Integers,
-    mixture: Mixture,
-    columns: Columns,
-    inside: Sequence[Reals],
-    schema: Schema,
-    shares: Sequence[Reals],
-    holds: Any,
-    generator: np.random.Generator,
-    inner: torch.Generator,
-    *,
-    places: Integers | None = None,
-) -> pd.DataFrame:
-    """Values of the classes (n,), drawn again in the same class until they satisfy `holds`; `places`: order of the columns."""
-    left, found = np.arange(len(classes)), list[pd.DataFrame]()
-    for _ in range(_TRIES):
-        order = left[np.argsort(classes[left], kind="stable")]
-        groups = filled(
-            mixture, classes[order], lambda count: generator.permutation((np.arange(count) + generator.random()) / count)
-        )
-        codes = columns.refined(groups, inside, generator)
-        table = schema.decode(torch.from_numpy(codes if places is None else codes[:, places]), inner, shares)
-        kept = holds(table)
-        found.append(table[kept].set_axis(order[kept]))
-        left = np.sort(order[~kept])
-        if not len(left):
-            return pd.concat(found).sort_index()
-    raise ValueError(
-        f"constraints accept none of {_TRIES} draws of {len(left)} of {len(classes)} lines: they contradict the model, or what "
-        "is given; loosen them, or fit with a greater epsilon"
-    )
-
-
-def _systematic(groups: Integers, generator: np.random.Generator) -> Reals:
-    """Numbers in [0, 1) for members of groups (n,): of a group of g one in each interval of length 1 / g, in random order."""
-    order = np.lexsort((generator.random(len(groups)), groups))
-    sorted_groups = groups[order]
-    starts = np.flatnonzero(np.diff(sorted_groups, prepend=-1))
-    sizes = np.diff(starts, append=len(groups))
-    rank = np.arange(len(groups)) - np.repeat(starts, sizes)
-    found = np.empty(len(groups))
-    found[order] = (rank + np.repeat(generator.random(len(starts)), sizes)) / np.repeat(sizes, sizes)
-    return found
-
-
-def _picked(law: npt.NDArray[Any], given: Integers, uniform: Reals) -> Integers:
-    """Classes (n,) by the rows `given` (n,) of a law (K, W), for numbers in [0, 1)."""
-    ends = law.astype(np.float64).cumsum(1)
-    ends /= ends[:, -1:]
-    found = np.empty(len(given), np.int64)
-    for row in np.unique(given):
-        own = given == row
-        found[own] = np.searchsorted(ends[row, :-1], uniform[own], side="right")
-    return found

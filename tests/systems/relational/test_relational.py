@@ -20,8 +20,9 @@ from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import load
 from dpgen.systems.relational.chains import Chain, ChainFitter
+from dpgen.systems.relational.draws import picked
 from dpgen.systems.relational.fit import fit
-from dpgen.systems.relational.model import RelationalModel, _picked
+from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
 from dpgen.systems.relational.sums import WHOLE, Counts, Histories, Layout, Level, Shape
 from dpgen.systems.tables.marginals import Coarsening
@@ -50,7 +51,7 @@ def drawn(chain: Chain, shape: Shape, n: int, seed: int = 1) -> Histories:
     rng = np.random.default_rng(seed)
 
     def pick(law: Any, given: Any) -> Any:
-        return _picked(law, given, rng.random(len(given)))
+        return picked(law, given, rng.random(len(given)))
 
     z = rng.choice(len(chain.kept), n, p=chain.people.weights / chain.people.weights.sum())
     people = np.stack([pick(chain.people.block(c).T, z) for c in range(len(shape.people))], 1)
