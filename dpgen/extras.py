@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-EXTRAS = {"lightning": "train", "tensorboard": "train", "torchvision": "train", "duckdb": "sql", "pyspark": "spark"}
+EXTRAS = dict.fromkeys(("lightning", "opacus", "tensorboard", "torchmetrics", "torchvision"), "train") | {
+    "duckdb": "sql",
+    "pyspark": "spark",
+}
 """The extra of this distribution that brings a package."""
 
 

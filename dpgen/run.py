@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -87,7 +87,8 @@ def _beside(score: Score) -> str:
 # -- rundir ------------------------------------------------------------------------------------------------------------
 
 
-PACKAGES = ("torch", "dp-accounting", "cryptography", "numpy", "scikit-learn")
+PACKAGES = ("torch", "dp-accounting", "cryptography", "numpy", "scikit-learn", "lightning", "opacus", "torchvision")
+"""Whose versions a run notes, as far as they are installed."""
 
 
 def released(directory: Path) -> Release | None:
@@ -157,7 +158,9 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         else:
             write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
             versions = {"python": platform.python_version(), "dpgen": __version__}
-            versions |= {name: version(name) for name in PACKAGES}
+            for name in PACKAGES:
+                with suppress(PackageNotFoundError):
+                    versions[name] = version(name)
             write_atomically(directory / "versions.yaml", yaml.safe_dump(versions))
         try:
             if key is not None:
