@@ -1,6 +1,9 @@
-"""What the site needs: links that leave docs/ lead to pages or to copies of files; doctests and formulas show as code."""
+"""What the site needs: notebooks are pages, links that leave docs/ lead to pages or to copies of files, doctests are code."""
 
+import json
 import re
+from base64 import b64decode
+from collections.abc import Iterator
 from pathlib import Path
 from posixpath import dirname, join, normpath, relpath
 from typing import Any
@@ -18,7 +21,42 @@ PAGES = {
 }
 """Files outside docs/ that a page includes."""
 
+NOTEBOOKS = {f"tutorials/{path.stem}.md": json.loads(path.read_text()) for path in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+
 _LINK = re.compile(r"(?<!!)\]\((?!\w+:)([^)#\s]+)(#[^)]*)?\)")
+
+
+def on_config(config: Any) -> None:
+    """Name every notebook among the tutorials, by its first heading."""
+    tutorials = next(entry["Tutorials"] for entry in config.nav if "Tutorials" in entry)
+    tutorials += [{"".join(book["cells"][0]["source"]).splitlines()[0].strip("# "): uri} for uri, book in NOTEBOOKS.items()]
+
+
+def on_files(files: Files, *, config: Any) -> None:
+    """Add every notebook, with its outputs, as a page."""
+    for uri, book in NOTEBOOKS.items():
+        cells = enumerate(book["cells"])
+        parts = [part for number, cell in cells for part in _cell(cell, f"{uri.removesuffix('.md')}{number}", files, config)]
+        files.append(File.generated(config, uri, content="\n\n".join(parts)))
+
+
+def _cell(cell: dict[str, Any], place: str, files: Files, config: Any) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] != "code":
+        yield source
+        return
+    yield f"```python\n{source}\n```"
+    for number, output in enumerate(cell["outputs"]):
+        shown = output.get("data", {"text/plain": output.get("text", "")})
+        text = {kind: "".join(content) for kind, content in shown.items() if isinstance(content, str | list)}
+        if "image/png" in text:
+            picture = f"{place}_{number}.png"
+            files.append(File.generated(config, picture, content=b64decode(text["image/png"])))
+            yield f"![output]({Path(picture).name})"
+        elif "text/html" in text:
+            yield text["text/html"]
+        elif text["text/plain"].strip():
+            yield f"```text\n{text['text/plain']}\n```"
 
 
 def on_page_markdown(markdown: str, *, page: Any, files: Files, config: Any) -> str:
