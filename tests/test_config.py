@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import pytest
@@ -61,6 +61,15 @@ WRONG = [
 def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
     with refused(argument.removeprefix("--").partition("=")[0]):
         parse_job([argument])
+
+
+@pytest.mark.parametrize("path", [PureWindowsPath("C:/new/tab le.csv"), PureWindowsPath(r"\\server\share\[1] b: #c.csv")])
+@pytest.mark.parametrize("options", ["--data=table --path", "--data=table --path=a.csv --schema", "--data=sql --source"])
+def test_paths_of_windows_stay_as_they_are(options: str, path: PureWindowsPath, tmp_path: Path) -> None:
+    job = parse_job(["--model=tables", *options.split(), str(path)])
+    again = parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))])
+    for made in (job, again):
+        assert str(path) in [str(value) for value in made.data.options.values()]
 
 
 @pytest.mark.parametrize(
