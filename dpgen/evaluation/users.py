@@ -1,8 +1,8 @@
 """Evaluation of local samplers: distance of each user's draws to the user's distribution, beside every other sampler."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import torch
@@ -10,34 +10,24 @@ from torch import Tensor
 
 from dpgen.data.users import Users, normalised
 from dpgen.divergences import f_divergence
-from dpgen.evaluation.scores import Evaluation, Score, markdown_table, number
+from dpgen.evaluation.scores import Evaluation, Score, number
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import Draws
-from dpgen.statement import UNPROTECTED, rounded_up
+from dpgen.statement import UNPROTECTED
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.model import FiniteSampler
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-
 MOST_CELLS = 2**24
 """Users times categories that are transformed at a time."""
-
-ROUNDING = 1e-15
-"""Error of a sum of a few doubles, relative to its largest term."""
-
-MOST_GROUPS = 24
-"""Groups that a picture shows; the table has all of them."""
 
 
 def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
     r"""Total variation between what a user holds, P, and what the draw follows, Q(P): its distribution over the users.
 
     The release's sampler stands beside every other one with the same epsilon and prior, and beside the prior itself, which
-    needs no data at all. Files: samplers.csv, groups.csv (with groups), samplers.png, groups.png and USERS.md, which
-    also says what one user's draws cost together. All of them look at private distributions. Of nobody there are no scores.
+    needs no data at all. Files: samplers.csv and samplers.png, which look at private distributions. Of nobody there are no
+    scores.
 
     Raises:
         ValueError: the release does not know its mechanism, or that is for another number of categories.
@@ -58,15 +48,11 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
         | {"worst_possible": samplers[name].worst_case("tv")}
         for name, values in distances.items()
     ]
-    table, groups = pd.DataFrame(rows), _group_table(distances, users)
+    table = pd.DataFrame(rows)
     files: dict[str, Any] = {
         "samplers.csv": lambda path: write_atomically(path, table.to_csv(index=False)),
         "samplers.png": lambda path: _samplers_figure(distances, mechanism, path),
-        "USERS.md": lambda path: write_atomically(path, _users_markdown(release, users, table, groups)),
     }
-    if groups is not None:
-        files["groups.csv"] = lambda path: write_atomically(path, groups.to_csv(index=False))
-        files["groups.png"] = lambda path: _groups_figure(groups, list(users.group_names), mechanism.epsilon, path)
     scores = _scores(mechanism, distances, release, users, seed)
     return Evaluation(scores=scores, pictures=files, notes=_better(mechanism.kind, distances))
 
@@ -99,18 +85,6 @@ def _better(own: str, distances: dict[str, Tensor]) -> tuple[str, ...]:
         f"on these users --model {best} is better than {own}: mean total variation {number(means[best])}, not "
         f"{number(means[own])} ({UNPROTECTED})",
     )
-
-
-def _group_table(distances: dict[str, Tensor], users: Users) -> pd.DataFrame | None:
-    """Users, mean, median and worst total variation, a row for each group and sampler; None without groups."""
-    if users.groups is None:
-        return None
-    long = pd.concat(
-        [pd.DataFrame({"group": users.groups, "sampler": name, "tv": values.numpy()}) for name, values in distances.items()]
-    )
-    found = long.groupby(["group", "sampler"], sort=False)["tv"].agg(users="size", mean="mean", median="median", worst="max")
-    order = pd.MultiIndex.from_product([users.group_names, list(distances)], names=["group", "sampler"])
-    return found.reindex(order).reset_index()
 
 
 def _median(values: Tensor) -> Tensor:
@@ -150,50 +124,6 @@ def _pooled(mechanism: FiniteSampler, release: Draws, users: Users, seed: int) -
     return Score(name, value, real=best, chance=chance, better="lower", baseline="prior alone")
 
 
-def _users_markdown(release: Draws, users: Users, table: pd.DataFrame, groups: pd.DataFrame | None) -> str:
-    """The report: samplers, groups, and what one user pays for one draw and for several."""
-    lines = [
-        "# How much of the users' distributions survives",
-        f"{users.u} users, {users.n} categories, prior: {users.prior_origin}. Total variation of P (what a user holds) and Q "
-        "(what the user's draw follows), in [0, 1], lower is better. These figures look at private distributions.",
-        markdown_table(list(table.columns), table.to_numpy().tolist()),
-    ]
-    if groups is not None:
-        lines += ["## Groups", markdown_table(list(groups.columns), groups.to_numpy().tolist())]
-    return "\n\n".join([*lines, *_composition(release)]) + "\n"
-
-
-def _composition(release: Draws) -> list[str]:
-    statement, epsilon = release.statement, float(release.origin.epsilon)
-    draws = int(release.to_pandas().groupby("user").size().max()) if len(release.to_pandas()) else 0
-    before = max(0.0, statement.epsilon - draws * epsilon)
-    more = [k for k in (1, 2, 5, 10, 100) if k != draws]
-    parts = [f"{_counted(draws, 'draw')} of eps {rounded_up(epsilon)}{' each' if draws > 1 else ''}"]
-    if before > 1e-9 * statement.epsilon:
-        parts.append(f"eps {_exact(before, of=statement.epsilon)} for everything else (the prior, earlier runs)")
-    rows = [
-        [k, _exact(before + k * epsilon, of=statement.epsilon), _exact(2 * (before + k * epsilon), of=statement.epsilon)]
-        for k in sorted({draws, *more} - {0})
-    ]
-    return [
-        "## What one user pays",
-        f"In total **eps = {_exact(statement.epsilon)}**: {' and '.join(parts)}. The protected unit is {statement.unit}.\n"
-        "Draws of different users, and so different groups, do not add up: each user's data are in that user's draws only.\n"
-        "Several draws of one user do, and so do people who must be protected together (a household of m pays m times).",
-        markdown_table(["draws of one user", "eps of one user", "eps of two users together"], rows),
-    ]
-
-
-def _exact(epsilon: float, *, of: float = 0.0) -> str:
-    """`rounded_up`, but a sum of doubles (the largest: `of`) that is four digits up to their rounding is these digits."""
-    near = f"{float(f'{epsilon:.4g}'):g}"
-    return near if abs(float(near) - epsilon) <= ROUNDING * max(epsilon, of) else rounded_up(epsilon)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
-
-
 def _samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, path: Path) -> Path:
     """Share of the users below each total variation, and the boxes of the same figures, a sampler each."""
     figure = new_figure(9.0, 3.6)
@@ -211,22 +141,4 @@ def _samplers_figure(distances: dict[str, Tensor], mechanism: FiniteSampler, pat
     boxes.invert_yaxis()
     boxes.set(xlabel="total variation (whiskers: best and worst user)", ylabel="sampler", title=UNPROTECTED)
     boxes.title.set_fontsize(8)
-    return save_figure(figure, path)
-
-
-def _groups_figure(groups: pd.DataFrame, names: Sequence[str], epsilon: float, path: Path) -> Path:
-    """Mean (bars) and worst user (dots) of each group, a sampler each."""
-    shown, samplers = list(names)[:MOST_GROUPS], list(dict.fromkeys(groups["sampler"]))
-    figure = new_figure(max(5.0, 0.9 * len(shown) + 2), 3.6)
-    axes: Axes = figure.add_subplot()
-    width = 0.8 / len(samplers)
-    for i, sampler in enumerate(samplers):
-        rows = groups[groups["sampler"] == sampler].set_index("group").loc[shown]
-        places = [j - 0.4 + (i + 0.5) * width for j in range(len(shown))]
-        bars = axes.bar(places, rows["mean"], width=width, label=sampler)
-        axes.plot(places, rows["worst"], "o", markersize=3, color=bars.patches[0].get_facecolor())
-    axes.set_xticks(range(len(shown)), labels=shown, rotation=30 if len(shown) > 4 else 0, fontsize=7)
-    axes.set(xlabel="group", ylabel="total variation: mean (bar), worst user (dot)", ylim=(0, 1.02))
-    axes.set_title(f"P and Q of each group, eps {epsilon:g} a draw: {UNPROTECTED}", fontsize=8)
-    axes.legend(frameon=False, fontsize=7)
     return save_figure(figure, path)

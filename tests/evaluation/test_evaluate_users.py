@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dpgen.config import parse_job
-from dpgen.data.users import PRIVATE, Users, load_synthetic_users
+from dpgen.data.users import Users, load_synthetic_users
 from dpgen.evaluation import users as module
 from dpgen.evaluation.users import distances_of, evaluate, rivals
 from dpgen.facts import Fact
@@ -78,43 +78,7 @@ def test_the_files(release: Draws, tmp_path: Path) -> None:
     assert (table["worst"] <= table["worst_possible"] + 1e-12).all()
     assert (table["mean"] <= table["worst"]).all()
     assert table.set_index("sampler").loc["minimax", "mean"] == pytest.approx(evaluation.scores[0].value)
-    groups = pd.read_csv(tmp_path / "groups.csv")
-    assert groups.groupby("sampler")["users"].sum().eq(USERS.u).all()
-    weighted = (groups["users"] * groups["mean"]).groupby(groups["sampler"]).sum() / USERS.u
-    assert weighted["mollifier"] == pytest.approx(table.set_index("sampler").loc["mollifier", "mean"])
-    for name in ("samplers.png", "groups.png"):
-        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
-    assert "| near the prior | minimax | 10 |" in (tmp_path / "USERS.md").read_text()
-
-
-def test_without_groups_there_is_no_group_file(tmp_path: Path) -> None:
-    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories)
-    assert set(evaluate(fitted(tmp_path, users), users, seed=0).pictures) == {"samplers.csv", "samplers.png", "USERS.md"}
-
-
-def report(tmp_path: Path, users: Users = USERS, **plan: Any) -> str:
-    evaluate(fitted(tmp_path, users, **plan), users, seed=0).write(tmp_path)
-    return (tmp_path / "USERS.md").read_text()
-
-
-def test_the_report_says_what_several_draws_cost(tmp_path: Path) -> None:
-    text = report(tmp_path, epsilon=1.5, draws=3)
-    assert "In total **eps = 1.5**: 3 draws of eps 0.5 each." in text
-    assert "| 1 | 0.5 | 1 |" in text
-    assert "| 3 | 1.5 | 3 |" in text
-    assert "| 10 | 5 | 10 |" in text
-
-
-def test_the_report_does_not_round_up_what_is_exact(tmp_path: Path) -> None:
-    users = Users("tiny", USERS.counts, USERS.user_names, USERS.categories, prior_origin=PRIVATE)
-    text = report(tmp_path, users, epsilon=1.3, prior_epsilon=0.3)
-    assert "In total **eps = 1.3**: 1 draw of eps 1 and eps 0.3 for everything else" in text
-    assert "| 1 | 1.3 | 2.6 |" in text
-    assert "| 2 | 2.3 | 4.6 |" in text
-    for epsilon, draws in ((0.7, 3), (2.2, 7)):
-        text = report(tmp_path, users, epsilon=epsilon, prior_epsilon=0.3, draws=draws)
-        assert f"In total **eps = {epsilon:g}**" in text
-        assert f"| {draws} | {epsilon:g} | {2 * epsilon:g} |" in text
+    assert (tmp_path / "samplers.png").read_bytes()[:4] == b"\x89PNG"
 
 
 def test_all_draws_together_are_scored(tmp_path: Path) -> None:
@@ -159,7 +123,7 @@ def test_one_draw_of_every_user_from_the_command_line(arguments: list[str], tmp_
     assert Fact.READ_CATEGORIES.sentence in text
     assert Fact.EVALUATED.sentence in text
     names = {path.name for path in outcome.directory.iterdir()}
-    assert {"samplers.csv", "samplers.png", "groups.csv", "groups.png", "USERS.md", "privacy.json"} <= names
+    assert {"samplers.csv", "samplers.png", "privacy.json"} <= names
 
 
 def test_a_prior_of_the_private_users_must_be_paid_for(arguments: list[str], tmp_path: Path) -> None:
