@@ -11,8 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.evaluation.linked_pictures import LinkedFrames, associations_across, rows_per_person, timelines, transitions
 from dpgen.fields import NumberField
 from dpgen.figures import new_figure, show_images
+from dpgen.linked_samples import LinkedSamples
 from dpgen.metrics import associations
 from dpgen.release import Draws, ImageModel, ImageSamples, PublicModel, RecordModel, RecordSamples, Release
 from dpgen.schema import Schema
@@ -79,6 +81,8 @@ def _of(release: Draws | PublicModel) -> list[Picture]:
     if isinstance(release, ImageModel):
         return list(_of_images(release.samples(IMAGES, random_state=_SEED), release.image_shape))
     samples = release.samples(SAMPLES, random_state=_SEED)
+    if isinstance(samples, LinkedSamples):
+        return list(_of_linked(samples, _drawn(SAMPLES, "person").replace("persons", "people")))
     if isinstance(samples, RecordSamples):
         return list(_of_records(samples, release.image_shape if isinstance(release, RecordModel) else None))
     if isinstance(schema := getattr(release, "schema", None), Schema):
@@ -265,6 +269,24 @@ def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Pict
         rest = "" if len(names) == len(schema.modelled) else f" The first {len(names)} columns of {len(schema.modelled)}."
         figure = _heat_map(associations(codes).numpy(), list(map(_short, names)), (0.0, 1.0), "viridis", "Cramér's V")
         yield Picture("Pairwise associations", f"Association (Cramér's V) of every two columns; {source}.{rest}", figure)
+
+
+def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
+    """Numbers of rows, timelines, what follows what, and associations across the tables."""
+    *people, rows = samples.tables.values()
+    keys = people[0][samples.person] if people else rows[samples.person].unique()
+    counts = np.bincount(pd.Index(keys).get_indexer(pd.Index(rows[samples.person])), minlength=len(keys))
+    of_people, of_rows = (
+        table.drop(columns=samples.person) for table in (people[0] if people else pd.DataFrame({samples.person: keys}), rows)
+    )
+    part = LinkedFrames(of_people, of_rows, np.r_[0, counts.cumsum()].astype(np.int64), samples.order)
+    one = {"synthetic": part}
+    yield Picture("Rows of a person", f"Share of people with each number of rows; {source}.", rows_per_person(one))
+    if (np.diff(part.starts) > 1).any():
+        yield Picture("Five people", f"Rows of the first five with two or more; of {source}.", timelines(part))
+        yield Picture("What follows what", f"A row, and the next row of the same person; {source}.", transitions(one))
+    if len(rows):
+        yield Picture("Associations across tables", f"Of people with their rows; {source}.", associations_across(one))
 
 
 # -- points and draws --------------------------------------------------------------------------------------------------

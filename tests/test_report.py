@@ -9,6 +9,7 @@ from dataclasses import replace
 from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ import tiny
 import torch
 from refusals import refused
 from scipy.stats import norm
+from smoke import linked_tables
 
 import dpgen
 from dpgen import report as exported
@@ -255,6 +257,11 @@ def points(d: int) -> PointGANModel:
     return PointGANModel(Generator(d, latent=2, hidden=3), columns=names, statement=tiny.statement(), **box)
 
 
+def linked() -> Release:
+    fast: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 1}
+    return dpgen.fit(linked_tables(), "relational", epsilon=9.0, **fast)
+
+
 def drawn(table: pd.DataFrame) -> Draws:
     return Draws(table, statement=tiny.statement())
 
@@ -269,6 +276,10 @@ RELEASES: dict[str, tuple[Callable[[], Release], list[str]]] = {
     "points on a plane": (lambda: points(2), ["Distribution of axis 0", "Distribution of axis 1", "axis 0 and axis 1"]),
     "draws of users": (lambda: drawn(pd.DataFrame({"user": ["u", "v"], "category": NASTY[:2]})), ["Draws: category"]),
     "draws of points": (lambda: drawn(pd.DataFrame({"x": [0.5, math.nan]})), ["Distribution of x"]),
+    "people and their rows": (
+        linked,
+        ["Rows of a person", "Five people", "What follows what", "Associations across tables"],
+    ),
     "no draw": (lambda: drawn(pd.DataFrame({"x": []})), []),
 }
 

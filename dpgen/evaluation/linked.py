@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from dpgen.data.linked import LinkedTables
+from dpgen.evaluation.linked_pictures import PICTURES, LinkedFrames, column_of, groups_of
 from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.figures import save_figure
 from dpgen.progress import report
-from dpgen.systems.relational.sums import SPANS, Histories, Integers, Shape, instances
-from dpgen.values import as_numbers, times
+from dpgen.systems.relational.sums import SPANS, Histories, Shape, instances
 
 NAMED = {
     "people": "error of people's pairs of columns (total variation)",
@@ -24,10 +26,6 @@ NAMED = {
     "next": "error of pairs of successive rows",
 }
 NO_LINK = "rows dealt to people at random"
-MOST_GROUPS = 12
-"""Of a column, by the private values, beside gaps and all others."""
-_READ = 0.9  # of the values of a column, from which on it holds numbers, or dates
-
 _MOST = 20_000
 
 
@@ -58,7 +56,21 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
         for kind, text in NAMED.items()
         if kind in found
     ]
-    return Evaluation(scores, released=released)
+    both = {"private": data, "synthetic": data.alike(samples.restored())}
+    return Evaluation(scores, released=released, pictures={name: partial(_saved, draw) for name, draw in drawn(both).items()})
+
+
+def _saved(draw: Callable[[], Any], path: Path) -> None:
+    save_figure(draw(), path)
+
+
+def drawn(parts: Mapping[str, LinkedTables]) -> Mapping[str, Callable[[], Any]]:
+    """Pictures of people and their rows side by side, by the names of their files; made when they are called."""
+    shown = {
+        label: LinkedFrames(data.people.iloc[:, :-1], data.frame, data.starts, data.names["order"])
+        for label, data in parts.items()
+    }
+    return {f"{name}.png": partial(draw, shown) for name, draw in PICTURES.items()}
 
 
 def unscored(release: Any, *, seed: int) -> Evaluation:
@@ -75,43 +87,17 @@ def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories
     spans = {name: data.spans.get(name, "all") for name in data.frame}
     order = [name for span in SPANS for name, own in spans.items() if own == span]
     *columns, count = data.people
-    groups = [[_groups(frame[name]) for name in names] for frame, names in ((data.people, columns), (data.frame, order))]
+    groups = [[groups_of(frame[name]) for name in names] for frame, names in ((data.people, columns), (data.frame, order))]
     people = (*(size for _, size in groups[0]), data.most + 1 - data.least)
     shape = Shape(people, tuple(size for _, size in groups[1]), tuple(spans[name] for name in order), data.most)
 
     def coded(part: LinkedTables) -> Histories:
-        own = [code(_column(part.people, name)) for name, (code, _) in zip(columns, groups[0])]
+        own = [code(column_of(part.people, name)) for name, (code, _) in zip(columns, groups[0])]
         numbers = np.clip(part.people[count].to_numpy(np.int64) - data.least, 0, people[-1] - 1)
-        rows = [code(_column(part.frame, name)) for name, (code, _) in zip(order, groups[1])]
+        rows = [code(column_of(part.frame, name)) for name, (code, _) in zip(order, groups[1])]
         return Histories(np.stack([*own, numbers], 1), np.stack(rows, 1), part.starts)
 
     return shape, coded
-
-
-def _column(table: pd.DataFrame, name: str) -> pd.Series:
-    """A column of a table; gaps where a release left it out."""
-    return table[name] if name in table else pd.Series(None, index=table.index, dtype=object)
-
-
-def _groups(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:
-    """How values of a column become groups, by its private values, and how many there are; gaps are the last one."""
-    for read in (as_numbers, times) if private.dtype.kind not in "bM" else (times,) if private.dtype.kind == "M" else ():
-        values = np.asarray(read(private), np.float64)
-        if np.isfinite(values).sum() >= _READ * private.notna().sum() > 0:
-            edges = np.unique(np.nanquantile(values, np.linspace(0, 1, MOST_GROUPS + 1)[1:-1]))
-
-            def numbered(column: pd.Series, read: Any = read, edges: Any = edges) -> Integers:
-                found = np.asarray(read(column), np.float64)
-                return np.where(np.isnan(found), len(edges) + 1, np.searchsorted(edges, found, side="right"))
-
-            return numbered, len(edges) + 2
-    named = private.dropna().astype(str).value_counts().index[: MOST_GROUPS - 1]
-
-    def listed(column: pd.Series) -> Integers:
-        place = pd.Index(named).get_indexer(pd.Index(column.astype(str)))
-        return np.where(column.isna(), len(named) + 1, np.where(place < 0, len(named), place))
-
-    return listed, len(named) + 2
 
 
 def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, float]:

@@ -32,7 +32,7 @@ ROWS = pd.DataFrame(
 )
 
 
-FAST: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1}
+FAST: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 4}
 
 
 def read(rows: pd.DataFrame = ROWS, people: pd.DataFrame | None = PEOPLE, **options: Any) -> LinkedTables:
@@ -220,7 +220,7 @@ def test_rows_of_nobody_are_left_out_or_of_people_who_are_not_known() -> None:
 @pytest.mark.parametrize("most", [1, 6])
 def test_odd_numbers_of_rows_are_fitted(most: int) -> None:
     """One row of each person, and more rows than anybody has; everybody without rows, and one person."""
-    options: dict[str, Any] = {"classes": 2, "row_classes": 2, "rounds": 1, "picks": 2, "max_rows": most}
+    options: dict[str, Any] = {"classes": 2, "row_classes": 2, "rounds": 1, "picks": 2, "max_rows": most, "steps": 4}
     for rows, people in ((ROWS, PEOPLE), (ROWS[5:6], PEOPLE[2:3])):
         tables = {"people": people, "visits": rows}
         release = dpgen.fit(tables, epsilon=1.0, person="who", order={"visits": "day"}, **options)
@@ -232,7 +232,7 @@ def test_odd_numbers_of_rows_are_fitted(most: int) -> None:
 def test_the_pattern_of_a_key_of_rows_is_bought() -> None:
     keyed = ROWS.assign(visit=[f"V{i}" for i in range(7)])
     data = read(keyed, schema={"fields": [{"name": "visit", "type": "string"}], "primaryKey": "visit"})
-    release = dpgen.fit(data, "relational", epsilon=1.0, classes=2, row_classes=2, rounds=1, picks=2)
+    release = dpgen.fit(data, "relational", epsilon=1.0, **FAST)
     assert "kind" in release.sample(20, random_state=0)["visits"]
 
 
