@@ -186,7 +186,7 @@ class Sequence(nn.Module):
 
 
 class Block(nn.Module):
-    """Two layers of attention over 14 columns, of one head: of several, opacus 1.6 mixes them up where the batch comes first."""
+    """Two layers of attention over 14 columns, of one head: with the batch first, opacus 1.6 mixes up several."""
 
     def __init__(self, attention: Any) -> None:
         super().__init__()
