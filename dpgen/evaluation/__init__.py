@@ -3,29 +3,30 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.stored import StreamedRecords
-from dpgen.evaluation import columns, images, linked, points, records, tables, users
 from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation
 
 Evaluator = Callable[..., Evaluation]
 """`evaluate(release, data, seed=)`."""
 
-EVALUATORS: dict[type[Any], Evaluator] = {
-    Columns: columns.evaluate,
-    Images: images.evaluate,
-    LinkedTables: linked.evaluate,
-    MappedRecords: records.evaluate_stored,
-    Points: points.evaluate,
-    Records: records.evaluate,
-    RawTable: tables.evaluate,
-    Table: tables.evaluate,
-    StreamedRecords: records.evaluate_stored,
-    Users: users.evaluate,
+EVALUATORS: dict[type[Any], str] = {
+    Columns: "columns:evaluate",
+    Images: "images:evaluate",
+    LinkedTables: "linked:evaluate",
+    MappedRecords: "records:evaluate_stored",
+    Points: "points:evaluate",
+    Records: "records:evaluate",
+    RawTable: "tables:evaluate",
+    Table: "tables:evaluate",
+    StreamedRecords: "records:evaluate_stored",
+    Users: "users:evaluate",
 }
+"""Where the evaluator of each kind of data is, which is imported when it is needed."""
 
 
 def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) -> Evaluator:
@@ -37,7 +38,7 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
     Raises:
         ValueError: weights of another network, or for data that are no images.
     """
-    found = EVALUATORS[type(data)]
+    found: Evaluator = resolve_name(f"{__name__}.{EVALUATORS[type(data)]}")
     if fid_weights is not None:
         from dpgen.metrics.fidelity import inception_network
 
@@ -51,9 +52,11 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
 
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
     """What a run leaves that is not evaluated: of tables, synthetic rows."""
-    if isinstance(data, LinkedTables):
-        return linked.unscored(release, seed=seed)
-    return tables.unscored(release, seed=seed) if isinstance(data, Table | RawTable) else Evaluation([])
+    module = EVALUATORS[type(data)].partition(":")[0]
+    if module not in ("linked", "tables"):
+        return Evaluation([])
+    made: Evaluation = resolve_name(f"{__name__}.{module}:unscored")(release, seed=seed)
+    return made
 
 
 def evaluate(release: Any, data: Any, *, seed: int = 0, full: bool = True) -> Evaluation:
