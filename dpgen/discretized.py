@@ -351,9 +351,6 @@ class DiscretizedColumn:
 def _plain_decimal(text: str) -> Decimal:
     """A decimal number as files write it; Python alone would read the underscores and the digits of other scripts too.
 
-    Raises:
-        ValueError: anything else.
-
     >>> _plain_decimal(" -1.5e3")
     Decimal('-1.5E+3')
     """

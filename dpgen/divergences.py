@@ -33,11 +33,7 @@ Divergence = str | Callable[[Tensor], Tensor]
 
 
 def perspective(divergence: Divergence) -> Perspective:
-    """q f(p / q) of a name in `DIVERGENCES` or of a convex function f itself, which is taken to grow faster than t.
-
-    Raises:
-        ValueError: unknown name.
-    """
+    """q f(p / q) of a name in `DIVERGENCES` or of a convex function f itself, which is taken to grow faster than t."""
     if callable(divergence):
         f = divergence
         return lambda p, q: torch.where(q > 0, q * f(p / q.clamp_min(5e-324)), torch.where(p > 0, torch.inf, 0.0))

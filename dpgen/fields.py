@@ -82,11 +82,7 @@ class Field(ABC):
 
     @abstractmethod
     def parse(self, values: pd.Series) -> pd.Series:
-        """Values (n,), none of them missing, in the type that `decode` gives.
-
-        Raises:
-            Violation: values that are not of the type.
-        """
+        """Values (n,), none of them missing, in the type that `decode` gives."""
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         """Values (n,) that `parse` takes, each by itself: what is not of the type is missing."""
@@ -100,11 +96,7 @@ class Field(ABC):
 
     @abstractmethod
     def encode(self, values: pd.Series) -> Codes:
-        """Codes (n,) of parsed values.
-
-        Raises:
-            Violation: values outside of the domain.
-        """
+        """Codes (n,) of parsed values."""
 
     @abstractmethod
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
@@ -133,9 +125,6 @@ class CategoryField(Field):
         true: texts of True, of booleans.
         false: texts of False.
         outside: the one of the values that stands for all that are not listed; None: those are refused.
-
-    Raises:
-        ValueError: no value, or one twice.
 
     Example:
         >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
@@ -397,9 +386,6 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
         descriptor: with "name", "type", "constraints" and dpgen's own keys.
         key: whether it is a primary key, whose values are generated.
         computed: whether a constraint computes its values.
-
-    Raises:
-        ValueError: in one line, what is wrong, and what is allowed.
 
     Example:
         >>> age = field_of({"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})

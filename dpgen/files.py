@@ -132,12 +132,7 @@ class TensorFiles(NamedTuple):
 
 
 def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> "tuple[dict[str, Any], dict[str, Tensor]]":
-    """The card and the tensors that `TensorFiles.write` left.
-
-    Raises:
-        FileNotFoundError: no card there.
-        ValueError: unknown format or kind, or files that do not match their checksum.
-    """
+    """The card and the tensors that `TensorFiles.write` left."""
     from safetensors.torch import load
 
     path = directory / f"{name}.json"

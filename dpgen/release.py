@@ -495,13 +495,7 @@ class ImageModel(_CountedModel):
 
 
 def read_model(directory: Path) -> PublicModel:
-    """A released model from its directory, or from that of its run; of the kinds whose modules have been imported.
-
-    Raises:
-        FileNotFoundError: no `model.json` there.
-        ValueError: unknown format or kind, or files that do not match their checksum.
-        ImportError: the model needs code that has not been imported.
-    """
+    """A released model from its directory, or from that of its run; of the kinds whose modules have been imported."""
     nested = directory / "model"
     directory = nested if nested.is_dir() else directory
     card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel.kinds))

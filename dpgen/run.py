@@ -111,11 +111,6 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
 
     A directory that this run made is removed if the run fails before it has spent anything. The key that the data are split
     by is made here, once. Of several processes only the first one writes; the others wait for the key.
-
-    Raises:
-        ValueError: the directory belongs to a finished run or to one with other settings, lacks the key of a run that has
-            spent something, holds a run that can only be begun anew, or cannot be written.
-        LedgerError: the ledger is damaged, or another process holds it.
     """
     if not job.runtime.first:
         if key := job.split_key(job.runtime.directory):

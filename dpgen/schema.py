@@ -70,9 +70,6 @@ class Schema:
         privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation, unit,
             max_contributions.
 
-    Raises:
-        ValueError: in one line, what is wrong with the schema.
-
     Example:
         >>> schema = Schema.from_descriptor({"fields": [
         ...     {"name": "age", "type": "integer", "constraints": {"minimum": 18, "maximum": 29, "required": True}},
@@ -153,11 +150,7 @@ class Schema:
 
     @classmethod
     def from_descriptor(cls, descriptor: "Mapping[str, Any] | Path | str") -> "Schema":
-        """A schema from a mapping, or from a file of JSON or YAML.
-
-        Raises:
-            ValueError: in one line, what is wrong, and what is allowed.
-        """
+        """A schema from a mapping, or from a file of JSON or YAML."""
         if isinstance(descriptor, str | Path):
             descriptor = read_descriptor(Path(descriptor))
         if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
@@ -257,9 +250,6 @@ class Schema:
             table: with a column for each field; keys and computed ones may be left out.
             show: whether errors show the first value that is wrong.
             numbered: whether they show the number of its row as well.
-
-        Raises:
-            ValueError: naming column and rule, never the value unless it is to be shown.
         """
         codes, parsed = np.empty((len(table), len(self.modelled)), np.int64, order="F"), {}
         tell = partial(_told, show=show, numbered=numbered)
@@ -281,11 +271,7 @@ class Schema:
         return pd.DataFrame({given.name: given.typed(table[given.name]) for given in self.modelled})
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
-        """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them.
-
-        Raises:
-            ValueError: naming column and rule.
-        """
+        """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them."""
         codes, found = np.full((len(table), len(self.modelled)), -1, np.int64), {}
         for position, given in enumerate((*self.modelled, *(self.by_name[constraint.name] for constraint in self._computed))):
             if position >= len(self.modelled) and given.name not in table:
@@ -407,9 +393,6 @@ class Schema:
         """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
 
         `holds(table)` says which rows (m,) satisfy a condition more.
-
-        Raises:
-            ValueError: they accept less than one of 1000 rows.
         """
         if not self.rejects and holds is None:
             return self.decode(draw(n), generator, shares)
@@ -461,11 +444,7 @@ def _places(
 
 
 def read_descriptor(path: Path) -> Any:
-    """Content of a file of JSON or YAML.
-
-    Raises:
-        ValueError: there is no such file, or it is neither.
-    """
+    """Content of a file of JSON or YAML."""
     if not path.is_file():
         raise ValueError(f"schema is {str(path)!r}: there is no such file")
     try:

@@ -64,11 +64,7 @@ def to_microseconds(text: str) -> str:
 
 
 def numbers(values: pd.Series, *, whole: bool) -> pd.Series:
-    """Values (n,), texts or numbers, as int64 or float64.
-
-    Raises:
-        Violation: values that are no finite numbers, or not whole where they must be.
-    """
+    """Values (n,), texts or numbers, as int64 or float64."""
     if pd.api.types.is_bool_dtype(values.dtype):
         raise Violation("it holds numbers", np.ones(len(values), bool))
     odd, values = np.zeros(len(values), bool), values.infer_objects()

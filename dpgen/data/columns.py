@@ -382,10 +382,6 @@ def load_sql_columns(
         categories: all names in their order, for categorical columns; bounds are not used then.
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
-
-    Raises:
-        ValueError: no such source, table or column, a value that is missing, not on the grid or outside the bounds, bad bounds,
-            or a table that changed while it was read.
     """
     opened = open_table(source, table, text=None)
     grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}

@@ -312,9 +312,6 @@ def load_sql_events(
         prior_path: file of probabilities.
         public_path: table of public users, a file.
         missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
-
-    Raises:
-        ValueError: no such source, table or column, a category is unknown, or the options contradict each other.
     """
     columns = EventColumns(user, category, weight, group)
     opened = open_table(source, table, text=[name for name in columns.wanted if name != columns.weight], missing=[""])

@@ -136,9 +136,6 @@ def draft_of(
         target: column that users want to predict.
         key: column whose values are generated.
         unit: column that names people, which is no data.
-
-    Raises:
-        ValueError: what is known contradicts itself, or names a column that is not there.
     """
     types = types_of(source)
     if not types:
@@ -239,11 +236,7 @@ def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = Fals
 
 
 def _try(draft: Descriptor) -> None:
-    """Refuse what no bought domain could mend: the schema with a small domain in every blank must stand.
-
-    Raises:
-        ValueError: as `Schema.from_descriptor`.
-    """
+    """Refuse what no bought domain could mend: the schema with a small domain in every blank must stand."""
     domains: dict[str, Descriptor] = {
         "string": {"enum": ["?"]},
         "any": {"enum": ["?"]},
@@ -297,11 +290,7 @@ def load_raw(
     table_of: TableOf,
     show_values: bool,
 ) -> RawTable:
-    """The rows of a table, with a part for evaluation if the options ask for one.
-
-    Raises:
-        ValueError: the file cannot be read or has no record, or people are named in a column of the schema.
-    """
+    """The rows of a table, with a part for evaluation if the options ask for one."""
     names = read_names(draft)
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
     public, unit = stated(draft), None if options.people is None else options.people.column
@@ -377,11 +366,7 @@ def _rows(batches: Iterable[Any]) -> Tensor:
 def raw_in_engine(
     opened: EngineTable, draft: Descriptor, people: People | None, *, table_of: TableOf, show_values: bool
 ) -> RawTable:
-    """The rows of a table that stays in an engine; none is for evaluation.
-
-    Raises:
-        ValueError: the table has no record, or its values contradict the schema.
-    """
+    """The rows of a table that stays in an engine; none is for evaluation."""
     names = read_names(draft)
     table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
     rows = EngineRows(table)

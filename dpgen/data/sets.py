@@ -165,9 +165,6 @@ def load_sql_sets(
         item_column: column of the item, read as text.
         items_path: file of item ids, separated by blanks or lines, that are public.
         items: these ids themselves.
-
-    Raises:
-        ValueError: no such source, table or column, no items, or a row without a set.
     """
     known = public_items(items_path=items_path, items=items)
     opened = open_table(source, table, text=[set_column, item_column], missing=[""])

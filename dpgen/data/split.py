@@ -55,9 +55,6 @@ class Split:
         held_out: number of records at the end that come from a file of test records.
         seed: public seed that the key was made of, see `Split.public`.
 
-    Raises:
-        ValueError: a fraction outside [0, 1), or a key of another length.
-
     Example:
         >>> Split(0.25, key=bytes(32)).test_rows(8).tolist()
         [True, False, True, False, True, True, False, False]

@@ -389,9 +389,6 @@ def load_sql_records(
             point; those above this number of 255 are ones for systems that work on bits. None: they are bits.
         width: public length of lists, unless image_shape says it.
         missing: "error", or "drop" records with a missing value.
-
-    Raises:
-        ValueError: no such source, table or column, or a value that is missing, or no bit or grey value.
     """
     if missing not in ("error", "drop"):
         raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")

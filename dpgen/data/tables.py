@@ -307,9 +307,6 @@ def load_sql_table(
         target: column that users want to predict, in place of the schema's dpgen:target.
         key: column that is no data, whose values are generated, in place of the schema's primaryKey.
         show_values: whether an error shows the first private value that the schema forbids.
-
-    Raises:
-        ValueError: no such source, table or column, or values outside of the schema.
     """
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     opened = open_table(source, table, text=None, missing=missing)

@@ -41,9 +41,6 @@ class People:
         most: m, rows of a person that are used.
         key: 32 secret bytes; without it fresh ones of the operating system.
 
-    Raises:
-        ValueError: m below 1, or a key of another length.
-
     Example:
         >>> table = pd.DataFrame({"x": [3, 1, 4, 1, 5]})
         >>> People("user", 2, bytes(32)).kept(pd.Series(["ann", "ann", "bob", "ann", "ann"]), table).tolist()

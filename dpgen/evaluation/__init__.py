@@ -34,9 +34,6 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
 
     Not `full` it looks at `QUICK` many records where classifiers take minutes; images are compared by the network in
     `fid_weights`, see `dpgen.metrics.fidelity.inception_network`.
-
-    Raises:
-        ValueError: weights of another network, or for data that are no images.
     """
     found: Evaluator = resolve_name(f"{__name__}.{EVALUATORS[type(data)]}")
     if fid_weights is not None:

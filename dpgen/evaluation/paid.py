@@ -61,9 +61,6 @@ def queries(release: Release, data: Any, *, seed: int) -> tuple[Queries, Tensor]
 
     Records: every column, every class, and random pairs of them. Points: random pairs of columns at released
     quartiles. Columns of ordered values: quantiles of the released distributions.
-
-    Raises:
-        ValueError: private draws, or another kind of data.
     """
     if not isinstance(release, PublicModel):
         raise ValueError(f"the release is {type(release).__name__}; only a released model has records to be counted")

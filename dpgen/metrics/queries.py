@@ -16,11 +16,7 @@ SANITY = 0.001
 
 
 def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
-    """Refuse samples, given by name, that are not finite matrices (n, d) of one width d >= 1 with n >= `rows`.
-
-    Raises:
-        ValueError: naming the first sample that is wrong.
-    """
+    """Refuse samples, given by name, that are not finite matrices (n, d) of one width d >= 1 with n >= `rows`."""
     (first, x), *others = samples.items()
     for name, sample in samples.items():
         if sample.ndim != 2 or sample.shape[1] == 0 or len(sample) < rows:
@@ -33,11 +29,7 @@ def require_samples(rows: int = 1, /, **samples: Tensor) -> None:
 
 
 def require_codes(most: int | None = None, /, **samples: Tensor) -> None:
-    """`require_samples`, and whole numbers >= 0; of bits, where `most` is 1, of torch.uint8.
-
-    Raises:
-        ValueError: naming the first sample that is wrong.
-    """
+    """`require_samples`, and whole numbers >= 0; of bits, where `most` is 1, of torch.uint8."""
     require_samples(**samples)
     for name, x in samples.items():
         if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool or (most == 1 and x.dtype != torch.uint8):

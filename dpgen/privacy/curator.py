@@ -427,9 +427,6 @@ class GaussianBudget:
         note: what the ledger calls it.
         thresholds: how many lists of frequent values `frequent` may release; a tenth of delta pays for their names.
 
-    Raises:
-        ValueError: a budget that no noise in range reaches, or thresholds without a delta; later, a share that is not left.
-
     >>> gaussian = GaussianBudget(Curator(Ledger(Budget(1.0, 1e-5))), Budget(1.0, 1e-5), "all of a fit")
     >>> round(gaussian.left**0.5, 3)
     0.268

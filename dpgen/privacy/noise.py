@@ -73,9 +73,6 @@ class SecureSource:
           `grid_step(noise_std)`, which is post-processing and removes the attack that recognises the true value by the
           floats that can be reached (Mironov 2012). This is a mitigation, not a proof of exactness.
 
-    Raises:
-        SecureBackendError: the packages cryptography and numba are not usable; there is no fallback.
-
     >>> source = SecureSource()
     >>> source.add_normal_(torch.zeros(2, 3), noise_std=4.0).shape
     torch.Size([2, 3])

@@ -38,9 +38,6 @@ class Plan:
         delta: of the guarantee, in [0, 1); None: see `resolved_delta`.
         relation: neighbouring relation, "add_remove" or "replace_one".
         protected: what neighbouring data sets differ in.
-
-    Raises:
-        ValueError: one of them out of its range, or delta 0 where the noise is Gaussian.
     """
 
     epsilon: float | None
@@ -111,9 +108,6 @@ class RowPlan(Plan):
     Arguments:
         unit: column that names the person of each row; it is no data. None: every row is a person of its own.
         max_contributions: most rows m of a person that are used, those with the smallest keyed hashes of their contents.
-
-    Raises:
-        ValueError: several rows without a unit, or where what several rows cost is not proved.
     """
 
     unit: str | None = None

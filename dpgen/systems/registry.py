@@ -176,11 +176,7 @@ SYSTEMS: dict[str, System] = {
 
 
 def systems() -> dict[str, System]:
-    """All systems by name: `SYSTEMS`, then those of other distributions.
-
-    Raises:
-        ValueError: an entry point has the name of another system, cannot be imported or is no `System`.
-    """
+    """All systems by name: `SYSTEMS`, then those of other distributions."""
     return SYSTEMS | installed()
 
 
@@ -202,11 +198,7 @@ def installed() -> dict[str, System]:
 
 
 def released(option: str, path: Path | str, curator: "Curator") -> "PublicModel":
-    """The released model at the path that an option gives, for a fit that is built on it.
-
-    Raises:
-        ValueError: there is none, it cannot be loaded, or the curator does not know its price.
-    """
+    """The released model at the path that an option gives, for a fit that is built on it."""
     from dpgen.built_on import find_release
 
     try:

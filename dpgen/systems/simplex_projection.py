@@ -11,9 +11,6 @@ def project_to_simplex(values: Reals, total: float = 1.0) -> Reals:
 
     Source: Held, Wolfe, Crowder 1974; Duchi, Shalev-Shwartz, Singer, Chandra 2008, Figure 1.
 
-    Raises:
-        ValueError: total not > 0.
-
     >>> project_to_simplex(np.array([3.0, 1.0, -2.0]), 2.0).tolist()
     [2.0, 0.0, 0.0]
     """

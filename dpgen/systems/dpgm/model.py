@@ -16,11 +16,7 @@ from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
 
 
 def component_name(bank: ModelBank) -> str:
-    """The name of a bank's kind in `BANKS`.
-
-    Raises:
-        ValueError: no released model can hold such a bank.
-    """
+    """The name of a bank's kind in `BANKS`."""
     found = next((name for name, kind in BANKS.items() if type(bank) is kind), None)
     if found is None:
         kinds = ", ".join(kind.__name__ for kind in BANKS.values())

@@ -258,9 +258,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             n: number of records, at least 0.
             random_state: None, a seed, or a generator of NumPy; noise never came from a seed.
             clusters: of these classes only (components, without labels).
-
-        Raises:
-            ValueError: n below 0, or a cluster that is not there.
         """
         generator = sampling_generator(n, random_state)
         component = draw_components(self.mixture.weights, n, self._components(clusters), generator)
@@ -356,11 +353,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         return torch.softmax(self._joint(x)[0], 1)
 
     def classify(self, x: Tensor) -> Tensor:
-        """The mixture's own Bayes classifier: likeliest class (n,) of records (n, d) in [0, 1].
-
-        Raises:
-            ValueError: the model has no classes.
-        """
+        """The mixture's own Bayes classifier: likeliest class (n,) of records (n, d) in [0, 1]."""
         if not self.n_classes:
             raise ValueError("classify needs a model of labelled records, and this one has n_classes=0")
         onehot = torch.nn.functional.one_hot(self.classes, self.n_classes).double()

@@ -46,9 +46,6 @@ class RandomFourierFeatures(nn.Module):
         generator: public randomness for the frequencies.
         largest: public bound > 0 on the absolute value of entries.
 
-    Raises:
-        ValueError: an argument is out of its range.
-
     >>> features = RandomFourierFeatures(784, 200, gamma=0.01, generator=torch.Generator().manual_seed(0))
     >>> z = features(torch.ones(3, 784))
     >>> bool((z.norm(dim=1) <= 1).all()), round(float(z[0].norm()), 4)

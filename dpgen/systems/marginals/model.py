@@ -56,11 +56,7 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         return torch.logsumexp(self._joint(x), 1)
 
     def classify(self, x: Tensor) -> Tensor:
-        """The mixture's Bayes classifier: the likeliest class (n,).
-
-        Raises:
-            ValueError: the components are not classes.
-        """
+        """The mixture's Bayes classifier: the likeliest class (n,)."""
         if not self.n_classes:
             raise ValueError("classify needs a model of labelled records, and this one has n_classes=0")
         return self._joint(x).argmax(1)

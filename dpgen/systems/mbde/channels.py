@@ -64,9 +64,6 @@ class GridResponse(PrivateDensity):
         bounds: public box (d, 2).
         per_axis: cells on each axis; at most 2^24 in all.
         epsilon: of one draw, in nats.
-
-    Raises:
-        ValueError: too many cells, or epsilon too large for 52 bits.
     """
 
     per_axis: int

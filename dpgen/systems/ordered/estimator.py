@@ -184,11 +184,7 @@ class OrderedEstimator(ABC):
 
     @abstractmethod
     def planned(self, N: int, relation: Relation) -> list[Planned]:
-        """Every charge of a fit on [0, N) with its greatest count; looks at no record.
-
-        Raises:
-            ValueError: [0, N) is too large for this method, or no noise fits the budget.
-        """
+        """Every charge of a fit on [0, N) with its greatest count; looks at no record."""
 
     @abstractmethod
     def release(self, values: Values, *, N: int, curator: Curator) -> MonotoneCounts:

@@ -43,9 +43,6 @@ class PiecewiseCDF:
         slopes: a (m,); None: constant density in each piece.
         curves: b (m,); None: no quadratic part.
 
-    Raises:
-        ValueError: knots or values are not as described, or a density is negative.
-
     >>> uniform = PiecewiseCDF(np.array([0, 10]), np.array([0.0, 1.0]))
     >>> uniform.below(np.array([3])).tolist(), uniform.inverse(np.array([0.25])).tolist()
     ([0.3], [2])
@@ -319,9 +316,6 @@ def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2, pieces: int
         counts: private prefix counts of many cells, such as those of `PartitionCDF`.
         degree: 0 (histogram), 1 or 2.
         pieces: how many pieces; None: automatic.
-
-    Raises:
-        ValueError: degree or pieces out of range.
     """
     if degree not in (0, 1, 2):
         raise ValueError(f"degree is {degree!r}; it must be 0, 1 or 2")

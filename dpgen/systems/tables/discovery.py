@@ -99,12 +99,7 @@ def row_count(n: int) -> BoundedSum:
 
 
 def release_domains(table: PrivateRawTable, *, plan: TablesPlan, curator: Curator) -> Found:
-    """What a draft leaves blank, for a schema of its own: all of the budget goes into it.
-
-    Raises:
-        ValueError: a budget too small for any noise, or a delta of 0.
-        BudgetExceeded: the curator's ledger allows less; nothing was drawn.
-    """
+    """What a draft leaves blank, for a schema of its own: all of the budget goes into it."""
     assert plan.budget is not None
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
     noisy, _ = budget.sums(COUNT, row_count(len(table.rows)), 0.02 * budget.left)

@@ -94,9 +94,6 @@ class TablesModel(PublicModel, kind="tables"):
         """Joint probabilities of some columns, an axis for each, over all their codes; exact for the mixture.
 
         Of rows that constraints keep they differ by at most 1 - `kept_share` in total variation.
-
-        Raises:
-            ValueError: a column that is not there.
         """
         numbers = [self._column(name) for name in columns]
         found = self.mixture.marginal(numbers)
@@ -130,9 +127,6 @@ class TablesModel(PublicModel, kind="tables"):
             given: values of some columns by name, a list where it is one of several, `{"minimum": 60, "maximum": 69}` or one
                 of both where it is a number or a date in this range: rows follow the model's law given them.
             rows: "iid", or "matched": the counts of the n rows are close to n times the model's, and rows are dependent.
-
-        Raises:
-            ValueError: a column or a value that is not in the schema, `rows` is neither, or next to no row satisfies all of it.
         """
         seed = sampling_seed(n, random_state)
         if rows not in get_args(Rows):
@@ -158,9 +152,6 @@ class TablesModel(PublicModel, kind="tables"):
 
         Rows are drawn until they satisfy the constraints, which is the model's law given these; computed columns follow. A null
         that constraints require stays, and so do rows without nulls.
-
-        Raises:
-            ValueError: values that are not in the schema, or rows that break the constraints whatever is filled in.
         """
         seed = sampling_seed(len(table), random_state)
         codes, known = self.schema.known(table)

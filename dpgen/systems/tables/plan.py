@@ -90,9 +90,6 @@ class TablesConfig:
         components: K, products of the mixture; None: the public rule.
         rounds: how often the mixture is fitted before the next marginals are chosen.
         picks: marginals that are chosen in all rounds together; None: the public rule.
-
-    Raises:
-        ValueError: unknown method, or a number out of its range.
     """
 
     method: Method = "auto"
