@@ -200,6 +200,7 @@ def open_table(
     text: Sequence[str] | None = (),
     missing: Sequence[str] = MISSING,
     memory: str = MEMORY,
+    option: str = "table",
 ) -> EngineTable:
     """The table of a DuckDB file, of parquet or csv files, or the one that a program handed over.
 
@@ -209,6 +210,7 @@ def open_table(
         text: columns of csv files whose values are texts even where they look like numbers; None: all of them.
         missing: texts of csv files that stand for no value.
         memory: limit of DuckDB, beyond which it writes to disk.
+        option: that names the table, for messages.
     """
     if isinstance(source, InMemory):
         return EngineTable(str(source), source.content, {}, snapshot=False)
@@ -231,7 +233,7 @@ def open_table(
     connection.execute("SET preserve_insertion_order = false")
     if of_files:
         if table is not None:
-            raise ValueError(f"table is {table!r}: it must be left out, {source} holds one table")
+            raise ValueError(f"{option} is {table!r}: it must be left out, {source} holds one table")
         _require_one_schema(files, ending)
         if ending.endswith(_PARQUET):
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
@@ -246,11 +248,11 @@ def open_table(
     if table is None and len(known) == 1:
         [table] = known
     if table is None:
-        raise ValueError(f"table is not given: {source} has the tables {', '.join(known) or '(none)'}")
+        raise ValueError(f"{option} is not given: {source} has the tables {', '.join(known) or '(none)'}")
     if table not in known:
         near = get_close_matches(table, known, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"table is {table!r}: the tables of {source} are {', '.join(known)}{hint}")
+        raise ValueError(f"{option} is {table!r}: the tables of {source} are {', '.join(known)}{hint}")
     name = table.replace('"', '""')
     return EngineTable(f"{name_of(source)}.{table}", connection.sql(f'select * from "{name}"'), {}, True, connection)
 

@@ -286,12 +286,12 @@ def load_sql_linked(
     if people_source is not None or isinstance(source, InMemory):
         table, column = "", person
     known = [MISSING if given is None else descriptor_of(given).get("missingValues", [""]) for given in (schema, people_schema)]
-    opened = open_table(source, rows, text=None, missing=known[0], memory=MEMORY)
+    opened = open_table(source, rows, text=None, missing=known[0], memory=MEMORY, option="rows")
     people = None
     if people_source is not None:
         people = open_table(people_source, text=None, missing=known[1], memory=MEMORY)
     elif table:
-        people = open_table(source, table, text=None, missing=known[1], memory=MEMORY)
+        people = open_table(source, table, text=None, missing=known[1], memory=MEMORY, option="the table of person")
     named = [part for part in (people_source or (people and table), rows or source) if part]
     tables = (table, rows) if table and rows else _names(named)
     if len(set(tables)) < len(tables):
@@ -301,8 +301,11 @@ def load_sql_linked(
     )
 
 
-def _called(source: Source) -> str:
-    return source.name if isinstance(source, EngineTable) else source
+def _called(source: Source, table: str) -> str:
+    """What messages call a table: its file, or its name where it is in memory or handed over."""
+    if isinstance(source, EngineTable):
+        return source.name if source.files or source.snapshot else table
+    return table if isinstance(source, InMemory) else source
 
 
 def _require_options(max_rows: int | None, time_unit: str, orphans: str) -> None:
@@ -373,14 +376,15 @@ class _Reader:
         whole = {"required": True, "minimum": least, "maximum": most}
         people_draft = of_people | {"fields": [*of_people["fields"], {"name": count, "type": "integer", "constraints": whole}]}
         people, index = pd.DataFrame(), None
+        of_whom, of_what = _called(people_path or "", self.tables[0]), _called(path, self.tables[-1])
         if people_path is not None:
-            people = pd.concat(self._tables(people_path, people_draft, {count}, split.key), ignore_index=True)
+            people = pd.concat(self._tables(people_path, of_whom, people_draft, count, split.key), ignore_index=True)
             index = pd.Index(people[self.person].astype(str).to_numpy(object))
             if not index.is_unique:
-                raise ValueError(f"{_called(people_path)} has a person of {self.person!r} twice; each must have one line")
+                raise ValueError(f"{of_whom} has a person of {self.person!r} twice; each must have one line")
         options = (self.person, self.order, self.time_unit, self.orphans, gap in spans)
-        reading = Reading(*options, index, _called(path), _called(people_path or ""), rows_draft, split.key, most, gap, show)
-        tables = map(reading.made, self._tables(path, rows_draft, {gap}, split.key))
+        reading = Reading(*options, index, of_what, of_whom, rows_draft, split.key, most, gap, show)
+        tables = map(reading.made, self._tables(path, of_what, rows_draft, gap, split.key))
         rows: pd.DataFrame | EngineTable
         if isinstance(path, EngineTable):
             rows = kept(path, tables, {self.order: reading.stamp, gap: pyarrow.int64()})
@@ -527,10 +531,10 @@ class _Reader:
                     "time between them, which follow from other rows"
                 )
 
-    def _tables(self, path: Source, draft: dict[str, Any], made: set[str], key: bytes) -> Iterator[pd.DataFrame]:
+    def _tables(self, path: Source, called: str, draft: dict[str, Any], made: str, key: bytes) -> Iterator[pd.DataFrame]:
         """The used columns of a table, in one piece, or of an engine in several with all lines of a person in one of them."""
         people, found = People(self.person, 1, key), False
-        wanted = [self.person, *(name for name in read_names(draft) if name not in {self.person, *made})]
+        wanted = [self.person, *(name for name in read_names(draft) if name not in (self.person, made))]
         pieces: Iterable[pd.DataFrame]
         if isinstance(path, EngineTable):
             pieces = EngineBatches(path.columns(wanted), partial(frames, people=people), by=self.person)
@@ -538,13 +542,13 @@ class _Reader:
             pieces = [read_table(path, wanted, text=wanted, missing=draft.get("missingValues", [""]))]
         for table in pieces:
             if table[self.person].isna().any():
-                raise ValueError(f"{_called(path)} has a line without {self.person!r}: every line needs its person")
+                raise ValueError(f"{called} has a line without {self.person!r}: every line needs its person")
             people.require_names(table[self.person])
             found = found or len(table) > 0
             if found:
                 yield table
         if not found:
-            raise ValueError(f"{_called(path)} is empty: it has {len(types_of(path))} columns and no record")
+            raise ValueError(f"{called} is empty: it has {len(types_of(path))} columns and no record")
 
 
 def _without(schema: Any, name: str) -> tuple[Any, dict[str, Any] | None]:

@@ -291,6 +291,16 @@ def test_the_number_of_rows_is_bought(key: Path) -> None:
     assert f"At most {most} rows" in made.statement.to_markdown()
 
 
+def test_the_number_of_rows_that_is_bought_is_noisy() -> None:
+    """An m that was read off the people would be the same in all fits."""
+    tables = simulated_patients(150)
+    fits = [
+        dpgen.fit(tables["visits"], epsilon=9.0, person="patient", order="date", max_rows=None, **FAST, seed=seed)
+        for seed in range(6)
+    ]
+    assert len({fit.shown["most"] for fit in fits}) > 1
+
+
 def package(folder: Path, more: Sequence[dict[str, Any]] = (), **changes: Any) -> str:
     ROWS.to_csv(folder / "visits.csv", index=False)
     PEOPLE.to_csv(folder / "people.csv", index=False)
