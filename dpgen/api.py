@@ -135,8 +135,8 @@ def _require_same(ledger: Ledger, job: RunConfig) -> None:
 def chosen_model(data: Any) -> str:
     """The usual system for data, by their container, types and shape alone.
 
-    Tables of truth values, arrays of bits, images, lists of sets and data sets of records go to "gaussian"; users to "minimax";
-    columns of numbers that are loaded to "merr"; all other tables, and files of them, to "tables".
+    Tables of truth values, arrays of bits, images, lists of sets and data sets of records go to "gaussian"; users to
+    "projected_kernel"; columns of numbers that are loaded to "merr"; all other tables, and files of them, to "tables".
 
     Raises:
         ValueError: data that have no usual system, such as points.
@@ -144,7 +144,7 @@ def chosen_model(data: Any) -> str:
     >>> chosen_model(pd.DataFrame({"age": [3], "name": ["ann"]})), chosen_model(np.eye(2, dtype=bool))
     ('tables', 'gaussian')
     """
-    usual = {"table": "tables", "linked": "relational", "columns": "merr", "users": "minimax"}
+    usual = {"table": "tables", "linked": "relational", "columns": "merr", "users": "projected_kernel"}
     usual |= dict.fromkeys(("records", "images", "mapped", "streams"), "gaussian")
     kind = KINDS.get(type(data))
     if kind is None and isinstance(data, str) and not isinstance(data, InMemory):

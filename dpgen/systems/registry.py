@@ -62,7 +62,7 @@ class System:
 
 _LOCAL = {
     "minimax": "LocalConfig",
-    "mollifier": "LocalConfig",
+    "mollifier": "MollifierConfig",
     "projected_kernel": "LocalConfig",
     "q_invariant": "LocalConfig",
     "randomized_response": "PriorlessConfig",

@@ -36,6 +36,7 @@ FACTS = (
     Fact.ONE_RECORD,
     Fact.CHOSEN_BLIND,
     Fact.SECURE_NOISE,
+    Fact.SECRET_SAMPLING,
     Fact.ROUNDED_FLOATS,
     Fact.EXACT_INTEGERS,
 )
@@ -337,8 +338,8 @@ class DPSGD(PrivateSums):
     @property
     def facts(self) -> tuple[Said, ...]:
         """Facts of the statement, with those that the networks and the hardware of this training add."""
-        sampling = Fact.SECRET_SAMPLING if self.plan.sampling == "poisson" else Fact.SECRET_ALLOCATION
-        return said((*FACTS, sampling, *self.bank.facts, *self._circumstances))
+        other = {} if self.plan.sampling == "poisson" else {Fact.SECRET_SAMPLING: Fact.SECRET_ALLOCATION}
+        return said((*(other.get(fact, fact) for fact in FACTS), *self.bank.facts, *self._circumstances))
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under."""

@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from dpgen.privacy.mechanisms import require_within
 from dpgen.systems.local.kernels import MinimaxSampler
 from dpgen.systems.local.model import FiniteSampler
+from dpgen.systems.local.plan import NEIGHBOURHOODS
 
 _STEPS = 300
 _LEAST = 1e-300  # probabilities below it are treated as 0: u / P stays finite
@@ -63,14 +66,35 @@ class BoxSampler(FiniteSampler):
 
 
 class RelativeMollifier(BoxSampler, kind="mollifier"):
-    r"""Nearest distribution with $e^{-\epsilon/2} \le Q / q \le e^{\epsilon/2}$ (Husain et al. 2020, eqs. 5 and 8).
+    r"""Nearest distribution in $b q \le Q \le e^\epsilon b q$ around the prior, $b = \frac{\gamma + 1}{\gamma + e^\epsilon}$.
+
+    It is the sampler of least worst case for the P with $q / \gamma \le P \le \gamma q$ and any f-divergence, where q has
+    events of probability $1 / (\gamma + 1)$ (Ghoukasian, Lee, Asoodeh 2025, arXiv 2510.09485). The default is
+    $\gamma = e^{\epsilon/2}$, where $b = e^{-\epsilon/2}$: the relative mollifier of Husain et al. 2020 (eqs. 5 and 8). The
+    box of `ProjectedKernel` is another one from three categories on: its bounds are no multiple of q.
+
+    Arguments:
+        epsilon: nats per draw.
+        prior: q (n,).
+        neighbourhood: gamma >= 1, public; it moves no privacy.
 
     >>> RelativeMollifier(1.0, torch.tensor([0.01, 0.99])).apply(torch.tensor([0.05, 0.95])).tolist()
     [0.01648..., 0.98351...]
     """
 
+    def __init__(self, epsilon: float, prior: Tensor | int, neighbourhood: float | None = None) -> None:
+        if neighbourhood is not None:
+            require_within("neighbourhood", neighbourhood, NEIGHBOURHOODS)
+        self.neighbourhood = neighbourhood
+        super().__init__(epsilon, prior)
+
+    def get_params(self) -> dict[str, Any]:
+        return super().get_params() | ({} if self.neighbourhood is None else {"neighbourhood": self.neighbourhood})
+
     def _least(self) -> Tensor:
-        return math.exp(-self.epsilon / 2) * self.prior
+        if self.neighbourhood is None:
+            return math.exp(-self.epsilon / 2) * self.prior
+        return (self.neighbourhood + 1) / (self.neighbourhood + math.exp(self.epsilon)) * self.prior
 
 
 class ProjectedKernel(BoxSampler, kind="projected_kernel"):

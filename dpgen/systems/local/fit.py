@@ -23,7 +23,7 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
 from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.local.model import PRIOR_FLOOR, SUM_TOLERANCE, FiniteSampler, distributions
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, PriorlessConfig
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
 from dpgen.systems.plan import PrivateUsers
 from dpgen.systems.registry import released
 
@@ -77,7 +77,8 @@ def fit(
     p = scaled / scaled.sum(1, keepdim=True).clamp_min(_LEAST)
     if part is not None:
         prior = private_prior(p, epsilon=part, curator=curator)
-    mechanism = SAMPLERS[name](plan.per_draw, prior)
+    options = {"neighbourhood": config.neighbourhood} if isinstance(config, MollifierConfig) else {}
+    mechanism = SAMPLERS[name](plan.per_draw, prior, **options)
     # Who has no events holds the prior: a distribution like any other, so that nobody sees whose counts are all 0.
     p = torch.where((counts > 0).any(1, keepdim=True), p, mechanism.prior.to(p.device))
     draws = mechanism.bind(p, curator, note=note).sample(plan.draws)

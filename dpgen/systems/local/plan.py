@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dpgen.privacy.mechanisms import require_within
 from dpgen.systems.mbde.plan import DrawPlan
 
 USER = "one user's whole distribution"
+NEIGHBOURHOODS = (1.0, 1e100)
+"""Of a sampler around a prior, see `dpgen.systems.local.boxes.RelativeMollifier`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,3 +83,20 @@ class LocalConfig:
             raise ValueError(
                 f"reference_column is {self.reference_column!r}, and reference_path is not given: it names the model"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MollifierConfig(LocalConfig):
+    """Public choices of the sampler around a prior q.
+
+    Arguments:
+        neighbourhood: gamma >= 1 of the distributions P, with q / gamma <= P <= gamma q, that it is best for; None:
+            e^(epsilon / 2). Others cost no privacy.
+    """
+
+    neighbourhood: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.neighbourhood is not None:
+            require_within("neighbourhood", self.neighbourhood, NEIGHBOURHOODS)

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
+from dpgen.facts import Fact
 from dpgen.privacy.accountants import delta
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
@@ -379,6 +380,7 @@ def test_epochs_of_random_allocation_are_charged_as_a_whole_and_not_parted(tmp_p
     module = allocated(path, Checkpoint(ckpt, every=1), ckpt=ckpt)
     assert module.global_step == 6
     assert paid_epochs(path) == 3
+    assert {Fact.SECRET_ALLOCATION, Fact.SECRET_SAMPLING} & {said.fact for said in module.facts} == {Fact.SECRET_ALLOCATION}
 
 
 def test_an_epoch_that_a_checkpoint_parts_is_paid_for_twice(tmp_path: Path) -> None:

@@ -99,6 +99,35 @@ def test_published_example() -> None:
     assert found == pytest.approx(expected, abs=1e-4)
 
 
+@pytest.mark.parametrize(("gamma", "epsilon"), [(1.0, 0.5), (3.0, 1.0), (9.0, 2.0), (4.0, 2 * math.log(4.0))])
+def test_no_other_multiple_of_the_prior_is_better_in_its_neighbourhood(gamma: float, epsilon: float) -> None:
+    """Ghoukasian et al. 2025: b = (gamma + 1) / (gamma + e^eps), where q has events of probability 1 / (gamma + 1).
+
+    The worst P of a neighbourhood is gamma q on such an event and q / gamma elsewhere.
+    """
+    n = round(gamma) + 1
+    q = torch.full((n,), 1 / n, dtype=torch.float64)
+    p = torch.full((n,), 1 / (gamma * n), dtype=torch.float64)
+    p[0] = gamma / n
+    chosen = RelativeMollifier(epsilon, q, neighbourhood=gamma)
+    for name in ("tv", "kl", "hellinger"):
+        far = project_to_box(p[None], q, math.exp(epsilon) * q)[0]
+        worst = float(f_divergence(p, chosen.apply(p), name))
+        for b in torch.linspace(math.exp(-epsilon), 1, 40).tolist():
+            other = project_to_box(p[None], b * q, math.exp(epsilon) * b * q)[0]
+            assert worst <= float(f_divergence(p, other, name)) + 1e-12
+        assert gamma == 1 or worst < float(f_divergence(p, far, name)) - 1e-3, "the least box of all is worse"
+    if gamma**2 == pytest.approx(math.exp(epsilon)):
+        assert torch.allclose(chosen.lower, RelativeMollifier(epsilon, q).lower, rtol=1e-14, atol=0)
+    assert ldp_excess(chosen.apply(torch.cat([torch.eye(n).double(), p[None], q[None]])), epsilon) <= EXCESS
+
+
+def test_the_projected_kernel_is_not_a_multiple_of_the_prior() -> None:
+    q = torch.tensor([0.1, 0.3, 0.6]).double()
+    ratios = ProjectedKernel(1.0, q).lower / q
+    assert float(ratios.max() / ratios.min()) > 1.01
+
+
 def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:
     gains = []
     for seed in range(200):
@@ -106,8 +135,10 @@ def test_the_projected_kernel_is_never_worse_than_the_kernel() -> None:
         q = dirichlet(n, seed=seed, sharpness=1.0 + seed % 4)
         p = dirichlet(n, seed=10_000 + seed, sharpness=1.0 + seed % 3)
         kernel, projected = MinimaxSampler(epsilon, q).apply(p), ProjectedKernel(epsilon, q).apply(p)
+        response, park = MinimaxSampler(epsilon, n).apply(p), ParkSampler(epsilon, n).apply(p)  # of the uniform prior
         for name in ("tv", "kl", "chi2", "hellinger"):
             assert float(f_divergence(p, projected, name) - f_divergence(p, kernel, name)) <= 1e-13
+            assert float(f_divergence(p, park, name) - f_divergence(p, response, name)) <= 1e-13
         gains.append(float(f_divergence(p, projected) / f_divergence(p, kernel)))
     assert sum(gains) / 200 < 0.8
 
