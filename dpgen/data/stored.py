@@ -1,4 +1,4 @@
-"""Records that stay where they are: on disk, in memory-mapped shards of NumPy or Arrow, or in DuckDB or Spark.
+"""Records that stay where they are: on disk, in memory-mapped shards of NumPy, or in DuckDB or Spark.
 
 Memory does not depend on how many there are. A draw reads its own rows of a shard; sums are made in passes over chunks of
 rows, and of an engine where its rows are.
@@ -27,7 +27,7 @@ from dpgen.data.batches import ROWS, EngineBatches, frames, whole_groups
 from dpgen.data.engines import CHANGED, EngineTable, open_table
 from dpgen.data.records import WHITE, Records, class_labels, pixels, require_grey, require_threshold, split_records, white_of
 from dpgen.data.split import Split, rows_of
-from dpgen.data.table_files import Missing, column_name, read_npy, require_columns, unreadable
+from dpgen.data.table_files import Missing, column_name, read_npy, require_columns
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 
@@ -70,35 +70,13 @@ class MappedRows:
         self.shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
 
     @classmethod
-    def open(cls, path: str, *, column: str | None = None) -> MappedRows:
-        """Map npy or Arrow files into memory, several by a glob, in the order of their names.
-
-        Arguments:
-            path: of arrays (n, d), or of Arrow files as `datasets` and `pyarrow.ipc` write them.
-            column: of Arrow files, whose rows are lists of one length; it may be left out where there is one.
+    def open(cls, path: str) -> MappedRows:
+        """Map npy files of arrays (n, d) into memory, several by a glob, in the order of their names.
 
         Raises:
-            ValueError: no such file, one that is neither, or no such column.
+            ValueError: no such file, or one that is no such array.
         """
-        return _opened(path, column=column, label=None, option="path")[0]
-
-    @classmethod
-    def of_arrow(cls, column: Any) -> MappedRows:
-        """An Arrow column of lists of one length, as `datasets.Dataset` keeps them on disk; nothing is copied.
-
-        Arguments:
-            column: chunked array of `fixed_size_list`; of a dataset `dataset.data.column(NAME)`, after `flatten_indices()`
-                where rows were selected or shuffled.
-
-        Raises:
-            ValueError: another type, or rows that are missing.
-        """
-        if not str(column.type).startswith("fixed_size_list"):
-            raise ValueError(f"column has type {column.type}; it must be lists of one length: List(Value('uint8'), length=d)")
-        if column.null_count or any(chunk.flatten().null_count for chunk in column.chunks):
-            raise ValueError("column has missing rows or values; there must be none")
-        width = column.type.list_size
-        return cls([chunk.flatten().to_numpy(zero_copy_only=True).reshape(-1, width) for chunk in column.chunks])
+        return _opened(path, label=None, option="path")[0]
 
     def __repr__(self) -> str:
         return f"MappedRows({len(self)} x {self.shape[1]} in {len(self.shards)} shards)"
@@ -149,48 +127,16 @@ class MappedRows:
         return digest.hexdigest()
 
 
-_ARROW = (".arrow", ".feather", ".ipc")
-
-
-def _arrow_table(file: str) -> Any:
-    """An Arrow file, in either of the two forms, mapped into memory."""
-    try:
-        mapped = pyarrow.memory_map(file)
-        try:
-            return pyarrow.ipc.open_file(mapped).read_all()
-        except pyarrow.ArrowInvalid:
-            mapped.seek(0)
-            return pyarrow.ipc.open_stream(mapped).read_all()
-    except (OSError, pyarrow.ArrowException) as error:
-        raise unreadable(file, "arrow", error) from error
-
-
-def _opened(path: str, *, column: str | None, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series | None]:
+def _opened(path: str, *, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series | None]:
     """Rows of files, and the values of their label column."""
     files = sorted(glob(path, recursive=True))
     if not files:
         raise ValueError(f"{option} is {path!r}: there is no such file")
-    if Path(files[0]).suffix not in _ARROW:
-        if column is not None:
-            raise ValueError(f"column is {column!r}: it must be left out for npy files, whose columns have no names")
-        shards = [read_npy(file) for file in files]
-        if label is None:
-            return MappedRows(shards), None
-        number = int(str(column_name("label_column", label, files[0])))
-        return MappedRows(shards, without=number), pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
-    tables = {file: _arrow_table(file) for file in files}
-    names = tables[files[0]].column_names
-    require_columns(files[0], [] if label is None else [str(label)], names)
-    others = [name for name in names if name != label]
-    if column is None and len(others) != 1:
-        raise ValueError(f"column is not given: {files[0]} has the columns {', '.join(names)}")
-    column = others[0] if column is None else column
-    for file, table in tables.items():
-        require_columns(file, [column, *([] if label is None else [str(label)])], table.column_names)
-    rows = MappedRows([shard for table in tables.values() for shard in MappedRows.of_arrow(table.column(column)).shards])
+    shards = [read_npy(file) for file in files]
     if label is None:
-        return rows, None
-    return rows, pd.concat([table.column(str(label)).to_pandas() for table in tables.values()], ignore_index=True).rename(label)
+        return MappedRows(shards), None
+    number = int(str(column_name("label_column", label, files[0])))
+    return MappedRows(shards, without=number), pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -235,17 +181,15 @@ def _choice(n: int, most: int) -> Tensor:
 def load_mapped(
     *,
     path: str,
-    column: str | None = None,
     label_column: str | int | None = None,
     test_path: str | None = None,
     image_shape: tuple[int, int] | None = None,
 ) -> MappedRecords:
-    """Shards of NumPy or Arrow whose values are all 0/1, which stay on disk; their labels, 8 bytes each, are read.
+    """Shards of NumPy whose values are all 0/1, which stay on disk; their labels, 8 bytes each, are read.
 
     Arguments:
-        path: npy files, each an array (n, d) of bool, uint8 or floats, or Arrow files, as in "shards/*.npy".
-        column: of Arrow files, whose rows are lists of one length; it may be left out where there is no other.
-        label_column: column with the class of each record, of npy files by its number from 0; the classes are sorted.
+        path: npy files, each an array (n, d) of bool, uint8 or floats, as in "shards/*.npy".
+        label_column: number, from 0, of the column with the class of each record; the classes are sorted.
         test_path: files of the test records, of the same form; without them there are none, and all of `path` is private.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
 
@@ -253,10 +197,10 @@ def load_mapped(
         ValueError: no such files or column, shards of different widths or types, a value that is neither 0 nor 1, a label
             that is missing, or one of test records that the others do not have.
     """
-    x, values = _opened(path, column=column, label=label_column, option="path")
+    x, values = _opened(path, label=label_column, option="path")
     test = test_values = None
     if test_path is not None:
-        test, test_values = _opened(test_path, column=column, label=label_column, option="test_path")
+        test, test_values = _opened(test_path, label=label_column, option="test_path")
     files = sorted(glob(path, recursive=True))
     facts: tuple[Fact | Said, ...] = (Split(0.0, held_out=None if test is None else len(test)).fact(), Fact.UNCHANGED_FILES)
     labels = test_labels = class_names = None

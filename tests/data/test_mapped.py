@@ -6,7 +6,6 @@ from typing import Any
 
 import lightning as L
 import numpy as np
-import pyarrow as pa
 import pytest
 import tiny
 import torch
@@ -36,36 +35,14 @@ def shards(tmp_path: Path) -> str:
     return str(tmp_path / "part*.npy")
 
 
-def write_arrow(path: Path, form: Any = pa.ipc.new_file, **columns: Any) -> str:
-    """An Arrow file of the rows as lists and of other columns, in several batches."""
-    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(X.ravel()), 7), **columns})
-    with pa.OSFile(str(path), "wb") as sink, form(sink, table.schema) as writer:
-        writer.write_table(table, max_chunksize=70)
-    return str(path)
-
-
-def arrow(path: Path) -> pa.ChunkedArray:
-    """Rows of an Arrow file that is mapped into memory."""
-    return pa.ipc.open_file(pa.memory_map(write_arrow(path))).read_all().column("x")
-
-
-def test_rows_are_those_of_the_array(shards: str, tmp_path: Path) -> None:
+def test_rows_are_those_of_the_array(shards: str) -> None:
     chosen = torch.tensor([0, 299, 119, 120, 289, 290, 5, 5])
-    for rows in (MappedRows.open(shards), MappedRows.of_arrow(arrow(tmp_path / "x.arrow"))):
-        assert (rows.shape, rows.ndim, len(rows), rows.dtype) == ((300, 7), 2, 300, torch.uint8)
-        assert rows[chosen].tolist() == X[chosen.numpy()].tolist()
-        assert torch.cat(list(rows.split(64))).tolist() == X.tolist()
-        assert len(rows[chosen[:0]]) == 0
+    rows = MappedRows.open(shards)
+    assert (rows.shape, rows.ndim, len(rows), rows.dtype) == ((300, 7), 2, 300, torch.uint8)
+    assert rows[chosen].tolist() == X[chosen.numpy()].tolist()
+    assert torch.cat(list(rows.split(64))).tolist() == X.tolist()
+    assert len(rows[chosen[:0]]) == 0
     assert MappedRows.open(shards).fingerprint() == MappedRows([X]).fingerprint() != MappedRows([1 - X]).fingerprint()
-
-
-def test_arrow_is_not_copied(tmp_path: Path) -> None:
-    before = pa.total_allocated_bytes()
-    column = arrow(tmp_path / "x.arrow")
-    rows = MappedRows.of_arrow(column)
-    starts = [chunk.flatten().buffers()[1].address for chunk in column.chunks]
-    assert [shard.ctypes.data for shard in rows.shards] == starts
-    assert pa.total_allocated_bytes() - before < X.nbytes
 
 
 def test_a_training_has_the_bits_of_one_in_memory(shards: str) -> None:
@@ -113,7 +90,6 @@ LABELS = np.arange(300) % 3
 def test_labels_are_a_column_of_the_files(shards: str, tmp_path: Path) -> None:
     for name, rows in (("left", slice(0, 200)), ("right", slice(200, 300))):
         np.save(tmp_path / f"{name}.npy", np.insert(X[rows], 2, LABELS[rows], axis=1))
-    write_arrow(tmp_path / "both.arrow", **{"class": [f"c{label}" for label in LABELS]})
     memory = Records(
         "memory",
         torch.from_numpy(X),
@@ -123,25 +99,21 @@ def test_labels_are_a_column_of_the_files(shards: str, tmp_path: Path) -> None:
         n_classes=3,
     )
     expected = fitted("gaussian", memory, clusters="labels").samples(40, random_state=0)
-    for options, names in (
-        ({"path": "[lr]*t.npy", "label_column": 2}, ("0", "1", "2")),
-        ({"path": "both.arrow", "label_column": "class"}, ("c0", "c1", "c2")),
-    ):
-        path = str(tmp_path / str(options["path"]))
-        data = load_mapped(path=path, test_path=path, label_column=options["label_column"])
-        assert (data.n_classes, data.class_names, data.d, data.n_test) == (3, names, 7, 300)
-        assert data.labels is not None
-        assert data.test_labels is not None
-        assert data.labels.tolist() == data.test_labels.tolist() == LABELS.tolist()
-        assert data.x[:300].tolist() == X.tolist()
-        assert tiny.told(data)[Fact.READ_CLASSES] == {"k": 3}
-        part = data.some(100)
-        assert part.labels is not None
-        rows = {(*row, label) for row, label in zip(map(tuple, X.tolist()), LABELS.tolist())}
-        assert {(*row, label) for row, label in zip(map(tuple, part.x.tolist()), part.labels.tolist())} <= rows
-        found = fitted("gaussian", data, clusters="labels").samples(40, random_state=0)
-        assert torch.equal(found.x, expected.x)
-        assert torch.equal(found.labels, expected.labels)
+    path = str(tmp_path / "[lr]*t.npy")
+    data = load_mapped(path=path, test_path=path, label_column=2)
+    assert (data.n_classes, data.class_names, data.d, data.n_test) == (3, ("0", "1", "2"), 7, 300)
+    assert data.labels is not None
+    assert data.test_labels is not None
+    assert data.labels.tolist() == data.test_labels.tolist() == LABELS.tolist()
+    assert data.x[:300].tolist() == X.tolist()
+    assert tiny.told(data)[Fact.READ_CLASSES] == {"k": 3}
+    part = data.some(100)
+    assert part.labels is not None
+    rows = {(*row, label) for row, label in zip(map(tuple, X.tolist()), LABELS.tolist())}
+    assert {(*row, label) for row, label in zip(map(tuple, part.x.tolist()), part.labels.tolist())} <= rows
+    found = fitted("gaussian", data, clusters="labels").samples(40, random_state=0)
+    assert torch.equal(found.x, expected.x)
+    assert torch.equal(found.labels, expected.labels)
 
 
 def test_networks_learn_from_labels_on_disk(tmp_path: Path) -> None:
@@ -176,16 +148,10 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, tmp_path: Path, mon
         ({"test_path": "nan.npy"}, "test_x has 2 features, x has 7"),
         ({"test_path": "bad.npy"}, "test_x has another value in row 24"),
         ({"image_shape": (2, 3)}, "image_shape 2 x 3 has 6 pixels, the records have 7"),
-        ({"column": "x"}, "column is 'x': it must be left out for npy files"),
-        ({"path": "x.arrow"}, "x.arrow has the columns x, y"),
-        ({"path": "x.arrow", "column": "z"}, "x.arrow has no column 'z'"),
-        ({"path": "x.arrow", "column": "y"}, "column has type int64"),
-        ({"path": "x.arrow", "label_column": "z"}, "x.arrow has no column 'z'"),
-        ({"path": "gaps.arrow", "label_column": "y"}, "gaps.arrow column 'y' has no value in row 3"),
+        ({"label_column": 6, "test_path": "other.npy"}, "other.npy has a label in row 1 "),
+        ({"path": "gaps.npy", "label_column": 6}, "gaps.npy column 6 has no value in row 1"),
         ({"label_column": 7}, "label_column is 7"),
         ({"label_column": "class"}, "label_column is class"),
-        ({"path": "x.arrow", "label_column": "y", "test_path": "other.arrow"}, "other.arrow has a label in row "),
-        ({"path": "wrong.arrow"}, "wrong.arrow cannot be read as arrow"),
     ],
 )
 def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, options: dict[str, Any], said: str) -> None:
@@ -193,21 +159,11 @@ def test_wrong_files_of_a_command_are_refused(shards: str, tmp_path: Path, optio
     bad[23, 3] = 7
     np.save(tmp_path / "bad.npy", bad)
     np.save(tmp_path / "nan.npy", np.array([[0.0, 1.0], [np.nan, 0.0]]))
-    numbers = list(range(300))
-    for name, labels in (("x", numbers), ("other", [*numbers[1:], 301]), ("gaps", [0, 1, None, *numbers[3:]])):
-        write_arrow(tmp_path / f"{name}.arrow", y=labels)
-    (tmp_path / "wrong.arrow").write_text("nothing")
+    np.save(tmp_path / "other.npy", X[:, [0, 1, 2, 3, 4, 5, 6]] + 5 * (np.arange(7) == 6).astype(np.uint8))
+    np.save(tmp_path / "gaps.npy", np.where(np.arange(7) == 6, np.nan, X))
     places = {name: str(tmp_path / str(value)) for name, value in options.items() if name.endswith("path")}
     with refused(said):
         load_mapped(**{"path": shards} | options | places)
-
-
-def test_both_forms_of_arrow_files_are_read(tmp_path: Path) -> None:
-    for i, form in enumerate((pa.ipc.new_file, pa.ipc.new_stream)):
-        write_arrow(tmp_path / f"{i}.arrow", form)
-    rows = MappedRows.open(str(tmp_path / "*.arrow"))
-    assert torch.equal(rows[:300], rows[300:])
-    assert rows[:300].tolist() == X.tolist()
 
 
 @pytest.mark.parametrize(
@@ -220,11 +176,6 @@ def test_both_forms_of_arrow_files_are_read(tmp_path: Path) -> None:
         (lambda: MappedRows([X.astype(np.int64)]), "shards have dtype int64"),
         (lambda: MappedRows.open("/nowhere/*.npy"), "path is '/nowhere/*.npy'"),
         (lambda: MappedRows.open(__file__), "cannot be read as npy"),
-        (lambda: MappedRows.of_arrow(pa.chunked_array([[[1, 2], [3]]])), "column has type list<item: int64>"),
-        (
-            lambda: MappedRows.of_arrow(pa.chunked_array([[[1.0], None]], pa.list_(pa.float32(), 1))),
-            "column has missing rows or values",
-        ),
     ],
 )
 def test_what_is_no_table_of_numbers_is_refused(made: Any, said: str) -> None:
