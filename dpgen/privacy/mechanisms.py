@@ -432,15 +432,6 @@ def row_epsilon(epsilon: float, rows: int) -> float:
     return epsilon if rows == 1 else epsilon / rows * (1 - 1e-12)  # `for_rows` must not round above it
 
 
-def row_delta(delta: float, epsilon: float, rows: int) -> float:
-    """Delta of an (epsilon, delta) mechanism for one row, such that `for_rows` makes `delta` of it.
-
-    >>> row_delta(1e-6, 0.5, 1), round(row_delta(1e-6, 0.5, 5) * 1e6, 4)
-    (1e-06, 0.058)
-    """
-    return delta if rows == 1 else delta / _steps_delta(epsilon, rows) * (1 - 1e-12)
-
-
 def _steps_delta(epsilon: float, rows: int) -> float:
     """The sum of e^(i epsilon) over i = 0, ..., m - 1."""
     if rows * epsilon > _MOST_EPSILON:

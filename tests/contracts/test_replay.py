@@ -175,12 +175,6 @@ POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "ep
 NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
 MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "clusters": "none"}, (RECORD,))
 MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
-CHAINS = Row(
-    "relational",
-    HISTORIES,
-    {"classes": 2, "row_classes": 2, "rounds": 2, "picks": 4, "max_rows": 3, "method": "linked"},
-    (PEOPLE, OTHERS),
-)
 ROWS = [
     *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
     Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, (RECORD, OTHERS)),

@@ -27,15 +27,3 @@ def write_100k(root: Path, ratings: Sequence[tuple[str, str, int]] = RATINGS, us
         lines.append(f"{movie}|{title}|01-Jan-1995||http://us.imdb.com/M/title-exact?x|{flags}\n")
     (folder / "u.item").write_bytes("".join(lines).encode("latin-1"))
     return folder
-
-
-def write_1m(root: Path, ratings: Sequence[tuple[str, str, int]] = RATINGS, users: dict[str, int] = USERS) -> Path:
-    codes = (1, 18, 25, 35, 45, 50, 56)
-    folder = root / "ml-1m"
-    folder.mkdir(parents=True)
-    (folder / "ratings.dat").write_text("".join(f"{u}::{m}::{r}::978300760\n" for u, m, r in ratings))
-    aged = {user: max(code for code in codes if code <= age) for user, age in users.items()}
-    (folder / "users.dat").write_text("".join(f"{u}::F::{age}::10::48067\n" for u, age in aged.items()))
-    movies = "".join(f"{movie}::{title}::{genres}\n" for movie, (title, genres) in MOVIES.items())
-    (folder / "movies.dat").write_bytes(movies.encode("latin-1"))
-    return folder

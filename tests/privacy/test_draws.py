@@ -286,11 +286,6 @@ def pmf_rounded(k: Reals, scale: float) -> Reals:
     return special.ndtr((k + 0.5) / scale) - special.ndtr((k - 0.5) / scale)
 
 
-def pmf_gaussian(k: Reals, scale: float) -> Reals:
-    weight = np.exp(-(k**2) / (2 * scale**2))
-    return weight / weight.sum()
-
-
 def pmf_laplace(k: Reals, scale: float) -> Reals:
     return np.tanh(0.5 / scale) * np.exp(-np.abs(k) / scale)
 
