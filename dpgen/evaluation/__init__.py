@@ -42,9 +42,22 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
         if not isinstance(data, Images) and getattr(data, "image_shape", None) is None:
             raise ValueError(f"fid_weights is {fid_weights}; it is for images, and these data are none")
         found = partial(found, inception=inception_network(fid_weights))
+    if not isinstance(data, LinkedTables | Users | Columns | Points):
+        found = partial(_unless_weights, found)
     if full or isinstance(data, Columns | LinkedTables | Points | Users):
         return found
     return partial(found, effort=QUICK)
+
+
+def _unless_weights(evaluate: Evaluator, release: Any, data: Any, **options: Any) -> Evaluation:
+    """The evaluation of what samples; of a classifier none."""
+    from dpgen.systems.dp_sgd.model import ReleasedModule
+
+    if isinstance(release, ReleasedModule):
+        return Evaluation(
+            [], notes=("the release is the weights of a classifier: dpgen.load(DIRECTORY).module() is the network",)
+        )
+    return evaluate(release, data, **options)
 
 
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:

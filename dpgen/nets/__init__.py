@@ -1,7 +1,7 @@
 """Network components: k models of one architecture in one parameter matrix."""
 
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
-from dpgen.nets.own import CriticNetwork, GeneratorNetwork, Network, OwnBank
+from dpgen.nets.own import CriticNetwork, GeneratorNetwork, Network, OwnBank, OwnClassifierBank
 from dpgen.nets.rbm import RBMBank
 from dpgen.nets.vae import ConvVAEBank, VAEBank
 
@@ -17,6 +17,7 @@ __all__ = [
     "ModelBank",
     "Network",
     "OwnBank",
+    "OwnClassifierBank",
     "RBMBank",
     "RecordGradients",
     "Tape",

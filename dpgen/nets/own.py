@@ -42,7 +42,11 @@ class Network(Protocol):
     latent: int
 
     def loss(self, x: Tensor, z: Tensor) -> Tensor:
-        """Loss (b,) of records x (b, d) in {0, 1}, float32, with secret z (b, latent): of each row from that row alone."""
+        """Loss (b,) of records x (b, d), float32, with secret z (b, latent): of each row from that row alone.
+
+        Bits are 0 or 1, grey and colour values in [0, 1]. A class without `sample` is a classifier, also built with
+        `categories`: the second argument is the label (b,), int64, and the weights are released.
+        """
 
     def sample(self, z: Tensor) -> Tensor:
         """Mean values (n, d) in [0, 1] of n new records, from public z (n, latent) alone."""
@@ -462,6 +466,35 @@ class OwnBank(GenericBank):
         kept = made.state_dict().keys()
         made.load_state_dict({name: value for name, value in self.state_dict().items() if name in kept})
         return made
+
+
+class OwnClassifierBank(GenericBank):
+    """One classifier of a class of your own, whose `loss(x, y)` sees labels y; its weights are released.
+
+    Arguments:
+        d: columns of a record, the one-hot label included, whose `categories` columns come last.
+    """
+
+    def __init__(
+        self, d: int, categories: int, *, network: type[nn.Module] | str, network_options: Mapping[str, Any] | None = None
+    ) -> None:
+        own = OwnClass(network, NETWORK[:1], network_options, d=d - categories, categories=categories)
+        super().__init__(1, own, own.trainable())
+        self.d, self.categories, self.facts = d, categories, (Fact.OWN_NETWORK(path=own.path),)
+        x, y = torch.rand(_RECORDS, d - categories, generator=torch.Generator().manual_seed(0)), torch.arange(_RECORDS)
+        with torch.no_grad():
+            self._try("loss", self.template, x, y % categories)
+
+    def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
+        return self.record_gradients("loss", bounds, x[:, : -self.categories], x[:, -self.categories :].argmax(1))
+
+    def architecture(self) -> dict[str, Any]:
+        return {"k": 1, "d": self.d, "network": self._own.path, "options": self._own.sizes | self._own.options}
+
+    def weights(self) -> dict[str, Tensor]:
+        """The state dict of the network."""
+        with self._holding(0):
+            return {name: value.detach().clone() for name, value in self.template.state_dict().items()}
 
 
 class OwnCriticBank(GenericBank):

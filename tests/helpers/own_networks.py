@@ -27,6 +27,20 @@ class Good(nn.Module):
         return (self.decoder(z) * self.scale).sigmoid()
 
 
+class Classifier(nn.Module):
+    """Scores of labels, without a method that samples; it sees values that are no bits."""
+
+    def __init__(self, d: int, categories: int, hidden: int = 4, grey: bool = False) -> None:
+        super().__init__()
+        self.layers, self.grey = nn.Sequential(nn.Linear(d, hidden), nn.Tanh(), nn.Linear(hidden, categories)), grey
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self(x), y, reduction="none")
+
+
 class Convolutional(nn.Module):
     """An autoencoder with a convolution, a norm within the record and a weight that is used twice."""
 

@@ -6,14 +6,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import own_gans
 import own_networks
+import pandas as pd
 import pytest
 import tiny
 import torch
 from own_networks import Good, Patient
 from refusals import refused
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import dpgen
 from dpgen.cli.main import exit_code, main
@@ -62,6 +65,41 @@ def test_a_network_is_trained_released_and_loaded(tmp_path: Path) -> None:
         assert (a == b).all()
     architecture = again.description()["architecture"]
     assert architecture == {"k": tiny.CLASSES, "d": tiny.D, "network": "own_networks:Good", "network_options": {"hidden": 3}}
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("grey", [True, False])
+def test_a_network_sees_grey_values_unless_bits_are_asked_for(grey: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[float] = set()
+    loss = Good.loss
+    monkeypatch.setattr(Good, "loss", lambda self, x, z: seen.update(x.detach().flatten().tolist()) or loss(self, x, z))
+    pictures = np.random.default_rng(0).integers(0, 256, (40, 4, 4)).astype(np.uint8)
+    monkeypatch.setattr(OwnBank, "_try", lambda *_: None)
+    release = dpgen.fit(pictures, "dpgm", epsilon=2.0, network=Good, clusters="none", grey=grey, **SMALL)
+    shades = set((torch.arange(1, 255) / 255).tolist())
+    assert (len(seen & shades) > 100) == grey
+    assert (len(np.unique(release.sample(50))) > 2) == grey
+    assert release.samples(5).grey is None or grey
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("images", [False, True])
+def test_a_classifier_needs_no_samples_and_is_released_as_weights(images: bool, tmp_path: Path) -> None:
+    shape = {"x": (60, 8, 8, 3)} if images else {}
+    rng = np.random.default_rng(0)
+    data: Any = tiny.records()
+    if images:
+        data = TensorDataset(torch.from_numpy(rng.integers(0, 256, shape["x"]).astype(np.uint8)), torch.arange(60) % 3)
+    options = {"network": own_networks.Classifier, "network_options": {"hidden": 3}}
+    release = dpgen.fit(data, "dpgm", epsilon=2.0, **options, **SMALL)
+    release.save(tmp_path)
+    made = dpgen.load(tmp_path).module()
+    assert made(torch.rand(5, 192 if images else tiny.D)).shape == (5, 3 if images else tiny.CLASSES)
+    with refused("sample"):
+        release.sample(3)
+    for wrong in ({"clusters": "labels"}, {"label_column": None}):
+        with refused("own_networks:Classifier"):
+            dpgen.fit(pd.DataFrame(rng.integers(0, 2, (20, 3))), "dpgm", epsilon=2.0, **options, **SMALL, **wrong)
 
 
 REFUSED: list[tuple[Any, str]] = [

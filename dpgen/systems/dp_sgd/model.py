@@ -72,6 +72,7 @@ class TrainingData:
         people: a number (n,) for the person of each record, if people may have several.
         columns: names of the columns of records.
         class_names: of images.
+        grey_threshold: of grey values that are seen in place of bits, which are 1 above it.
     """
 
     inputs: Inputs
@@ -80,16 +81,20 @@ class TrainingData:
     people: Tensor | None = None
     columns: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
+    grey_threshold: int | None = None
 
     @classmethod
-    def of(cls, data: PrivateRecords | PrivateImages) -> TrainingData:
-        """Those of records or images."""
+    def of(cls, data: PrivateRecords | PrivateImages, *, grey: bool = False) -> TrainingData:
+        """Those of records or images; `grey`: with their grey values, if they have any."""
         if data.x.ndim == 4:
             images, shape = cast(PrivateImages, data), channels_first(data.x.shape[1:])
             inputs = Inputs(image_rows(images.x), images.labels, WHITE)
             return cls(inputs=inputs, n_classes=images.n_classes, image_shape=shape, class_names=images.class_names)
         records = cast(PrivateRecords, data)
         told = {name: getattr(records, name) for name in ("n_classes", "image_shape", "people", "columns")}
+        if grey and getattr(records, "grey", None) is not None:
+            inputs = Inputs(cast(Tensor, records.grey), records.labels, WHITE)
+            return cls(inputs=inputs, grey_threshold=records.grey_threshold, **told)
         return cls(inputs=Inputs(records.x, records.labels), **told)
 
     @property
@@ -121,6 +126,8 @@ class NetworkModel(RecordModel):
     columns: tuple[str, ...] | None
     rounding: ClassVar[Rounding] = "bernoulli"
     """How means become bits."""
+    grey_threshold: int | None = None
+    """Means are grey values in units of white, and a bit is 1 above this; None: they are chances of bits."""
 
     @abstractmethod
     def means_of(self, n: int, clusters: Sequence[int] | None, generator: torch.Generator) -> Means:
@@ -136,8 +143,11 @@ class NetworkModel(RecordModel):
     ) -> RecordSamples:
         generator = sampling_generator(n, random_state)
         means = self.means_of(n, clusters, generator)
-        x = round_bits(means.values, rounding or self.rounding, generator)
-        return RecordSamples(x=x, cluster=means.cluster, labels=means.labels, columns=self.columns, k=means.k)
+        told: dict[str, Any] = {"cluster": means.cluster, "labels": means.labels, "columns": self.columns, "k": means.k}
+        if self.grey_threshold is not None:
+            grey = (means.values * WHITE).round().clamp(0, WHITE).to(torch.uint8)
+            return RecordSamples(x=(grey > self.grey_threshold).to(torch.uint8), grey=grey, **told)
+        return RecordSamples(x=round_bits(means.values, rounding or self.rounding, generator), **told)
 
 
 class NetworkImages(ImageModel, kind="network_images"):

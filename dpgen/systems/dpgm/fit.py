@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from dpgen.nets import ModelBank
+from dpgen.nets import ModelBank, OwnClassifierBank
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dp_sgd.engine import DPSGD, train
-from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, TrainingData, released
+from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, ReleasedModule, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
@@ -66,7 +67,7 @@ class DPGM(DPSGD):
         plan, public = plan.calibrated(config), PublicRandomness(seed)
         categories = n_classes if config.clusters != "labels" else 0
         bank = bank if bank is not None else config.bank(d + categories, categories, image_shape)
-        if self.released:
+        if self.released and not isinstance(bank, OwnClassifierBank):
             component_name(bank)
             for name, wanted in (("k", config.k), ("d", d + categories)):
                 if (found := bank.architecture()[name]) != wanted:
@@ -100,7 +101,7 @@ class DPGM(DPSGD):
         """The trained mixture as a public model with the statement of `ledger`, the one it was trained under.
 
         Arguments:
-            shape: `image_shape` and `columns` of the records, if there are any.
+            shape: `image_shape`, `columns` and `grey_threshold` of the records, if there are any.
         """
         published = {GENERAL_MOMENTS: general_moments(self.plan, self.config)} if self.plan.sampling == "poisson" else None
         statement = self.statement(ledger, also=published)
@@ -118,15 +119,19 @@ class DPGM(DPSGD):
 
 def fit(
     data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> NetworkModel | NetworkImages:
+) -> NetworkModel | NetworkImages | ReleasedModule:
     """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
-    own = TrainingData.of(data)
+    own = TrainingData.of(data, grey=config.grey and config.network is not None)
     if own.pixels is not None:
         config.require_images()
 
-    def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages:
+    def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages | ReleasedModule:
+        if isinstance(module.bank, OwnClassifierBank):
+            told = module.bank.architecture()
+            return ReleasedModule(module.bank.weights(), told["network"], told["options"], module.statement(ledger))
         shape = own.image_shape if own.pixels is None else None
-        return released(module.release(ledger, image_shape=shape, columns=own.columns), own)
+        made = module.release(ledger, image_shape=shape, columns=own.columns, grey_threshold=own.grey_threshold)
+        return released(made, own)
 
     module = DPGM(
         d=own.d,
@@ -137,4 +142,5 @@ def fit(
         white=own.inputs.white,
         seed=runtime.seed,
     )
+    own = replace(own, image_shape=None) if config.classifies else own  # it has no pictures to show
     return train(module, release, own, curator=curator, runtime=runtime)

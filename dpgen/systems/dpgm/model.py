@@ -36,6 +36,7 @@ class MixtureModel(NetworkModel, kind="mixture"):
         image_shape: (height, width) for pictures, if records are images.
         columns: names of the record's columns.
         kmeans: the released clustering, if k-means made the clusters.
+        grey_threshold: of grey values, see `NetworkModel`.
     """
 
     def __init__(
@@ -49,11 +50,12 @@ class MixtureModel(NetworkModel, kind="mixture"):
         image_shape: tuple[int, int] | None = None,
         columns: Sequence[str] | None = None,
         kmeans: DPKMeans | None = None,
+        grey_threshold: int | None = None,
     ) -> None:
         self.bank, self.counts, self.statement = bank, counts, statement
         self.n_classes, self.labelled_by, self.image_shape = n_classes, labelled_by, image_shape
         self.columns = tuple(columns) if columns is not None else None
-        self.kmeans = kmeans
+        self.kmeans, self.grey_threshold = kmeans, grey_threshold
         self.passes = bank.passes
 
     def assign(self, x: Tensor) -> Tensor | None:
@@ -105,6 +107,7 @@ class MixtureModel(NetworkModel, kind="mixture"):
             "image_shape": self.image_shape,
             "columns": self.columns,
             "kmeans": asdict(self.kmeans.plan) if self.kmeans is not None else None,
+            "grey_threshold": self.grey_threshold,
         }
 
     @classmethod

@@ -31,6 +31,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
             4; `hidden` counts as 8 channels for 64 units), or "rbm".
         network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.Network`.
         network_options: what its class is built with, beside d.
+        grey: a network of your own sees grey values where images have them; False, and other networks: bits.
         hidden: hidden units.
         latent: latent dimension of autoencoders.
         centred: records are centred at released means of their clusters, and outputs begin at the log-odds of these;
@@ -45,6 +46,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     component: Literal["vae", "conv_vae", "rbm"] = "vae"
     network: str | None = None
     network_options: Mapping[str, Any] | None = None
+    grey: bool = True
     hidden: int = 200
     latent: int = 10
     centred: bool = True
@@ -79,13 +81,31 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         if self.network is not None:
             from dpgen.nets.own import NETWORK, imported
 
-            imported(self.network, NETWORK)
+            imported(self.network, NETWORK[:1])
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the network of your own is a classifier, which has no method `sample`."""
+        if self.network is None:
+            return False
+        from dpgen.nets.own import NETWORK, imported
+
+        return not hasattr(imported(self.network, NETWORK[:1]), NETWORK[1])
+
+    def resolved(self, *, n_classes: int) -> Self:
+        if self.classifies and (n_classes < 2 or self.clusters not in ("auto", "none")):
+            raise ValueError(
+                f"network is {self.network!r}, a classifier (it has no method sample), which needs clusters='none' and labels "
+                f"of 2 classes or more, not clusters={self.clusters!r} and {n_classes}"
+            )
+        own = replace(self, clusters="none") if self.classifies else self
+        return super(DPGMConfig, own).resolved(n_classes=n_classes)
 
     def require_images(self) -> None:
         """Refuse what networks of images cannot be: Boltzmann machines, which are of bits, or of other clusters."""
         if self.component == "rbm" and self.network is None:
             raise ValueError("component is 'rbm'; it must be 'vae' or 'conv_vae' for images: its units are bits")
-        if self.clusters not in ("auto", "labels"):
+        if self.clusters not in ("auto", "labels") and not self.classifies:
             raise ValueError(f"clusters is {self.clusters!r}; it must be 'auto' or 'labels' for images: a model for each class")
 
     @property
@@ -100,12 +120,15 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
 
     def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
-        from dpgen.nets import BANKS, OwnBank
+        from dpgen.nets import BANKS, OwnBank, OwnClassifierBank
         from dpgen.nets.own import imported
 
         assert self.k is not None
         if self.network is not None:
-            return OwnBank(self.k, d, network=imported(self.network), network_options=self.network_options)
+            kind = imported(self.network)
+            if self.classifies:
+                return OwnClassifierBank(d, categories, network=kind, network_options=self.network_options)
+            return OwnBank(self.k, d, network=kind, network_options=self.network_options)
         options: dict[str, Any] = {"hidden": self.hidden, "categories": categories, "centred": self.centred}
         if self.component != "rbm":
             options |= {"latent": self.latent, "label_weight": _LABEL_WEIGHT}
