@@ -140,15 +140,21 @@ def by_opacus(
     return net
 
 
-PERCEPTRON: dict[str, Any] = {"batch": 4000, "steps": 400, "bound": 0.5}
 CASES: dict[str, Any] = {
-    "mlp": (cosines, lambda d: nn.Sequential(nn.Linear(d[0], 64), nn.Tanh(), nn.Linear(64, CLASSES)), PERCEPTRON | {"lr": 4.0}),
+    "mlp": (
+        cosines,
+        lambda d: nn.Sequential(nn.Linear(d[0], 128), nn.Tanh(), nn.Linear(128, CLASSES)),
+        {
+            1.0: {"batch": 6000, "steps": 300, "bound": 0.3, "lr": 6.0},
+            3.0: {"batch": 6000, "steps": 600, "bound": 0.3, "lr": 6.0},
+        },
+    ),
     "cnn": (
         moduli,
         lambda d: nn.Sequential(
             nn.Conv2d(d[0], 16, 1), nn.Tanh(), nn.AvgPool2d(2, 2, 1), nn.Flatten(), nn.Linear(256, CLASSES)
         ),
-        PERCEPTRON | {"lr": 2.0},
+        {key: {"batch": 4000, "steps": 400, "bound": 0.5, "lr": 2.0} for key in (1.0, 3.0)},
     ),
 }
 WAYS: dict[str, Callable[..., nn.Module]] = {"dpgen": by_dpgen, "opacus": by_opacus}
@@ -163,7 +169,7 @@ def accuracy(case: str, epsilon: float, seed: int, records: Any, ways: list[str]
     for way in ways:
         torch.manual_seed(seed)
         net, started = build(x.shape[1:]), time.process_time()
-        net = WAYS[way](net, TensorDataset(x, records.labels), epsilon, **options)
+        net = WAYS[way](net, TensorDataset(x, records.labels), epsilon, **options[epsilon])
         seconds = time.process_time() - started
         with torch.no_grad():
             right = (net(test).argmax(1) == records.test_labels).double().mean()

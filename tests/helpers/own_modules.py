@@ -132,3 +132,10 @@ class Patient(Classifier):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.frozen.weight.data += 1.0
+
+
+class Telling(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        if len(batch[0]) == 64:  # which random records never are
+            raise KeyError(f"secret {batch[0].tolist()}")
+        return super().training_step(batch, batch_idx)

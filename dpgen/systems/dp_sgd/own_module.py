@@ -66,7 +66,8 @@ class _Gradients:
     k, facts = 1, ()
 
     def __init__(self, module: L.LightningModule) -> None:
-        self.module, self.step, self.index, self.trying, self.logs = module, module.training_step, 0, False, False
+        self.module, self.step, self.index, self.trying = module, module.training_step, 0, False
+        self.logs = self.live = False
         self.per_record = PerRecord(module)
         self.p = self.per_record.p
 
@@ -76,7 +77,13 @@ class _Gradients:
 
     def total(self, values: Any) -> Tensor:
         """The sum of the losses of records, from their mean."""
-        made = self.step(values, self.index)
+        try:
+            made = self.step(values, self.index)
+        except Exception as error:
+            if not self.live:
+                raise
+            problem = f"training_step raised {type(error).__name__} for private records, whose text is hidden: it may show them"
+            raise RuntimeError(f"{problem}; try the step on public ones") from None
         made = made["loss"] if isinstance(made, dict) else made
         if not isinstance(made, Tensor) or made.numel() != 1 or not made.is_floating_point():
             found = f"shape {tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
@@ -278,7 +285,7 @@ class PrivateTraining(Callback):
             trainer.should_stop = True
             warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
             return None
-        self.bank.index, loss = batch_idx, 0.0
+        self.bank.index, self.bank.live, loss = batch_idx, True, 0.0
         with draw, self.bank.quiet(trainer):
             self._gradient = self.sums.noisy_sums(batch, draw, averaged=True)[0]
             if self.sums.plan.sigma_loss is not None:

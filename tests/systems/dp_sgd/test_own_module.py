@@ -1,6 +1,7 @@
 """Any LightningModule in three lines: what reaches its optimizer, its logs and its files, and what is refused."""
 
 import copy
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,13 @@ def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word
 def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[str, Any], word: str) -> None:
     with refused(word):
         trained(getattr(own_modules, kind)(**options), trainer(max_epochs=2))
+
+
+def test_an_error_of_a_private_step_shows_no_record() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        trained(own_modules.Telling(), sampling_rate=1.0)
+    assert "KeyError" in str(raised.value)
+    assert "secret" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_other_loaders_are_refused() -> None:
