@@ -64,6 +64,7 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
         if key == "set":
+            require_value(key, value)
             key, equals, value = value.partition("=")
             if not (equals and key):
                 raise ValueError(f"set is {key!r}; it must be BLOCK.OPTION=VALUE, as in --set privacy.epsilon=1")

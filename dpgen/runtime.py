@@ -264,7 +264,7 @@ def quiet_runtime(directory: Path, seed: int) -> Runtime:
 
 @contextmanager
 def quiet_training() -> Iterator[None]:
-    """Lightning's hints and Python warnings kept to itself; what is logged as a warning or an error is heard."""
+    """Lightning's hints and Python warnings kept to itself; what is logged as a warning or an error is shown."""
     before = logging.root.manager.disable
     logging.disable(logging.INFO)  # levels would not do: Lightning sets its own when it is imported
     with warnings.catch_warnings():
