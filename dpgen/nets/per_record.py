@@ -160,7 +160,7 @@ class PerRecord:
         with torch.enable_grad(), SameForEach(), self._standing_in():
             total = run(*inputs)
             made = torch.autograd.grad(total, own, allow_unused=True) if total.requires_grad else [None] * len(own)
-        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)])
+        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)]).cpu()
 
     def dense(self, run: Run, *inputs: Any) -> Tensor:
         """The gradients of all records (b, p), in memory; rows get equal random numbers."""

@@ -100,8 +100,9 @@ class _Gradients:
     def secretly(self, noise: Any) -> Iterator[None]:
         """Let PyTorch's own random numbers come from secret ones."""
         seed = int.from_bytes(sha256(noise(1, 16).cpu().numpy().tobytes()).digest()[:7], "big")
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
+        device = self.module.device
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            (torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed)(seed)
             yield
 
     @contextmanager
@@ -305,6 +306,10 @@ class PrivateTraining(Callback):
     def on_train_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if pl_module.device.type == "cpu":
+            self.on_train_epoch_end(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:  # where a device may be waited for
         if not all(bool(torch.isfinite(value).all()) for value in self.bank.per_record.values.values()):
             raise ValueError(f"weights are not finite after step {trainer.global_step}: lower the learning rate")
 
