@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -18,9 +19,10 @@ from dpgen.linked_samples import LinkedSamples
 from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.relational.chains import Chain
+from dpgen.systems.relational.chains import Chain, ChainFitter
 from dpgen.systems.relational.draws import TRIES, drawn, picked, systematic
-from dpgen.systems.relational.sums import SPANS, Integers, Layout, Level, Reals, Shape, Table
+from dpgen.systems.relational.plan import sizes
+from dpgen.systems.relational.sums import SPANS, WHOLE, Counts, Histories, Integers, Layout, Level, Reals, Shape, Table
 from dpgen.systems.tables.columns import Columns
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture
@@ -31,6 +33,7 @@ from dpgen.values import times
 Kind = Literal["same", "pair", "next"]
 
 _STACKS = ("person", *SPANS)
+_REFITTED, _REFIT_STEPS, _HELD_BACK = 48, 400, 0.01  # classes and steps of a fit for intervals, and its information
 _AT_ONCE = 256  # people whose histories are gone through together
 
 
@@ -141,6 +144,48 @@ class RelationalModel(PublicModel, kind="relational"):
             noise = np.broadcast_to(std, values.shape)
             found.append({"kind": kind, "columns": columns, "groups": codes, "counts": values, "noise_std": noise})
         return found
+
+    def refitted(self, generator: np.random.Generator, measurements: Any = None) -> RelationalModel:
+        """The same release with a chain that is fitted to its own or to other sums of its tables, hardly held back."""
+        layout, sums = self._measured.layout, self._measured.sums if measurements is None else measurements
+        precision = float(np.sqrt(sum(float(np.min(std)) ** -2 for _, _, std in sums)))
+        fitter = ChainFitter(
+            layout,
+            self.people.columns.group_shares,
+            self.rows.group_shares,
+            float(self.size),
+            classes=(min(_REFITTED, self.chain.usual.shape[0]), min(_REFITTED, self.chain.usual.shape[1])),
+            information=_HELD_BACK * sizes(precision, self.size).information,
+            generator=torch.Generator().manual_seed(int(generator.integers(2**62))),
+            kinds=sorted({table.block[0] for table, _, _ in sums}),
+        )
+        fitter.measure([layout.table_cells(table) for table, _, _ in sums], [v for _, v, _ in sums], [std for *_, std in sums])
+        fitter.run(_REFIT_STEPS, 0.05, 0.001)
+        found = copy(self)
+        found.chain, found.people, found._measured = fitter.chain, copy(self.people), Measured(layout, sums)
+        found.people.mixture = fitter.chain.people
+        found.__dict__.pop("_blocks", None)
+        return found
+
+    def measured_again(self, generator: np.random.Generator) -> list[tuple[Table, Reals, Any]]:
+        """The measured tables of as many people of the model, with noise as there.
+
+        They are drawn with replacement from four times as many: samples have systematic draws, which vary too little.
+        """
+        *named, of_rows = self.shown["tables"]
+        tables = self.samples(4 * self.size, random_state=generator).tables
+        people, rows, starts = self._codes(tables if named else tables[of_rows])
+        chosen = generator.integers(0, len(people), self.size)
+        counts = np.diff(starts)[chosen]
+        ends = counts.cumsum()
+        rows = rows[np.repeat(starts[chosen] - ends + counts, counts) + np.arange(len(np.repeat(chosen, counts)))]
+        people, starts, layout = people[chosen], np.r_[0, ends], self._measured.layout
+        private = Histories(people, rows, starts).grouped(self.people.columns.coarse, self.rows.coarse)
+        sums = Counts.of(private, layout).values / WHOLE
+        return [
+            (table, sums[layout.table_cells(table)] + std * generator.standard_normal(values.shape), std)
+            for table, values, std in self._measured.sums
+        ]
 
     def _names(self) -> tuple[list[str], list[str]]:
         """Names of the columns of rows, in the order of the chain, and of people, by table."""
@@ -518,9 +563,9 @@ class RelationalModel(PublicModel, kind="relational"):
         arrays, spans, made = {name: tensor.numpy() for name, tensor in tensors.items()}, description["spans"], []
         order = [c for span in SPANS for c, own in enumerate(spans) if own == span]
         widths = [schemas[0].domain.sizes, [schemas[1].domain.sizes[c] for c in order]]
-        for name, sizes, own in zip(("people", "rows"), description["sizes"], widths):
+        for name, grouped, own in zip(("people", "rows"), description["sizes"], widths):
             ends = np.cumsum(own)[:-1]
-            coarse = Coarsening(tuple(np.split(arrays[f"{name}.groups"], ends)), tuple(sizes))
+            coarse = Coarsening(tuple(np.split(arrays[f"{name}.groups"], ends)), tuple(grouped))
             made.append(Columns(tuple(np.split(arrays[f"{name}.shares"], ends)), description["n"], coarse, (), ()))
         people = Mixture(arrays["people"], arrays["weights"], made[0].coarse.sizes)
         rows = Mixture(arrays["rows"], arrays["weights"] @ arrays["usual"], made[1].coarse.sizes)
@@ -536,8 +581,7 @@ class RelationalModel(PublicModel, kind="relational"):
         layout, sums, at = Layout(shape, tuple(levels)), list[Any](), 0
         for block, left, right, level in description["tables"]:
             table = Table(tuple(block), left, right, level)
-            cells = layout.cells(table)
-            cells = cells[:, 0] if block[0] == "one" else cells
+            cells = layout.table_cells(table)
             part = slice(at, at := at + cells.size)
             sums.append((table, *(arrays[name][part].reshape(cells.shape) for name in ("measured", "noise_std"))))
         (n, *people_counts), (std, *stds) = arrays["counts"]

@@ -193,6 +193,10 @@ class Layout:
                 begin += sum(left) * sum(right)
         raise KeyError(table)
 
+    def table_cells(self, table: Table) -> Integers:
+        """The same as the values of the table have them: of single columns (groups,)."""
+        return self.cells(table)[:, 0] if table.block[0] == "one" else self.cells(table)
+
     def tables(self, level: int) -> list[Table]:
         """All tables of two columns at one level: of one person or row once, and no column with itself there."""
         found = list[Table]()

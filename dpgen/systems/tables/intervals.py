@@ -20,7 +20,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
@@ -36,16 +36,24 @@ from dpgen.systems.tables.zeros import zeros_of
 if TYPE_CHECKING:
     from dpgen.release import Release
 
-_ROWS, _MORE, _LEAST_ROWS = 4, 4, 20_000
+_ROWS, _MORE, _LEAST_ROWS, _LEAST_PEOPLE = 4, 4, 20_000, 4_000
 """Synthetic rows that a statistic is computed on, for each row of the private table, more for the estimate, and at least."""
 _HELD_BACK = 0.01
 """Of the strength of independence in the released model."""
 _COMPONENTS, _STEPS, _RATE, _LAST_RATE = 64, 1500, 0.1, 0.002
 
 
+@runtime_checkable
+class Refitted(Protocol):
+    """A release that fits its measurements again, hardly held back, and measures samples of its own as it was measured."""
+
+    def refitted(self, generator: np.random.Generator, measurements: Any = None) -> Any: ...
+    def measured_again(self, generator: np.random.Generator) -> Any: ...
+
+
 def intervals(
     release: Release,
-    statistic: Callable[[pd.DataFrame], Any],
+    statistic: Callable[[Any], Any],
     *,
     level: float = 0.95,
     replicates: int = 20,
@@ -57,8 +65,9 @@ def intervals(
     dependence that was never measured, or lies inside bins, they know nothing.
 
     Arguments:
-        release: of a mixed table, from `fit` or `load`.
-        statistic: a number, or several as a mapping, a Series or an array, of rows as a DataFrame of pandas.
+        release: of a mixed table, or of people and their rows, from `fit` or `load`.
+        statistic: a number, or several as a mapping, a Series or an array, of samples: rows as a DataFrame of pandas, or linked
+            tables by name.
         level: share of such intervals that cover, in (0, 1).
         replicates: B; each takes a part of the time of a fit.
         random_state: public; the same one gives the same intervals.
@@ -80,9 +89,10 @@ def intervals(
         >>> bool(0.4 < found["lower"].item() < found["estimate"].item() < found["upper"].item() < 0.8)
         True
     """
-    if not isinstance(release, TablesModel):
-        raise TypeError(f"release is a {type(release).__name__}; it must be one of --model tables")
-    if release.statement.unit.endswith(" rows"):
+    linked = isinstance(release, Refitted)
+    if not isinstance(release, TablesModel | Refitted):
+        raise TypeError(f"release is a {type(release).__name__}; it must be one of --model tables or relational")
+    if not linked and release.statement.unit.endswith(" rows"):
         raise ValueError(f"release protects {release.statement.unit}; intervals need rows that are independent of each other")
     if not 0 < level < 1:
         raise ValueError(f"level is {level!r}; it must lie in (0, 1)")
@@ -90,11 +100,15 @@ def intervals(
     from scipy.stats import t
 
     generator = np.random.default_rng(sampling_seed(0, random_state))
-    model = _fitted(release, release.measurements, generator)
-    estimate = _values(model, statistic, generator, more=_MORE)
-    found = pd.DataFrame(
-        [_values(_fitted(model, _measured(model, generator), generator), statistic, generator) for _ in range(replicates)]
+    model: Any = (
+        release.refitted(generator) if isinstance(release, Refitted) else _fitted(release, release.measurements, generator)
     )
+    estimate, found = _values(model, statistic, generator, more=_MORE), []
+    for _ in range(replicates):
+        again = model.measured_again(generator) if linked else _measured(model, generator)
+        other = model.refitted(generator, again) if linked else _fitted(model, again, generator)
+        found.append(_values(other, statistic, generator))
+    found = pd.DataFrame(found)
     middle, std = 2 * estimate - found.mean(skipna=False), found.std()
     if middle.isna().any():
         name = middle.index[middle.isna()][0]
@@ -137,12 +151,12 @@ def _measured(model: TablesModel, generator: np.random.Generator) -> list[Measur
     ]
 
 
-def _values(
-    model: TablesModel, statistic: Callable[[pd.DataFrame], Any], generator: np.random.Generator, *, more: int = 1
-) -> pd.Series:
-    """The statistic of many rows of a model."""
-    count = more * max(_ROWS * model.size, _LEAST_ROWS)
-    value = statistic(model.samples(count, random_state=generator).to_pandas())
+def _values(model: Any, statistic: Callable[[Any], Any], generator: np.random.Generator, *, more: int = 1) -> pd.Series:
+    """The statistic of many rows, or people, of a model."""
+    linked = isinstance(model, Refitted)
+    count = max(model.size, _LEAST_PEOPLE) if linked else max(_ROWS * model.size, _LEAST_ROWS)
+    samples = model.samples(more * count, random_state=generator)
+    value = statistic(samples.restored() if linked else samples.to_pandas())
     values = pd.Series(value if isinstance(value, dict | pd.Series) else np.atleast_1d(value)).astype(np.float64)
     if not np.isfinite(values.to_numpy()).all():
         raise ValueError(f"statistic is {value!r} on synthetic rows; it must be finite (missing values come out as nulls)")

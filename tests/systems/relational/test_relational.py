@@ -14,7 +14,7 @@ from refusals import refused
 from smoke import linked_tables
 
 import dpgen
-from dpgen.data.patients import simulated_patients
+from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
 from dpgen.evaluation.linked import coder, errors, without_link
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
@@ -294,6 +294,24 @@ def test_samples_go_to_a_folder(release: RelationalModel, tmp_path: Path) -> Non
     assert again.names["order"] == "date"
     with refused("path is 'x.csv'"):
         samples.save(tmp_path / "x.csv")
+
+
+def test_intervals_know_that_people_are_a_sample() -> None:
+    """With next to no noise the standard error of a share of 600 people is near that of a sample; five are within a factor."""
+    tables = simulated_patients(600)
+    fast: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 20, "max_rows": 2}
+    options = fast | {"schema": dict(VISITS), "people_schema": dict(PATIENTS)}
+    release = dpgen.fit(tables, epsilon=50.0, person="patient", order={"visits": "date"}, **options)
+
+    def statistic(found: Any) -> dict[str, float]:
+        return {"diabetic": found["patients"]["diabetic"].mean(), "trauma": (found["visits"]["ward"] == "trauma").mean()}
+
+    found = dpgen.intervals(release, statistic, replicates=5, random_state=0)
+    share = tables["patients"]["diabetic"].mean()
+    std = (share * (1 - share) / 600) ** 0.5
+    assert std / 3 < found.loc["diabetic", "std"] < 3 * std
+    assert abs(found.loc["diabetic", "estimate"] - share) < 3 * std
+    assert found.loc["trauma", "lower"] < found.loc["trauma", "estimate"] < found.loc["trauma", "upper"]
 
 
 def test_histories_alone_come_back_as_one_table() -> None:
