@@ -32,7 +32,6 @@ from dpgen.systems.gaussian.releases import (
     shrunken,
 )
 from dpgen.systems.gaussian.sums import BORDER, RecordStream
-from dpgen.systems.marginals.fit import Layout
 
 GRAM = 1.0 + BORDER**2
 """Sensitivity of a bordered matrix."""
@@ -275,13 +274,6 @@ def test_rounds_find_clusters_and_an_empty_class_stays_where_it_was() -> None:
     assert sum(entry.count for entry in options["budget"].curator.ledger.entries()) == 3
 
 
-def test_centres_carry_their_noise() -> None:
-    start = torch.tensor([[[0.5, 0.0], [-0.5, 0.0]]]).double()
-    records, multiplier, rounds = RecordStream(start[0].float().repeat(400, 1), None), 4.0, 2
-    found = [release_centres(records, by_label, start, rounds=rounds, **paid(multiplier, seed)) for seed in range(60)]
-    assert spread([float(f[0, 0, 1]) for f in found]) == pytest.approx(multiplier * math.sqrt(rounds) * VECTOR / 400, rel=0.25)
-
-
 @pytest.mark.parametrize(("deviations", "moves"), [(2.0, False), (4.5, True)])
 def test_a_centre_moves_from_three_deviations_on(deviations: float, moves: bool) -> None:
     multiplier, start = 20.0, torch.zeros(1, 1, 2).double()
@@ -302,17 +294,6 @@ def test_without_noise_marginals_and_pairs_are_exact() -> None:
     pairs, noise_std = release_pairs(RecordStream(x, None), 5, **paid(1e-6))
     assert torch.allclose(pairs, x.double().T @ x.double() / 3000, atol=1e-4)
     assert 0 < noise_std < 1e-6
-
-
-def test_marginals_carry_their_noise() -> None:
-    n, d, multiplier = 500, 64, 5.0
-    stream = RecordStream((torch.arange(d) % 2).byte().repeat(n, 1), None)
-    found = [release_marginals(stream, d, k=1, **paid(multiplier, seed)) for seed in range(40)]
-    layout = Layout(d, 1)
-    noise = multiplier * layout.sensitivity
-    assert spread([float(counts) for counts, _ in found]) == pytest.approx(noise / layout.weight, rel=0.3)
-    off = torch.stack([p[0, ::2] for _, p in found])  # clamped at 0
-    assert float(off[off > 0].square().mean().sqrt()) == pytest.approx(noise / 2 / n, rel=0.15)
 
 
 def test_the_noise_of_pairs_is_as_large_as_stated() -> None:

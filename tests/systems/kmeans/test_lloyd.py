@@ -1,15 +1,11 @@
 """The parts of DP k-means against slow twins: exact features, sums and assignments, shrinking, splitting, seeding."""
 
-import math
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from dpgen.privacy.exact_sums import BoundedSum, size_sums
 from dpgen.systems.kmeans import fit
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.fit import (
@@ -17,7 +13,6 @@ from dpgen.systems.kmeans.fit import (
     FeatureSpace,
     cluster_sums,
     require_records,
-    round_sums,
     split_largest,
     update_centres,
 )
@@ -114,69 +109,6 @@ def test_totals_are_loops(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(fit, "_CHUNK_ENTRIES", entries)
         assert torch.equal(cluster_sums(space.chunks(x), Centres.cut(centres, 2.0)), expected)
     assert expected[3, 0] == 0
-
-
-@pytest.mark.parametrize("weight", [2.0**-23, 0.2, 3.0])
-def test_one_record_moves_a_round_by_what_is_stated(weight: float) -> None:
-    x, centres, space = 10 * normal(40, 6).float(), Centres.cut(normal(3, 6, seed=3), 0.5), FeatureSpace(norm_bound=0.5)
-    weight = round(weight / fit.SUM_STEP) * fit.SUM_STEP
-    whole = round_sums(space.chunks(x), centres, weight)
-    assert whole.sensitivity == math.hypot(1, weight)
-    for i in range(40):
-        less = round_sums(space.chunks(torch.cat([x[:i], x[i + 1 :]])), centres, weight)
-        assert 0.99 * whole.sensitivity <= moved(whole, less) <= whole.sensitivity
-
-
-def moved(one: BoundedSum, two: BoundedSum) -> float:
-    """The exact L2 distance of two sums."""
-    difference = (one.values - two.values).flatten().tolist()
-    return math.sqrt(sum(v**2 for v in difference)) * one.step
-
-
-# -- an attack: records on ties, whose side depends on how many rows share their product -------------------------------
-
-
-class RoundedFeatures:
-    """The broken twin: features in float32, added up in another order when fewer rows share a product."""
-
-    def __init__(self, features: RandomFourierFeatures) -> None:
-        self.w = features.frequencies.float()
-
-    def whole(self, x: Tensor) -> Tensor:
-        x = x.float()
-        w = self.w
-        if len(x) < 334:
-            x, w = x.flip(1), w.flip(0)
-        phases = torch.stack([row @ w for row in x])
-        return torch.cat([phases.cos(), phases.sin()], 1).double() * (NORM / 10)
-
-
-def test_records_on_ties_stay_when_another_record_is_removed() -> None:
-    """668 copies of a record fill two products of 334 rows; removing one leaves 333 in the second."""
-    exact = FeatureSpace(fourier(), 1.0)
-    rounded = RoundedFeatures(exact.fourier)  # type: ignore[arg-type]
-    x = torch.rand(1, 784, generator=torch.Generator().manual_seed(1)).expand(668, -1).contiguous()
-    assert fit._CHUNK_ENTRIES // 784 == 334
-
-    def change(features: Callable[[Tensor], Tensor], centres: Tensor) -> float:
-        def sums(x: Tensor) -> BoundedSum:
-            # Every row by itself, in one order of sums: so the records' features alone decide.
-            scores = [(z[:, None] * centres).sum(2) for z in (features(x[:334]), features(x[334:]))]
-            owners = [(centres.square().sum(1) / 2 - score).argmin(1) for score in scores]
-            return size_sums(owners, 2)
-
-        return moved(sums(x), sums(x[1:]))
-
-    many, few = rounded.whole(x[:334])[0], rounded.whole(x[:3])[0]
-    between = torch.stack([many, few]) if not torch.equal(many, few) else torch.zeros(2, 200, dtype=torch.float64)
-    assert change(rounded.whole, between) > 300, "the attack works on the twin"
-    assert change(exact.whole, between) == 1.0
-    for z in (exact.whole(x[:k])[0] for k in (1, 3, 333, 334, 668)):
-        assert torch.equal(z, exact.whole(x)[0])
-    nudge = normal(1, 200, seed=5)
-    tied = Centres.cut(torch.cat([exact(x[:1]) + nudge, exact(x[:1]) - nudge]), 1.0)
-    whole, less = (size_sums((tied.nearest(z) for z in exact.chunks(part)), 2) for part in (x, x[1:]))
-    assert moved(whole, less) == 1.0
 
 
 @pytest.mark.gpu

@@ -2,7 +2,6 @@
 
 import math
 from fractions import Fraction
-from itertools import combinations_with_replacement, product
 from types import SimpleNamespace
 
 import numpy as np
@@ -57,56 +56,11 @@ def asked(rows, *, cells, max_items=2):
     return weights.asked(weights.histogram(records_of(records(rows))[0])), weights
 
 
-def neighbours(size):
-    """All data sets of `size` records of 3 bits, each with one record more, and with one record replaced."""
-    everything = list(product((0, 1), repeat=3))
-    for rows in combinations_with_replacement(everything, size):
-        for extra in everything:
-            yield rows, (*rows, extra), (extra, *rows[1:])
-
-
-def worst_change(*, cells):
-    worst = 0
-    for rows, more, swapped in neighbours(2):
-        a, b, c = (asked(r, cells=cells)[0].values for r in (rows, more, swapped))
-        worst = max(worst, *(int(np.abs(a - other).max()) for other in (b, c)))
-    return worst, asked([(0, 0, 0)], cells=cells)[0].sensitivity
-
-
-@pytest.mark.parametrize("cells", [True, False])
-def test_no_neighbour_changes_a_query_by_more_than_the_sensitivity(cells):
-    worst, claimed = worst_change(cells=cells)
-    assert worst == claimed
-
-
-def test_a_twin_without_truncation_is_rejected(monkeypatch):
-    monkeypatch.setattr("dpgen.systems.marginals.fit.truncated", lambda x, *_: x)
-    worst, claimed = worst_change(cells=False)
-    assert worst > claimed
-
-
-def worst_log_ratio(law, step):
-    """Largest log-ratio of selection probabilities over all neighbouring data sets, by enumeration."""
-    worst = 0.0
-    for rows, more, swapped in neighbours(1):
-        logs = []
-        for r in (rows, more, swapped):
-            answers, weights = asked(r, cells=True)
-            logs.append(law(answers, weights.answers(), step))
-        worst = max(worst, *(float(np.abs(logs[0] - other).max()) for other in logs[1:]))
-    return worst
-
-
-def law_of(answers, estimates, step):
-    return answers.selection(np.arange(len(answers.values)), estimates, step).log_probabilities()
-
-
 def test_a_selection_is_as_private_as_it_is_charged():
     answers, weights = asked([(1, 0, 1)], cells=True)
     mechanism = answers.selection(np.arange(5), weights.answers(), 0.7)
     assert mechanism.event == pure_event(0.7)
     assert mechanism.rate == Fraction(0.7) / 2
-    assert worst_log_ratio(law_of, 0.7) <= 0.7 * (1 + 1e-12)
 
 
 def test_selections_follow_their_law():
@@ -114,13 +68,6 @@ def test_selections_follow_their_law():
     mechanism = answers.selection(np.arange(len(answers.values)), weights.answers(), 0.9)
     drawn = np.bincount(mechanism.draw(FixedKeySource(1), 1500), minlength=len(answers.values))
     assert chi_square(drawn, np.exp(mechanism.log_probabilities())) > 1e-4
-
-
-def test_a_twin_without_the_factor_two_is_rejected():
-    def twin(answers, estimates, step):
-        return law_of(answers, estimates, 2 * step)
-
-    assert worst_log_ratio(twin, 0.7) > 0.75
 
 
 @pytest.mark.parametrize(("delta", "relation"), [(0.0, "add_remove"), (1e-5, "add_remove"), (1e-5, "replace_one")])

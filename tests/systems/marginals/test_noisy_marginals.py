@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 import tiny
 import torch
-from fixed_source import FixedKeySource
 from refusals import refused
 
 from dpgen.privacy.curator import Curator
@@ -14,7 +13,6 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.fit import (
-    Layout,
     MarginalsConfig,
     fit_marginals,
     truncated,
@@ -23,52 +21,6 @@ from dpgen.systems.plan import SumsPlan
 
 D = 4
 QUIET = Runtime(progress_bar=False)
-
-
-def moved(layout, relation, records, k):
-    """Largest L2 change of the sums when one of `records` joins or takes the place of another."""
-    base = torch.tensor([[1, 0, 1, 0], [0, 0, 0, 1]], dtype=torch.uint8)
-
-    def values(record, row):
-        x = torch.cat([base, torch.tensor([record], dtype=torch.uint8)])
-        return layout.over([(x, torch.tensor([0, k - 1, row]))]).values
-
-    everything = [values(record, row) for record in records for row in range(k)]
-    others = everything if relation == "replace_one" else [layout.over([(base, torch.tensor([0, k - 1]))]).values]
-    return max(float((one - other).double().norm()) for one in everything for other in others)
-
-
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-@pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("max_items", [None, 1, 2, 3])
-def test_the_sensitivity_is_the_largest_change_under_both_relations(max_items, k, relation):
-    everything = [r for r in product((0, 1), repeat=D) if sum(r) <= (max_items or D)]
-    layout = Layout(D, k, max_items)
-    stated = layout.over([]).under(relation)
-    assert moved(layout, relation, everything, k) == pytest.approx(stated, rel=1e-12)
-
-
-def test_a_twin_that_does_not_truncate_is_rejected():
-    assert moved(Layout(D, 2, 1), "add_remove", list(product((0, 1), repeat=D)), 2) / Layout(D, 2, 1).sensitivity > 1.4
-
-
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-def test_a_fit_charges_what_its_noise_pays_for(relation):
-    """std of the noise = calibrated multiplier x sensitivity; under replace-one over half of what a replacement moves."""
-
-    class Spy(FixedKeySource):
-        def rounded_normal(self, *shape, noise_std):
-            stds.append(noise_std)
-            return super().rounded_normal(*shape, noise_std=noise_std)
-
-    stds, data, plan = [], tiny.records(), SumsPlan(relation=relation)
-    curator = Curator(plan.open_ledger(), source=Spy())
-    fit_marginals(data, plan=plan, config=MarginalsConfig(), curator=curator, runtime=QUIET)
-    [entry] = curator.ledger.entries()
-    layout = Layout(data.x.shape[1], data.n_classes)
-    moves = layout.sensitivity if relation == "add_remove" else layout.replaced / 2
-    assert stds == [pytest.approx(entry.event.noise_multiplier * moves)]
-    assert 0.99 < curator.ledger.epsilon() <= 1.0
 
 
 def fitted(records, plan, config=None, ledger=None):
