@@ -317,8 +317,11 @@ def _require_options(max_rows: int | None, time_unit: str, orphans: str) -> None
 
 
 def _names(sources: Sequence[Any]) -> tuple[str, ...]:
-    """Names of tables in samples: their own, or those of their files, of many files in a folder that of the folder."""
-    stems = [name_of(source).strip("*?-_") or Path(source).parent.name for source in sources]
+    """Names of tables in samples: their own, or those of their files, of many in a folder that of the folder; rows."""
+    stems = [
+        "rows" if isinstance(source, InMemory) else name_of(source).strip("*?-_") or Path(source).parent.name
+        for source in sources
+    ]
     return tuple(getattr(source, "table", None) or stem for source, stem in zip(sources, stems))
 
 

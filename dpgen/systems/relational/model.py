@@ -341,9 +341,11 @@ class RelationalModel(PublicModel, kind="relational"):
         for name in given or {}:
             if name not in (*named, of_rows):
                 raise ValueError(f"given is of {name!r}; it must be of {' or '.join([*named, of_rows])}")
-        values = dict((given or {}).get(named[0], {})) if named else {}
+        values = (given or {}).get(named[0], {}) if named else {}
+        if not isinstance(values, Mapping):
+            raise ValueError(f"given {named[0]} is {type(values).__name__}; it must be a mapping of columns to values")
         begun = self._begun((given or {}).get(of_rows, []))
-        given_people, count = self._with_rows(values, begun.rows), self.schemas[0].modelled[-1].name
+        given_people, count = self._with_rows(dict(values), begun.rows), self.schemas[0].modelled[-1].name
 
         def draw(size: int) -> tuple[pd.DataFrame, pd.DataFrame]:
             people, z = self._people(size, given_people, begun, generator, inner)
@@ -360,6 +362,13 @@ class RelationalModel(PublicModel, kind="relational"):
 
     def _begun(self, given: Any) -> _Begun:
         """The first rows of everybody, as codes and as values."""
+        if not (
+            isinstance(given, pd.DataFrame) or (isinstance(given, list) and all(isinstance(row, Mapping) for row in given))
+        ):
+            of_rows = self.shown["tables"][-1]
+            raise ValueError(
+                f"given {of_rows} is {type(given).__name__}; it must be a DataFrame, or a list of a mapping for each row"
+            )
         frame = pd.DataFrame(given).reset_index(drop=True)
         of_rows, (schema, order, gap) = self.shown["tables"][-1], (self.schemas[1], self.shown["order"], self.shown["gap"])
         k, w = self.chain.usual.shape

@@ -166,6 +166,8 @@ def test_a_beginning_of_a_history_is_kept_and_followed(release: RelationalModel)
         ({"visits": [{"wards": "trauma"}]}, ["'wards'", "ward"]),
         ({"visits": [{"ward": "heaven"}]}, ["ward"]),
         ({"visits": [{"ward": "trauma"}] * 5}, ["5 rows", "at most 4"]),
+        ({"visits": {"ward": "trauma"}}, ["given visits", "list"]),
+        ({"patients": [1]}, ["given patients", "mapping"]),
         ({"visits": [{"ward": "trauma"}] * 2, "patients": {"number of visits": 1}}, ["number of visits", "at least 2"]),
     ],
 )
