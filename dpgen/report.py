@@ -129,19 +129,27 @@ def _of_directory(directory: Path) -> Content:
     else:
         raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
     settings, ledger, metrics = (directory / name for name in ("config.yaml", "ledger.jsonl", METRICS))
-    names = yaml.safe_load(settings.read_bytes()) if settings.is_file() else None
-    title = _title(names) if names else f"{type(release).__name__} {directory.resolve().name}"
-    content = _of_release(release, title)
+    file, title = settings, f"{type(release).__name__} {directory.resolve().name}"
     try:  # a score that does not say what it looked at counts as private
-        scores = [{"status": UNPROTECTED} | score for score in json.loads(metrics.read_bytes())] if metrics.is_file() else []
-    except ValueError as error:
-        raise ValueError(f"{metrics} is damaged: {error}") from error
+        if file.is_file():
+            title = _title(yaml.safe_load(file.read_bytes()))
+        file = metrics
+        scores = [_judged(score) for score in json.loads(file.read_bytes())] if file.is_file() else []
+    except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        raise ValueError(f"{file} is damaged: {' '.join(str(error).split())}") from error
+    content = _of_release(release, title)
     spending = None
     if ledger.is_file():
         with Ledger.open(ledger) as book:
             spending = Spending(book.budget.epsilon if book.budget else None, book.epsilon())
     panels, entries = [*content.panels, *_private_panels(directory)], list(_entries(directory))
     return replace(content, spending=spending, scores=scores, panels=panels, entries=entries)
+
+
+def _judged(score: dict[str, Any]) -> dict[str, Any]:
+    """A score with its mark and its verdict."""
+    said = verdict(*(score[name] for name in ("value", "real", "chance", "better", "baseline")))
+    return {"status": UNPROTECTED} | score | {"verdict": said}
 
 
 def _title(settings: dict[str, Any]) -> str:
@@ -271,7 +279,6 @@ def page(content: Content, *, public: bool) -> str:
         ],
         shared=shared_in_words(statement.shared) if statement.shared else "",
         readings=_READINGS,
-        verdict=lambda score: verdict(*(score[name] for name in ("value", "real", "chance", "better", "baseline"))),
         mark=UNPROTECTED,
         public=public,
         version=__version__,

@@ -382,3 +382,21 @@ def test_a_score_that_does_not_say_what_it_looked_at_is_private(tmp_path: Path) 
     (tmp_path / "metrics.json").write_text(json.dumps([score]))
     assert "accuracy" in Page(report(tmp_path)).marked
     assert "accuracy" not in Page(report(tmp_path, public=True)).text
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("metrics.json", '[{"name": "x"}]'),
+        ("metrics.json", "[1]"),
+        ("metrics.json", "{"),
+        ("config.yaml", "model: {}"),
+        ("config.yaml", "a: ["),
+    ],
+)
+def test_a_damaged_file_is_named(name: str, content: str, tmp_path: Path) -> None:
+    tiny.mixture().save(tmp_path / "model")
+    (tmp_path / name).write_text(content)
+    with refused(name):
+        report(tmp_path)
+    assert not (tmp_path / REPORT).exists()
