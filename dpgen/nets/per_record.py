@@ -160,7 +160,7 @@ class PerRecord:
         with torch.enable_grad(), SameForEach(), self._standing_in():
             total = run(*inputs)
             made = torch.autograd.grad(total, own, allow_unused=True) if total.requires_grad else [None] * len(own)
-        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)]).cpu()
+        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)]).float().cpu()
 
     def dense(self, run: Run, *inputs: Any) -> Tensor:
         """The gradients of all records (b, p), in memory; rows get equal random numbers."""
@@ -437,8 +437,12 @@ def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
         return {"weight": (normal * g).flatten(1, most - 1).sum(1) if most > 1 else normal * g}
     from opacus.grad_sample import GradSampleModule
 
+    if isinstance(layer, nn.Embedding) and layer.scale_grad_by_freq:
+        raise NotImplementedError("an Embedding with scale_grad_by_freq compares records")
     if (sampler := GradSampleModule.GRAD_SAMPLERS.get(type(layer))) is not None:
         found = sampler(layer, [x], g)
+        if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
+            found[layer.weight][:, layer.padding_idx] = 0.0  # which opacus trains
         return {name: found[value] for name, value in layer._parameters.items() if value in found}
     own = {name: value.detach() for name, value in layer._parameters.items() if value is not None}
 

@@ -162,6 +162,16 @@ class TestContract:
         assert not any(part._forward_hooks for part in module.modules())
 
 
+def test_doubles_and_rows_that_a_layer_leaves_alone() -> None:
+    module = nn.Sequential(nn.Embedding(9, 6, padding_idx=0), nn.Flatten(), nn.Linear(6 * T, 3)).double()
+    own = PerRecord(module)
+    own.settle(lambda x: module(x).square().sum(), IDS)
+    made = RecordGradients(own.factors(lambda x: module(x).square().sum(), IDS), [0, B])
+    found = tiny.one_by_one(made, 1, own.p)
+    assert not found[:, :6].any()
+    assert found.any()
+
+
 def test_no_records_have_no_gradients() -> None:
     module, x, y, run = made("mlp")
     own = PerRecord(module)
