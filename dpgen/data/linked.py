@@ -403,6 +403,7 @@ class _Reader:
         people = people.drop(columns=self.person, errors="ignore").assign(**{count: counts})
         check(people, people_draft, show=show)
         placed = Fact.WINDOW_OF_ROWS(most=most) if self.order is not None else Fact.ROWS_IN_NO_ORDER(most=most)
+        twice = (source.facts for source in (path, people_path) if again and isinstance(source, EngineTable))
         orphans = {"drop": (Fact.ORPHANS_LEFT_OUT,), "keep": (Fact.ORPHANS_KEPT,)}.get(self.orphans, ())
         sources = (source for source in (path, people_path) if source is not None)
         left_out = [unnamed(source, draft, self.person) for source, draft in zip(sources, (rows_draft, people_draft))]
@@ -428,7 +429,7 @@ class _Reader:
             },
             sources=(people_path, path),
             time_unit=self.time_unit,
-            facts=(*(() if again else (placed,)), *orphans, found.fact("people"), *chain(*left_out)),
+            facts=(*(() if again else (placed,)), *orphans, found.fact("people"), *chain(*left_out, *twice)),
             again=again,
         )
         test = found.test_rows(len(keys)).numpy()
