@@ -162,7 +162,7 @@ SMOKE = [
     *(Smoke("dpgm", _SGD, _NETS | {"clipping": c}) for c in ("auto", "fixed", "dpnorm")),
     Smoke("dpgm", _SGD | {"kmeans_rounds": 2}, _NETS | {"clusters": "kmeans", "k": 2, "n_features": 8}),
     Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
-    Smoke("dpgm", _SGD | {"sampling": "allocation"}, _NETS),
+    Smoke("dpgm", _SGD | {"sampling": "allocation"}, _NETS, relations=("add_remove",)),
     Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm"}),
     Smoke("dpgm", _SGD, {"network": "own_networks:Good", "clusters": "none"}),
     *(
