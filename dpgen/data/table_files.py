@@ -251,12 +251,9 @@ def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
         return np.asarray(path.content)
     existing_file(path)
     try:
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = np.lib.format.open_memmap(path, mode="r")
     except UNREADABLE as error:
         raise unreadable(path, "npy", error) from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise ValueError(f"{path} holds an archive of arrays: it must hold one array of shape (records, columns)")
     if array.dtype.kind not in "biufM" or array.ndim not in (1, 2)[1 - vectors :]:
         found = f"{array.dtype} {array.shape}"
         raise ValueError(f"{path} holds {found}: it must hold one array of numbers or dates of shape (records, columns)")
