@@ -3,6 +3,8 @@
 Both get the same network, data, rate, clip bound, steps, optimizer and budget. Features are public functions of an image
 alone: its lowest cosines, or moduli of oriented waves (scattering of first order, Bruna and Mallat 2013), each image scaled by
 itself. Settings were tuned on the test accuracy of seed 0, as is usual for such tables; no budget covers that.
+
+    python benchmarks/own_networks.py --data_root DIR
 """
 
 import argparse

@@ -19,6 +19,7 @@ from dpgen.facts import Fact, Section
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.shared_budget import SharedBudget
+from dpgen.release import PublicModel
 from dpgen.run import run
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -280,7 +281,7 @@ def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dpgen.release.PublicModel.files", stop)
+        patch.setattr(PublicModel, "files", stop)
         with pytest.raises(KeyboardInterrupt, match="the same command with --run_dir"):
             run(job)
     assert len(SharedBudget(tmp_path / "b").spending().payments) == 1
