@@ -57,6 +57,7 @@ from dpgen.privacy.mechanisms import (
     require_whole,
 )
 from dpgen.privacy.noise import SecureSource, noisy_prefix_sums, place, require_secure, to_device
+from dpgen.privacy.philox import DeviceSource
 from dpgen.privacy.sampling import Epoch, PoissonMask
 from dpgen.privacy.selection import (
     FrequentCounts,
@@ -132,8 +133,13 @@ class Curator:
             copy = ranks.first(self.ledger.copy)
             if ranks.index:
                 self.ledger = Ledger.follower(copy)
-        if device is not None and device.type == "cuda":
+        if device is not None and device.type == "cuda" and not self.draws_on_device:
             self._ahead = NoiseAhead(self._source, device)
+
+    @property
+    def draws_on_device(self) -> bool:
+        """Whether real noise on accelerators is drawn there, see `philox.py`."""
+        return isinstance(self._source, DeviceSource)
 
     def leave(self) -> None:
         """Drop what was prepared ahead."""

@@ -111,6 +111,10 @@ class SecureSource:
         r"""$N(0, \sigma^2)$ as finely as the type holds it, for sums that are rounded to the grid after adding it."""
         return self._normal(shape, noise_std, dtype, _UNROUNDED_BITS)
 
+    def normal_on(self, device: torch.device, n: int, *, noise_std: float, dtype: torch.dtype = torch.float32) -> Tensor:
+        """The same (n,) on a device, for sums there."""
+        return to_device(self.unrounded_normal(n, noise_std=noise_std, dtype=dtype), device)
+
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:
         _check_noise(noise_std, dtype)
         values = torch.zeros(_size(shape), dtype=dtype)
@@ -139,8 +143,8 @@ class SecureSource:
                 finite &= draws.add_normal(stream, row, noise_std=noise_std, grid=grid, factor=f)
         else:
             # Rounding the noise before the addition would make the rounding of the values part of the query.
-            noise = self.unrounded_normal(*values.shape, noise_std=noise_std, dtype=values.dtype)
-            values.add_(noise.to(values.device)).div_(grid).round_().mul_(grid)
+            noise = self.normal_on(values.device, values.numel(), noise_std=noise_std, dtype=values.dtype)
+            values.add_(noise.view(values.shape)).div_(grid).round_().mul_(grid)
             finite = bool(values.isfinite().all())
             multiply_rows_(values, factor)
         if not finite:

@@ -13,18 +13,25 @@ from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
-D, K, B = 6, 3, 11
+D, K, B = 16, 3, 11
 CONFIGS: dict[str, dict[str, Any]] = {
     "vae": {},
     "vae dpnorm": {"clipping": "dpnorm"},
     "vae dpnorm, micro-batches": {"clipping": "dpnorm", "micro_batch": 4},
+    "conv_vae": {"component": "conv_vae", "frequencies": 0},
     "rbm fixed": {"component": "rbm", "latent": DPGMConfig.latent, "clipping": "fixed"},
 }
 
 
 def built(**options: Any) -> DPGM:
     plan = DPGMPlan(sampling_rate=0.5, steps=6, sigma_sgd=1.0, sigma_count=5.0)
-    module = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, optimizer="sgd", **({"latent": 1} | options)), n_classes=K)
+    module = DPGM(
+        d=D,
+        plan=plan,
+        config=DPGMConfig(hidden=3, optimizer="sgd", **({"latent": 1} | options)),
+        n_classes=K,
+        image_shape=(4, 4),
+    )
     module.policy = module.config.clipping_callback(module.plan)
     module.policy.begin(K)
     module.bank.begin_step()
