@@ -75,7 +75,7 @@ class Training(DPGM):
         self.bank.begin_step()
         draw = self.curator.draw("training steps", PoissonMask(self.plan.sampling_rate), self.parts())
         assert draw is not None
-        self._descend(self.noisy_sums(batch, draw, self._sums, averaged=True))
+        self.descend(self.noisy_sums(batch, draw, self._sums, averaged=True))
 
 
 class NonPrivateBank(Training):
