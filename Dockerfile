@@ -6,19 +6,22 @@ ARG TORCH_INDEX=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 RUN python -m venv /opt/dpgen
 ENV PATH=/opt/dpgen/bin:$PATH
+# hadolint ignore=DL3013
 RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch torchvision
 WORKDIR /src
-COPY pyproject.toml setup.py README.md LICENSE ./
+COPY pyproject.toml setup.py constraints.txt README.md LICENSE ./
 COPY configs configs
 COPY dpgen dpgen
-RUN pip install '.[train,sql]'
+# The index decides about PyTorch; all else has the versions that the tests ran with.
+# hadolint ignore=DL3013
+RUN grep -vE '^torch(vision)?==' constraints.txt > pins.txt && pip install -c pins.txt '.[train,sql]'
 
 FROM python:3.11-slim
 
 COPY --from=build /opt/dpgen /opt/dpgen
 RUN useradd --create-home --uid 1000 dpgen
 ENV PATH=/opt/dpgen/bin:$PATH PYTHONUNBUFFERED=1 MPLCONFIGDIR=/tmp/matplotlib NUMBA_CACHE_DIR=/tmp/numba
-USER dpgen
+USER 1000
 WORKDIR /home/dpgen
 ENTRYPOINT ["dpgen"]
 CMD ["--help"]
