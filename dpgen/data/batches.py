@@ -21,7 +21,8 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.data.engines import CHANGED, EngineTable, own_tables
+from dpgen.data.engines import CHANGED, MEMORY, EngineTable, own_tables
+from dpgen.data.table_files import frame_of
 from dpgen.data.units import People
 
 Codes = npt.NDArray[Any]
@@ -219,13 +220,10 @@ class EngineColumn:
 
     def _of_duckdb(self) -> EngineTable:
         """Values and counts of DuckDB's rows, in a table of DuckDB that is on disk where it is larger than its memory."""
-        connection = own_tables()
         batches = _tallies(self.batches)
         first = next(batches)
-        rows = pyarrow.RecordBatchReader.from_batches(first.schema, chain([first], batches))
-        connection.register("rows", rows)
-        connection.execute("create temp table found as select value, cast(sum(n) as bigint) as n from rows group by value")
-        return EngineTable("values", connection.table("found"), {}, True, connection)
+        counted = "select value, cast(sum(n) as bigint) as n from rows group by value"
+        return stored(self.batches.table.name, first.schema, chain([first], batches), counted)
 
     def _of_spark(self) -> EngineTable:
         """The same of Spark's rows, on its executors."""
@@ -284,11 +282,37 @@ def bounded_rows(table: EngineTable, people: People) -> EngineTable:
     if table.spark:
         types = table.rows.select(*map(table.quoted, names)).schema
         return replace(table, rows=sorted_rows.rows.mapInArrow(bounded, types).persist())
-    connection = own_tables()
-    rows = pyarrow.RecordBatchReader.from_batches(kept, bounded(sorted_rows.batches(ROWS, "read")))
-    connection.register("rows", rows)
-    connection.execute("create temp table kept as select * from rows")
-    return EngineTable(table.name, connection.table("kept"), {}, True, connection)
+    return stored(table.name, kept, bounded(sorted_rows.batches(ROWS, "read")))
+
+
+def stored(
+    name: str,
+    schema: pyarrow.Schema,
+    batches: Iterable[pyarrow.RecordBatch],
+    query: str = "select * from rows",
+    memory: str = MEMORY,
+) -> EngineTable:
+    """Batches, or a query of them, in a table of DuckDB, on disk where it is large; what they refuse is refused as they say."""
+    failed: list[Exception] = []  # DuckDB would put it into an error of its own, with a traceback
+
+    def given() -> Iterator[pyarrow.RecordBatch]:
+        try:
+            yield from batches
+        except Exception as error:
+            failed.append(error)
+            raise
+
+    connection = own_tables(memory)
+    connection.register("rows", pyarrow.RecordBatchReader.from_batches(schema, given()))
+    try:
+        connection.execute(f"create temp table kept as {query}")
+    except Exception:
+        if not failed:
+            raise
+        if isinstance(failed[0], pyarrow.ArrowException):  # may quote a value
+            raise ValueError(f"{name} has a value that does not fit the type of its column") from None
+        raise failed[0] from None
+    return EngineTable(name, connection.table("kept"), {}, True, connection)
 
 
 # -- spark -------------------------------------------------------------------------------------------------------------
@@ -410,7 +434,7 @@ def _added_up(table: EngineTable, read: Callable[..., Iterable[Any]], part: Part
 
 def frames(batches: Iterable[pyarrow.RecordBatch], people: People | None = None) -> Iterator[pd.DataFrame]:
     """Batches as tables of pandas, typed as those of a parquet file, with all rows of a person in one of them."""
-    tables = (batch.to_pandas(integer_object_nulls=True) for batch in batches)
+    tables = map(frame_of, batches)
     return tables if people is None else whole_groups(tables, people.column)
 
 

@@ -15,7 +15,8 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow
 
-from dpgen.data.engines import EngineTable, own_tables
+from dpgen.data.batches import stored
+from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import stated
 from dpgen.data.units import People
 from dpgen.values import times
@@ -97,7 +98,7 @@ class Reading:
                     "orphans=drop, or orphans=keep"
                 )
             rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
-        keys, owner = np.unique(of_rows.astype(str), return_inverse=True)
+        owner, keys = pd.factorize(of_rows, sort=True)  # numpy's texts end before a last zero byte
         rows, starts = self._ordered(rows, owner.astype(np.int64), len(keys))
         rows, starts, chosen = self._bounded(rows, starts, keys)
         counts = np.diff(starts)
@@ -111,7 +112,7 @@ class Reading:
         if self.gap in rows:
             later = rows[self.gap].iloc[np.minimum(starts[:-1] + chosen[:, 1], max(0, len(rows) - 1))]
             sample[self.gap] = later.reset_index(drop=True).astype(np.float64).mask(counts < 2)
-        self.found.append((keys.astype(object), counts))
+        self.found.append((keys, counts))
         self.samples.append(sample)
         return rows
 
@@ -172,7 +173,4 @@ def kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str
     first = next(tables)
     own = [pyarrow.field(name, types.get(name) or source.schema.field(name).type) for name in first]
     batches = (pyarrow.RecordBatch.from_pandas(t, pyarrow.schema(own), preserve_index=False) for t in chain([first], tables))
-    connection = own_tables(MEMORY)
-    connection.register("rows", pyarrow.RecordBatchReader.from_batches(pyarrow.schema(own), batches))
-    connection.execute("create temp table kept as select * from rows")
-    return EngineTable(source.name, connection.table("kept"), {}, True, connection)
+    return stored(source.name, pyarrow.schema(own), batches, memory=MEMORY)

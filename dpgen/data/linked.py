@@ -398,7 +398,8 @@ class _Reader:
             known = people.set_index(index)
             left = index.difference(pd.Index(keys, dtype=object), sort=False)
             keys, counts = np.r_[keys, left.to_numpy(object)], np.r_[counts, np.zeros(len(left), np.int64)]
-            people = known.reindex(keys) if self.orphans == "keep" else known.loc[keys]
+            # As objects: gaps of others would make numbers of whole ones and of truth values.
+            people = known.astype(object).reindex(keys) if self.orphans == "keep" else known.loc[keys]
         people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
         people = people.drop(columns=self.person, errors="ignore").assign(**{count: counts})
         check(people, people_draft, show=show)

@@ -519,17 +519,25 @@ def _guessed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
 # -- parquet -----------------------------------------------------------------------------------------------------------
 
 
+def frame_of(table: Any) -> pd.DataFrame:
+    """A table or a batch of Arrow as pandas; an error of Python's dates, which quotes the private year, shows none."""
+    try:
+        return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
+    except (ValueError, OverflowError):
+        raise ValueError("a column has a date or a time that cannot be read; it must be of the years 1 to 9999") from None
+
+
 def _parquet_table(path: str | Path, columns: Sequence[str] | None) -> pd.DataFrame:
     if isinstance(path, InMemory):
         require_columns(path, columns or (), path.content.column_names)
         table = path.content if columns is None else path.content.select(list(columns))
-        return table.to_pandas(ignore_metadata=True, integer_object_nulls=True)
+        return frame_of(table)
     try:
         with parquet.ParquetFile(existing_file(path)) as file:
             schema = file.schema_arrow
             index = (schema.pandas_metadata or {}).get("index_columns", [])
             wanted = [name for name in schema.names if name not in index] if columns is None else list(columns)
             require_columns(path, wanted, schema.names)
-            return file.read(columns=wanted).to_pandas(ignore_metadata=True, integer_object_nulls=True)
+            return frame_of(file.read(columns=wanted))
     except (OSError, pyarrow.ArrowException) as error:
         raise unreadable(path, "parquet", error) from error

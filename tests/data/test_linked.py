@@ -15,7 +15,7 @@ from refusals import refused
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
-from dpgen.data.linked import LinkedTables
+from dpgen.data.linked import LinkedTables, load_sql_linked
 from dpgen.data.patients import simulated_patients
 from dpgen.data.split import secret_key
 from dpgen.privacy.curator import Curator
@@ -215,6 +215,40 @@ def test_rows_of_nobody_are_left_out_or_of_people_who_are_not_known() -> None:
     kept = read(people=PEOPLE[:2], orphans="keep")
     assert np.diff(kept.starts).tolist() == [2, 3, 1]
     assert kept.people["old"].isna().tolist() == [False, False, True]
+
+
+def test_rows_of_nobody_change_no_value_of_others() -> None:
+    """Whole numbers that a gap of another person made floats would show here."""
+    people = PEOPLE.assign(size=[2**53 + 1, 2**53 + 3, 5, 6])
+    kept = read(pd.concat([ROWS, ROWS[:1].assign(who="e")]), people, orphans="keep")
+    for name in ("old", "size"):
+        assert list(map(repr, kept.people[name].tolist()[:3])) == list(map(repr, people[name].tolist()[:3]))
+
+
+def test_a_name_with_a_zero_byte_is_another_person() -> None:
+    data = read(ROWS.replace({"who": {"b": "a\0"}}), PEOPLE.replace({"who": {"b": "a\0"}}))
+    assert np.diff(data.starts).tolist() == [2, 3, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("person", "column", "word"),
+    [
+        ("people.who", "0", "whose person is not in"),
+        ("who", "date '1999-01-01' + 4000000 * (i > 190)::int", "years 1"),
+        ("who", "case when i > 190 then 170141183460469231731687303715884105727::hugeint else i end", "type of its column"),
+    ],
+)
+def test_what_a_later_batch_of_an_engine_refuses_is_one_line(
+    person: str, column: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DuckDB would make a traceback of it, and Python would quote the private year of a date."""
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.setattr("dpgen.data.batches.ROWS", 64)
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
+        connection.sql("select i as who, 0 as old from range(199) t(i)").create("people")
+        connection.sql(f"select i as who, 0 as day, {column} as x from range(200) t(i)").create("visits")
+    with refused(word):
+        load_sql_linked(source=str(tmp_path / "w.duckdb"), person=person, rows="visits", order="day")
 
 
 @pytest.mark.parametrize("most", [1, 6])
