@@ -43,9 +43,10 @@ class PrivacyAccountant(Callback):
         curator: of the run; on ranks other than 0 with any ledger without a file, replaced by a copy of rank 0's when
             training starts.
         every: epochs between two tight values, at least 1.
+        at_once: whether every step is committed before it runs, whatever the loggers: other callbacks may show it.
     """
 
-    def __init__(self, curator: Curator, *, every: int = 1) -> None:
+    def __init__(self, curator: Curator, *, every: int = 1, at_once: bool = False) -> None:
         require_whole("every", every)
         if not isinstance(curator, Curator):
             raise TypeError(f"curator must be a Curator, got {type(curator).__name__}: PrivacyAccountant(Curator(ledger))")
@@ -53,7 +54,7 @@ class PrivacyAccountant(Callback):
         self.replayed = 0
         self.exhausted = False
         self.ranks = Ranks()
-        self._at_once = self._staged = False
+        self._at_once, self._always, self._staged = at_once, at_once, False
 
     @property
     def ledger(self) -> Ledger:
@@ -83,7 +84,7 @@ class PrivacyAccountant(Callback):
         if trainer.world_size > 1:
             self._require_shards(trainer, pl_module)
         self.curator.join(self.ranks, trainer.strategy.root_device)
-        self._at_once = not all(isinstance(logger, HeldTensorBoard) for logger in trainer.loggers)
+        self._at_once = self._always or not all(isinstance(logger, HeldTensorBoard) for logger in trainer.loggers)
 
     @staticmethod
     def _require_shards(trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -1,11 +1,12 @@
 """LightningModules as people bring them: a classifier, a generator, and many with a single fault."""
 
+import warnings
 from typing import Any
 
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, mse_loss
 
 D = 6
 
@@ -132,6 +133,59 @@ class Patient(Classifier):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.frozen.weight.data += 1.0
+
+
+class Hoarding(Classifier):
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self._seen = batch[0].detach()
+        return super().training_step(batch, batch_idx)
+
+
+class Plain(L.LightningModule):
+    """Without random numbers, logs and `batch_idx`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(D, 3)
+
+    def training_step(self, batch: Any) -> Tensor:
+        x, y = batch
+        return self.loss(self.linear(x), x, y)
+
+    def loss(self, scores: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(scores, y, weight=torch.tensor([1.0, 1.0, 9.0]))
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=1.0)
+
+
+class Guarding(Plain):
+    def loss(self, scores: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return torch.nan_to_num(mse_loss(scores, x[:, :3]))
+
+
+class Capping(Plain):
+    def loss(self, scores: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        return mse_loss(scores, x[:, :3]).clamp(max=20.0)
+
+
+class Masking(Plain):
+    def loss(self, scores: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        known = (y >= 0).float()
+        return (cross_entropy(scores, y.clamp_min(0), reduction="none") * known).sum() / known.sum().clamp_min(1.0)
+
+
+class Printing(Plain):
+    """Tells in every way how many records it sees."""
+
+    def training_step(self, batch: Any) -> Tensor:
+        print(f"secret {len(batch[0])}")
+        self.print(f"secret {len(batch[0])}")
+        warnings.warn(f"secret {len(batch[0])}", stacklevel=1)
+        return super().training_step(batch)
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.log("batch", float(len(batch)), on_step=True)
 
 
 class Telling(Classifier):

@@ -11,18 +11,22 @@ with a noisy number of records :math:`\tilde n` and the sensitivity :math:`\Delt
 |---|---|
 | a step | it is charged before its noise is drawn; checkpoints and loggers see it when the charge is committed |
 | random numbers of `training_step` | from a secret seed, new in every step: a public one would tell who stands where |
-| what `training_step` logs or returns | is dropped: it looks at records |
+| what `training_step` logs, prints or returns | is dropped: it looks at records |
+| hooks and other callbacks | get one zero in the place of a batch |
+| `cross_entropy`, `nll_loss` | their mean is over all targets, ignored ones too: a batch's number of others mixes records |
 | a loss or gradient that is not finite | its record counts for nothing; weights that are not finite end the training |
 | parameters that come, go or are frozen in between | refused |
 
 Source: Abadi et al. 2016, Algorithm 1.
 """
 
+import inspect
+import io
 import json
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -32,7 +36,10 @@ from weakref import WeakKeyDictionary
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, nll_loss
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
@@ -60,6 +67,18 @@ LOSS = "released/loss"
 # -- the private sums of a module ----------------------------------------------------------------------------------------
 
 
+class _ByTarget(TorchFunctionMode):
+    """Takes the mean of class losses over all targets, for the number that is not ignored, and the weights, are a batch's."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func not in (cross_entropy, nll_loss):
+            return func(*args, **(kwargs or {}))
+        given = inspect.signature(func).bind(*args, **(kwargs or {})).arguments
+        if given.get("reduction", "mean") != "mean" or False in (given.get("reduce"), given.get("size_average")):
+            return func(**given)
+        return func(**given | {"reduction": "none", "reduce": None, "size_average": None}).mean()
+
+
 class _Gradients:
     """Gradients of a module's `training_step` as those of a bank with one model."""
 
@@ -68,6 +87,7 @@ class _Gradients:
     def __init__(self, module: L.LightningModule) -> None:
         self.module, self.step, self.index, self.trying = module, module.training_step, 0, False
         self.logs = self.live = False
+        self.more = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
         self.per_record = PerRecord(module)
         self.p = self.per_record.p
 
@@ -78,7 +98,8 @@ class _Gradients:
     def total(self, values: Any) -> Tensor:
         """The sum of the losses of records, from their mean."""
         try:
-            made = self.step(values, self.index)
+            with _ByTarget():
+                made = self.step(values, self.index) if self.more else self.step(values)
         except Exception as error:
             if not self.live:
                 raise
@@ -107,13 +128,15 @@ class _Gradients:
 
     @contextmanager
     def quiet(self, trainer: L.Trainer) -> Iterator[None]:
-        """Drop what the module logs, and let it see the trainer but no logger."""
+        """Drop what the module logs or prints, and let it see the trainer but no logger."""
         loggers, before = trainer.loggers, self.module._trainer
         own = vars(self.module)
         try:
             trainer.loggers, self.module._trainer = [], trainer
             own["log"] = own["log_dict"] = self._drop
-            yield
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                yield
         finally:
             trainer.loggers, self.module._trainer = loggers, before
             del own["log"], own["log_dict"]
@@ -212,11 +235,12 @@ _TRAININGS: "WeakKeyDictionary[nn.Module, PrivateTraining]" = WeakKeyDictionary(
 class PrivateTraining(Callback):
     """Puts private gradients in the place of a module's own while it is fitted; made by `make_private`."""
 
-    def __init__(self, sums: ModuleSums, loader: PoissonLoader, accountant: PrivacyAccountant) -> None:
-        self.sums, self.loader, self.accountant = sums, loader, accountant
+    def __init__(self, sums: ModuleSums, loader: PoissonLoader, accountant: PrivacyAccountant, trainer: L.Trainer) -> None:
+        self.sums, self.loader, self.accountant, self.trainer = sums, loader, accountant, trainer
         self.bank: _Gradients = cast(Any, sums.bank)
         self.module, self.facts, self.steps = self.bank.module, tuple[Said, ...](), 0
         self._gradient: Tensor | None = None
+        self._batch: Batch | None = None
         self._fixed = self._others()
 
     def __deepcopy__(self, memo: Any) -> Self:
@@ -235,10 +259,11 @@ class PrivateTraining(Callback):
         if stage == "fit":
             if pl_module is not self.module:
                 raise ValueError("module is another one; it must be the one that make_private was given")
-            vars(pl_module).update(training_step=self.step, backward=self.backward, exact_sums=True)
+            own = {"training_step": self.step, "backward": self.backward, "exact_sums": True}
+            vars(pl_module).update(own, on_after_batch_transfer=self.hide)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        for name in ("training_step", "backward", "exact_sums"):
+        for name in ("training_step", "backward", "exact_sums", "on_after_batch_transfer"):
             vars(pl_module).pop(name, None)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -273,13 +298,22 @@ class PrivateTraining(Callback):
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
-    def step(self, batch: Batch, batch_idx: int) -> Tensor | None:
+    def hide(self, batch: Any, dataloader_idx: int) -> Any:
+        """Keep a draw for `step`: hooks, other callbacks and means of what they log would show its records and their number."""
+        if not isinstance(batch, Batch):
+            return batch
+        self._batch = batch
+        return torch.zeros(1)
+
+    def step(self, _: Any, batch_idx: int) -> Tensor | None:
         """In the place of `training_step`: a loss that says nothing, or the noisy one."""
+        batch, self._batch = self._batch, None
         trainer, found = self.module.trainer, {n: v for n, v in self.module.named_parameters() if v.requires_grad}
         kept = self.bank.per_record.values
         if found.keys() != kept.keys() or any(found[name] is not kept[name] for name in found):
             changed = next(iter({**found, **kept}.keys() ^ kept.keys()), next(iter(kept)))
             raise ValueError(f"parameter {changed!r} is trained in some steps only; freeze or add it before make_private")
+        assert batch is not None
         assert batch.mask is not None
         draw = self.accountant.draw(STEPS, batch.mask, self.sums.parts())
         if draw is None:
@@ -328,6 +362,9 @@ class PrivateTraining(Callback):
 
     def statement(self) -> PrivacyStatement:
         """The guarantee of everything that was planned."""
+        other: L.Trainer | None = self.module._trainer
+        if other is not None and other is not self.trainer and other.global_step:
+            raise ValueError("module was trained by another trainer than that of make_private: nobody has paid for it")
         if not self.sums.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         if (now := self._others()) != self._fixed:
@@ -396,6 +433,9 @@ def make_private(
     for name, value in (("loss_noise", loss_noise), ("loss_bound", loss_bound), ("max_grad_norm", max_grad_norm)):
         if value is not None:
             require_positive(name, value)
+    earlier = _TRAININGS.get(module)
+    if earlier is not None and earlier.steps and not _same_book(earlier.accountant.ledger, ledger):
+        raise ValueError("module was trained privately before, with another ledger: build it anew, or go on with that one")
     policy = _policy(trainer)
     adaptive = None if policy is None else policy.noise_multiplier
     config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
@@ -423,8 +463,8 @@ def make_private(
         raise
     private = PoissonLoader(cast(Any, records), sampling_rate=sums.plan.sampling_rate)
     private.assign(private.table.cluster, 1)
-    accountant = PrivacyAccountant(curator)
-    _TRAININGS[module] = PrivateTraining(sums, private, accountant)
+    accountant = PrivacyAccountant(curator, at_once=True)
+    _TRAININGS[module] = PrivateTraining(sums, private, accountant, trainer)
     trainer.callbacks += [accountant, _TRAININGS[module]]  # type: ignore[attr-defined]
     if gradients.logs:
         warnings.warn(
@@ -472,6 +512,8 @@ def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
             f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
             "draw. Raise the batch size and set micro_batch"
         )
+    if trainer._detect_anomaly:
+        raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
     if any(isinstance(callback, PrivacyAccountant) for callback in trainer.callbacks):
         raise ValueError("trainer has been made private before; make a new one")
     if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
@@ -513,6 +555,12 @@ def _most_steps(trainer: L.Trainer, rate: float) -> int:
     epoch = min(epoch, limit) if isinstance(limit, int) else epoch
     by_epochs = trainer.max_epochs * epoch if trainer.max_epochs is not None and trainer.max_epochs >= 0 else math.inf
     return int(min(by_epochs, trainer.max_steps if trainer.max_steps >= 0 else math.inf))
+
+
+def _same_book(book: Ledger, ledger: Ledger | Path | str | None) -> bool:
+    if ledger is None or isinstance(ledger, Ledger):
+        return book is ledger
+    return book.path is not None and Path(book.path).resolve() == Path(ledger).resolve()
 
 
 def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan) -> Ledger:
