@@ -22,7 +22,7 @@ from dpgen.data.batches import EngineBatches, EngineColumn, KeptCodes, Part, Spa
 from dpgen.data.drafts import computed_names, is_blank, type_of
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import Split, SplitOptions
-from dpgen.data.table_files import MISSING, header
+from dpgen.data.table_files import MISSING, CsvPath, form_of, header
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.fields import EXACT, NumberField, field_of
@@ -140,6 +140,10 @@ def draft_of(
     types = types_of(source)
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
+    [first, *more] = types
+    apart = next((mark for mark in ";\t|" if mark in first), None)
+    if apart and not more and not isinstance(source, EngineTable | CsvPath) and form_of(source) == "csv":
+        raise ValueError(f"{source} has one column, {first!r}; give delimiter, such as {apart!r}")
     given = descriptor_of(schema)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
     for name in known:
@@ -154,6 +158,8 @@ def draft_of(
     whole = schema is not None and stated and not set(known) <= generated
     subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
     wanted = [name for name in types if name in known or not (subset or name == unit)]
+    if "" in wanted:
+        raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
     left = set(known) - set(wanted)
     complete = _without_gaps(source)
     fields = [_field(name, types[name], known.get(name, {}), never=name in complete) for name in wanted]

@@ -272,3 +272,12 @@ def test_only_a_csv_file_has_a_dialect_and_test_records_have_it_too(tmp_path: Pa
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "x.parquet")
     with refused("delimiter"):
         load_records(path=str(tmp_path / "x.parquet"), delimiter=";")
+
+
+@pytest.mark.parametrize(("header", "word"), [("a;b", "give delimiter"), ("a,", "without a name")])
+def test_a_header_that_is_not_meant_so_is_refused_before_its_columns_are_bought(header: str, word: str, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text(f"{header}\n" + header.replace("a", "1") + "\n")
+    with refused(word):
+        load_table(path=str(tmp_path / "x.csv"))
+    if ";" in header:
+        assert load_table(path=csv_path(str(tmp_path / "x.csv"), ","), test_fraction=0.0).n == 1
