@@ -262,7 +262,7 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"loss_noise": -1.0}, "loss_noise"),
         ({"micro_batch": 0}, "micro_batch"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else " and ".join(value),
 )
 def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word: str) -> None:
     usual = {"module": Classifier(), "loader": loaded(), "trainer": trainer(), "epsilon": 3.0, "sampling_rate": 0.25}
