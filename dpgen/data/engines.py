@@ -7,16 +7,19 @@
 | DuckDB relation, Spark DataFrame | their own engine | refused if counts of two scans differ |
 """
 
+import fcntl
 import glob
+import os
 import shutil
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import gettempdir, mkdtemp
 from typing import TYPE_CHECKING, Any
 
 from dpgen.containers import Form, InMemory
@@ -33,6 +36,7 @@ MEMORY = "2GB"
 
 _PARQUET, _CSV = (".parquet", ".pq"), (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 _GROUPS = 2**20
+_SPILLED, _FRESH = "dpgen-engine-", 60.0  # seconds in which a folder gets its lock
 
 CHANGED = "{} has changed while it was read: read it from a snapshot, such as a copy or a closed DuckDB file"
 
@@ -269,10 +273,32 @@ def own_tables(memory: str = MEMORY) -> Any:
 
 
 def _spilling(connection: Any, memory: str) -> None:
-    """What is beyond its memory lies in a folder that goes with the connection."""
-    folder = mkdtemp(prefix="dpgen-")
-    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    """What is beyond its memory lies in a folder that goes with the connection; of a killed process, with the next one."""
+    for left in Path(gettempdir()).glob(f"{_SPILLED}*"):
+        with suppress(OSError), _opened_folder(left) as (descriptor, state):
+            if state.st_uid == os.geteuid() and time.time() - state.st_mtime > _FRESH:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(left, ignore_errors=True)
+    folder = mkdtemp(prefix=_SPILLED)
+    held = os.open(folder, os.O_RDONLY)
+    with suppress(OSError):  # a file system without locks, where nobody gets one
+        fcntl.flock(held, fcntl.LOCK_EX)
+    weakref.finalize(connection, _removed, folder, held)
     connection.execute(f"SET memory_limit = '{memory}'; SET temp_directory = '{folder}'")
+
+
+@contextmanager
+def _opened_folder(folder: Path) -> Iterator[tuple[int, os.stat_result]]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield descriptor, os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _removed(folder: str, held: int) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.close(held)
 
 
 def _opened(read: Callable[[], Any], source: str) -> Any:

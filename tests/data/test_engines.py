@@ -1,5 +1,6 @@
 """Columns that an engine counts: the numbers, refusals and released bits of the same column in memory."""
 
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from fixed_source import FixedKeySource
 
 import dpgen
 from dpgen.data.columns import load_columns, load_sql_columns
-from dpgen.data.engines import open_table
+from dpgen.data.engines import open_table, own_tables
 from dpgen.data.events import load_events, load_sql_events
 from dpgen.data.units import People
 from dpgen.facts import Fact
@@ -288,3 +289,20 @@ def test_a_number_of_a_csv_file_is_read_without_its_neighbours(tmp_path: Path) -
         ).values["x"]
         counts.append(ranks.below(np.array([2 * 9007199254740993, 2 * 9007199254740993 + 1])).tolist())
     assert counts == [[1, 2], [1, 2]]
+
+
+def test_what_a_killed_process_left_on_disk_goes_with_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Private rows would lie there for good; those of a process that is alive stay."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    alive = own_tables()
+    [of_alive] = tmp_path.iterdir()
+    left = tmp_path / f"{of_alive.name[:-2]}zz"
+    left.mkdir()
+    (left / "rows.tmp").write_text("private")
+    for folder in (of_alive, left):
+        os.utime(folder, (0, 0))
+    other = own_tables()
+    assert of_alive.exists()
+    assert not left.exists()
+    del alive, other
+    assert list(tmp_path.iterdir()) == []
