@@ -69,7 +69,7 @@ def transitions(parts: Mapping[str, LinkedFrames]) -> Figure:
     named = first.rows[column].dropna().astype(str).value_counts().index[:MOST_GROUPS]
     panels = {}
     for label, part in parts.items():
-        codes = pd.Index(named).get_indexer(pd.Index(part.rows[column].astype(str)))
+        codes = pd.Index(named).get_indexer(pd.Index(column_of(part.rows, column).astype(str)))
         before = np.flatnonzero(np.diff(part.owner) == 0)
         pairs = codes[before], codes[before + 1]
         known = (pairs[0] >= 0) & (pairs[1] >= 0)

@@ -8,7 +8,7 @@ from smoke import linked_tables
 
 from dpgen.containers import Form
 from dpgen.data.linked import LinkedTables
-from dpgen.evaluation.linked import coder, errors, evaluate, without_link
+from dpgen.evaluation.linked import coder, drawn, errors, evaluate, without_link
 from dpgen.linked_samples import LinkedSamples
 
 
@@ -42,6 +42,8 @@ def test_a_column_that_a_release_left_out_is_lost() -> None:
     found = errors(coded(data), coded(without), shape)
     assert found["row"] > 0.2
     assert found["people"] == 0.0
+    for name, draw in drawn({"private": data, "synthetic": without}).items():
+        assert draw().axes, name
 
 
 def test_texts_of_files_are_read_as_what_they_are() -> None:
