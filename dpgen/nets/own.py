@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from dpgen.facts import Fact
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, segments
 from dpgen.nets.gan import critic_loss
-from dpgen.nets.per_record import PerRecord, UnlikeAlone
+from dpgen.nets.per_record import PerRecord, UnlikeAlone, hidden, unseen
 
 
 class Network(Protocol):
@@ -346,11 +346,14 @@ class GenericBank(_Own, ModelBank):
         """Gradients of losses of the values (b,) that a method of the template gives records, the rows of `inputs`."""
 
         def run(*records: Tensor) -> Tensor:
-            return loss(getattr(self.template, method)(*records)).sum()
+            try:
+                return loss(getattr(self.template, method)(*records)).sum()
+            except Exception as error:
+                raise hidden(f"{method} of {self._own.path}", error) from None
 
         made = []
         for c, a, b in list(segments(bounds)) or [(0, 0, 0)]:
-            with self._holding(c):
+            with self._holding(c), unseen():
                 made.append(self._per_record.factors(run, *(values[a:b] for values in inputs)))
         return RecordGradients([_joined(parts) for parts in zip(*made, strict=True)], bounds)
 

@@ -19,10 +19,11 @@ Source: Goodfellow 2015; Yousefpour et al. 2021 (opacus).
 """
 
 import copy
+import io
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from itertools import chain
 from math import prod
 from typing import Any, cast
@@ -74,6 +75,20 @@ _ODD_VALUES, _ODD_CODES = (torch.nan, 1e3, -1e3, 0.0), (-100, -1, 2, 9)
 """Of records that others may stand beside."""
 
 _MODULE = {*vars(nn.Module()), "_current_fx_name", "_flat_weights"}
+
+
+@contextmanager
+def unseen() -> Iterator[None]:
+    """Drop what code that looks at private records prints, and what it warns of."""
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def hidden(name: str, error: Exception) -> RuntimeError:
+    """What may be said of an error of such code."""
+    problem = f"{name} raised {type(error).__name__} for private records, whose text is hidden: it may show them"
+    return RuntimeError(f"{problem}; try it on public ones")
 
 
 def records_of(values: Any) -> int:
@@ -196,7 +211,7 @@ class PerRecord:
         """The gradients of all records (b, p), in memory; rows get equal random numbers."""
         with SameForEach():
             made = self.factors(run, *inputs)
-        out = torch.zeros(records_of(inputs), self.p)
+        out = torch.zeros(records_of(inputs), self.p, dtype=torch.float32)
         for f in made:
             if f.inputs is None:
                 out[:, cast(slice, f.bias)] = f.outputs.to(out)

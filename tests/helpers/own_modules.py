@@ -175,6 +175,14 @@ class Masking(Plain):
         return (cross_entropy(scores, y.clamp_min(0), reduction="none") * known).sum() / known.sum().clamp_min(1.0)
 
 
+class Sharpening(Plain):
+    """Takes a second gradient of a draw, as sharpness-aware optimizers do."""
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        optimizer_closure()
+        optimizer.step(closure=optimizer_closure)
+
+
 class Printing(Plain):
     """Tells in every way how many records it sees."""
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -170,6 +171,25 @@ def test_gradients_are_those_of_one_record_at_a_time() -> None:
         assert torch.allclose(dense[record], torch.cat([value.flatten() for value in slow]), atol=1e-5)
     assert torch.allclose(gradient_norms(gradients), dense.norm(dim=1), rtol=1e-4)
     assert bank.gradients(x[:0], [0, 0, 0, 0], torch.zeros).factors[0].outputs.shape == (0, bank.p)
+
+
+class Telling(Good):
+    """Prints what it sees, and stops at many records, which trials are not."""
+
+    def loss(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        print(f"secret {len(x)}")
+        if len(x) > 50:
+            raise KeyError(f"secret {x[0].tolist()}")
+        return super().loss(x, z)
+
+
+def test_nothing_that_a_loss_prints_or_raises_is_seen(capfd: pytest.CaptureFixture[str]) -> None:
+    bank = made(1, Telling)
+    capfd.readouterr()
+    bank.gradients(torch.ones(40, 6), [0, 40], torch.ones)
+    with pytest.raises(RuntimeError, match="raised KeyError") as raised:
+        bank.gradients(torch.ones(60, 6), [0, 60], torch.ones)
+    assert "secret" not in "".join((*capfd.readouterr(), *traceback.format_exception(raised.value)[-1:]))
 
 
 def test_weights_come_from_public_randomness_alone() -> None:

@@ -21,12 +21,11 @@ Source: Abadi et al. 2016, Algorithm 1.
 """
 
 import inspect
-import io
 import json
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -35,7 +34,7 @@ from weakref import WeakKeyDictionary
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import BatchSizeFinder, Callback, GradientAccumulationScheduler, LearningRateFinder
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
@@ -45,7 +44,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Tenso
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said, said
-from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, records_of
+from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, hidden, records_of, unseen
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, Planned
@@ -103,8 +102,7 @@ class _Gradients:
         except Exception as error:
             if not self.live:
                 raise
-            problem = f"training_step raised {type(error).__name__} for private records, whose text is hidden: it may show them"
-            raise RuntimeError(f"{problem}; try the step on public ones") from None
+            raise hidden("training_step", error) from None
         made = made["loss"] if isinstance(made, dict) else made
         if not isinstance(made, Tensor) or made.numel() != 1 or not made.is_floating_point():
             found = f"shape {tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
@@ -134,8 +132,7 @@ class _Gradients:
         try:
             trainer.loggers, self.module._trainer = [], trainer
             own["log"] = own["log_dict"] = self._drop
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()), warnings.catch_warnings():
-                warnings.simplefilter("ignore")
+            with unseen():
                 yield
         finally:
             trainer.loggers, self.module._trainer = loggers, before
@@ -266,6 +263,9 @@ class PrivateTraining(Callback):
         for name in ("training_step", "backward", "exact_sums", "on_after_batch_transfer"):
             vars(pl_module).pop(name, None)
 
+    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
+        self.teardown(trainer, pl_module, "fit")
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.train_dataloader is not self.loader:
             raise ValueError("the training loader must be the one that make_private returned: others draw no Poisson samples")
@@ -285,7 +285,8 @@ class PrivateTraining(Callback):
                 sums.partitioned = True
             margin = sums.measure(1).fact
         path = f"{type(pl_module).__module__}:{type(pl_module).__qualname__}"
-        also: list[Fact | Said] = [Fact.BFLOAT16] if trainer.precision == "bf16-mixed" else []
+        public = "The module's hyperparameters, buffers and first weights are public: they are released, or show in what is."
+        also: list[Fact | Said] = [Fact.AGREED(text=public), *[Fact.BFLOAT16] * (trainer.precision == "bf16-mixed")]
         if sums.plan.sigma_loss is not None:
             also.append(
                 Fact.AGREED(text="Every training step releases the mean loss of its records, too, with noise of its own.")
@@ -313,8 +314,8 @@ class PrivateTraining(Callback):
         if found.keys() != kept.keys() or any(found[name] is not kept[name] for name in found):
             changed = next(iter({**found, **kept}.keys() ^ kept.keys()), next(iter(kept)))
             raise ValueError(f"parameter {changed!r} is trained in some steps only; freeze or add it before make_private")
-        assert batch is not None
-        assert batch.mask is not None
+        if batch is None or batch.mask is None:
+            raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
         draw = self.accountant.draw(STEPS, batch.mask, self.sums.parts())
         if draw is None:
             trainer.should_stop = True
@@ -512,6 +513,11 @@ def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
             f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
             "draw. Raise the batch size and set micro_batch"
         )
+    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+        if isinstance(callback, BatchSizeFinder | GradientAccumulationScheduler | LearningRateFinder):
+            raise ValueError(
+                f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
+            )
     if trainer._detect_anomaly:
         raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
     if any(isinstance(callback, PrivacyAccountant) for callback in trainer.callbacks):

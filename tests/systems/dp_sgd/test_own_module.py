@@ -11,7 +11,7 @@ import lightning as L
 import own_modules
 import pytest
 import torch
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint, WeightAveraging
+from lightning.pytorch.callbacks import EarlyStopping, LearningRateFinder, ModelCheckpoint, WeightAveraging
 from lightning.pytorch.loggers import CSVLogger
 from own_modules import Classifier, D, Generator
 from refusals import refused
@@ -79,6 +79,7 @@ def test_three_lines_train_and_release_a_classifier(tmp_path: Path) -> None:
     assert all(torch.equal(value, made.state_dict()[name]) for name, value in module.state_dict().items())
     assert not any("step" in name for name in vars(module)), "it is its author's again"
     assert "Classifier takes a record's loss from that record" in again.statement.to_markdown()
+    assert "hyperparameters, buffers and first weights are public" in again.statement.to_markdown()
     with refused("sample", "generator"):
         again.sample(3)
 
@@ -132,6 +133,13 @@ def test_bfloat16() -> None:
 
 
 # -- what leaves -----------------------------------------------------------------------------------------------------
+
+
+def test_double_precision() -> None:
+    x, y = records().tensors
+    module = own_modules.Guarding().double()
+    trained(module, trainer(precision="64-true"), TensorDataset(x.double(), y))
+    assert module.linear.weight.dtype == torch.float64
 
 
 def test_checkpoints_and_logs_hold_released_values_alone_and_follow_their_charges(tmp_path: Path) -> None:
@@ -193,6 +201,7 @@ def test_a_training_goes_on_with_its_ledger(tmp_path: Path, rate: float | None) 
     next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger.drop()  # as a kill does
     with refused("ledger", error=(ValueError, BudgetExceeded)):
         private(Classifier(), trainer(max_steps=6), sampling_rate=0.25, ledger=path, epsilon=None, noise_multiplier=9.0)
+    assert "training_step" not in vars(module), "it is as it was"
     again = Classifier()
     again, loader, runner = private(again, trainer(max_steps=6), sampling_rate=rate, ledger=path)
     runner.fit(again, loader, ckpt_path=saved, weights_only=True)
@@ -250,6 +259,7 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"trainer": trainer(accumulate_grad_batches=2)}, "accumulate_grad_batches"),
         ({"trainer": trainer(max_epochs=-1)}, "max_steps"),
         ({"trainer": trainer(detect_anomaly=True)}, "detect_anomaly"),
+        ({"trainer": trainer(callbacks=[LearningRateFinder()])}, "LearningRateFinder"),
         ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "devices"),
         ({"module": torch.nn.Linear(2, 2)}, "LightningModule"),
         ({"epsilon": None}, "epsilon"),
@@ -276,6 +286,7 @@ def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word
         ("Thawing", {}, "frozen"),
         ("Exploding", {}, "not finite"),
         ("Classifier", {"optimizer": "LBFGS"}, "LBFGS"),
+        ("Sharpening", {}, "several gradients"),
     ],
 )
 def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[str, Any], word: str) -> None:
