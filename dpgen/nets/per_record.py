@@ -58,7 +58,15 @@ _FIXED: dict[str, Callable[..., float]] = {
     "bernoulli": lambda *_: 1.0,
     "bernoulli_": lambda *_: 1.0,
     "exponential_": lambda _, rate=1.0: 1.0 / rate,
+    "normal": lambda mean=0.0, std=1.0, *_: mean + 0.5 * std,
+    "randint": lambda *given: _third(*(n for n in given if isinstance(n, int))),
+    "randint_like": lambda _, *given: _third(*given),
 }
+
+
+def _third(*ends: int) -> int:
+    low, high = (0, *ends)[-2:]
+    return low + (high - low) // 3
 
 
 class SameForEach(TorchDispatchMode):
@@ -68,7 +76,9 @@ class SameForEach(TorchDispatchMode):
         made, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
         if name == "native_dropout":
             return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-        return made.fill_(_FIXED[name](*args)) if name in _FIXED else made
+        if name == "randperm":  # where each is in another's place
+            return made.copy_(torch.arange(len(made)).roll(1))
+        return made.copy_(torch.as_tensor(_FIXED[name](*args))) if name in _FIXED else made
 
 
 _ODD_VALUES, _ODD_CODES = (torch.nan, 1e3, -1e3, 0.0), (-100, -1, 2, 9)
@@ -516,6 +526,26 @@ def _state(module: nn.Module) -> dict[str, Any]:
             if name not in _MODULE and isinstance(value, Tensor | list | dict | set | int | float | str | tuple | deque):
                 found[f"{prefix}.{name}".lstrip(".")] = copy.copy(value)
     return found
+
+
+def marks(module: nn.Module) -> dict[str, tuple[Any, Any]]:
+    """What a step must leave as it is, and its version or size: dear to copy, cheap to look at."""
+    found: dict[str, tuple[Any, Any]] = {}
+    for prefix, part in module.named_modules():
+        for name, value in (*vars(part).items(), *part._parameters.items(), *part._buffers.items()):
+            if name not in _MODULE and isinstance(value, Tensor | list | dict | set | deque | int | float | str | tuple):
+                seen = value._version if isinstance(value, Tensor) else len(value) if hasattr(value, "__len__") else None
+                found[f"{prefix}.{name}".lstrip(".")] = value, seen
+    return found
+
+
+def moved(before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]]) -> str | None:
+    """The first name whose value is another one."""
+    for name in {**before, **after}:
+        (a, n), (b, m) = before.get(name, (None, None)), after.get(name, (None, None))
+        if n != m or not (a is b or (isinstance(a, int | float | str) and a == b)):
+            return name
+    return None
 
 
 def _changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:

@@ -183,6 +183,35 @@ class Sharpening(Plain):
         optimizer.step(closure=optimizer_closure)
 
 
+class Late(Plain):
+    """Keeps a mean of records from its second step on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centre", torch.zeros(D))
+
+    def training_step(self, batch: Any) -> Tensor:
+        if self.global_step:
+            self.centre = batch[0].mean(0)
+        return super().training_step(batch)
+
+
+class Diffusion(Plain):
+    """Draws a time for each record, and noise."""
+
+    def training_step(self, batch: Any) -> Tensor:
+        x = batch[0]
+        time = torch.randint(1, 10, (len(x), 1)) / 10
+        noise = torch.normal(0.0, 1.0, x.shape)
+        return mse_loss(self.linear(x * time + noise * (1 - time)), noise[:, :3])
+
+
+class Mixing(Plain):
+    def training_step(self, batch: Any) -> Tensor:
+        x, y = batch
+        return cross_entropy(self.linear(0.9 * x + 0.1 * x[torch.randperm(len(x))]), y)
+
+
 class Printing(Plain):
     """Tells in every way how many records it sees."""
 

@@ -44,7 +44,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Tenso
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said, said
-from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, hidden, records_of, unseen
+from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, hidden, marks, moved, records_of, unseen
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, Planned
@@ -321,11 +321,13 @@ class PrivateTraining(Callback):
             trainer.should_stop = True
             warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
             return None
-        self.bank.index, self.bank.live, loss = batch_idx, True, 0.0
+        self.bank.index, self.bank.live, loss, before = batch_idx, True, 0.0, marks(self.module)
         with draw, self.bank.quiet(trainer):
             self._gradient = self.sums.noisy_sums(batch, draw, averaged=True)[0]
             if self.sums.plan.sigma_loss is not None:
                 loss = self.sums.noisy_loss(cast(Any, batch.x), draw)
+        if name := moved(before, marks(self.module)):
+            raise ValueError(f"training_step changes {name}, which would carry records into the release")
         if self.sums.plan.sigma_loss is not None:
             self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
         self.steps += 1
@@ -513,7 +515,7 @@ def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
             f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
             "draw. Raise the batch size and set micro_batch"
         )
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+    for callback in trainer.callbacks:
         if isinstance(callback, BatchSizeFinder | GradientAccumulationScheduler | LearningRateFinder):
             raise ValueError(
                 f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"

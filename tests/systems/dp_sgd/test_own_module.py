@@ -135,6 +135,10 @@ def test_bfloat16() -> None:
 # -- what leaves -----------------------------------------------------------------------------------------------------
 
 
+def test_random_numbers_of_a_record_by_itself_are_its_own_affair() -> None:
+    trained(own_modules.Diffusion())
+
+
 def test_double_precision() -> None:
     x, y = records().tensors
     module = own_modules.Guarding().double()
@@ -235,6 +239,7 @@ class Interrupting(L.Callback):
         ("Asking", "torch.func"),
         ("Keeping", "losses"),
         ("Hoarding", "_seen"),
+        ("Mixing", "mean"),
         ("Endless", "finite"),
         ("Writing", "training_step"),
         ("Manual", "automatic_optimization"),
@@ -287,6 +292,7 @@ def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word
         ("Exploding", {}, "not finite"),
         ("Classifier", {"optimizer": "LBFGS"}, "LBFGS"),
         ("Sharpening", {}, "several gradients"),
+        ("Late", {}, "centre"),
     ],
 )
 def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[str, Any], word: str) -> None:
