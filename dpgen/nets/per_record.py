@@ -149,13 +149,14 @@ class PerRecord:
         try:
             with SameForEach(), self._standing_in(), torch.no_grad():
                 several = torch.stack([run(*_rows(inputs, i, i + 1)) for i in range(3)])
-                together, doubled = run(*_rows(inputs, 0, 3)), run(*tree_map(lambda v: torch.cat([v[:1], v[:1]]), inputs))
+                together, two = run(*_rows(inputs, 0, 3)), run(*_rows(inputs, 1, 3))
+                doubled = run(*tree_map(lambda v: torch.cat([v[:1], v[:1]]), inputs))
             alone = [self._slowly(run, *_rows(inputs, i, i + 1)) for i in range(3)]
         except Exception as error:
             raise UnlikeAlone(f"fails on random records: {type(error).__name__}: {' '.join(str(error).split())}") from error
         if changed := _changed(before, _state(self.module)):
             raise UnlikeAlone(f"changes {changed}, which would carry records into the release")
-        for sums, wanted in ((together, several.sum()), (doubled, 2 * several[0])):
+        for sums, wanted in ((together, several.sum()), (two, several[1:].sum()), (doubled, 2 * several[0])):
             if not torch.isfinite(sums):
                 raise UnlikeAlone("is not finite on random records")
             if not torch.allclose(sums, wanted, rtol=1e-3, atol=1e-4 * max(1.0, float(several.abs().max()))):
