@@ -34,13 +34,14 @@ def linked_package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
                 "have two tables, of which one has a foreign key to the other (tables of more levels are not modelled)"
             )
         people = by_name[key["reference"]["resource"]]
-        own, other = key["fields"], key["reference"]["fields"]
-        own, other = (names[0] if isinstance(names, list) else names for names in (own, other))
+        own, other = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
         if own != other or people is rows or rows["name"] in public:
             raise ValueError(f"{path} links {own!r} to {other!r}; the column must have one name in two protected tables")
         schemas = []
         for resource in (people, rows):
             known = dict(resource.get("schema", {}))
+            if not isinstance(known.get("dpgen:order", ""), str):
+                raise TypeError
             fields = [field for field in known.pop("fields", []) if field.get("name") != own]
             for _, reference in [(r, k) for r, k in keys if r is resource and k["reference"]["resource"] in public]:
                 fields = _of_public(path, reference, by_name[reference["reference"]["resource"]], fields)
@@ -54,10 +55,16 @@ def linked_package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
 
 def _of_public(path: Path, key: Any, table: Any, fields: list[Any]) -> list[Any]:
     """Fields of which one refers to a public table, whose keys are its values."""
-    own, other = ([names] if isinstance(names, str) else names for names in (key["fields"], key["reference"]["fields"]))
-    if len(own) != 1 or len(other) != 1:
-        raise ValueError(f"{path} refers to a public table by {len(own)} columns; it must be by one")
-    values = read_table(str(path.parent / table["path"]), other, text=other)[other[0]].dropna().unique().tolist()
-    known: dict[str, Any] = next((dict(field) for field in fields if field.get("name") == own[0]), {"name": own[0]})
+    own, other = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
+    values = read_table(str(path.parent / table["path"]), [other], text=[other])[other].dropna().unique().tolist()
+    known: dict[str, Any] = next((dict(field) for field in fields if field.get("name") == own), {"name": own})
     rules = {**known.get("constraints", {}), "enum": values}
-    return [*(field for field in fields if field.get("name") != own[0]), {**known, "type": "string", "constraints": rules}]
+    return [*(field for field in fields if field.get("name") != own), {**known, "type": "string", "constraints": rules}]
+
+
+def _column(path: Path, names: str | list[str]) -> str:
+    """The column of a foreign key."""
+    [name, *more] = [names] if isinstance(names, str) else names or [""]
+    if more or not name:
+        raise ValueError(f"{path} has a foreign key of {len(more) + bool(name)} columns; it must be of one")
+    return name

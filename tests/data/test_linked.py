@@ -374,6 +374,12 @@ def test_a_data_package_names_both_tables(tmp_path: Path) -> None:
         load_linked(
             path=package(tmp_path, foreignKeys=[{"fields": "who", "reference": {"resource": "people", "fields": "whom"}}])
         )
+    for columns in (["who", "day"], []):  # whoever has the first of two columns would be one person
+        with refused("foreign key of", "of one"):
+            both = {"fields": columns, "reference": {"resource": "people", "fields": columns}}
+            load_linked(path=package(tmp_path, foreignKeys=[both]))
+    with refused("no Data Package"):
+        load_linked(path=package(tmp_path, **{"dpgen:order": 3}))
     with refused("people_path and person must be left out"):
         load_linked(path=package(tmp_path), person="who")
     (tmp_path / "datapackage.json").write_text("[]")
