@@ -114,6 +114,7 @@ class PerRecord:
         shapes: of them.
         columns: where each is in the vector.
         whole: whether `torch.func` differentiates the whole loss.
+        randomness: "different", or "same" where `torch.func` can draw but one number for all records.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -124,7 +125,7 @@ class PerRecord:
                     f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
                     "gradient can be bounded; use GroupNorm or LayerNorm"
                 )
-        self.module, self.whole = module, False
+        self.module, self.whole, self.randomness = module, False, "different"
         self.values = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self.shapes = {name: tuple(value.shape) for name, value in self.values.items()}
         self.columns: dict[str, slice] = {}
@@ -170,7 +171,14 @@ class PerRecord:
         try:
             with warnings.catch_warnings(), torch.no_grad(), self._standing_in():
                 warnings.simplefilter("ignore")
-                vmap(lambda *record: run(*tree_map(lambda v: v[None], record)), randomness="different")(*_rows(inputs, 0, 2))
+                for self.randomness in ("different", "same"):  # numbers drawn into an empty tensor can only be the same
+                    try:
+                        one_by_one = vmap(lambda *r: run(*tree_map(lambda v: v[None], r)), randomness=self.randomness)
+                        one_by_one(*_rows(inputs, 0, 2))
+                        break
+                    except RuntimeError as error:
+                        if self.randomness == "same" or "inplace randomness" not in str(error):
+                            raise
             for whole in (True,) if self.whole else (False, True):
                 self.whole = whole
                 try:
@@ -256,7 +264,7 @@ class PerRecord:
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = vmap(grad(loss), (None, *[0] * len(inputs)), randomness="different")(own, *inputs)
+            found = vmap(grad(loss), (None, *[0] * len(inputs)), randomness=self.randomness)(own, *inputs)
         return torch.cat([found[f"module.{name}"].flatten(1) for name in self.shapes], 1).detach()
 
     @contextmanager

@@ -206,6 +206,14 @@ class Diffusion(Plain):
         return mse_loss(self.linear(x * time + noise * (1 - time)), noise[:, :3])
 
 
+class Sampling(Plain):
+    """Draws as a variational autoencoder does."""
+
+    def training_step(self, batch: Any) -> Tensor:
+        code = torch.distributions.Normal(self.linear(batch[0]), 1.0)
+        return mse_loss(code.rsample(), batch[0][:, :3])
+
+
 class Mixing(Plain):
     def training_step(self, batch: Any) -> Tensor:
         x, y = batch

@@ -204,7 +204,8 @@ class ModuleSums(PrivateSums):
 
     def losses(self, x: Held) -> Tensor:
         """Losses (b,) of records, in units of the bound."""
-        found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness="different")
+        chosen = self.bank.per_record.randomness
+        found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness=chosen)
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             made = found(x.values).double() if len(x) else torch.zeros(0, dtype=torch.float64)
@@ -531,6 +532,11 @@ def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
 def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int, rate: float | None) -> None:
     """Complete the plan and declare it; a rate that is not given is bought first, of a ledger that goes on it is known."""
     plan, config, book, sizes = sums.plan, sums.config, curator.ledger, sums.partition.planned(curator.relation)
+    if (book.relation, book.rows) != (plan.relation, 1) or book.delta < plan.delta:
+        raise ValueError(
+            f"ledger has relation {book.relation!r}, delta {book.delta:g} and {book.rows} rows of a unit; they must be "
+            f"{plan.relation!r}, {plan.delta:g} and 1"
+        )
     before = next((line for line in book.promised() if line.note == STEPS), None)
     if rate is not None:
         sums.plan = replace(plan, steps=_most_steps(trainer, rate)).calibrated(config)

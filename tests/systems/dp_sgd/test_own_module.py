@@ -135,8 +135,11 @@ def test_bfloat16() -> None:
 # -- what leaves -----------------------------------------------------------------------------------------------------
 
 
-def test_random_numbers_of_a_record_by_itself_are_its_own_affair() -> None:
-    trained(own_modules.Diffusion())
+@pytest.mark.parametrize("kind", ["Diffusion", "Sampling"])
+def test_random_numbers_of_a_record_by_itself_are_its_own_affair(kind: str) -> None:
+    module = getattr(own_modules, kind)()
+    runner = trained(module, loss_noise=10.0)
+    assert not runner.callbacks[-1].bank.per_record.whole  # type: ignore[attr-defined]
 
 
 def test_double_precision() -> None:
@@ -267,6 +270,9 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"trainer": trainer(callbacks=[LearningRateFinder()])}, "LearningRateFinder"),
         ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "devices"),
         ({"module": torch.nn.Linear(2, 2)}, "LightningModule"),
+        ({"ledger": Ledger(Budget(3.0, 1e-5), relation="replace_one")}, "relation"),
+        ({"ledger": Ledger(Budget(3.0, 1e-5), rows=2)}, "rows"),
+        ({"ledger": Ledger(Budget(3.0, 1e-6))}, "delta"),
         ({"epsilon": None}, "epsilon"),
         ({"noise_multiplier": 1.0}, "noise_multiplier"),
         ({"epsilon": None, "noise_multiplier": 1.0, "sampling_rate": None}, "sampling_rate"),
