@@ -252,8 +252,8 @@ def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
     existing_file(path)
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except UNREADABLE as error:
-        raise unreadable(path, "npy", error) from error
+    except UNREADABLE:  # numpy quotes what it found in the file
+        raise ValueError(f"{path} cannot be read as npy: it must hold one array, as numpy.save writes it") from None
     if array.dtype.kind not in "biufM" or array.ndim not in (1, 2)[1 - vectors :]:
         found = f"{array.dtype} {array.shape}"
         raise ValueError(f"{path} holds {found}: it must hold one array of numbers or dates of shape (records, columns)")

@@ -189,7 +189,7 @@ def test_csv_is_refused(tmp_path: Path, text: str, options: dict, message: str) 
         (np.array([[0, 1], [1, 2]]), {}, "column '1' has another value in row 2"),
         (np.zeros((4, 2)), {"label_column": 2}, "label_column is 2"),
         (np.array([{"a": 1}], dtype=object), {}, "cannot be read as npy"),
-        ({"a": np.zeros((2, 2))}, {}, "holds an archive of arrays"),
+        ({"a": np.zeros((2, 2))}, {}, "it must hold one array"),
         (b"\x80\x02not it\xff", {}, "cannot be read as npy"),
     ],
 )
