@@ -143,7 +143,7 @@ def compare_runs(runs: Sequence[Path], *, seed: int = 0, full: bool = True, prog
             )
     models = [_model(run) for run in runs]
     job = job_of(runs[0])
-    _require_one_split(job, runs)
+    _require_one_split(runs)
     data = job.load(runs[0])
     entries, hidden = [], None if progress_bar else True
     for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=hidden, leave=False):
@@ -162,11 +162,12 @@ def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = Non
     return parse_job(["--config", str(path), *given, f"--fid_weights={fid_weights or 'null'}"])
 
 
-def _require_one_split(job: RunConfig, runs: Sequence[Path]) -> None:
+def _require_one_split(runs: Sequence[Path]) -> None:
     """Refuse runs some of which were trained on what others have for evaluation."""
     from dpgen.data.split import secret_key
 
-    keys = [None if (path := job.split_key(run)) is None else secret_key(path, create=False) for run in runs]
+    paths = [job_of(run).split_key(run) for run in runs]  # each by its own options
+    keys = [None if path is None else secret_key(path, create=False) for path in paths]
     for run, key in zip(runs, keys):
         if key != keys[0]:
             raise ValueError(

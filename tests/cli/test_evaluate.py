@@ -1,5 +1,6 @@
 """Comparisons: one table, guarantees beside scores, and no ranking across different guarantees."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,6 +83,12 @@ def test_runs_with_different_secret_splits_are_not_compared(tmp_path: Path) -> N
     with refused("different secret keys", "--split_key"):
         compare_runs([tmp_path / "a", tmp_path / "b"], progress_bar=False)
     assert compare_runs([tmp_path / "a"], progress_bar=False).entries[0].scores
+    config = tmp_path / "b" / "config.yaml"  # the key beside a shared budget is not that of all runs
+    (tmp_path / "b" / KEY_FILE).rename(tmp_path / "budget.key")
+    config.write_text(re.sub("ledger: .*", f"ledger: {tmp_path / 'budget'}", config.read_text()))
+    for pair in (["b", "a"], ["a", "b"]):
+        with refused("different secret keys"):
+            compare_runs([tmp_path / name for name in pair], progress_bar=False)
     (tmp_path / "a" / KEY_FILE).unlink()
     with refused("split_key"):
         compare_runs([tmp_path / "a"], progress_bar=False)
