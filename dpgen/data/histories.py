@@ -137,7 +137,12 @@ class Reading:
         if len(tied):
             part = rows.iloc[tied]
             ranks[tied] = People(person, 1, self.key).ranks(part[person], part.drop(columns=person))
-        order = np.lexsort((*ranks.T[::-1], exact, owner))
+        # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
+        texts = np.zeros(len(rows), np.int64)
+        same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
+        if len(same):
+            texts[same], _ = pd.factorize(rows.iloc[same].map(str).agg("\0".join, axis=1), sort=True)
+        order = np.lexsort((texts, *ranks.T[::-1], exact, owner))
         starts = np.r_[0, np.bincount(owner, minlength=n).cumsum()].astype(np.int64)
         rows = rows.iloc[order].reset_index(drop=True)
         if self.timed:

@@ -74,7 +74,7 @@ def key(tmp_path: Path) -> Path:
 def test_nothing_depends_on_the_order_of_the_files(key: Path) -> None:
     """Positions in a file as the order, or to break ties, would show here."""
     rng = np.random.default_rng(0)
-    many = pd.concat([ROWS, ROWS.assign(kind="w"), ROWS.assign(kind="v")], ignore_index=True)
+    many = pd.concat([ROWS, *(ROWS.assign(kind=kind) for kind in ("w", "v", "1", "01", "true"))], ignore_index=True)
     first = read(many, split_key=key)
     for _ in range(5):
         other = read(many.iloc[rng.permutation(len(many))], split_key=key)
