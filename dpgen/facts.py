@@ -97,6 +97,11 @@ class Fact(Enum):
     NO_TEST_PART = _C, "There is no test part: an evaluation compares with the private data."
     CLAMPED_COLUMNS = _C, "Values outside the bounds were moved to the nearer bound. Their noisy number is released."
     CLAMPED_POINTS = _C, "Coordinates outside the bounds were moved to the nearer bound."
+    PUBLIC_MODULE = (
+        _C,
+        "The module's hyperparameters, buffers and first weights are public: they are released, or show in what is.",
+    )
+    RELEASED_LOSS = _C, "Every training step releases the mean loss of its records, too, with noise of its own."
     SATISFIED = (
         _C,
         "The data satisfy their public schema (columns, types, ranges, classes, categories). Data that do not are refused "
@@ -242,6 +247,7 @@ class Fact(Enum):
         "Who takes part can be seen: loaders leave out users without events, if there are any. The guarantee hides what the "
         "events of a user of the data are, also that they are none.",
     )
+    VALIDATION_PART = _N, "Records of validation are not protected: what is logged or chosen by them shows them."
     READ_CLASSES = _N, "The {k} classes were read from the private data: epsilon does not cover which there are."
     READ_CATEGORIES = _N, "The categories were read from the events: epsilon does not cover which of them occur."
     READ_ITEMS = _N, "The items were read from the records ({how}): epsilon does not cover which there are."

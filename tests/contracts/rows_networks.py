@@ -24,7 +24,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import AllocationMask, Epoch, PoissonMask
 from dpgen.systems.dp_sgd.engine import EPOCHS, STEPS
-from dpgen.systems.dp_sgd.own_module import loss_sum
+from dpgen.systems.dp_sgd.module_sums import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
 
 D, BOUND = 5, 0.7

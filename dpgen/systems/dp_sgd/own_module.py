@@ -20,13 +20,10 @@ with a noisy number of records :math:`\tilde n` and the sensitivity :math:`\Delt
 Source: Abadi et al. 2016, Algorithm 1.
 """
 
-import inspect
 import json
 import math
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
@@ -35,194 +32,26 @@ from weakref import WeakKeyDictionary
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import BatchSizeFinder, Callback, GradientAccumulationScheduler, LearningRateFinder
-from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, nll_loss
-from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said, said
-from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, hidden, marks, moved, records_of, unseen
+from dpgen.nets.per_record import marks, moved
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation, effective_multiplier, require_positive, subsampled_gaussian_event
+from dpgen.privacy.mechanisms import Relation, require_positive
 from dpgen.privacy.sampling import Batch, Held, PoissonLoader
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.engine import FACTS, STEPS
 from dpgen.systems.dp_sgd.model import ReleasedModule
-from dpgen.systems.dp_sgd.partition import LabelPartition
+from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, ModuleSums
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
-from dpgen.systems.dp_sgd.sums import COMPANY, PrivateSums, widened
 
 M = TypeVar("M", bound=L.LightningModule)
 
 LOSS = "released/loss"
 """Name under which a noisy training loss is logged."""
-
-
-# -- the private sums of a module ----------------------------------------------------------------------------------------
-
-
-class _ByTarget(TorchFunctionMode):
-    """Takes the mean of class losses over all targets, for the number that is not ignored, and the weights, are a batch's."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in (cross_entropy, nll_loss):
-            return func(*args, **(kwargs or {}))
-        given = inspect.signature(func).bind(*args, **(kwargs or {})).arguments
-        if given.get("reduction", "mean") != "mean" or False in (given.get("reduce"), given.get("size_average")):
-            return func(**given)
-        return func(**given | {"reduction": "none", "reduce": None, "size_average": None}).mean()
-
-
-class _Gradients:
-    """Gradients of a module's `training_step` as those of a bank with one model."""
-
-    k, facts = 1, ()
-
-    def __init__(self, module: L.LightningModule) -> None:
-        self.module, self.step, self.index, self.trying = module, module.training_step, 0, False
-        self.logs = self.live = False
-        self.more = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
-        self.per_record = PerRecord(module)
-        self.p = self.per_record.p
-
-    @property
-    def theta(self) -> Tensor:
-        return torch.empty(1, self.p, device=self.module.device)
-
-    def total(self, values: Any) -> Tensor:
-        """The sum of the losses of records, from their mean."""
-        try:
-            with _ByTarget():
-                made = self.step(values, self.index) if self.more else self.step(values)
-        except Exception as error:
-            if not self.live:
-                raise
-            raise hidden("training_step", error) from None
-        made = made["loss"] if isinstance(made, dict) else made
-        if not isinstance(made, Tensor) or made.numel() != 1 or not made.is_floating_point():
-            found = f"shape {tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
-            raise ValueError(f"its loss is {found}; it must be a mean, one number")
-        return made.reshape(()) * records_of(values)
-
-    def gradients(self, x: Held, bounds: Sequence[int], noise: Any) -> Any:
-        from dpgen.nets import RecordGradients
-
-        with SameForEach() if self.trying else self.secretly(noise):
-            return RecordGradients(self.per_record.factors(self.total, x.values), bounds)
-
-    @contextmanager
-    def secretly(self, noise: Any) -> Iterator[None]:
-        """Let PyTorch's own random numbers come from secret ones."""
-        seed = int.from_bytes(sha256(noise(1, 16).cpu().numpy().tobytes()).digest()[:7], "big")
-        device = self.module.device
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            (torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed)(seed)
-            yield
-
-    @contextmanager
-    def quiet(self, trainer: L.Trainer) -> Iterator[None]:
-        """Drop what the module logs or prints, and let it see the trainer but no logger."""
-        loggers, before = trainer.loggers, self.module._trainer
-        own = vars(self.module)
-        try:
-            trainer.loggers, self.module._trainer = [], trainer
-            own["log"] = own["log_dict"] = self._drop
-            with unseen():
-                yield
-        finally:
-            trainer.loggers, self.module._trainer = loggers, before
-            del own["log"], own["log_dict"]
-
-    def _drop(self, *_: Any, **__: Any) -> None:
-        self.logs = True
-
-    def settle(self, records: Held, trainer: L.Trainer) -> None:
-        """Refuse a module whose gradients cannot be bounded record by record."""
-        name = type(self.module).__name__
-        if not self.p:
-            raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
-        with self.quiet(trainer):
-            try:
-                self.per_record.settle(self.total, records.values)
-            except UnlikeAlone as error:
-                raise ValueError(f"module is {name}; its training_step {error}") from error
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModulePlan(DPSGDPlan[DPSGDConfig]):
-    """What the training of a module may spend; with `sigma_loss` every step releases its loss, too."""
-
-    sigma_loss: float | None = None
-
-    def step_event(self, config: DPSGDConfig) -> Any:
-        if self.sigma_loss is None or self.sigma_sgd is None:
-            return super().step_event(config)
-        adaptive = (self.sigma_norm,) if config.adaptive else ()
-        return subsampled_gaussian_event(self.sampling_rate, effective_multiplier(self.sigma_sgd, self.sigma_loss, *adaptive))
-
-
-def loss_sum(losses: Tensor) -> BoundedSum:
-    """The sum (1,) of losses (b,) cut to [0, 1], float64; one that is not finite counts 0. 2^-20 is for its rounding."""
-    total = torch.where(torch.isfinite(losses), losses.double().clamp(0.0, 1.0), 0.0).sum()[None]
-    return BoundedSum(total, 1.0 + 2.0**-20, "losses", replaced=1.0 + 2.0**-20)
-
-
-class ModuleSums(PrivateSums):
-    """The sums of a module's clipped gradients, and of its losses cut to [0, `most`]; see `PrivateSums`."""
-
-    plan: ModulePlan
-    bank: Any
-
-    def __init__(self, gradients: _Gradients, records: Held, plan: ModulePlan, config: DPSGDConfig, most: float) -> None:
-        super().__init__()
-        self.bank, self.plan, self.config = cast(Any, gradients), plan, config
-        self.records, self._random, self._most = cast(Any, records), records.random(COMPANY), most
-        self._loss_change: float | None = None
-        assert plan.sigma_count is not None
-        self.partition = LabelPartition(1, noise_count=plan.sigma_count, labelled=False)
-
-    def expected_sizes(self) -> Tensor:
-        return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
-
-    def random_records(self) -> Held:
-        return self._random.to(self.bank.theta.device)
-
-    def parts(self) -> dict[str, float]:
-        return super().parts() | ({} if self.plan.sigma_loss is None else {"losses": self.plan.sigma_loss})
-
-    def measure(self, d: int) -> Any:
-        trying, self.bank.trying = self.bank.trying, True
-        try:
-            return super().measure(d)
-        finally:
-            self.bank.trying = trying
-
-    def losses(self, x: Held) -> Tensor:
-        """Losses (b,) of records, in units of the bound."""
-        chosen = self.bank.per_record.randomness
-        found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness=chosen)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            made = found(x.values).double() if len(x) else torch.zeros(0, dtype=torch.float64)
-        return made / self._most
-
-    def noisy_loss(self, x: Held, draw: Any) -> float:
-        """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
-        if self._loss_change is None:
-            records = self.random_records()
-            with SameForEach():
-                alone = torch.cat([self.losses(records[torch.arange(i, i + 1)]) for i in range(8)])
-                among = [self.losses(records[torch.arange(n)])[:8] for n in (8, 9, 64, COMPANY)]
-            self._loss_change = 10.0 * max(float((found - alone).abs().max()) for found in among)
-        with self.bank.secretly(self.latents):
-            sums = loss_sum(self.losses(x))
-        noisy = draw.gaussian("losses", widened(sums, self._loss_change * self.measure(1).records))
-        return float(noisy) * self._most / float(self.expected_sizes())
 
 
 # -- training ------------------------------------------------------------------------------------------------------------
@@ -235,7 +64,7 @@ class PrivateTraining(Callback):
 
     def __init__(self, sums: ModuleSums, loader: PoissonLoader, accountant: PrivacyAccountant, trainer: L.Trainer) -> None:
         self.sums, self.loader, self.accountant, self.trainer = sums, loader, accountant, trainer
-        self.bank: _Gradients = cast(Any, sums.bank)
+        self.bank: ModuleGradients = cast(Any, sums.bank)
         self.module, self.facts, self.steps = self.bank.module, tuple[Said, ...](), 0
         self._gradient: Tensor | None = None
         self._batch: Batch | None = None
@@ -286,16 +115,11 @@ class PrivateTraining(Callback):
                 sums.partitioned = True
             margin = sums.measure(1).fact
         path = f"{type(pl_module).__module__}:{type(pl_module).__qualname__}"
-        public = "The module's hyperparameters, buffers and first weights are public: they are released, or show in what is."
-        also: list[Fact | Said] = [Fact.AGREED(text=public), *[Fact.BFLOAT16] * (trainer.precision == "bf16-mixed")]
+        also: list[Fact | Said] = [Fact.PUBLIC_MODULE, *[Fact.BFLOAT16] * (trainer.precision == "bf16-mixed")]
         if sums.plan.sigma_loss is not None:
-            also.append(
-                Fact.AGREED(text="Every training step releases the mean loss of its records, too, with noise of its own.")
-            )
+            also.append(Fact.RELEASED_LOSS)
         if trainer.val_dataloaders is not None:
-            also.append(
-                Fact.UNCOVERED(text="Records of validation are not protected: what is logged or chosen by them shows them.")
-            )
+            also.append(Fact.VALIDATION_PART)
         self.facts = said((*self.facts, *policy.facts, margin, *also, Fact.OWN_NETWORK(path=path)))
 
     # -- a step --------------------------------------------------------------------------------------------------------
@@ -443,7 +267,7 @@ def make_private(
     policy = _policy(trainer)
     adaptive = None if policy is None else policy.noise_multiplier
     config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
-    records, gradients = Held.of(loader.dataset), _Gradients(module)
+    records, gradients = Held.of(loader.dataset), ModuleGradients(module)
     gradients.settle(records.random(5), trainer)
     plan = ModulePlan(
         epsilon=epsilon,
