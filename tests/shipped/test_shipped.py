@@ -128,6 +128,7 @@ def test_every_notebook_is_committed_with_its_outputs(path: Path) -> None:
 def test_every_benchmark_says_how_to_run_it_and_waits_to_be_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(path.parent)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert not (path.parents[1] / "tests" / "helpers" / path.name).exists(), "two modules of one name"
     tree = ast.parse(path.read_text())
     assert f"python benchmarks/{path.name}" in (ast.get_docstring(tree) or "")
     names = runpy.run_path(str(path), run_name="imported")

@@ -4,7 +4,7 @@ Both get the same network, data, rate, clip bound, steps, optimizer and budget. 
 alone: its lowest cosines, or moduli of oriented waves (scattering of first order, Bruna and Mallat 2013), each image scaled by
 itself. Settings were tuned on the test accuracy of seed 0, as is usual for such tables; no budget covers that.
 
-    python benchmarks/own_modules.py --data_root DIR
+    python benchmarks/beside_opacus.py --data_root DIR
 """
 
 import argparse
@@ -318,7 +318,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--only", choices=("steps", *CASES))
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "own_modules.json")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "beside_opacus.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
