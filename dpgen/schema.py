@@ -246,6 +246,8 @@ class Schema:
     def encode(self, table: pd.DataFrame, *, show: bool = False, numbered: bool = True) -> Tensor:
         """Codes (n, d), int64, of the modelled columns of a table whose values satisfy the schema.
 
+        Where a domain was bought (source "dp"), a value that is not of the type is missing; elsewhere it is refused.
+
         Arguments:
             table: with a column for each field; keys and computed ones may be left out.
             show: whether errors show the first value that is wrong.
@@ -256,6 +258,8 @@ class Schema:
         for given in self.fields:
             if given.name in table or given in self.modelled:
                 column = _column(table, given.name)
+                if given.source == "dp":  # bought with noise: the records may be of another type
+                    column = given.cleaned(column)
                 parsed[given.name] = self._checked(given, column, codes, tell)
         if self.constraints:
             self._require_constraints(pd.DataFrame(parsed), tell)

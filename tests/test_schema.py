@@ -378,3 +378,15 @@ def test_edges_of_whole_numbers_may_stand_beside_a_value_alone() -> None:
     assert found.encode(pd.Series([0, 1, 9, 10, 100])).tolist() == [0, 1, 1, 2, 2]
     with refused("'n' hold 3"):
         field_of(number | {"dpgen:bins": {"edges": [0, 9, 3, 100]}})
+
+
+def test_values_of_another_type_than_one_that_was_bought_are_missing() -> None:
+    """Noise may choose a type that the records do not have; to refuse them then would waste what was paid."""
+    bought = {"name": "town", "type": "date", "constraints": {"minimum": "2020-01-01", "maximum": "2020-12-31"}}
+    bought |= {"dpgen:source": "dp", "dpgen:outside": "clamp"}
+    schema = Schema.from_descriptor({"fields": [bought], "dpgen:privacy": {"epsilon": 0.5}})
+    table = pd.DataFrame({"town": ["Ulm", "2020-03-01", None]})
+    missing = schema.domain.missing[0]
+    assert (schema.encode(table)[:, 0] == missing).tolist() == [True, False, True]
+    with refused("town"):
+        Schema.from_descriptor({"fields": [bought | {"dpgen:source": "public"}]}).encode(table)
