@@ -196,7 +196,7 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
         raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(job.settings)}")
     if difference := job.difference(stored):
         raise ValueError(
-            f"run_dir holds an unfinished run with {difference}: repeat its settings to resume it, or choose another run_dir"
+            f"run_dir holds a run with {difference}: repeat its settings to go on with it, or choose another run_dir"
         )
 
 

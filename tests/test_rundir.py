@@ -43,7 +43,7 @@ def test_an_unfinished_run_is_resumed_with_what_it_spent(tmp_path: Path) -> None
 def test_other_settings_are_refused(tmp_path: Path, change: str) -> None:
     begin(tmp_path)
     key = change[2:].split("=")[0]
-    with refused("unfinished", f".{key}="), open_run(tiny.job(tmp_path, change)):
+    with refused("run_dir", f".{key}="), open_run(tiny.job(tmp_path, change)):
         pass
 
 

@@ -352,10 +352,12 @@ class Payer:
                 return
             if not spending.fits(payment):
                 total, limits = spending.budget, spending.limits
+                by_delta = limits.fits(spending.total.plus(payment.cost._replace(delta=0)))
+                hint = "; its delta does not fit: a run with a smaller --delta may" if by_delta else ""
                 raise BudgetExceeded(
                     f"the shared budget {self.path} is epsilon {total.epsilon:.6g} at delta {total.delta:g} "
                     f"({limits.relation}, {spending.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan "
-                    f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name}); {spending.fitting}"
+                    f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name}); {spending.fitting}{hint}"
                 )
             file.write(spending.plus(payment).document)
 

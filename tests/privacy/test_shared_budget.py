@@ -88,6 +88,15 @@ def test_at_delta_0_what_is_left_is_the_rest_of_the_sum(tmp_path: Path) -> None:
     assert (shared.spending().left, shared.spending().fitting) == (0.0, "no run of releases with epsilon 0.001 fits")
 
 
+def test_a_plan_whose_delta_alone_does_not_fit_is_told_so(shared: SharedBudget) -> None:
+    run(shared, Planned(approximate_event(0.1, 8e-7), "first"), budget=None)
+    for delta, told in ((8e-7, True), (0.0, False)):
+        with pytest.raises(BudgetExceeded) as refused:
+            run(shared, Planned(approximate_event(0.1 if told else 9.0, delta), "second"), budget=None)
+        assert ("--delta" in str(refused.value)) == told
+    run(shared, Planned(approximate_event(0.1, 1e-7), "third"), budget=None)
+
+
 def test_where_no_gaussian_fits_another_release_may(shared: SharedBudget) -> None:
     run(shared, Planned(pure_event(0.9 * TOTAL.epsilon), "first"), budget=None)
     assert shared.spending().fitting == "no run of Gaussian releases with epsilon 0.001 fits"
