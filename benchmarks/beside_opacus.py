@@ -247,7 +247,7 @@ def step_of_dpgen(build: Callable[[], nn.Module], x: Tensor, y: Tensor) -> Calla
 
     def step() -> None:
         optimizer.zero_grad()
-        own.backward(own.step(next(iter(loader)), 0))
+        own.backward(own.step(own.hide(next(iter(loader)), 0), 0))
         optimizer.step()
 
     return step
