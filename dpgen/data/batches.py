@@ -262,7 +262,7 @@ class EngineValues:
 
 
 def _tallies(arrays: Iterable[npt.NDArray[Any]]) -> Iterator[pyarrow.RecordBatch]:
-    """Values and counts of each array."""
+    """Different values of each array, and how often each is there."""
     for values in arrays:
         found, counts = tallied(values)
         kind = pyarrow.string() if found.dtype.kind == "O" else None
@@ -403,7 +403,7 @@ def _result(content: bytes, text: str, rows: int) -> pyarrow.RecordBatch:
 
 
 def _mapped(table: EngineTable, change: Callable[..., Any], stage: str) -> pyarrow.Table:
-    """What executors make of the rows of their partitions."""
+    """Rows of the columns of `_RESULT` that `change` makes of each partition, on the executors."""
     return replace(table, rows=table.rows.mapInArrow(change, _RESULT)).fetch(stage)
 
 

@@ -236,7 +236,7 @@ def assemble_columns(
 
 
 def _moved(batches: Iterable[npt.NDArray[Any]], columns: int) -> Tensor:
-    """How many values of each column were moved to its bounds."""
+    """Numbers (d,) of values outside of the bounds of their column, each moved to the nearer one."""
     total = torch.zeros(columns, dtype=torch.int64)
     for batch in batches:
         total += torch.from_numpy(batch[:, 1::2].astype(np.int64).sum(0))

@@ -85,12 +85,12 @@ class EngineTable:
 
     @property
     def facts(self) -> tuple[Said, ...]:
-        """What a statement says of them."""
+        """Facts of a privacy statement: whether the rows are read more than once, without a snapshot."""
         return () if self.snapshot else (Fact.READ_AGAIN(),)
 
     @property
     def kept_facts(self) -> tuple[Said, ...]:
-        """The same of a table of which codes are kept: Spark makes those of a lost executor again."""
+        """`facts` of a table whose codes are kept after one scan: none but in Spark, which reads again for a lost executor."""
         return self.facts if self.spark else ()
 
     def quoted(self, name: str) -> str:
@@ -273,7 +273,7 @@ def own_tables(memory: str = MEMORY) -> Any:
 
 
 def _spilling(connection: Any, memory: str) -> None:
-    """What is beyond its memory lies in a folder that goes with the connection; of a killed process, with the next one."""
+    """Limit the memory of DuckDB; the rest goes to a folder, deleted with the connection, or by the next one after a kill."""
     for left in Path(gettempdir()).glob(f"{_SPILLED}*"):
         with suppress(OSError), _opened_folder(left) as (descriptor, state):
             if state.st_uid == os.geteuid() and time.time() - state.st_mtime > _FRESH:

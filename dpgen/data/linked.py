@@ -38,7 +38,7 @@ from dpgen.data.table_files import MISSING, name_of, read_table
 from dpgen.data.tables import form_in_engine, form_of_samples
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
-from dpgen.schema import Schema, nearest, read_descriptor
+from dpgen.schema import Schema, nearest
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -217,7 +217,6 @@ def load_linked(
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
             or values outside of the schema.
     """
-    _require_options(max_rows, time_unit, orphans)
     tables: tuple[str, ...]
     if path is None:
         if people_path is not None:
@@ -235,8 +234,6 @@ def load_linked(
         tables = _names((people_path, path))
     else:
         tables = _names([source for source in (people_path, path) if source is not None])
-    if len(set(tables)) < len(tables):
-        raise ValueError(f"both tables are called {tables[0]!r}; people and rows must be two files of other names")
     return _Reader(person, order, max_rows, time_unit, orphans, tables).read(
         people_path, path, people_schema, schema, SplitOptions(test_fraction, split_key=split_key), show=show_values
     )
@@ -276,12 +273,7 @@ def load_sql_linked(
         orphans: rows of nobody among the people are an "error"; "drop" them, or "keep" people of unknown columns for them.
         split_key: file of the secret key by which windows are chosen; a run has its own without it.
         show_values: whether an error shows the first private value that a schema forbids.
-
-    Raises:
-        ValueError: no such source, table or column, a person twice, a row without a person or a time, or values outside of the
-            schema.
     """
-    _require_options(max_rows, time_unit, orphans)
     table, _, column = person.rpartition(".")
     if people_source is not None or isinstance(source, InMemory):
         table, column = "", person
@@ -294,8 +286,6 @@ def load_sql_linked(
         people = open_table(source, table, text=None, missing=known[1], memory=MEMORY, option="the table of person")
     named = [part for part in (people_source or (people and table), rows or source) if part]
     tables = (table, rows) if table and rows else _names(named)
-    if len(set(tables)) < len(tables):
-        raise ValueError(f"both tables are called {tables[0]!r}; people and rows must be two tables of other names")
     return _Reader(column, order, max_rows, time_unit, orphans, tables).read(
         people, opened, people_schema, schema, SplitOptions(0.0, split_key=split_key), show=show_values
     )
@@ -306,14 +296,6 @@ def _called(source: Source, table: str) -> str:
     if isinstance(source, EngineTable):
         return source.name if source.files or source.snapshot else table
     return table if isinstance(source, InMemory) else source
-
-
-def _require_options(max_rows: int | None, time_unit: str, orphans: str) -> None:
-    if max_rows is not None and (type(max_rows) is not int or not 1 <= max_rows <= MOST_ROWS):
-        raise ValueError(f"max_rows is {max_rows!r}; it must be a whole number in [1, {MOST_ROWS}], or None: it is bought")
-    for option, value, known in (("time_unit", time_unit, TimeUnit), ("orphans", orphans, Orphans)):
-        if value not in get_args(known):
-            raise ValueError(f"{option} is {value!r}; choose one of {', '.join(get_args(known))}")
 
 
 def _names(sources: Sequence[Any]) -> tuple[str, ...]:
@@ -335,6 +317,15 @@ class _Reader:
     time_unit: TimeUnit
     orphans: Orphans
     tables: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.most is not None and (type(self.most) is not int or not 1 <= self.most <= MOST_ROWS):
+            raise ValueError(f"max_rows is {self.most!r}; it must be a whole number in [1, {MOST_ROWS}], or None: it is bought")
+        for option, value, known in (("time_unit", self.time_unit, TimeUnit), ("orphans", self.orphans, Orphans)):
+            if value not in get_args(known):
+                raise ValueError(f"{option} is {value!r}; choose one of {', '.join(get_args(known))}")
+        if len(set(self.tables)) < len(self.tables):
+            raise ValueError(f"both tables are called {self.tables[0]!r}; people and rows must have two names")
 
     def read(
         self, people_path: Source | None, path: Source, people_schema: Any, schema: Any, options: SplitOptions, *, show: bool
@@ -560,12 +551,6 @@ def _without(schema: Any, name: str) -> tuple[Any, dict[str, Any] | None]:
     """A schema without a field that no column has, and this field, if it is there."""
     if schema is None:
         return None, None
-    given = _read_schema(schema)
-    if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
-        return given, None  # which is refused
+    given = descriptor_of(schema)
     found = next((field for field in given["fields"] if field.get("name") == name), None)
     return {**given, "fields": [field for field in given["fields"] if field.get("name") != name]}, found
-
-
-def _read_schema(schema: Any) -> Any:
-    return read_descriptor(Path(schema)) if isinstance(schema, str) else schema

@@ -39,7 +39,7 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     report(0.0, "sample")
     samples = release.samples(max(1, min(release.size, _MOST)), random_state=seed)
     released: dict[str, Callable[[], bytes]] = {
-        f"synthetic/{name}": partial(bytes, made) for name, made in samples.package().items()
+        f"synthetic/{name}": partial(bytes, content) for name, content in samples.package().items()
     }
     data = data.bounded(release.shown["most"]) if data.buys_most else data
     if data.n > _MOST or not isinstance(data.rows, pd.DataFrame):
@@ -48,7 +48,8 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
         return Evaluation([], released=released)
     report(0.3, "evaluate")
     shape, coded = coder(data)
-    private, synthetic = coded(data), coded(data.alike(samples.restored()))
+    made = data.alike(samples.restored())
+    private, synthetic = coded(data), coded(made)
     held = {} if data.test is None else errors(private, coded(data.test), shape)
     found, dealt = errors(private, synthetic, shape), errors(private, without_link(private, seed), shape)
     scores = [
@@ -56,8 +57,8 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
         for kind, text in NAMED.items()
         if kind in found
     ]
-    both = {"private": data, "synthetic": data.alike(samples.restored())}
-    return Evaluation(scores, released=released, pictures={name: partial(_saved, draw) for name, draw in drawn(both).items()})
+    pictures = {name: partial(_saved, draw) for name, draw in drawn({"private": data, "synthetic": made}).items()}
+    return Evaluation(scores, released=released, pictures=pictures)
 
 
 def _saved(draw: Callable[[], Any], path: Path) -> None:

@@ -15,7 +15,7 @@ from refusals import refused
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
-from dpgen.data.linked import LinkedTables, load_sql_linked
+from dpgen.data.linked import MOST_ROWS, LinkedTables, load_sql_linked
 from dpgen.data.patients import simulated_patients
 from dpgen.data.split import secret_key
 from dpgen.privacy.curator import Curator
@@ -323,6 +323,7 @@ def test_the_number_of_rows_is_bought(key: Path) -> None:
     most = int(np.quantile(counts, 0.95, method="inverted_cdf"))
     assert made.sample(400, random_state=0)["visits"].groupby("patient").size().max() == most
     assert f"At most {most} rows" in made.statement.to_markdown()
+    assert read(max_rows=None).most == MOST_ROWS, "cells of the noisy counts: of the data they would be private"
 
 
 def test_the_number_of_rows_that_is_bought_is_noisy() -> None:

@@ -97,6 +97,7 @@ def fit(
     rounds = _Rounds.of(private, shape, released, n, method, config, mu, runtime.seed)
     chain, picked = rounds.run(budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
+    single = _single(rounds.layout.shape, *(own.columns.measurements for own in released))
     told = _told(method, config, len(picked), mu, with_rows, columns)
     statement = statement.extended([*told, *facts, *bounded])
     return RelationalModel(
@@ -108,17 +109,17 @@ def fit(
         size=round(n),
         shown=data.shown(people.schema, rows.schema),
         statement=statement,
-        measured=Measured(rounds.layout, (*_single(rounds.layout.shape, released), *picked)),
+        measured=Measured(rounds.layout, (*single, *picked)),
         counted=((float(noisy), std), (count.values, np.broadcast_to(count.noise_std, count.values.shape))),
     )
 
 
-def _single(shape: Shape, released: tuple[_Released, _Released]) -> list[tuple[Table, Reals, Any]]:
-    """Released sums of groups of single columns, as they were measured."""
+def _single(shape: Shape, people: Sequence[Measurement], rows: Sequence[Measurement]) -> list[tuple[Table, Reals, Any]]:
+    """Released sums of groups of single columns, by their tables."""
     found = []
-    for stack, side in (("person", released[0]), *((span, released[1]) for span in SPANS)):
+    for stack, side in (("person", people), *((span, rows) for span in SPANS)):
         chosen = shape.columns(stack)
-        for m in [m for m in side.columns.measurements if m.marginal.columns[0] in chosen]:
+        for m in [m for m in side if m.marginal.columns[0] in chosen]:
             found.append((Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0), m.values, m.noise_std))
     return found
 
@@ -288,12 +289,7 @@ class _Rounds:
         levels += [Level(*(_coarser(own, most) for own in released)) for most in rule.groups if method != "independent"]
         layout = Layout(grouped, tuple(levels))
         tables = _candidates(layout, _KINDS[method])
-        single = []
-        for stack, side in (("person", people), *((span, rows) for span in SPANS)):
-            chosen = grouped.columns(stack)
-            for m in [m for m in side.smooth if m.marginal.columns[0] in chosen]:
-                table = Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0)
-                single.append((layout.cells(table)[:, 0], m.values, m.noise_std))
+        single = [(layout.table_cells(table), *sums) for table, *sums in _single(grouped, people.smooth, rows.smooth)]
         fitter = ChainFitter(
             layout,
             people.group_shares,

@@ -499,18 +499,9 @@ class RelationalModel(PublicModel, kind="relational"):
         return found
 
     def _rows(self, classes: Integers, generator: np.random.Generator, inner: torch.Generator) -> pd.DataFrame:
-        schema, names = self.schemas[1], self.schemas[1].domain.names
-        order = [c for span in SPANS for c, own in enumerate(self.spans) if own == span]
-        places = np.argsort(order)
-        shares = [self.rows.shares[place] for place in places]
-
-        def holds(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-            return schema.satisfied(table)
-
-        assert len(names) == len(places)
-        return drawn(
-            classes, self.chain.rows, self.rows, self.rows.shares, schema, shares, holds, generator, inner, places=places
-        )
+        schema, places, inside = self.schemas[1], np.argsort(self._order), self.rows.shares
+        shares, holds = [inside[place] for place in places], schema.satisfied
+        return drawn(classes, self.chain.rows, self.rows, inside, schema, shares, holds, generator, inner, places=places)
 
     def _put_in_time(self, rows: pd.DataFrame, owner: Integers, place: Integers) -> None:
         """The order of each row: that of the first one and the times between the rows up to it."""
