@@ -218,7 +218,7 @@ class RunConfig:
 
     @property
     def own_plan(self) -> Plan:
-        """What is left of the budget beside the releases that the run is built on."""
+        """The plan of what the run itself may spend: its budget less the price of the releases that it is built on."""
         from dpgen.built_on import own_plan
 
         return own_plan(self.privacy, self.built_on)
@@ -340,7 +340,7 @@ class SelectOptions:
 
 @dataclass(frozen=True)
 class Request:
-    """What a run is asked for: values that were given by name over those stored in the file `base`, and the owner of each."""
+    """Options of a run by name: those given, and those stored in the file `base`, which they override; `sources` says whose."""
 
     model: str
     data: str

@@ -175,11 +175,14 @@ def added_alpha(order: float, steps: int, sigma: float) -> float:
 
     .. math:: E_Q X^{-a} = \frac{1}{\Gamma(a)} \int_0^\infty s^{a-1} (E e^{-s e^l / t})^t ds, \qquad a \ge 1,
 
-    by the trapezoid rule; below 1 it is a chord from 0, for log-moments are convex.
+    by the trapezoid rule; below 1 it is a chord from 0, for log-moments are convex. Where the rule is too coarse, X is taken at
+    its least, the geometric mean of its terms.
     """
     from scipy.special import gammaln, logsumexp
 
     if order < 1:
         return order * added_alpha(1.0, steps, sigma)
+    if sigma < LEAST_SIGMA or order > min(1000.0, 6.0 * steps * sigma):  # the z that decide are about -order / (steps sigma)
+        return order * (1 + order / steps) / (2 * sigma**2)
     y, log_transform = _log_transform(steps, sigma)
     return float(logsumexp(order * y + log_transform) + math.log(y[1] - y[0]) - gammaln(order)) + _ROUNDING

@@ -7,7 +7,7 @@ import pytest
 import torch
 from dp_accounting import SelfComposedDpEvent
 from fixed_source import FixedKeySource
-from scipy.special import ndtr
+from scipy.special import logsumexp, ndtr
 
 from dpgen.privacy import allocation, pld
 from dpgen.privacy.accountants import epsilon, event_alphas
@@ -57,6 +57,18 @@ def test_small_epochs_against_quadrature(steps, sigma, at, direction):
     assert at <= found <= at * 1.001
 
 
+@pytest.mark.parametrize("steps", [2, 5, 16])
+def test_mass_that_is_left_out_is_put_at_infinity_and_the_mean_stays(steps):
+    found = allocation.ratio(steps, 0.7, 0.05, 0.04, 12_000)
+    mean, mass = found.masses @ found.values(0.05), found.masses.sum()
+    assert 1.0 - 1e-12 <= mass + found.zero + found.lost_q < 1.0 + 0.01
+    assert 1.0 - 1e-12 <= mean + found.lost_p < 1.3
+    for direction, finite in (("remove", mean), ("add", mass)):
+        grid = allocation.discretised_epoch(steps, 0.7, direction, step=0.05, tail=0.32, max_cells=12_000)
+        assert grid.masses.sum() > finite, "losses are raised by what rounding may take"
+        assert 1.0 <= finite + grid.infinite < 1.3
+
+
 def test_spreads_that_lose_mass_upwards_fail_that_test(monkeypatch):
     """Broken twin: summands rounded down, so that the mean of the ratio falls."""
 
@@ -94,6 +106,16 @@ def test_log_moments_are_never_below_quadrature(steps, sigma):
     for order, alpha in zip(orders, found, strict=True):
         true = max(math.log(mass @ ratio ** (order + 1)), math.log(mass @ ratio**-order))
         assert true * (1 - 1e-9) <= alpha <= order * (order + 1) / (2 * sigma**2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("order", "sigma"), [(1.0, 1.0), (2.5, 1.0), (11.9, 1.0), (40.0, 1.0), (1.0, 0.05), (1.0, 0.02), (1e3, 400.0), (3e3, 400.0)]
+)
+def test_log_moments_of_the_direction_add_are_never_below_quadrature(order, sigma):
+    z = np.linspace(-60, 60, 2401)
+    log_weights, losses = -(z**2) / 2 - math.log(math.sqrt(2 * math.pi) / 0.05), (z - 0.5 / sigma) / sigma - math.log(2)
+    true = logsumexp(np.add.outer(log_weights, log_weights) - order * np.logaddexp.outer(losses, losses))
+    assert 0.0 <= allocation.added_alpha(order, 2, sigma) / true - 1 < 0.02
 
 
 def test_shuffled_batches_cost_more_than_either_price():

@@ -1,6 +1,4 @@
-r"""Private draws of a density inside a public box.
-
-**Sampling-importance-resampling** inside a public box: exactly private, in constant work, with no normaliser.
+r"""Private draws of a density inside a public box by sampling importance resampling (SIR): in constant work, no normaliser.
 
 A codebook of M points of Q0 is drawn; point i is released with probability w_i / M, where the weights w lie in [a, b] and
 have mean 1. Whatever the codebook, two data sets give its points probabilities within a factor b / a <= e^epsilon, and so
