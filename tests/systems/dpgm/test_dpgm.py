@@ -24,6 +24,8 @@ from dpgen.privacy.accountants import delta
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, LedgerError
+from dpgen.privacy.noise import SecureSource
+from dpgen.privacy.philox import DeviceSource
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dp_sgd import sums as private_sums
 from dpgen.systems.dpgm.fit import DPGM
@@ -358,6 +360,23 @@ def allocated(path: Path, *callbacks: Callback, ckpt: Path | None = None) -> DPG
         trainer(PrivacyAccountant(Curator(ledger)), *callbacks, steps=6).fit(module, draws, ckpt_path=ckpt)
     ledger.close()
     return module
+
+
+@pytest.mark.parametrize(("place", "kind", "said"), [("meta", DeviceSource, 1), ("meta", SecureSource, 0), ("cpu", DeviceSource, 0)])
+def test_noise_of_a_device_is_in_the_statement_and_only_where_it_is_drawn(place: str, kind: type[SecureSource], said: int) -> None:
+    """A module that takes itself to be elsewhere, up to its first step."""
+
+    class Elsewhere(DPGM):
+        device = torch.device(place)  # type: ignore[assignment]
+
+        def training_step(self, *_: Any) -> None:
+            raise NotImplementedError
+
+    module = Elsewhere(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    curator = Curator(Ledger(None, delta=1e-5), source=kind())
+    with pytest.raises(NotImplementedError):
+        trainer(PrivacyAccountant(curator)).fit(module, loader())
+    assert [fact.fact for fact in module.facts].count(Fact.DEVICE_NOISE) == said
 
 
 def paid_epochs(path: Path) -> int:
