@@ -35,7 +35,7 @@ def test_known_answers(counter, key, words, device):
 @pytest.mark.parametrize("device", DEVICES)
 def test_draws_are_normal_and_never_the_same(device):
     one, two = (device_normal(torch.device(device), 200_001).cpu() for _ in range(2))
-    assert len(one) == 200_001
+    assert len(one) == len(one.unique()) == 200_001
     for draw in (one, two):
         assert stats.kstest(draw.numpy(), "norm").pvalue > 1e-7
         assert 3.5 < float(draw.abs().max()) < 9.5
@@ -43,6 +43,15 @@ def test_draws_are_normal_and_never_the_same(device):
     assert abs(float(torch.corrcoef(torch.stack([one, two]))[0, 1])) < 0.02
     half = 100_000
     assert abs(float(torch.corrcoef(torch.stack([one[:half], one[-half:]]))[0, 1])) < 0.02, "of a pair, too"
+
+
+def test_every_word_of_the_system_moves_a_draw(monkeypatch):
+    def drawn(changed: int) -> torch.Tensor:
+        words = iter(7 + (place == changed) for place in range(5))
+        monkeypatch.setattr("os.urandom", lambda count: next(words).to_bytes(count, "big"))
+        return device_normal(torch.device("cpu"), 4)
+
+    assert len(torch.stack([drawn(changed) for changed in range(6)]).unique(dim=0)) == 6
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -62,6 +71,8 @@ def test_noise_of_a_device_is_made_there_and_that_of_a_cpu_is_aes(monkeypatch):
     monkeypatch.setattr(SecureSource, "unrounded_normal", lambda self, *shape, **_: drawn.append(shape) or torch.zeros(shape))
     assert source.normal_on(torch.device("meta"), 7, noise_std=1.0).device.type == "meta"
     assert drawn == []
+    monkeypatch.setattr("dpgen.privacy.philox.device_normal", lambda device, n: torch.arange(n).double())
+    assert source.normal_on(torch.device("meta"), 3, noise_std=2.5).tolist() == [0.0, 2.5, 5.0]
     source.normal_on(torch.device("cpu"), 7, noise_std=1.0)
     assert drawn == [(7,)]
 

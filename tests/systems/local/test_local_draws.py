@@ -15,7 +15,7 @@ from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import MOST_DRAWS, PRIVATE_ORIGIN, SAMPLERS, fit
-from dpgen.systems.local.plan import USER, LocalConfig, LocalPlan, PriorlessConfig
+from dpgen.systems.local.plan import USER, LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
 
 PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
 PRIORLESS = ("randomized_response", "park")
@@ -38,6 +38,7 @@ def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes:
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
     config = PriorlessConfig() if name in PRIORLESS else LocalConfig()
+    config = MollifierConfig(neighbourhood=3.0) if name == "mollifier" else config
     return fit(name, data(**changes), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
 
 
@@ -51,6 +52,7 @@ def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
     assert set(draws.to_pandas()["category"]) <= {"tea", "milk", "rum"}
     assert draws.origin.kind == name
     assert draws.origin.epsilon == 2.0
+    assert draws.origin.get_params().get("neighbourhood") == (3.0 if name == "mollifier" else None)
     assert ledger.epsilon() == pytest.approx(4.0, abs=1e-9)
     assert [(e.note, e.count) for e in ledger.entries()] == [(f"{name} sampler: a draw of every user", 2)]
     statement = draws.statement

@@ -19,7 +19,7 @@ from dpgen.systems.local.model import FiniteSampler, distributions, load_mechani
 from dpgen.systems.local.plan import LocalPlan
 
 Q = dirichlet(6, seed=0)
-ALL = {name: sampler(name, 1.5, Q) for name in SAMPLERS}
+ALL = {name: sampler(name, 1.5, Q) for name in SAMPLERS} | {"neighbourhood": RelativeMollifier(1.5, Q, neighbourhood=3.0)}
 
 
 @pytest.fixture(params=list(ALL))
