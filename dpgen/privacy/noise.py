@@ -112,7 +112,7 @@ class SecureSource:
         return self._normal(shape, noise_std, dtype, _UNROUNDED_BITS)
 
     def normal_on(self, device: torch.device, n: int, *, noise_std: float, dtype: torch.dtype = torch.float32) -> Tensor:
-        """The same (n,) on a device, for sums there."""
+        """`unrounded_normal` (n,) on a device, for sums there."""
         return to_device(self.unrounded_normal(n, noise_std=noise_std, dtype=dtype), device)
 
     def _normal(self, shape: tuple[int, ...], noise_std: float, dtype: torch.dtype, bits: int) -> Tensor:

@@ -177,7 +177,7 @@ def one_group(n: int) -> Tensor:
 
 
 Draw = tuple[Tensor, PoissonMask]
-"""Indices of one Poisson draw, sorted, and the right to release it."""
+"""Indices of the records of one draw, sorted, and the right to release it."""
 
 
 class PoissonTable(Dataset[Batch]):

@@ -89,11 +89,6 @@ class MBDE(L.LightningModule):
     # -- the density -------------------------------------------------------------------------------------------------
 
     @property
-    def bound(self) -> float:
-        """B = log 2 sum theta_t, at most epsilon / 4: what |f| cannot pass."""
-        return LOG2 * math.fsum(self.thetas)
-
-    @property
     def total_steps(self) -> int:
         """Training steps of all rounds."""
         return len(self.thetas) * self.config.steps
@@ -109,7 +104,7 @@ class MBDE(L.LightningModule):
         return bounded(self.logits(x, t), len(x)).clamp(-LOG2, LOG2)
 
     def tilt(self, x: Tensor, rounds: int | None = None) -> Tensor:
-        """f (n,) = sum of theta_t c_t over the first `rounds` rounds; None: those that have been trained."""
+        """f (n,) = sum of theta_t c_t over the first `rounds` rounds (None: all that are trained), within epsilon / 4 of 0."""
         total = torch.zeros(len(x), dtype=torch.float64)
         for t in range(self.trained if rounds is None else rounds):
             total += self.thetas[t] * self.classified(x, t)
