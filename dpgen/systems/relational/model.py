@@ -34,6 +34,7 @@ Kind = Literal["same", "pair", "next"]
 
 _STACKS = ("person", *SPANS)
 _REFITTED, _REFIT_STEPS, _HELD_BACK = 48, 400, 0.01  # classes and steps of a fit for intervals, and its information
+_LEAST_PEOPLE = 4_000  # that a statistic is computed on
 _AT_ONCE = 256  # people whose histories are gone through together
 
 
@@ -186,6 +187,10 @@ class RelationalModel(PublicModel, kind="relational"):
             (table, sums[layout.table_cells(table)] + std * generator.standard_normal(values.shape), std)
             for table, values, std in self._measured.sums
         ]
+
+    def population(self, generator: np.random.Generator, more: int = 1) -> Any:
+        """So many people that a statistic of them and their rows says what it is of the model."""
+        return self.samples(more * max(self.size, _LEAST_PEOPLE), random_state=generator).restored()
 
     def _names(self) -> tuple[list[str], list[str]]:
         """Names of the columns of rows, in the order of the chain, and of people, by table."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
@@ -16,9 +18,11 @@ from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.columns import Columns
-from dpgen.systems.tables.marginals import Coarsening, Integers, Marginal, Measurement, Reals, shape
-from dpgen.systems.tables.mixture import Mixture
+from dpgen.systems.tables.marginals import Coarsening, Counts, Integers, Marginal, Measurement, Reals, shape
+from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture
+from dpgen.systems.tables.plan import sizes
 from dpgen.systems.tables.rows import iid_rows, matched_rows
+from dpgen.systems.tables.zeros import zeros_of
 from dpgen.values import numbers
 
 Rows = Literal["iid", "matched"]
@@ -29,6 +33,11 @@ _DRAWS = 2**16
 _PLACES = 4096  # in a bin that a condition cuts
 _TRIES = ((True, 1), (True, 10), (True, 100), (False, 1), (False, 10), (False, 100))
 """Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
+_HELD_BACK = 0.01
+"""Of the strength of independence in the released model, where it is fitted again."""
+_COMPONENTS, _STEPS, _RATE, _LAST_RATE = 64, 1500, 0.1, 0.002
+_ROWS, _LEAST_ROWS = 4, 20_000
+"""Samples that a statistic is computed on, for each private row, and at least."""
 
 
 class TablesModel(PublicModel, kind="tables"):
@@ -313,6 +322,49 @@ class TablesModel(PublicModel, kind="tables"):
         except (ValueError, TypeError) as error:
             rule = getattr(error, "rule", error)
             raise ValueError(f"given {field.name} is {value!r}; it is not in the schema: {rule}") from None
+
+    # -- intervals -----------------------------------------------------------------------------------------------------
+
+    def refitted(self, generator: np.random.Generator, measurements: Sequence[Measurement] | None = None) -> TablesModel:
+        """The same release with a mixture fitted, hardly held back, to its own or to other measurements of its marginals.
+
+        Raises:
+            ValueError: a release for people with several rows, which depend on each other.
+        """
+        if self.statement.unit.endswith(" rows"):
+            raise ValueError(f"release protects {self.statement.unit}; intervals need rows that are independent of each other")
+        found = copy.copy(self)
+        found.measurements = list(self.measurements if measurements is None else measurements)
+        precisions = np.array([float(np.min(m.noise_std)) ** -2 for m in found.measurements])
+        n = max(1.0, float(np.average([m.values.sum() for m in found.measurements], weights=precisions)))
+        fitter = Fitter(
+            self.columns.group_shares,
+            n,
+            components=min(_COMPONENTS, len(self.mixture.weights)),
+            information=_HELD_BACK * sizes(float(precisions.sum()) ** 0.5, n).information,
+            zeros=zeros_of(self.schema, self.columns),
+            generator=np.random.default_rng(generator.integers(2**63)),
+        )
+        fitter.measure(found.measurements, self.levels)
+        fitter.run(_STEPS, _RATE, _LAST_RATE, avoided=EXCLUDED)
+        found.mixture = fitter.mixture
+        found.__dict__.pop("kept_share", None)
+        return found
+
+    def measured_again(self, generator: np.random.Generator) -> list[Measurement]:
+        """The measured marginals of as many rows of the model, with noise as there."""
+        codes = self.schema.encode(self.samples(self.size, random_state=generator).to_pandas()).numpy()
+        groups = np.ascontiguousarray(self.columns.coarse.apply(codes).T)
+        counts = Counts.of(groups, [m.marginal for m in self.measurements], self.levels)
+        parts = np.split(counts.values, counts.starts[1:-1])
+        return [
+            replace(m, values=part.reshape(m.values.shape) + m.noise_std * generator.standard_normal(m.values.shape))
+            for m, part in zip(self.measurements, parts)
+        ]
+
+    def population(self, generator: np.random.Generator, more: int = 1) -> pd.DataFrame:
+        """So many rows that a statistic of them says what it is of the model."""
+        return self.samples(more * max(_ROWS * self.size, _LEAST_ROWS), random_state=generator).to_pandas()
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

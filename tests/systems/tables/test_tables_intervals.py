@@ -13,7 +13,7 @@ from test_tables_fit import FIELDS, SMALL, people, released
 import dpgen
 from dpgen.release import read_model
 from dpgen.schema import Schema
-from dpgen.systems.tables import intervals as module
+from dpgen.systems.tables import model as module
 from dpgen.systems.tables.intervals import intervals
 from dpgen.systems.tables.model import TablesModel
 
