@@ -1,7 +1,7 @@
 """The same columns, users and released bits from Spark as from memory: `python -m pytest -m spark tests/data/test_spark.py`."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from test_engine_records import released as released_records
 from test_engine_tables import bought, same_bits, visits
 from test_engine_tables import released as released_table
 from test_engines import GRIDS, events, frame, released
+from test_linked import key, require_same_bits  # noqa: F401  (fixtures)
 
 from dpgen.containers import in_memory
 from dpgen.data import load_records, load_table
 from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.events import load_events, load_sql_events
+from dpgen.data.patients import simulated_patients
 from dpgen.data.sets import load_sql_sets
 from dpgen.data.stored import load_sql_records
 from dpgen.data.tables import VISITS, load_sql_table
@@ -134,6 +136,18 @@ def test_tables_as_they_are_release_the_bits_of_memory(
     engine = load_sql_table(source=in_memory(spark.read.parquet(str(visited))), people=people)
     assert engine.n == memory.n
     assert same_bits(bought(engine), bought(memory))
+
+
+def test_people_and_their_rows_release_the_bits_of_memory(
+    spark: Any,
+    tmp_path: Path,
+    require_same_bits: Callable[..., None],  # noqa: F811
+) -> None:
+    tables = simulated_patients(100)
+    for name, table in tables.items():
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    frames = {name: spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in tables}
+    require_same_bits(tables, 2, data=frames, person="patient")
 
 
 def test_what_an_executor_refuses_is_one_line(spark: Any, tmp_path: Path) -> None:
