@@ -29,7 +29,7 @@ _RECORDS, _BITS = 40, 4
 _VALUES, _GRID = 60, 64
 _POINTS, _CLOSE = 20, 1e-3
 _CATEGORIES = 4
-_MOST = 4  # rows of a person
+_ROWS = 4  # of a person
 
 Numbers = npt.NDArray[np.float64]
 
@@ -56,7 +56,7 @@ def records_pair(relation: str, copies: int = 1) -> Pair:
 
 
 def table_pair(relation: str, copies: int = 1) -> Pair:
-    """Rows with one answer to all questions, half of them yes, and one of yes more; or yes, not no."""
+    """Rows with one answer to all questions, half of them yes; one row of yes more, or one of yes in place of no."""
     answers = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}, "dpgen:source": "public"}
     schema = Schema.from_descriptor({"fields": [{"name": f"question {c}", **answers} for c in range(_BITS)]})
     codes = (torch.arange(_RECORDS) % 2)[:, None].expand(_RECORDS, _BITS)
@@ -68,21 +68,21 @@ def table_pair(relation: str, copies: int = 1) -> Pair:
 
 
 def linked_pair(relation: str) -> Pair:
-    """People with m rows each and one answer to all questions, half of them yes, and one of yes more; or yes, not no."""
+    """People with m rows and one answer to all questions, half of them yes; one of yes more, or one of yes in place of no."""
     answer = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}}
     schema = {"fields": [{"name": "answer", **answer}]}
-    options: dict[str, Any] = {"person": "person", "max_rows": _MOST, "test_fraction": 0.0}
+    options: dict[str, Any] = {"person": "person", "max_rows": _ROWS, "test_fraction": 0.0}
 
     def tables(*more: bool) -> LinkedTables:
         answers = np.array([i % 2 == 0 for i in range(_RECORDS)] + list(more))
-        people, rows = (pd.DataFrame({"person": np.repeat(np.arange(len(answers)), k)}) for k in (1, _MOST))
+        people, rows = (pd.DataFrame({"person": np.repeat(np.arange(len(answers)), k)}) for k in (1, _ROWS))
         both = [in_memory(t.assign(answer=np.where(answers[t["person"]], "yes", "no"))) for t in (people, rows)]
         both[0].table, both[1].table = "people", "rows"
         return load_linked(path=both[1], people_path=both[0], schema=schema, people_schema=schema, **options)
 
     if relation == "replace_one":
-        return Pair(f"a person with {_MOST} rows of yes has no in all of them", tables(True), tables(False))
-    return Pair(f"a person with {_MOST} rows of yes, or not", tables(True), tables())
+        return Pair(f"a person with {_ROWS} rows of yes has no in all of them", tables(True), tables(False))
+    return Pair(f"a person with {_ROWS} rows of yes, or not", tables(True), tables())
 
 
 def columns_pair(relation: str, copies: int = 1) -> Pair:
