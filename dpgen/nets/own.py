@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from dpgen.facts import Fact
 from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, segments
 from dpgen.nets.gan import critic_loss
-from dpgen.nets.per_record import PerRecord, UnlikeAlone, hidden, unseen
+from dpgen.nets.per_record import Bound, PerRecord, UnlikeAlone, hidden, unseen
 
 
 class Network(Protocol):
@@ -327,7 +327,7 @@ class GenericBank(_Own, ModelBank):
 
     def call(self, method: str) -> Callable[..., Tensor]:
         """The method as a function of one model's parameters (p,) and its arguments."""
-        bound = _Method(self.template, method)
+        bound = Bound(self.template, getattr(self.template, method))
         # Copies, so that no call leaves anything of its records in what is saved.
         fixed = {name: value.clone() for name, value in self.template.named_buffers()}
         fixed |= {name: value.detach() for name, value in self.template.named_parameters() if name not in self.shapes}
@@ -385,30 +385,15 @@ class GenericBank(_Own, ModelBank):
             GenericBank.initialize(self, torch.Generator().manual_seed(0))
         try:
             with self._holding(0):
-                self._per_record.settle(lambda *records: self._trial(method, *records), *inputs)
+                self._per_record.settle(lambda *records: getattr(self.template, method)(*records).sum(), *inputs)
         except UnlikeAlone as error:
             raise self._own.refusal(f"its {method} {error}") from error
-
-    def _trial(self, method: str, *records: Tensor) -> Tensor:
-        made: Tensor = getattr(self.template, method)(*records).sum()
-        return made
 
 
 def _joined(parts: Sequence[Factor]) -> Factor:
     """One factor of the rows of several clusters."""
     inputs = [f.inputs for f in parts if f.inputs is not None]
     return parts[0]._replace(outputs=torch.cat([f.outputs for f in parts]), inputs=torch.cat(inputs) if inputs else None)
-
-
-class _Method(nn.Module):
-    """Lets `functional_call` reach a method other than `forward`."""
-
-    def __init__(self, module: nn.Module, method: str) -> None:
-        super().__init__()
-        self.module, self.method = module, method
-
-    def forward(self, *args: Tensor) -> Tensor:
-        return getattr(self.module, self.method)(*args)
 
 
 class OwnBank(GenericBank):

@@ -18,7 +18,6 @@ record alone; buffers and attributes must stay. What is differentiated record by
 Source: Goodfellow 2015; Yousefpour et al. 2021 (opacus).
 """
 
-import copy
 import io
 import warnings
 from collections import deque
@@ -146,7 +145,7 @@ class PerRecord:
         Raises:
             UnlikeAlone: a record's gradient or loss is another one beside others, cannot be taken, or is 0 or not finite.
         """
-        before = _state(self.module)
+        before = marks(self.module)
         try:
             with SameForEach(), self._standing_in(), torch.no_grad():
                 several = torch.stack([run(*_rows(inputs, i, i + 1)) for i in range(3)])
@@ -155,7 +154,7 @@ class PerRecord:
             alone = [self._slowly(run, *_rows(inputs, i, i + 1)) for i in range(3)]
         except Exception as error:
             raise UnlikeAlone(f"fails on random records: {type(error).__name__}: {' '.join(str(error).split())}") from error
-        if changed := _changed(before, _state(self.module)):
+        if changed := moved(before, marks(self.module)):
             raise UnlikeAlone(f"changes {changed}, which would carry records into the release")
         for sums, wanted in ((together, several.sum()), (two, several[1:].sum()), (doubled, 2 * several[0])):
             if not torch.isfinite(sums):
@@ -255,7 +254,7 @@ class PerRecord:
         return tape.factors(total)
 
     def _differentiated(self, run: Run, *inputs: Any) -> Tensor:
-        bound = _Bound(self.module, run)
+        bound = Bound(self.module, run)
         own = {f"module.{name}": value.detach() for name, value in self.values.items()}
 
         def loss(values: dict[str, Tensor], *record: Any) -> Tensor:
@@ -297,7 +296,7 @@ class PerRecord:
                 yield layer, own
 
 
-class _Bound(nn.Module):
+class Bound(nn.Module):
     """Lets `functional_call` reach any function of a module."""
 
     def __init__(self, module: nn.Module, run: Run) -> None:
@@ -409,7 +408,7 @@ class _Tape:
     def _hook(self, columns: dict[str, slice]) -> Callable[..., None]:
         def keep(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
             if not isinstance(output, Tensor) or len(tree_leaves((args, kwargs))) != 1:
-                raise NotImplementedError(f"a {type(layer).__name__} has parameters and several inputs or outputs")
+                raise ValueError(f"a {type(layer).__name__} has parameters and several inputs or outputs")
             if output.requires_grad:
                 (x,) = tree_leaves((args, kwargs))
                 edge = torch.autograd.graph.get_gradient_edge(output)  # stays that of this output, whatever is done in place
@@ -440,7 +439,7 @@ class _Tape:
                     affine.setdefault(columns["weight"].start, []).append((g, x, columns["weight"], columns.get("bias")))
                     continue
                 if len(x) != self.rows:
-                    raise ValueError(f"a {type(layer).__name__} sees {len(x)} rows of {self.rows} records")
+                    raise ValueError(f"a {type(layer).__name__} sees other rows than records")
                 if (geometry := _geometry(layer)) is not None and self._uses(layer) == 1:
                     geometric += _of_convolution(layer, geometry, x, g, columns)
                     continue
@@ -469,7 +468,7 @@ class _Tape:
     def _positions(self, layer: nn.Module, values: Tensor) -> Tensor:
         """Values (b, width) or (b, T, width) of records: of (b T, width) the rows of a record follow each other."""
         if len(values) != self.rows and (values.ndim != 2 or len(values) % self.rows):
-            raise ValueError(f"a {type(layer).__name__} sees {len(values)} rows of {self.rows} records")
+            raise ValueError(f"a {type(layer).__name__} sees other rows than records")
         if values.ndim == 2 and len(values) == self.rows:
             return values
         return values.reshape(self.rows, -1, values.shape[-1])
@@ -502,7 +501,7 @@ def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
     from opacus.grad_sample import GradSampleModule
 
     if isinstance(layer, nn.Embedding) and layer.scale_grad_by_freq:
-        raise NotImplementedError("an Embedding with scale_grad_by_freq compares records")
+        raise ValueError("an Embedding with scale_grad_by_freq compares records")
     if (sampler := GradSampleModule.GRAD_SAMPLERS.get(type(layer))) is not None:
         found = sampler(layer, [x], g)
         if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
@@ -527,42 +526,31 @@ def _rows(inputs: Any, first: int, last: int) -> Any:
     return tree_map(lambda v: v[first:last], inputs)
 
 
-def _state(module: nn.Module) -> dict[str, Any]:
-    """Buffers, and the size and version of everything else that a module holds of its own."""
-    found: dict[str, Any] = {name: value.clone() for name, value in module.state_dict().items()}
-    for prefix, part in module.named_modules():
-        for name, value in vars(part).items():
-            if name not in _MODULE and isinstance(value, Tensor | list | dict | set | int | float | str | tuple | deque):
-                found[f"{prefix}.{name}".lstrip(".")] = copy.copy(value)
-    return found
-
-
-def marks(module: nn.Module) -> dict[str, tuple[Any, Any]]:
-    """What a step must leave as it is, and its version or size: dear to copy, cheap to look at."""
-    found: dict[str, tuple[Any, Any]] = {}
+def marks(module: nn.Module) -> dict[str, list[Any]]:
+    """What a call must leave as it is: all that a module holds, tensors with their versions."""
+    found: dict[str, list[Any]] = {}
     for prefix, part in module.named_modules():
         for name, value in (*vars(part).items(), *part._parameters.items(), *part._buffers.items()):
             if name not in _MODULE and isinstance(value, Tensor | list | dict | set | deque | int | float | str | tuple):
-                seen = value._version if isinstance(value, Tensor) else len(value) if hasattr(value, "__len__") else None
-                found[f"{prefix}.{name}".lstrip(".")] = value, seen
+                found[f"{prefix}.{name}".lstrip(".")] = list(_held(value))
     return found
 
 
-def moved(before: dict[str, tuple[Any, Any]], after: dict[str, tuple[Any, Any]]) -> str | None:
+def _held(value: Any) -> Iterator[Any]:
+    yield value
+    if isinstance(value, Tensor):
+        yield value._version
+    elif isinstance(value, list | dict | set | deque | tuple):
+        for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
+            yield from _held(part)
+
+
+def moved(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> str | None:
     """The first name whose value is another one."""
     for name in {**before, **after}:
-        (a, n), (b, m) = before.get(name, (None, None)), after.get(name, (None, None))
-        if n != m or not (a is b or (isinstance(a, int | float | str) and a == b)):
-            return name
-    return None
-
-
-def _changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
-    for name in {**before, **after}:
-        if name not in before or name not in after:
-            return name
-        a, b = before[name], after[name]
-        same = torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a is b or str(a) == str(b)
-        if not same:
+        held = before.get(name, ()), after.get(name, ())
+        if len(held[0]) != len(held[1]) or not all(
+            a is b or (isinstance(a, int | float | str) and a == b) for a, b in zip(*held)
+        ):
             return name
     return None

@@ -239,7 +239,7 @@ def make_private(
         noise_multiplier: noise std / `max_grad_norm`, in place of epsilon; needs `sampling_rate`. The release says epsilon.
         delta: of the guarantee.
         sampling_rate: chance of a record to be in a draw, in (0, 1]; a public number. None: the batch size over a noisy number
-            of records, which is paid for; the noise of the steps is then 6 to 9 % larger, for it is chosen later.
+            of records, which is paid for; the noise of the steps is then about a tenth larger, for it is chosen later.
         max_grad_norm: bound C of a record's gradient.
         micro_batch: most records in memory at once; the sums are the same.
         loss_noise: noise std / `loss_bound` of a training loss that every step releases as "released/loss"; None: no loss.
