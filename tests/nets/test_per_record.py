@@ -127,7 +127,7 @@ def made(name: str) -> tuple[nn.Module, Tensor, Tensor, Any]:
     torch.manual_seed(0)
     build, x = ARCHITECTURES[name]
     module = build()
-    return module, x, torch.arange(B) % 3, lambda x, y: cross_entropy(module(x), y) * len(x)
+    return module, x, torch.arange(B) % 3, lambda x, y: cross_entropy(module(x), y, reduction="sum")
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
@@ -138,6 +138,7 @@ class TestContract:
         module, x, y, run = made(name)
         own = PerRecord(module)
         own.settle(run, x, y)
+        assert own.whole == (name in ("positions", "batch second")), "the other ones have factors of their layers"
         gradients = RecordGradients(own.factors(run, x, y), [0, B])
         found = tiny.one_by_one(gradients, 1, own.p).float()
         values = [value for value in module.parameters() if value.requires_grad]
@@ -166,6 +167,7 @@ def test_doubles_and_rows_that_a_layer_leaves_alone() -> None:
     module = nn.Sequential(nn.Embedding(9, 6, padding_idx=0), nn.Flatten(), nn.Linear(6 * T, 3)).double()
     own = PerRecord(module)
     own.settle(lambda x: module(x).square().sum(), IDS)
+    assert not own.whole
     made = RecordGradients(own.factors(lambda x: module(x).square().sum(), IDS), [0, B])
     found = tiny.one_by_one(made, 1, own.p)
     assert not found[:, :6].any()
