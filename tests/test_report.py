@@ -334,6 +334,8 @@ def measured(pages: dict[str, str], folder: Path) -> str:
 def test_pages_fit_windows_of_400_and_1280_pixels_with_whole_headers(directories: dict[str, Path], tmp_path: Path) -> None:
     pages = {kind: report(directory).read_text() for kind, directory in directories.items()}
     pages |= {name: make().report(tmp_path / "r.html").read_text() for name, (make, _) in RELEASES.items()}
+    for page in pages.values():  # also where there is no browser
+        assert all(rule in page for rule in ('content="width=device-width', "overflow-wrap: anywhere", "overflow-wrap: normal"))
     assert measured(pages, tmp_path) == "0 wrong: "
     faults = "h1 { width: 200rem; } th { display: block; width: 1rem; overflow-wrap: anywhere !important; }</style>"
     narrow = pages["records"].replace("</style>", faults, 1)

@@ -156,6 +156,7 @@ def test_constraints_between_a_row_and_its_person_hold_in_samples() -> None:
     spent = visits.groupby("who")["cost"].sum().reindex(people["who"]).fillna(0.0)
     assert np.allclose(people["spent"], spent)
     assert visits["cost"].nunique() == 4, "a number of rows is no sum"
+    assert "spent" not in release.schemas[0].domain.names, "nothing is paid for what is computed"
     assert people["who"].is_unique
     assert people.columns.tolist() == ["who", "old", "born", "spent"]
 
