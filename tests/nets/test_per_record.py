@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpgen.nets.bank import RecordGradients
-from dpgen.nets.per_record import PerRecord, UnlikeAlone
+from dpgen.nets.per_record import PerRecord, UnlikeAlone, marks, moved
 from dpgen.privacy.clipping import gradient_norms
 
 B, T, E = 7, 5, 8
@@ -101,6 +101,10 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         ),
         PICTURES,
     ),
+    "cnn twice": (
+        lambda: nn.Sequential(same := nn.Conv2d(2, 2, 3, padding=1), nn.Tanh(), same, nn.Flatten(), nn.Linear(128, 3)),
+        PICTURES,
+    ),
     "transposed": (
         lambda: nn.Sequential(nn.ConvTranspose2d(2, 3, 4, stride=2, padding=1), nn.PReLU(), nn.AvgPool2d(16), nn.Flatten()),
         PICTURES,
@@ -172,6 +176,16 @@ def test_doubles_and_rows_that_a_layer_leaves_alone() -> None:
     found = tiny.one_by_one(made, 1, own.p)
     assert not found[:, :6].any()
     assert found.any()
+
+
+def test_what_a_module_holds_deep_inside_is_looked_at() -> None:
+    module: Any = nn.Linear(2, 2)
+    module.kept = {"a": [1, torch.zeros(2)]}
+    for change in (lambda: module.kept["a"].__setitem__(0, 3), lambda: module.kept["a"][1].fill_(1.0)):
+        before = marks(module)
+        assert moved(before, marks(module)) is None
+        change()
+        assert moved(before, marks(module)) == "kept"
 
 
 def test_no_records_have_no_gradients() -> None:
