@@ -146,6 +146,7 @@ def test_replaced_records_have_no_price(case):
 
 def test_tiny_noise_is_left_to_moments_and_events_survive_a_file():
     assert 0 < epsilon(epochs(20, 0.04), 1e-5) < math.inf
+    assert 0 < allocation.added_alpha(1.0, 200, 0.02) < math.inf, "no number that is none"
     event = allocated_gaussian_event(20, 1.5)
     assert decode_event(encode_event(event)) == event
     with pytest.raises(ValueError, match="steps"):
