@@ -348,6 +348,7 @@ def test_the_number_of_rows_that_is_bought_is_noisy() -> None:
         for seed in range(6)
     ]
     assert len({fit.shown["most"] for fit in fits}) > 1
+    assert all(fit.size == round(fit.counts()["estimate"].iloc[0]) for fit in fits), "the noisy number of people"
 
 
 def package(folder: Path, more: Sequence[dict[str, Any]] = (), **changes: Any) -> str:

@@ -257,7 +257,6 @@ def test_what_was_measured_is_told_with_its_noise(release: RelationalModel) -> N
     counts = release.counts()
     real = simulated_patients()
     assert counts.loc["patients", "estimate"] == pytest.approx(20_000, abs=5 * counts.loc["patients", "std"] + 1)
-    assert release.size == round(counts.loc["patients", "estimate"]), "the noisy number, not that of the people"
     used = np.minimum(real["visits"].groupby("patient").size(), 4).sum()
     assert counts.loc["visits", "estimate"] == pytest.approx(used, abs=5 * counts.loc["visits", "std"] + 1)
 
