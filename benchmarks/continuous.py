@@ -24,10 +24,9 @@ from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollifica
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference
+from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, SIRSampler
 from dpgen.systems.mbde.fit import train
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
-from dpgen.systems.mbde.samplers import SIRSampler
 
 RESULTS = Path(__file__).parent / "results" / "continuous.json"
 EPSILONS = (0.25, 1.0, 2.0, 5.0)

@@ -21,10 +21,9 @@ from torch import Tensor
 
 from dpgen.divergences import f_divergence
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.local.boxes import ProjectedKernel, QInvariantMinimax, RelativeMollifier
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.kernels import MinimaxSampler
 from dpgen.systems.local.model import FiniteSampler
+from dpgen.systems.local.samplers import MinimaxSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
 
 RESULTS = Path(__file__).parent / "results" / "finite.json"
 SIZES, EPSILONS = (10, 100, 1000), (1.0, 2.0, 5.0, 8.0)

@@ -20,8 +20,7 @@ from measuring import machine
 from step_time import K, N, draws, records, speed
 
 from dpgen.privacy.distributed import NoiseAhead
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.philox import DeviceSource
+from dpgen.privacy.noise import DeviceSource, SecureSource
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 SIZE, RATE = 3_200_000, 0.01  # numbers of a step of ten VAEs of 784-200-10

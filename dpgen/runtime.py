@@ -102,8 +102,7 @@ class Runtime:
 
     def source(self) -> "SecureSource":
         """Where private noise comes from."""
-        from dpgen.privacy.noise import SecureSource
-        from dpgen.privacy.philox import DeviceSource
+        from dpgen.privacy.noise import DeviceSource, SecureSource
 
         return DeviceSource() if self.noise_source == "device" else SecureSource()
 

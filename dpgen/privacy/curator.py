@@ -56,8 +56,7 @@ from dpgen.privacy.mechanisms import (
     require_positive,
     require_whole,
 )
-from dpgen.privacy.noise import SecureSource, noisy_prefix_sums, place, require_secure, to_device
-from dpgen.privacy.philox import DeviceSource
+from dpgen.privacy.noise import DeviceSource, SecureSource, noisy_prefix_sums, place, require_secure, to_device
 from dpgen.privacy.sampling import Epoch, PoissonMask
 from dpgen.privacy.selection import (
     FrequentCounts,
@@ -138,7 +137,7 @@ class Curator:
 
     @property
     def draws_on_device(self) -> bool:
-        """Whether real noise on accelerators is drawn there, see `philox.py`."""
+        """Whether real noise on accelerators is drawn there, see `noise.DeviceSource`."""
         return isinstance(self._source, DeviceSource)
 
     def leave(self) -> None:

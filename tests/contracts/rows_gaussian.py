@@ -10,9 +10,19 @@ from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.gaussian.images import EVEN, ODD, Frequencies, image_sums
-from dpgen.systems.gaussian.releases import Location, centre_sums, centred_moments, location_sums, marginal_sums, pair_sums
+from dpgen.systems.gaussian.releases import (
+    BORDER,
+    NOTES,
+    Batches,
+    Location,
+    centre_sums,
+    centred_moments,
+    gram_sums,
+    location_sums,
+    marginal_sums,
+    pair_sums,
+)
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.sums import BORDER, NOTES, Batches, gram_sums
 
 Rows = list[list[float]]
 

@@ -14,9 +14,8 @@ from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
-from dpgen.systems.tables.bins import Grid, Leaves, cells, places
+from dpgen.systems.tables.bins import Grid, Leaves, cells, forms, places, possible
 from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, on_scale
-from dpgen.systems.tables.forms import forms, possible
 
 TEXTS = np.array(["", "a", "007", "true", "1", "20", "1.5", "0.25", "2020-01-02", "2020-01-02 10:30"], object)
 FORMS_OF = pairs_of(lambda rng, n: TEXTS[rng.integers(0, len(TEXTS), (n, 1))])

@@ -8,9 +8,8 @@ from conformance import Law, LawRow, SumRow, pairs_of, swapped
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import GaussianSelection
-from dpgen.systems.tables.columns import NOTE
 from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
-from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal
+from dpgen.systems.tables.marginals import NOTE, SCALE, Coarsening, Counts, Marginal
 
 SIZES = (3, 2, 5)
 ROWS_OF = pairs_of(lambda rng, n: np.stack([rng.integers(0, size, n) for size in SIZES], axis=1))

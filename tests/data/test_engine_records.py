@@ -24,9 +24,8 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.runtime import Runtime
-from dpgen.systems.gaussian.releases import pair_sums
+from dpgen.systems.gaussian.releases import checked, pair_sums
 from dpgen.systems.gaussian.sets import item_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.sums import checked
 from dpgen.systems.registry import systems
 
 N, SIDES = 700, (4, 5)

@@ -7,8 +7,7 @@ from scipy import stats
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.distributed import Ranks, release_sum_
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.philox import DeviceSource, device_normal, philox
+from dpgen.privacy.noise import DeviceSource, SecureSource, device_normal, philox
 from dpgen.runtime import Runtime
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -71,7 +70,7 @@ def test_noise_of_a_device_is_made_there_and_that_of_a_cpu_is_aes(monkeypatch):
     monkeypatch.setattr(SecureSource, "unrounded_normal", lambda self, *shape, **_: drawn.append(shape) or torch.zeros(shape))
     assert source.normal_on(torch.device("meta"), 7, noise_std=1.0).device.type == "meta"
     assert drawn == []
-    monkeypatch.setattr("dpgen.privacy.philox.device_normal", lambda device, n: torch.arange(n).double())
+    monkeypatch.setattr("dpgen.privacy.noise.device_normal", lambda device, n: torch.arange(n).double())
     assert source.normal_on(torch.device("meta"), 3, noise_std=2.5).tolist() == [0.0, 2.5, 5.0]
     source.normal_on(torch.device("cpu"), 7, noise_std=1.0)
     assert drawn == [(7,)]

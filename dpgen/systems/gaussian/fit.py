@@ -30,7 +30,13 @@ from dpgen.systems.gaussian.model import (
 )
 from dpgen.systems.gaussian.plan import MARGINALS, GaussianConfig, GaussianPlan, Sizes, allocated, default_shares, sizes
 from dpgen.systems.gaussian.releases import (
+    WHOLE,
+    Batches,
+    Encode,
     Location,
+    RecordStream,
+    checked,
+    one_class,
     release_components,
     release_location,
     release_marginals,
@@ -38,7 +44,6 @@ from dpgen.systems.gaussian.releases import (
     release_subspace,
 )
 from dpgen.systems.gaussian.sets import SHARES, release_sets
-from dpgen.systems.gaussian.sums import WHOLE, Batches, Encode, RecordStream, checked, one_class
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import PrivateImages, PrivateRecords, PrivateStream, large
 

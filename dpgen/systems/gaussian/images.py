@@ -61,7 +61,7 @@ from dpgen.privacy.exact_sums import GRAM_GRID, MOST_RECORDS, BoundedSum, clippe
 from dpgen.release import ImageModel, ImageSamples, RandomState, draw_components, sampling_generator
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.plan import GaussianConfig
-from dpgen.systems.gaussian.sums import NOTES, gram, members, symmetric
+from dpgen.systems.gaussian.releases import NOTES, gram, members, symmetric
 from dpgen.systems.plan import PrivateImages
 
 # -- the map -----------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from torch.nn.functional import logsigmoid
 
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import CHUNK, BoundedSum, totals
-from dpgen.systems.gaussian.sums import NOTES, Batches
+from dpgen.systems.gaussian.releases import NOTES, Batches
 from dpgen.systems.simplex_projection import project_to_simplex
 
 SHARES = {"sizes": 0.05, "items": 0.55, "frequent": 0.4}

@@ -20,10 +20,16 @@ from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws, PublicModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.local.boxes import ParkSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
-from dpgen.systems.local.kernels import MinimaxSampler, RandomizedResponse
 from dpgen.systems.local.model import PRIOR_FLOOR, SUM_TOLERANCE, FiniteSampler, distributions
 from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
+from dpgen.systems.local.samplers import (
+    MinimaxSampler,
+    ParkSampler,
+    ProjectedKernel,
+    QInvariantMinimax,
+    RandomizedResponse,
+    RelativeMollifier,
+)
 from dpgen.systems.plan import PrivateUsers
 from dpgen.systems.registry import released
 

@@ -12,9 +12,8 @@ import torch
 
 from dpgen.schema import Schema
 from dpgen.systems.relational.sums import Integers, Reals
-from dpgen.systems.tables.columns import Columns
-from dpgen.systems.tables.mixture import Mixture
-from dpgen.systems.tables.rows import filled
+from dpgen.systems.tables.marginals import Columns
+from dpgen.systems.tables.mixture import Mixture, filled
 
 TRIES = 100
 """Draws of a row or a person until one satisfies the constraints."""

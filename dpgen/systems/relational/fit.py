@@ -32,9 +32,18 @@ from dpgen.systems.relational.sums import (
     people_count,
     single_counts,
 )
-from dpgen.systems.tables.columns import MOST_GROUPS, Columns, in_groups, shares_of, smoothed_marginal
 from dpgen.systems.tables.discovery import SHARES, Discovery, thresholds
-from dpgen.systems.tables.marginals import SCALE, Coarsening, Marginal, Measurement
+from dpgen.systems.tables.marginals import (
+    MOST_GROUPS,
+    SCALE,
+    Coarsening,
+    Columns,
+    Marginal,
+    Measurement,
+    in_groups,
+    shares_of,
+    smoothed_marginal,
+)
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator

@@ -23,11 +23,9 @@ from dpgen.systems.relational.chains import Chain, ChainFitter
 from dpgen.systems.relational.draws import TRIES, drawn, picked, systematic
 from dpgen.systems.relational.plan import sizes
 from dpgen.systems.relational.sums import SPANS, WHOLE, Counts, Histories, Integers, Layout, Level, Reals, Shape, Table
-from dpgen.systems.tables.columns import Columns
-from dpgen.systems.tables.marginals import Coarsening
-from dpgen.systems.tables.mixture import Mixture
+from dpgen.systems.tables.marginals import Coarsening, Columns
+from dpgen.systems.tables.mixture import Mixture, edges
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.rows import edges
 from dpgen.values import times
 
 Kind = Literal["same", "pair", "next"]

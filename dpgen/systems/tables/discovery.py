@@ -34,8 +34,7 @@ from scipy.stats import norm
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.tables.bins import Grid, Leaves, cells, places
-from dpgen.systems.tables.forms import FORMS, GAP, TOLD, Form, forms, possible
+from dpgen.systems.tables.bins import FORMS, GAP, TOLD, Form, Grid, Leaves, cells, forms, places, possible
 from dpgen.values import times
 
 if TYPE_CHECKING:

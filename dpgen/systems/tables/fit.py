@@ -20,13 +20,23 @@ from dpgen.progress import steps
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import PrivateRawTable, PrivateTable
-from dpgen.systems.tables.columns import Columns, release_columns, wide_bins
 from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
-from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Integers, Marginal, Measurement, candidates, shape
-from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture
+from dpgen.systems.tables.marginals import (
+    SCALE,
+    Coarsening,
+    Columns,
+    Counts,
+    Integers,
+    Marginal,
+    Measurement,
+    candidates,
+    release_columns,
+    shape,
+    wide_bins,
+)
+from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, TablesPlan, sizes
-from dpgen.systems.tables.zeros import zeros_of
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator

@@ -1,4 +1,4 @@
-r"""Marginals of coded tables: coarsenings of columns, exact counts of candidates, and how wrong a model is about them.
+r"""Marginals of coded tables: those of columns, released first, coarsenings, exact counts of candidates, and their scores.
 
 A marginal counts the records in the cells of two or three columns, each column in groups of its codes. One record is in one
 cell, so it moves a marginal by 1 (L2), a replaced one by :math:`\sqrt 2`.
@@ -7,16 +7,22 @@ cell, so it moves a marginal by 1 (L2), a replaced one by :math:`\sqrt 2`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from dpgen.privacy.exact_sums import BoundedSum, totals
+from dpgen.systems.simplex_projection import project_to_simplex
+from dpgen.systems.tables.bins import Flags
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import GaussianBudget
+    from dpgen.schema import Schema, TableDomain
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -209,3 +215,223 @@ def together(marginals: Sequence[Marginal]) -> Iterator[tuple[int, list[int]]]:
     """Numbers of the marginals of each level."""
     for level in sorted({m.level for m in marginals}):
         yield level, [i for i, m in enumerate(marginals) if m.level == level]
+
+
+# -- columns, released first -------------------------------------------------------------------------------------------
+
+
+NOTE = "marginals of columns"
+MOST_CLASSES = 4
+"""Of a target that is counted beside every column from the start."""
+MOST_GROUPS = 64
+"""Groups of a column in the mixture; codes inside a group follow their own released shares."""
+MOST_SMOOTHED = 512
+"""Ordered codes of a column that are smoothed together."""
+_PENALTIES = np.array([0.0, *(10.0 ** np.arange(-1.0, 5.0, 0.5))])
+_SMOOTHING = 0.5  # records that are added to every code
+_AT_ENDS = 0.01  # to empty ends of a range: half a record at a million would move the mean
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Released shares of the codes of every column.
+
+    Arguments:
+        shares: of each column (size,), above 0 and summing to 1.
+        n: noisy number of records, at least 1.
+        coarse: the groups of codes that the mixture sees.
+        measurements: marginals of these groups, as they were measured.
+        smooth: the same, smoothed along ordered columns.
+    """
+
+    shares: tuple[Reals, ...]
+    n: float
+    coarse: Coarsening
+    measurements: tuple[Measurement, ...]
+    smooth: tuple[Measurement, ...]
+
+    @property
+    def group_shares(self) -> list[Reals]:
+        """Shares of the groups that the mixture sees, of each column."""
+        return [np.bincount(group, share).astype(np.float64) for group, share in zip(self.coarse.groups, self.shares)]
+
+    def within(self, codes: Integers) -> Reals:
+        """Log share (n, d) of each of the codes (n, d) in its group."""
+        logs = [np.log(share / np.bincount(group, share)[group]) for group, share in zip(self.coarse.groups, self.shares)]
+        return np.stack([log[codes[:, c]] for c, log in enumerate(logs)], axis=1)
+
+    def refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
+        """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""
+        codes = groups.copy()
+        for c, (group, weight) in enumerate(zip(self.coarse.groups, inside)):
+            if self.coarse.sizes[c] < len(group):
+                order = np.argsort(group, kind="stable")
+                edges = np.concatenate([[0.0], weight[order].cumsum()])
+                ends = np.bincount(group, minlength=self.coarse.sizes[c]).cumsum()
+                low, high = edges[np.r_[0, ends[:-1]]][groups[:, c]], edges[ends][groups[:, c]]
+                place = np.searchsorted(edges, low + generator.random(len(codes)) * (high - low), side="right") - 1
+                codes[:, c] = order[np.clip(place, np.r_[0, ends[:-1]][groups[:, c]], ends[groups[:, c]] - 1)]
+        return codes
+
+
+def wide_bins(schema: Schema, shares: Sequence[Reals]) -> str:
+    """The columns in which a bin holds more than a fifth of the values and spans more than a tenth of the range, with it."""
+    found = []
+    for given, share in zip(schema.modelled, shares):
+        if given.type in ("string", "boolean"):
+            continue
+        low, high = (np.asarray(values) for values in given.bounds())
+        wide = (high - low) > (high[-1] - low[0]) / 10
+        heavy = wide & (share[: given.size] > 0.2)
+        if heavy.any():
+            worst = int(np.argmax(np.where(heavy, share[: given.size], 0.0)))
+            found.append(f"{given.name} ({100 * share[worst]:.0f} % between {_text(low[worst])} and {_text(high[worst])})")
+    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+
+
+def _text(value: Any) -> str:
+    return str(value.astype("datetime64[s]")) if value.dtype.kind == "M" else f"{value:g}"
+
+
+def first_marginals(domain: TableDomain, *, alone: bool) -> list[Marginal]:
+    """Every column, beside the target where that has few classes and other marginals will follow."""
+    sizes, target = domain.sizes, domain.target
+    paired = target is not None and not alone and sizes[target] <= MOST_CLASSES
+    beside = [c for c in range(len(sizes)) if paired and c != target and sizes[c] <= MOST_GROUPS]
+    pairs = [Marginal(tuple(sorted((c, target))), 0) for c in beside if target is not None]
+    single = [c for c in range(len(sizes)) if c not in beside and not (beside and c == target)]
+    return pairs + [Marginal((c,), 0) for c in single]
+
+
+def release_columns(
+    codes: Any,
+    domain: TableDomain,
+    budget: GaussianBudget,
+    share: float,
+    count: tuple[float, float],
+    *,
+    alone: bool,
+    known: Mapping[int, tuple[Reals, Reals]] | None = None,
+) -> Columns:
+    r"""Noisy marginals of columns for `share` of the budget's 1 / s^2.
+
+    The error of the shares of m cells grows like :math:`m \sigma`; the sum of all errors is least where 1 / s^2 is shared like
+    :math:`m^{2/3}`.
+
+    Arguments:
+        codes: of the records, as for `Counts.of`.
+        count: noisy number of records, and its noise std.
+        alone: nothing else will be measured.
+        known: noisy counts of the codes of some columns that were released before, and their noise stds. These columns cost
+            only what they need beyond that.
+    """
+    known = known or {}
+    full = Coarsening.full(domain.sizes)
+    marginals = first_marginals(domain, alone=alone)
+    counts = Counts.of(codes, marginals, [full])
+    cells = np.diff(counts.starts)
+    parts = share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
+    released = [Measurement(Marginal((c,), 0), values, noise) for c, (values, noise) in known.items()]
+    stds: list[float | Reals] = [m.noise_std for m in released]
+    for i, (marginal, part) in enumerate(zip(marginals, parts)):
+        if len(marginal.columns) == 1 and marginal.columns[0] in known:
+            part -= _precision(budget, float(np.median(known[marginal.columns[0]][1])))
+            if part <= 0:
+                continue
+        values, std = budget.sums(NOTE, counts.sums(i), float(part))
+        released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
+        stds.append(std)
+    totals = [(float(m.values.sum()), _total_std(m)) for m in released]
+    n = max(1.0, _combined([count, *totals]))
+    smooth = [replace(m, values=smoothed_marginal(m, domain, std)) for m, std in zip(released, stds)]
+    empty = {c: (values == 0.0) & domain.ordered[c] for c, (values, _) in known.items()}
+    shares = tuple(shares_of(smooth, c, n, empty.get(c)) for c in range(len(domain.sizes)))
+    coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
+    both = [tuple(in_groups(m, coarse) for m in found) for found in (released, smooth)]
+    return Columns(shares, n, coarse, *both)
+
+
+def _precision(budget: GaussianBudget, noise_std: float) -> float:
+    """The share of 1 / s^2 for which counts have this noise."""
+    return float((budget.noise_std(1.0) / noise_std) ** 2)
+
+
+def _total_std(measured: Measurement) -> float:
+    """Noise std of the sum of all counts."""
+    return float((np.broadcast_to(measured.noise_std, measured.values.shape) ** 2).sum() ** 0.5)
+
+
+def smoothed_marginal(measured: Measurement, domain: TableDomain, noise_std: float | Reals) -> Reals:
+    """Noisy counts, smoothed along columns whose codes are ordered, missing values apart; classes of a target are not."""
+    values = measured.values
+    if not isinstance(noise_std, float):  # of bins that were chosen so that their counts stand out
+        return values
+    for axis, c in enumerate(measured.marginal.columns):
+        if domain.ordered[c] and c != domain.target:
+            live = domain.sizes[c] - (domain.missing[c] is not None)
+            ahead = np.moveaxis(values, axis, 0).copy()
+            ahead[:live] = smoothed(ahead[:live].reshape(live, -1), noise_std).reshape(ahead[:live].shape)
+            values = np.moveaxis(ahead, 0, axis)
+    return values
+
+
+def smoothed(values: Reals, noise_std: float) -> Reals:
+    r"""Noisy counts (m, k) of ordered codes, each column of them with the least estimated error among smoothing splines.
+
+    :math:`f = (I + \lambda D^\top D)^{-1} y` with D the second differences, and lambda that of the least
+    :math:`|y - f|^2 + 2 \sigma^2 \operatorname{tr}(I + \lambda D^\top D)^{-1}`, which estimates the error without bias whatever
+    the counts are: jumps are kept where they stand out of the noise.
+
+    Source: Whittaker 1923; Stein 1981.
+    """
+    m = len(values)
+    if not 4 <= m <= MOST_SMOOTHED:
+        return values
+    second = np.diff(np.eye(m), 2, axis=0)
+    eigenvalues, basis = np.linalg.eigh(second.T @ second)
+    shrunk = 1.0 / (1.0 + np.maximum(eigenvalues, 0.0)[:, None] * _PENALTIES)  # (m, penalties)
+    spectrum = basis.T @ values
+    risk = ((1.0 - shrunk)[:, :, None] * spectrum[:, None]) ** 2
+    best = (risk.sum(0) + 2.0 * noise_std**2 * shrunk.sum(0)[:, None]).argmin(0)
+    return np.asarray(basis @ (shrunk[:, best] * spectrum))
+
+
+def _combined(values: Sequence[tuple[float, float]]) -> float:
+    """Mean of values with these noise stds, weighted by 1 / variance."""
+    weights = [std**-2 for _, std in values]
+    return sum(value * weight for (value, _), weight in zip(values, weights)) / sum(weights)
+
+
+def shares_of(released: Sequence[Measurement], column: int, n: float, empty: Flags | None) -> Reals:
+    """Shares of the codes of a column, from all marginals that it is in, with half a record added to each.
+
+    What was bought as `empty`, the end of a public range, stays so: noise of later measurements would move the mean.
+    """
+    total, precision = np.zeros(1), np.zeros(1)
+    for m in released:
+        if column in m.marginal.columns:
+            other = tuple(axis for axis, c in enumerate(m.marginal.columns) if c != column)
+            values, weight = m.values.sum(other), 1.0 / (np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum(other)
+            total, precision = total + weight * values, precision + weight
+    counts = np.asarray(total / precision)
+    kept = np.ones(len(counts), bool) if empty is None or empty.all() else ~empty
+    smoothed = np.where(kept, _SMOOTHING, _AT_ENDS)
+    smoothed[kept] += project_to_simplex(counts[kept] / n) * n
+    return np.asarray(smoothed / smoothed.sum())
+
+
+def in_groups(measured: Measurement, coarse: Coarsening) -> Measurement:
+    """The measurement with the codes of every column added up to groups; larger groups have more noise."""
+    values, variances = measured.values, np.broadcast_to(measured.noise_std, measured.values.shape) ** 2
+    for axis, c in enumerate(measured.marginal.columns):
+        group, size = coarse.groups[c], coarse.sizes[c]
+        if size < len(group):
+            values, variances = (_added_up(x, axis, group, size) for x in (values, variances))
+    return Measurement(measured.marginal, values, np.sqrt(variances))
+
+
+def _added_up(values: Reals, axis: int, group: Integers, size: int) -> Reals:
+    ahead = np.moveaxis(values, axis, 0)
+    result = np.zeros((size, *ahead.shape[1:]))
+    np.add.at(result, group, ahead)
+    return np.moveaxis(result, 0, axis)

@@ -17,12 +17,9 @@ from torch import Tensor
 from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.tables.columns import Columns
-from dpgen.systems.tables.marginals import Coarsening, Counts, Integers, Marginal, Measurement, Reals, shape
-from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture
+from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
+from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import sizes
-from dpgen.systems.tables.rows import iid_rows, matched_rows
-from dpgen.systems.tables.zeros import zeros_of
 from dpgen.values import numbers
 
 Rows = Literal["iid", "matched"]

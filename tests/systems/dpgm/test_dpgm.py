@@ -24,8 +24,7 @@ from dpgen.privacy.accountants import delta
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, LedgerError
-from dpgen.privacy.noise import SecureSource
-from dpgen.privacy.philox import DeviceSource
+from dpgen.privacy.noise import DeviceSource, SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dp_sgd import sums as private_sums
 from dpgen.systems.dpgm.fit import DPGM

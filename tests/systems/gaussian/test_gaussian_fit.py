@@ -24,7 +24,7 @@ from dpgen.runtime import Runtime
 from dpgen.systems.gaussian.fit import Inputs, fit
 from dpgen.systems.gaussian.model import GaussianMixtureModel, Warp
 from dpgen.systems.gaussian.plan import FULL, MARGINALS, SINGLE, GaussianConfig, GaussianPlan, default_shares, sizes
-from dpgen.systems.gaussian.sums import NOTES, gram_sums
+from dpgen.systems.gaussian.releases import NOTES, gram_sums
 from dpgen.systems.marginals.model import ProductMixture
 
 

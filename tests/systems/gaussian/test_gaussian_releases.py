@@ -14,11 +14,13 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.model import Subspace, fit_tilt
 from dpgen.systems.gaussian.plan import FULL, allocated
 from dpgen.systems.gaussian.releases import (
+    BORDER,
     MEAN_BORDER,
     MEAN_SQUARE,
     Components,
     Location,
     Moments,
+    RecordStream,
     clean_covariance,
     nearest,
     pooled,
@@ -31,7 +33,6 @@ from dpgen.systems.gaussian.releases import (
     release_subspace,
     shrunken,
 )
-from dpgen.systems.gaussian.sums import BORDER, RecordStream
 
 GRAM = 1.0 + BORDER**2
 """Sensitivity of a bordered matrix."""

@@ -11,9 +11,19 @@ from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum, clipped
 from dpgen.systems.gaussian.model import Subspace
-from dpgen.systems.gaussian.releases import Location, centre_sums, centred_moments, location_sums, marginal_sums, pair_sums
+from dpgen.systems.gaussian.releases import (
+    Location,
+    RecordStream,
+    centre_sums,
+    centred_moments,
+    checked,
+    gram_sums,
+    location_sums,
+    marginal_sums,
+    pair_sums,
+    vector_sums,
+)
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
-from dpgen.systems.gaussian.sums import RecordStream, checked, gram_sums, vector_sums
 
 A = 0.5
 
@@ -135,9 +145,9 @@ def test_clipped_rows_of_many_features_are_not_longer_than_one(d: int) -> None:
 
 
 def test_more_records_than_int64_holds_are_refused(stream: RecordStream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgen.systems.gaussian.sums.MOST_RECORDS", len(stream.x))
+    monkeypatch.setattr("dpgen.systems.gaussian.releases.MOST_RECORDS", len(stream.x))
     assert int(gram_sums(stream, by_label, k=5, m=3, border=1.0).values[:, 0, 0].sum()) == len(stream.x) * 2**36
-    monkeypatch.setattr("dpgen.systems.gaussian.sums.MOST_RECORDS", len(stream.x) - 1)
+    monkeypatch.setattr("dpgen.systems.gaussian.releases.MOST_RECORDS", len(stream.x) - 1)
     for sums in (gram_sums, vector_sums):
         with refused("more than 49 records"):
             sums(stream, by_label, k=5, m=3, border=1.0)

@@ -16,6 +16,7 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian import sets as of_sets
 from dpgen.systems.gaussian.plan import allocated
+from dpgen.systems.gaussian.releases import RecordStream
 from dpgen.systems.gaussian.sets import (
     SHARES,
     Classes,
@@ -32,7 +33,6 @@ from dpgen.systems.gaussian.sets import (
     size_bins,
     size_histogram,
 )
-from dpgen.systems.gaussian.sums import RecordStream
 from dpgen.systems.marginals.model import ProductMixture
 
 

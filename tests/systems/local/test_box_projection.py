@@ -8,8 +8,8 @@ from finite_cases import dirichlet, rational_projection
 from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
-from dpgen.systems.local import boxes
-from dpgen.systems.local.boxes import project_to_box
+from dpgen.systems.local import samplers as boxes
+from dpgen.systems.local.samplers import project_to_box
 
 
 def box(n: int, epsilon: float, seed: int, sharpness: float = 3.0) -> tuple[Tensor, Tensor]:

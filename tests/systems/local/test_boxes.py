@@ -10,15 +10,15 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from dpgen.divergences import DIVERGENCES, f_divergence
-from dpgen.systems.local.boxes import (
+from dpgen.systems.local.samplers import (
     BoxSampler,
+    MinimaxSampler,
     ParkSampler,
     ProjectedKernel,
     QInvariantMinimax,
     RelativeMollifier,
     project_to_box,
 )
-from dpgen.systems.local.kernels import MinimaxSampler
 
 BOXES = {
     "mollifier": RelativeMollifier,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.systems.mbde.densities import GaussianReference, ModelReference
-from dpgen.systems.mbde.model import MBDE, Minibatches
+from dpgen.systems.mbde.fit import MBDE, Minibatches
 from dpgen.systems.mbde.plan import MBDEConfig
 
 pytestmark = pytest.mark.usefixtures("quiet")

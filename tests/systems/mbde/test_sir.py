@@ -12,8 +12,17 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference, ModelReference, evaluated, mollified
-from dpgen.systems.mbde.samplers import SIRSampler, chosen, whole_weights
+from dpgen.systems.mbde.densities import (
+    Box,
+    ClippedDensity,
+    GaussianReference,
+    ModelReference,
+    SIRSampler,
+    chosen,
+    evaluated,
+    mollified,
+    whole_weights,
+)
 
 BOXES = [(1e-6, None), (0.25, None), (1.0, None), (1.0, 0.05), (5.0, None), (5.0, 0.01), (100.0, None)]
 

@@ -19,10 +19,9 @@ from dpgen.facts import Fact
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.schema import Schema, TableDomain
-from dpgen.systems.tables.bins import Grid, Leaves
-from dpgen.systems.tables.columns import release_columns
+from dpgen.systems.tables.bins import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, Grid, Leaves, forms
 from dpgen.systems.tables.discovery import Discovery, _texts, thresholds
-from dpgen.systems.tables.forms import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, forms
+from dpgen.systems.tables.marginals import release_columns
 from dpgen.systems.tables.plan import TablesPlan
 
 N = 4000

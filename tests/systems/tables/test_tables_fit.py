@@ -16,8 +16,8 @@ from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.runtime import Runtime
 from dpgen.schema import Schema
 from dpgen.systems.tables import fit as tables_fit
-from dpgen.systems.tables.columns import first_marginals, release_columns
 from dpgen.systems.tables.fit import MEASUREMENT, Rounds, fit
+from dpgen.systems.tables.marginals import first_marginals, release_columns
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import TablesConfig, TablesPlan
 

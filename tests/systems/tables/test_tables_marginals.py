@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgen.systems.tables.columns import smoothed
-from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape
+from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape, smoothed
 from dpgen.systems.tables.mixture import Fitter
 from dpgen.systems.tables.plan import sizes
 

@@ -12,9 +12,8 @@ from test_tables_fit import SCHEMA, people, released
 
 from dpgen.cli.sample import main
 from dpgen.systems.tables.marginals import Coarsening
-from dpgen.systems.tables.mixture import Mixture
+from dpgen.systems.tables.mixture import Mixture, iid_rows, matched_rows
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.rows import iid_rows, matched_rows
 
 SIZES = SCHEMA.domain.sizes
 CELLS = torch.tensor(list(product(*(range(size) for size in SIZES))))

@@ -14,10 +14,9 @@ from test_tables_fit import SMALL, released
 from dpgen.metrics import marginal_errors
 from dpgen.schema import Schema
 from dpgen.systems.tables import fit as fitting
-from dpgen.systems.tables.columns import Columns
-from dpgen.systems.tables.marginals import Coarsening
+from dpgen.systems.tables.marginals import Coarsening, Columns
+from dpgen.systems.tables.mixture import zeros_of
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.zeros import zeros_of
 
 
 def whole(name: str, most: int, *, required: bool = True) -> dict[str, object]:
