@@ -1,7 +1,7 @@
 """The front door: `fit` private data in memory or in files to a release, and estimators for scikit-learn that do the same."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -187,10 +187,10 @@ def job_of(model: str, data: Any, options: Options) -> RunConfig:
             return keyword_job(model, options, data=str(data))
         if is_source(data):
             return keyword_job(model, {"source": data} | options, data="sql")
-        name = _loader_of_path(data, model, system)
+        name = _loader_of_path(data, model, system, options)
         return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
     private = in_memory(data)
-    loader = _loader_of(private, model, system)
+    loader = _loader_of(private, model, system, options)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
     return keyword_job(model, completed, data=loader, private=private)
 
@@ -230,30 +230,35 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunCon
     return replace(made, data=replace(made.data, options=both))
 
 
-def loader_of_file(path: str, model: str) -> tuple[str, str]:
-    """Name of the loader that reads a file for a model, and the option that takes the path.
+def loader_of_file(path: str, model: str, given: Iterable[str] = ()) -> tuple[str, str]:
+    """Name of the loader that reads a file for a model with the given options, and the option that takes the path.
 
     Raises:
         ValueError: no such model or file, or images for a model that has none.
     """
     system = systems()[choose("model", model, list(systems()))]
-    return ("sql", "source") if is_source(path) else (_loader_of_path(path, model, system), "path")
+    return ("sql", "source") if is_source(path) else (_loader_of_path(path, model, system, given), "path")
 
 
-def _loader_of_path(path: str | Path, model: str, system: System) -> str:
+def _one_loader(system: System, given: Iterable[str]) -> str | None:
+    """The loader of every form of file, where the system has one: of systems of several kinds, if options are of tables."""
+    mixed = not {"schema", "target"}.isdisjoint(given)
+    return next((own for kind, own in _ONE_LOADER.items() if kind == system.kinds[0] or (mixed and kind in system.kinds)), None)
+
+
+def _loader_of_path(path: str | Path, model: str, system: System, given: Iterable[str]) -> str:
     """Name of the loader that reads a file, or a folder or an archive of images."""
     if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
-        return next((own for kind, own in _ONE_LOADER.items() if kind in system.kinds), None) or form_of(path)
+        return _one_loader(system, given) or form_of(path)
     if "images" not in system.kinds:
         fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
         raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")
     return "images"
 
 
-def _loader_of(private: InMemory, model: str, system: System) -> str:
+def _loader_of(private: InMemory, model: str, system: System, given: Iterable[str]) -> str:
     """Name of the loader that reads such data as it reads a file."""
-    named = (own for kind, own in _ONE_LOADER.items() if kind in system.kinds and private.like == "parquet")
-    name = next(named, private.like)
+    name = (_one_loader(system, given) if private.like == "parquet" else None) or private.like
     if name not in loaders(system.kinds):
         tables = [kind for kind in LOADERS if kind in system.kinds]
         raise TypeError(f"data is {article(private)}; model {model!r} works on {' or '.join(tables)}, which it does not hold")

@@ -50,20 +50,20 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
 
 
 def _unless_weights(evaluate: Evaluator, release: Any, data: Any, **options: Any) -> Evaluation:
-    """The evaluation of what samples; of a classifier none."""
+    """The evaluation of what samples, or of a classifier."""
     from dpgen.systems.dp_sgd.model import ReleasedModule
 
-    if isinstance(release, ReleasedModule):
-        return Evaluation(
-            [], notes=("the release is the weights of a classifier: dpgen.load(DIRECTORY).module() is the network",)
-        )
-    return evaluate(release, data, **options)
+    if not isinstance(release, ReleasedModule):
+        return evaluate(release, data, **options)
+    from dpgen.evaluation.records import evaluate_classifier
+
+    return evaluate_classifier(release, data)
 
 
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
     """What a run leaves that is not evaluated: of tables, synthetic rows."""
     module = EVALUATORS[type(data)].partition(":")[0]
-    if module not in ("linked", "tables"):
+    if module not in ("linked", "tables") or hasattr(release, "weights"):
         return Evaluation([])
     made: Evaluation = resolve_name(f"{__name__}.{module}:unscored")(release, seed=seed)
     return made

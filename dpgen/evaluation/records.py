@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpgen.data import MappedRecords, Records
+from dpgen.data import Images, MappedRecords, Records, Table
 from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
 from dpgen.evaluation.scores import FULL, MOST_SYNTHETIC, Effort, Evaluation, Score, require_size
@@ -23,11 +23,13 @@ from dpgen.metrics import (
     train_on_synthetic_accuracy,
 )
 from dpgen.progress import report
-from dpgen.release import RecordModel, RecordSamples
+from dpgen.release import RecordModel, RecordSamples, image_rows
+from dpgen.systems.dp_sgd.model import ReleasedModule, one_hot_rows
 
 MOST_COMPARED = 10_000
 """Records whose marginals and correlations are compared; a random choice where there are more."""
 
+_JUDGED = 2048  # records that a classifier sees at once
 _LEAST_TESTED = 20
 _FEWER = (
     "{drawn:,} synthetic records were drawn and scored, not {size:,}, for each takes {passes} passes through the model: "
@@ -106,6 +108,22 @@ def evaluate_stored(release: RecordModel, records: MappedRecords | StreamedRecor
     evaluation = evaluate(release, records.some(LOOKED_AT), seed=seed, **options)
     chosen = (_CHOSEN.format(LOOKED_AT),) if max(records.n, records.n_test) > LOOKED_AT else ()
     return replace(evaluation, notes=(*evaluation.notes, *chosen))
+
+
+def evaluate_classifier(release: ReleasedModule, data: Records | Images | MappedRecords | Table) -> Evaluation:
+    """Accuracy of a classifier on the records that were held out, beside that of the most frequent label among them."""
+    note = "the release is the weights of a classifier: dpgen.load(DIRECTORY).predict(records), and .module() is the network"
+    if isinstance(data, Table):
+        x, labels = one_hot_rows(data.test_codes, data.schema, labelled=True)
+    else:
+        held = data.some(LOOKED_AT) if isinstance(data, MappedRecords) else data
+        x, labels = image_rows(held.test_x) if isinstance(held, Images) else held.test_x, held.test_labels
+        x = getattr(held, "test_grey", x) if release.grey else x
+    if labels is None or not len(labels):
+        return Evaluation([], notes=(note, "no records were held out, so its accuracy is not known"))
+    found = [release.predict(part.float() / (255 if release.grey else 1)) for part in x.split(_JUDGED)]
+    right = float((torch.cat(found) == labels).double().mean())
+    return Evaluation([Score("accuracy on the held-out records", right, chance=chance_level(labels))], notes=(note,))
 
 
 def _some(x: Tensor, most: int, seed: int) -> Tensor:

@@ -71,7 +71,7 @@ _LOCAL = {
 
 SYSTEMS: dict[str, System] = {
     "dpgm": System(
-        kinds=("records", "images", "mapped"),
+        kinds=("records", "images", "mapped", "table"),
         plan_path="dpgen.systems.dpgm.plan:DPGMPlan",
         config_path="dpgen.systems.dpgm.plan:DPGMConfig",
         fit_path="dpgen.systems.dpgm.fit:fit",
@@ -79,6 +79,7 @@ SYSTEMS: dict[str, System] = {
         model_paths=(
             "dpgen.systems.dpgm.model:MixtureModel",
             "dpgen.systems.dp_sgd.model:NetworkImages",
+            "dpgen.systems.dp_sgd.model:NetworkTable",
             "dpgen.systems.dp_sgd.model:ReleasedModule",
         ),
     ),

@@ -164,7 +164,7 @@ SMOKE = [
     Smoke("dpgm", _SGD, _NETS | {"clusters": "none"}),
     Smoke("dpgm", _SGD | {"sampling": "allocation"}, _NETS, relations=("add_remove",)),
     Smoke("dpgm", _SGD, {"hidden": 3, "component": "rbm"}),
-    Smoke("dpgm", _SGD, {"network": "own_networks:Good", "clusters": "none"}),
+    *(Smoke("dpgm", _SGD, {"network": "own_networks:Good", "clusters": "none"}, data) for data in (None, DATA["table"])),
     *(
         Smoke("gaussian", {"epsilon": 2.0}, options, data)
         for options, data in (

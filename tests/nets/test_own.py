@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import duckdb
 import numpy as np
 import own_gans
 import own_networks
@@ -22,11 +23,15 @@ from torch.utils.data import TensorDataset
 import dpgen
 from dpgen.cli.main import exit_code, main
 from dpgen.config import parse_job
+from dpgen.data import Table, load_table
+from dpgen.data.tables import VISITS, simulated_visits
+from dpgen.evaluation import evaluate
 from dpgen.nets import OwnBank
 from dpgen.nets.own import OwnCriticBank, imported, known
 from dpgen.privacy.clipping import gradient_norms
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.release import PublicModel
+from dpgen.systems.dp_sgd.model import Means, one_hot_rows
 from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.dpgm.plan import DPGMConfig
 
@@ -101,6 +106,60 @@ def test_a_classifier_needs_no_samples_and_is_released_as_weights(images: bool, 
     for wrong in ({"clusters": "labels"}, {"label_column": None}):
         with refused("own_networks:Classifier"):
             dpgen.fit(pd.DataFrame(rng.integers(0, 2, (20, 3))), "dpgm", epsilon=2.0, **options, **SMALL, **wrong)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------------
+
+
+def visits(test_fraction: float = 0.0) -> Table:
+    return load_table(path=simulated_visits(300), schema=dict(VISITS), test_fraction=test_fraction)  # type: ignore[return-value]
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("clusters", ["labels", "none"])
+def test_a_network_of_a_table_gives_typed_rows_of_its_schema(clusters: str, tmp_path: Path) -> None:
+    table = visits()
+    release: Any = dpgen.fit(table, "dpgm", epsilon=2.0, network=Good, clusters=clusters, **SMALL)
+    rows = release.sample(40, random_state=1)
+    assert bool(table.schema.admissible(table.schema.encode(rows)).all())
+    assert {name: str(kind) for name, kind in rows.dtypes.items()}.items() >= {"age": "int64", "readmitted": "bool"}.items()
+    release.save(tmp_path)
+    pd.testing.assert_frame_equal(rows, dpgen.load(tmp_path).sample(40, random_state=1))
+    wanted = table.codes[:1]
+    x, label = one_hot_rows(wanted, table.schema, labelled=clusters == "labels")
+    release.network.means_of = lambda n, *_: Means(x.float().expand(n, -1), label, label if label is None else label.expand(n), 1)
+    assert bool((table.schema.encode(release.sample(30)) == wanted).all()), "means are weights of the codes in their block"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_classifier_tells_the_target_of_a_table_and_is_scored_on_rows_held_out(tmp_path: Path) -> None:
+    table, frame = visits(0.3), simulated_visits(50).content.to_pandas()
+    release: Any = dpgen.fit(table, "dpgm", epsilon=2.0, network=own_networks.Classifier, **SMALL)
+    release.save(tmp_path)
+    again = dpgen.load(tmp_path)
+    x, labels = one_hot_rows(table.test_codes, table.schema, labelled=True)
+    (score,) = evaluate(release, table).scores
+    assert score.value == float((again.predict(x.float()) == labels).double().mean())
+    assert score.private, "nobody has paid for it"
+    assert torch.equal(again.predict(frame), again.predict(frame.drop(columns="readmitted")))
+    assert torch.equal(again.predict(x.float()), again.module()(x.float()).argmax(1))
+    with refused("age"):
+        again.predict(frame.assign(age=None))
+    assert evaluate(release, visits()).scores == []
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "word"),
+    [
+        (simulated_visits(60).content.to_pandas(), {"target": "sex"}, "schema"),
+        (duckdb.sql("select range % 2 as a from range(60)"), {"schema": {"fields": [{"name": "a", "type": "boolean"}]}}, "path"),
+        (pd.DataFrame({"a": [True] * 9}), {"target": "a", "schema": {"fields": [{"name": "a", "type": "boolean"}]}}, "'a'"),
+        (simulated_visits(60).content.to_pandas(), {"schema": dict(VISITS), "unit": "visit", "max_contributions": 2}, "be 1"),
+    ],
+)
+def test_tables_that_networks_cannot_see_are_refused(given: Any, options: dict[str, Any], word: str) -> None:
+    with refused(word):
+        dpgen.fit(given, "dpgm", epsilon=2.0, network=Good, **SMALL, **options)
 
 
 REFUSED: list[tuple[Any, str]] = [

@@ -7,12 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Self, cast
 
+import pandas as pd
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
 from dpgen.files import under
 from dpgen.nets.own import known
 from dpgen.release import (
+    ColumnSamples,
     ImageModel,
     ImageSamples,
     PointSamples,
@@ -26,8 +29,9 @@ from dpgen.release import (
     sampling_generator,
     sampling_seed,
 )
+from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.plan import PrivateImages, PrivateRecords
+from dpgen.systems.plan import PrivateImages, PrivateRawTable, PrivateRecords, PrivateTable
 
 WHITE = 255
 """The value of a pixel that networks see as 1."""
@@ -55,6 +59,20 @@ def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
     return channels, height, width
 
 
+def one_hot_rows(codes: Tensor, schema: Schema, *, labelled: bool) -> tuple[Tensor, Tensor | None]:
+    """Bits (n, d) uint8 of codes of a table: a block for each column, but for the target if rows are `labelled` by it.
+
+    >>> schema = Schema.from_descriptor({"fields": [{"name": "tea", "type": "boolean"}]})
+    >>> one_hot_rows(torch.tensor([[1], [2]]), schema, labelled=False)[0].tolist()
+    [[0, 1, 0], [0, 0, 1]]
+    """
+    sizes, target = schema.domain.sizes, schema.domain.target if labelled else None
+    blocks = [one_hot(codes[:, c], size).to(torch.uint8) for c, size in enumerate(sizes) if c != target]
+    if not blocks:
+        raise ValueError(f"the table has the one column {schema.target!r}; a model of it needs columns beside the target")
+    return torch.cat(blocks, 1), None if target is None else codes[:, target]
+
+
 def pictures(values: Tensor, shape: Sequence[int]) -> Tensor:
     """Images (n, height, width, channels) uint8 of values (n, channels * height * width): the inverse of `Inputs.values`."""
     pixels = (values * WHITE).round().clamp(0, WHITE).to(torch.uint8)
@@ -73,6 +91,7 @@ class TrainingData:
         columns: names of the columns of records.
         class_names: of images.
         grey_threshold: of grey values that are seen in place of bits, which are 1 above it.
+        schema: of a table.
     """
 
     inputs: Inputs
@@ -82,6 +101,26 @@ class TrainingData:
     columns: Sequence[str] | None = None
     class_names: Sequence[str] | None = None
     grey_threshold: int | None = None
+    schema: Schema | None = None
+
+    @classmethod
+    def of_table(cls, data: PrivateTable | PrivateRawTable, *, labelled: bool) -> TrainingData:
+        """Those of a table whose domains are public: one-hot codes by its schema; `labelled`: the target is the label.
+
+        Raises:
+            ValueError: a domain that is not known, rows that only an engine has.
+        """
+        if isinstance(data, PrivateRawTable):
+            left = [field["name"] for field in data.draft["fields"] if field.get("dpgen:blank")]
+            raise ValueError(
+                f"schema lacks the domain of {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}; networks need a whole one: "
+                "dpgen schema FILE --epsilon 0.5 --out schema.json buys it, and --schema schema.json uses it"
+            )
+        if not isinstance(data.codes, Tensor):
+            raise ValueError("source is an engine, which keeps the rows; networks need a table in memory or in a file (path)")
+        x, labels = one_hot_rows(data.codes, data.schema, labelled=labelled)
+        n_classes = 0 if labels is None else data.schema.domain.sizes[cast(int, data.schema.domain.target)]
+        return cls(inputs=Inputs(x, labels), n_classes=n_classes, schema=data.schema)
 
     @classmethod
     def of(cls, data: PrivateRecords | PrivateImages, *, grey: bool = False) -> TrainingData:
@@ -180,8 +219,52 @@ class NetworkImages(ImageModel, kind="network_images"):
         return cls(network, image_shape=description["image_shape"], class_names=description["class_names"])
 
 
-def released(network: NetworkModel, data: TrainingData) -> NetworkModel | NetworkImages:
-    """The release of a network that was trained on these data: of records, or of images."""
+class NetworkTable(PublicModel, kind="network_table"):
+    """Released networks of the one-hot codes of a table: in the block of a column means are the weights of its codes."""
+
+    network: NetworkModel
+
+    def __init__(self, network: NetworkModel, schema: Schema) -> None:
+        self.network, self.schema, self.statement = network, schema, network.statement
+
+    @property
+    def size(self) -> int:
+        """A released (noisy) number of rows."""
+        return self.network.size
+
+    def samples(self, n: int, *, random_state: RandomState = None) -> ColumnSamples:
+        """n synthetic rows, which satisfy the schema and its constraints."""
+        generator = sampling_generator(n, random_state)
+        return ColumnSamples(values=self.schema.rows(lambda count: self._codes(count, generator), n, generator))
+
+    def _codes(self, n: int, generator: torch.Generator) -> Tensor:
+        means, domain = self.network.means_of(n, None, generator), self.schema.domain
+        if not n:
+            return torch.zeros(0, len(domain.sizes), dtype=torch.int64)
+        own = None if means.labels is None else domain.target
+        blocks = means.values.clamp_min(1e-9).split([size for c, size in enumerate(domain.sizes) if c != own], 1)
+        drawn = [torch.multinomial(block, 1, generator=generator) for block in blocks]
+        if own is not None:
+            drawn.insert(own, cast(Tensor, means.labels)[:, None])
+        return torch.cat(drawn, 1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return self.network.tensors()
+
+    def description(self) -> dict[str, Any]:
+        return self.network.description() | {"network": self.network.kind, "schema": self.schema.descriptor()}
+
+    @classmethod
+    def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> Self:
+        inner = dict(description)
+        schema, kind = Schema.from_descriptor(inner.pop("schema")), cls.kinds[inner.pop("network")]
+        return cls(cast(NetworkModel, kind.rebuild(inner, tensors, statement)), schema)
+
+
+def released(network: NetworkModel, data: TrainingData) -> NetworkModel | NetworkImages | NetworkTable:
+    """The release of a network that was trained on these data: of records, of images, or of a table."""
+    if data.schema is not None:
+        return NetworkTable(network, data.schema)
     if data.pixels is None:
         return network
     channels, height, width = data.pixels
@@ -195,10 +278,22 @@ class ReleasedModule(PublicModel, kind="module"):
         weights: the state dict.
         network: import path of the class.
         options: its hyperparameters, as far as they are JSON.
+        grey: of a classifier by `dpgm`: whether it saw grey values or pixels in units of white; False: bits.
+        schema: of the table whose rows a classifier saw, whose target it tells.
     """
 
-    def __init__(self, weights: dict[str, Tensor], network: str, options: dict[str, Any], statement: PrivacyStatement) -> None:
+    def __init__(
+        self,
+        weights: dict[str, Tensor],
+        network: str,
+        options: dict[str, Any],
+        statement: PrivacyStatement,
+        *,
+        grey: bool = False,
+        schema: Schema | None = None,
+    ) -> None:
         self.weights, self.network, self.options, self.statement = weights, network, options, statement
+        self.grey, self.schema = grey, schema
         try:
             self.network_class: type[nn.Module] | None = known(network, ())
         except ImportError:
@@ -212,7 +307,7 @@ class ReleasedModule(PublicModel, kind="module"):
         """
         try:
             if self.network_class is None:
-                raise ImportError("it has not been imported")
+                raise ImportError(f"it has not been imported: import it first, or --network {self.network}")
             with torch.random.fork_rng(devices=[]):
                 made = self.network_class(**self.options)
             made.load_state_dict(self.weights)
@@ -222,6 +317,29 @@ class ReleasedModule(PublicModel, kind="module"):
                 f"{self.network} cannot be built again ({problem}): load_state_dict(model.weights) of your own"
             ) from error
         return made.eval()
+
+    def predict(self, x: Tensor | pd.DataFrame) -> Tensor:
+        """The label (n,) with the least loss of each record x (n, d), of a classifier by `dpgm`; or of rows of its table.
+
+        Labels of a table are codes of its target: places in `schema.by_name[schema.target].labels()`, and one more for a gap.
+        """
+        network, categories = cast(Any, self.module()), self.options.get("categories")
+        if categories is None:
+            raise ValueError(f"{self.network} is no classifier by dpgm; model.module() is the network")
+        if isinstance(x, pd.DataFrame):
+            if self.schema is None:
+                raise ValueError(f"x is a table, and {self.network} saw none; it must be a tensor (n, d)")
+            domain, target = self.schema.domain, cast(int, self.schema.domain.target)
+            table = x if domain.names[target] in x else x.assign(**{domain.names[target]: None})
+            codes = torch.from_numpy(self.schema.known(table)[0])
+            codes = torch.where(codes < 0, torch.tensor([-1 if m is None else m for m in domain.missing]), codes)
+            codes[:, target] = 0
+            if len(gaps := (codes < 0).nonzero()):
+                raise ValueError(f"x has a gap in column {domain.names[int(gaps[0, 1])]!r}, where the schema allows none")
+            x = one_hot_rows(codes, self.schema, labelled=True)[0].float()
+        with torch.no_grad():
+            losses = [network.loss(x, torch.full((len(x),), label)) for label in range(categories)]
+        return torch.stack(losses, 1).argmin(1)
 
     def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
         """What the module's own `sample(n)` returns, with random numbers of this state.
@@ -245,8 +363,11 @@ class ReleasedModule(PublicModel, kind="module"):
         return {name: value.detach().clone() for name, value in self.weights.items()}
 
     def description(self) -> dict[str, Any]:
-        return {"network": self.network, "options": self.options}
+        schema = None if self.schema is None else self.schema.descriptor()
+        return {"network": self.network, "options": self.options, "grey": self.grey, "schema": schema}
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> ReleasedModule:
-        return cls(tensors, description["network"], description["options"], statement)
+        seen = {"grey": description.get("grey", False), "schema": description.get("schema")}
+        seen["schema"] = None if seen["schema"] is None else Schema.from_descriptor(seen["schema"])
+        return cls(tensors, description["network"], description["options"], statement, **seen)

@@ -13,14 +13,15 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dp_sgd.engine import DPSGD, train
-from dpgen.systems.dp_sgd.model import NetworkImages, NetworkModel, ReleasedModule, TrainingData, released
+from dpgen.systems.dp_sgd.model import NetworkModel, ReleasedModule, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
 from dpgen.systems.kmeans.fit import DPKMeans
-from dpgen.systems.plan import PrivateImages, PrivateRecords
+from dpgen.systems.plan import PrivateImages, PrivateRawTable, PrivateRecords, PrivateTable
 
 if TYPE_CHECKING:
+    from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
 
@@ -118,17 +119,22 @@ class DPGM(DPSGD):
 
 
 def fit(
-    data: PrivateRecords | PrivateImages, *, plan: DPGMPlan, config: DPGMConfig, curator: Curator, runtime: Runtime
-) -> NetworkModel | NetworkImages | ReleasedModule:
-    """Train DPGM on private records or images, or resume it, and release the mixture with its statement."""
-    own = TrainingData.of(data, grey=config.grey and config.network is not None)
+    data: PrivateRecords | PrivateImages | PrivateTable | PrivateRawTable,
+    *,
+    plan: DPGMPlan,
+    config: DPGMConfig,
+    curator: Curator,
+    runtime: Runtime,
+) -> PublicModel:
+    """Train DPGM on private records, images or a table, or resume it, and release the mixture with its statement."""
+    own = _seen(data, plan, config)
     if own.pixels is not None:
         config.require_images()
 
-    def release(module: DPGM, ledger: Ledger) -> NetworkModel | NetworkImages | ReleasedModule:
+    def release(module: DPGM, ledger: Ledger) -> PublicModel:
         if isinstance(module.bank, OwnClassifierBank):
-            told = module.bank.architecture()
-            return ReleasedModule(module.bank.weights(), told["network"], told["options"], module.statement(ledger))
+            told, seen = module.bank.architecture(), {"grey": own.inputs.white > 1, "schema": own.schema}
+            return ReleasedModule(module.bank.weights(), told["network"], told["options"], module.statement(ledger), **seen)
         shape = own.image_shape if own.pixels is None else None
         made = module.release(ledger, image_shape=shape, columns=own.columns, grey_threshold=own.grey_threshold)
         return released(made, own)
@@ -142,5 +148,15 @@ def fit(
         white=own.inputs.white,
         seed=runtime.seed,
     )
-    own = replace(own, image_shape=None) if config.classifies else own  # it has no pictures to show
-    return train(module, release, own, curator=curator, runtime=runtime)
+    shown = replace(own, image_shape=None) if config.classifies else own  # it has no pictures to show
+    return train(module, release, shown, curator=curator, runtime=runtime)
+
+
+def _seen(data: Any, plan: DPGMPlan, config: DPGMConfig) -> TrainingData:
+    """The data as networks see them: of a table its target is the label where a network of its own, or a classifier, has it."""
+    if not isinstance(data, PrivateRawTable) and not hasattr(data, "schema"):
+        return TrainingData.of(data, grey=config.grey and config.network is not None)
+    if plan.rows > 1:
+        raise ValueError(f"max_contributions is {plan.rows}; it must be 1 for networks of a table")
+    labelled = config.classifies or config.clusters in ("auto", "labels")
+    return TrainingData.of_table(data, labelled=labelled)
