@@ -111,6 +111,9 @@ def test_a_classifier_needs_no_samples_and_is_released_as_weights(images: bool, 
 # -- tables ----------------------------------------------------------------------------------------------------------
 
 
+TRUTHS = {"fields": [{"name": "a", "type": "boolean"}]}
+
+
 def visits(test_fraction: float = 0.0) -> Table:
     return load_table(path=simulated_visits(300), schema=dict(VISITS), test_fraction=test_fraction)  # type: ignore[return-value]
 
@@ -127,7 +130,9 @@ def test_a_network_of_a_table_gives_typed_rows_of_its_schema(clusters: str, tmp_
     pd.testing.assert_frame_equal(rows, dpgen.load(tmp_path).sample(40, random_state=1))
     wanted = table.codes[:1]
     x, label = one_hot_rows(wanted, table.schema, labelled=clusters == "labels")
-    release.network.means_of = lambda n, *_: Means(x.float().expand(n, -1), label, label if label is None else label.expand(n), 1)
+    release.network.means_of = lambda n, *_: Means(
+        x.float().expand(n, -1), label, None if label is None else label.expand(n), 1
+    )
     assert bool((table.schema.encode(release.sample(30)) == wanted).all()), "means are weights of the codes in their block"
 
 
@@ -152,8 +157,8 @@ def test_a_classifier_tells_the_target_of_a_table_and_is_scored_on_rows_held_out
     ("given", "options", "word"),
     [
         (simulated_visits(60).content.to_pandas(), {"target": "sex"}, "schema"),
-        (duckdb.sql("select range % 2 as a from range(60)"), {"schema": {"fields": [{"name": "a", "type": "boolean"}]}}, "path"),
-        (pd.DataFrame({"a": [True] * 9}), {"target": "a", "schema": {"fields": [{"name": "a", "type": "boolean"}]}}, "'a'"),
+        (duckdb.sql("select range % 2 as a from range(60)"), {"schema": TRUTHS}, "path"),
+        (pd.DataFrame({"a": [True] * 9}), {"target": "a", "schema": TRUTHS}, "'a'"),
         (simulated_visits(60).content.to_pandas(), {"schema": dict(VISITS), "unit": "visit", "max_contributions": 2}, "be 1"),
     ],
 )

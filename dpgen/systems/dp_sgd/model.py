@@ -113,7 +113,7 @@ class TrainingData:
         if isinstance(data, PrivateRawTable):
             left = [field["name"] for field in data.draft["fields"] if field.get("dpgen:blank")]
             raise ValueError(
-                f"schema lacks the domain of {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}; networks need a whole one: "
+                f"schema lacks the domain of {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}; networks need all: "
                 "dpgen schema FILE --epsilon 0.5 --out schema.json buys it, and --schema schema.json uses it"
             )
         if not isinstance(data.codes, Tensor):
@@ -261,7 +261,7 @@ class NetworkTable(PublicModel, kind="network_table"):
         return cls(cast(NetworkModel, kind.rebuild(inner, tensors, statement)), schema)
 
 
-def released(network: NetworkModel, data: TrainingData) -> NetworkModel | NetworkImages | NetworkTable:
+def released(network: NetworkModel, data: TrainingData) -> PublicModel:
     """The release of a network that was trained on these data: of records, of images, or of a table."""
     if data.schema is not None:
         return NetworkTable(network, data.schema)

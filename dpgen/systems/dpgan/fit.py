@@ -17,7 +17,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dp_sgd.engine import DPSGD, train
-from dpgen.systems.dp_sgd.model import Inputs, NetworkImages, NetworkModel, TrainingData, released
+from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
@@ -25,6 +25,7 @@ from dpgen.systems.dpgan.plan import DPGANConfig
 from dpgen.systems.plan import PrivateImages, PrivatePoints, PrivateRecords
 
 if TYPE_CHECKING:
+    from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
 _BETAS = (0.5, 0.999)
@@ -225,7 +226,7 @@ def fit(
     config: DPGANConfig,
     curator: Curator,
     runtime: Runtime,
-) -> NetworkModel | NetworkImages | PointGANModel:
+) -> PublicModel:
     """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement."""
     points = data if isinstance(data, PrivatePoints) else None
     if points is None:
@@ -234,7 +235,7 @@ def fit(
         x = ((points.x - points.location) / points.scale).float()
         own = TrainingData(inputs=Inputs(x, None), people=points.people)
 
-    def release(module: DPGAN, ledger: Ledger) -> NetworkModel | NetworkImages | PointGANModel:
+    def release(module: DPGAN, ledger: Ledger) -> PublicModel:
         if points is None:
             return released(module.release(ledger, columns=own.columns), own)
         return PointGANModel(

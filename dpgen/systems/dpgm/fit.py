@@ -13,7 +13,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.systems.dp_sgd.engine import DPSGD, train
-from dpgen.systems.dp_sgd.model import NetworkModel, ReleasedModule, TrainingData, released
+from dpgen.systems.dp_sgd.model import ReleasedModule, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
@@ -133,8 +133,9 @@ def fit(
 
     def release(module: DPGM, ledger: Ledger) -> PublicModel:
         if isinstance(module.bank, OwnClassifierBank):
-            told, seen = module.bank.architecture(), {"grey": own.inputs.white > 1, "schema": own.schema}
-            return ReleasedModule(module.bank.weights(), told["network"], told["options"], module.statement(ledger), **seen)
+            told, weights, grey = module.bank.architecture(), module.bank.weights(), own.inputs.white > 1
+            stated = module.statement(ledger)
+            return ReleasedModule(weights, told["network"], told["options"], stated, grey=grey, schema=own.schema)
         shape = own.image_shape if own.pixels is None else None
         made = module.release(ledger, image_shape=shape, columns=own.columns, grey_threshold=own.grey_threshold)
         return released(made, own)
