@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +89,7 @@ def test_draws_are_charged_one_by_one(fitted: Fitted) -> None:
 
 def test_an_evaluation_of_every_system_finds_finite_scores(fitted: Fitted, monkeypatch: pytest.MonkeyPatch) -> None:
     # The classifier of an evaluation of records has its own tests and would be most of the time.
-    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
+    monkeypatch.setattr("dpgen.evaluation.records.train_on_synthetic_accuracy", lambda *_, **__: 0.5)
     evaluation = evaluate(fitted.release, fitted.data, seed=0)
     assert evaluation.scores
     assert all(math.isfinite(score.value) for score in evaluation.scores)

@@ -16,7 +16,7 @@ from dpgen.facts import Fact, Said, said
 from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation, gaussian_event
+from dpgen.privacy.mechanisms import Relation, Sampling, gaussian_event
 from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.release import PublicModel
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 STEPS, EPOCHS = "training steps", "training epochs"
 """Notes of training steps in the ledger, and of epochs of random allocation."""
 
+NOTES: dict[Sampling, str] = {"poisson": STEPS, "allocation": EPOCHS}
+
 FACTS = (
     Fact.ONE_RECORD,
     Fact.CHOSEN_BLIND,
@@ -40,7 +42,21 @@ FACTS = (
     Fact.ROUNDED_FLOATS,
     Fact.EXACT_INTEGERS,
 )
-"""Facts of the statement of a training by DP-SGD."""
+"""Facts of the statement of a training by DP-SGD, see `facts_of`."""
+
+
+def facts_of(plan: DPSGDPlan[Any], *more: Fact | Said) -> tuple[Said, ...]:
+    """Facts of the statement of a training by a plan, and more."""
+    other = {} if plan.sampling == "poisson" else {Fact.SECRET_SAMPLING: Fact.SECRET_ALLOCATION}
+    return said((*(other.get(fact, fact) for fact in FACTS), *more))
+
+
+def keep_epochs_whole(plan: DPSGDPlan[Any], checkpoint: dict[str, Any]) -> None:
+    """Let an epoch of random allocation follow where training ended: Lightning takes the last one for unfinished."""
+    batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+    ended = batches["total"]["completed"] == batches["total"]["processed"]  # a checkpoint within training it reads rightly
+    if ended and plan.together > 1 and checkpoint["global_step"] % plan.together == 0:
+        batches["current"].update(dict.fromkeys(batches["current"], 0))
 
 
 class DPSGD(PrivateSums):
@@ -162,7 +178,7 @@ class DPSGD(PrivateSums):
 
     @property
     def _note(self) -> str:
-        return STEPS if self.plan.sampling == "poisson" else EPOCHS
+        return NOTES[self.plan.sampling]
 
     @property
     def steps_together(self) -> int:
@@ -332,16 +348,12 @@ class DPSGD(PrivateSums):
         if checkpoint["partition"] is not None:
             self._take_over(checkpoint["partition"])
             self.partitioned = True
-        if self.plan.together > 1 and checkpoint["global_step"] % self.plan.together == 0:
-            # A whole epoch of draws comes next: Lightning would cut it to one, for it counts the last one as unfinished.
-            batches = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["current"]
-            batches.update(dict.fromkeys(batches, 0))
+        keep_epochs_whole(self.plan, checkpoint)
 
     @property
     def facts(self) -> tuple[Said, ...]:
         """Facts of the statement, with those that the networks and the hardware of this training add."""
-        other = {} if self.plan.sampling == "poisson" else {Fact.SECRET_SAMPLING: Fact.SECRET_ALLOCATION}
-        return said((*(other.get(fact, fact) for fact in FACTS), *self.bank.facts, *self._circumstances))
+        return facts_of(self.plan, *self.bank.facts, *self._circumstances)
 
     def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under."""

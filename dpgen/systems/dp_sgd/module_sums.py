@@ -18,7 +18,6 @@ from torch.utils._pytree import tree_map
 
 from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, hidden, records_of, unseen
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.mechanisms import effective_multiplier, subsampled_gaussian_event
 from dpgen.privacy.sampling import Held
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
@@ -118,11 +117,8 @@ class ModulePlan(DPSGDPlan[DPSGDConfig]):
 
     sigma_loss: float | None = None
 
-    def step_event(self, config: DPSGDConfig) -> Any:
-        if self.sigma_loss is None or self.sigma_sgd is None:
-            return super().step_event(config)
-        adaptive = (self.sigma_norm,) if config.adaptive else ()
-        return subsampled_gaussian_event(self.sampling_rate, effective_multiplier(self.sigma_sgd, self.sigma_loss, *adaptive))
+    def multipliers(self, config: DPSGDConfig) -> tuple[float, ...]:
+        return super().multipliers(config) + (() if self.sigma_loss is None else (self.sigma_loss,))
 
 
 def loss_sum(losses: Tensor) -> BoundedSum:

@@ -40,10 +40,10 @@ from dpgen.facts import Fact, Said, said
 from dpgen.nets.per_record import marks, moved
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation, require_positive
+from dpgen.privacy.mechanisms import Relation, Sampling, require_positive
 from dpgen.privacy.sampling import Batch, Held, PoissonLoader
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.engine import FACTS, STEPS
+from dpgen.systems.dp_sgd.engine import NOTES, facts_of, keep_epochs_whole
 from dpgen.systems.dp_sgd.model import ReleasedModule
 from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, ModuleSums
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
@@ -98,7 +98,7 @@ class PrivateTraining(Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.train_dataloader is not self.loader:
-            raise ValueError("the training loader must be the one that make_private returned: others draw no Poisson samples")
+            raise ValueError("the training loader must be the one that make_private returned: others draw in another way")
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
             raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
         sums, curator = self.sums, self.accountant.curator
@@ -141,7 +141,7 @@ class PrivateTraining(Callback):
             raise ValueError(f"parameter {changed!r} is trained in some steps only; freeze or add it before make_private")
         if batch is None or batch.mask is None:
             raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
-        draw = self.accountant.draw(STEPS, batch.mask, self.sums.parts())
+        draw = self.accountant.draw(NOTES[self.sums.plan.sampling], batch.mask, self.sums.parts())
         if draw is None:
             trainer.should_stop = True
             warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
@@ -181,6 +181,9 @@ class PrivateTraining(Callback):
         sizes = self.sums.partition.state_dict() if self.sums.partitioned else None
         return {"sizes": sizes, "facts": [fact.to_dict() for fact in self.facts], "steps": self.steps, "fixed": self._fixed}
 
+    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+        keep_epochs_whole(self.sums.plan, checkpoint)
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.facts, self.steps = tuple(map(Said.from_dict, state_dict["facts"])), state_dict["steps"]
         self._fixed = state_dict["fixed"]  # a checkpoint brings its own
@@ -199,7 +202,8 @@ class PrivateTraining(Callback):
             changed = sorted(n for n in {**now, **self._fixed} if now.get(n) != self._fixed.get(n))
             raise ValueError(f"{changed[0]} is not trained and was changed since make_private: nobody has paid for it")
         untrained = () if self.steps else (Fact.UNTRAINED,)
-        return PrivacyStatement.from_ledger(self.accountant.ledger, facts=said((*FACTS, *self.facts, *untrained)))
+        facts = facts_of(self.sums.plan, *self.facts, *untrained)
+        return PrivacyStatement.from_ledger(self.accountant.ledger, facts=facts)
 
 
 def _policy(trainer: L.Trainer) -> Clipping | None:
@@ -207,7 +211,7 @@ def _policy(trainer: L.Trainer) -> Clipping | None:
 
 
 def _steps(plan: ModulePlan, config: DPSGDConfig) -> Planned:
-    return Planned(plan.step_event(config), STEPS, plan.steps)
+    return Planned(plan.step_event(config), NOTES[plan.sampling], plan.events)
 
 
 def make_private(
@@ -219,6 +223,7 @@ def make_private(
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
     sampling_rate: float | None = None,
+    sampling: Sampling = "poisson",
     max_grad_norm: float = 1.0,
     micro_batch: int = 1024,
     loss_noise: float | None = None,
@@ -226,7 +231,7 @@ def make_private(
     relation: Relation = "add_remove",
     ledger: Ledger | Path | str | None = None,
 ) -> tuple[M, PoissonLoader, L.Trainer]:
-    """The same module, a loader of Poisson draws and the same trainer, whose `fit` is then (epsilon, delta) private.
+    """The same module, a loader of private draws and the same trainer, whose `fit` is then (epsilon, delta) private.
 
     `training_step` returns the mean of losses that each need one record. A clipping policy among the trainer's callbacks
     replaces `max_grad_norm`.
@@ -240,6 +245,8 @@ def make_private(
         delta: of the guarantee.
         sampling_rate: chance of a record to be in a draw, in (0, 1]; a public number. None: the batch size over a noisy number
             of records, which is paid for; the noise of the steps is then about a tenth larger, for it is chosen later.
+        sampling: "poisson", or "allocation": each record is in one step of an epoch, drawn by itself; under add_remove only,
+            at a rate of 1 / the steps of an epoch. A training that goes on inside of an epoch loses the rest of it.
         max_grad_norm: bound C of a record's gradient.
         micro_batch: most records in memory at once; the sums are the same.
         loss_noise: noise std / `loss_bound` of a training loss that every step releases as "released/loss"; None: no loss.
@@ -253,7 +260,7 @@ def make_private(
 
     Source: Abadi et al. 2016; Yousefpour et al. 2021 (the interface of opacus).
     """
-    _require_setting(module, loader, trainer)
+    _require_setting(module, loader, trainer, sampling)
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
     if noise_multiplier is not None and sampling_rate is None:
@@ -273,7 +280,8 @@ def make_private(
         epsilon=epsilon,
         delta=delta,
         relation=relation,
-        sampling_rate=1.0 if sampling_rate is None else sampling_rate,
+        sampling_rate=(0.5 if sampling == "allocation" else 1.0) if sampling_rate is None else sampling_rate,
+        sampling=sampling,
         sigma_sgd=noise_multiplier,
         sigma_loss=loss_noise,
         sigma_norm=DPSGDPlan.sigma_norm if adaptive is None else adaptive,
@@ -289,7 +297,7 @@ def make_private(
             if book.path is not None and not book.committed:
                 book.path.unlink()
         raise
-    private = PoissonLoader(cast(Any, records), sampling_rate=sums.plan.sampling_rate)
+    private = PoissonLoader(cast(Any, records), **sums.plan.drawn)
     private.assign(private.table.cluster, 1)
     accountant = PrivacyAccountant(curator, at_once=True)
     _TRAININGS[module] = PrivateTraining(sums, private, accountant, trainer)
@@ -302,7 +310,7 @@ def make_private(
     return module, private, trainer
 
 
-def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
+def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling) -> None:
     """Refuse what DP-SGD cannot do, before anything is read."""
     for name, value, kind in (
         ("module", module, L.LightningModule),
@@ -326,9 +334,7 @@ def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
         if getattr(type(module), name) is not getattr(L.LightningModule, name):
             raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
     if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
-        raise ValueError(
-            "loader has a sampler of its own; it must have a batch_size and none: records are drawn by Poisson sampling"
-        )
+        raise ValueError("loader has a sampler of its own; it must have a batch_size and none: records are drawn secretly")
     if loader.collate_fn is not default_collate and type(loader.dataset) is not TensorDataset:
         raise ValueError(
             "loader has a collate_fn of its own; the data set must give tensors of one shape, each from its record alone"
@@ -347,6 +353,11 @@ def _require_setting(module: Any, loader: Any, trainer: Any) -> None:
             )
     if trainer._detect_anomaly:
         raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
+    if sampling == "allocation" and trainer.limit_train_batches != 1.0:
+        raise ValueError(
+            f"limit_train_batches is {trainer.limit_train_batches}; it must be 1.0 with sampling='allocation', whose epochs "
+            "are paid for as a whole"
+        )
     if any(isinstance(callback, PrivacyAccountant) for callback in trainer.callbacks):
         raise ValueError("trainer has been made private before; make a new one")
     if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
@@ -361,7 +372,9 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
             f"ledger has relation {book.relation!r}, delta {book.delta:g} and {book.rows} rows of a unit; they must be "
             f"{plan.relation!r}, {plan.delta:g} and 1"
         )
-    before = next((line for line in book.promised() if line.note == STEPS), None)
+    before = next((line for line in book.promised() if line.note in NOTES.values()), None)
+    if before is not None and before.note != NOTES[plan.sampling]:
+        raise ValueError(f"sampling is {plan.sampling!r}; it must be that of the ledger, whose plan has {before.note}")
     if rate is not None:
         sums.plan = replace(plan, steps=_most_steps(trainer, rate)).calibrated(config)
     elif before is not None:
@@ -373,7 +386,8 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
         sums.partition.fit(sums.records, None, curator=curator)
         book.commit()  # the rate shows what was released
         sums.partitioned = True
-        rate = min(1.0, batch / max(1.0, float(sums.partition.counts)))
+        size = max(1.0, float(sums.partition.counts))
+        rate = min(1.0, batch / size) if plan.sampling == "poisson" else 1.0 / max(2, round(size / batch))
         sums.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book)
         return curator.declare(_steps(sums.plan, config))
     steps = _steps(sums.plan, config)
@@ -419,7 +433,7 @@ def _bought(plan: ModulePlan, config: DPSGDConfig, ledger: Ledger) -> ModulePlan
     low, high = 0.05, 1e5
     while high > low * 1.0005:
         middle = math.sqrt(low * high)
-        granted = ledger.allowance(replace(plan, sigma_sgd=middle).step_event(config)) >= plan.steps
+        granted = ledger.allowance(replace(plan, sigma_sgd=middle).step_event(config)) >= plan.events
         low, high = (low, middle) if granted else (middle, high)
     return replace(plan, sigma_sgd=high)
 
@@ -429,10 +443,9 @@ def _resumed(plan: ModulePlan, line: Planned) -> ModulePlan:
     if plan.sigma_loss is not None:
         raise ValueError("loss_noise needs sampling_rate where a ledger is gone on with")
     event: Any = line.event
-    inner = getattr(event, "event", event)
-    return replace(
-        plan, sampling_rate=getattr(event, "sampling_probability", 1.0), steps=line.count, sigma_sgd=inner.noise_multiplier
-    )
+    inner, together = getattr(event, "event", event), getattr(event, "steps", 1)
+    rate = getattr(event, "sampling_probability", 1.0 / together)
+    return replace(plan, sampling_rate=rate, steps=line.count * together, sigma_sgd=inner.noise_multiplier)
 
 
 # -- release -------------------------------------------------------------------------------------------------------------

@@ -192,11 +192,15 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """Events of all steps."""
         return -(-self.steps // self.together)
 
-    def step_event(self, config: C) -> "DpEvent":
-        """One training step, or an epoch of random allocation."""
+    def multipliers(self, config: C) -> tuple[float, ...]:
+        """Noise of the releases of one step."""
         if self.sigma_sgd is None:
             raise ValueError(NOT_CALIBRATED)
-        sigma = effective_multiplier(self.sigma_sgd, self.sigma_norm) if config.adaptive else self.sigma_sgd
+        return (self.sigma_sgd, self.sigma_norm) if config.adaptive else (self.sigma_sgd,)
+
+    def step_event(self, config: C) -> "DpEvent":
+        """One training step, or an epoch of random allocation."""
+        sigma = effective_multiplier(*self.multipliers(config))
         if self.sampling == "allocation":
             return allocated_gaussian_event(self.together, sigma)
         return subsampled_gaussian_event(self.sampling_rate, sigma)

@@ -21,9 +21,13 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomS
 
 import dpgen
 from dpgen.callbacks import DPNorm
+from dpgen.facts import Fact
+from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
-from dpgen.systems.dp_sgd.engine import STEPS
+from dpgen.privacy.mechanisms import allocated_gaussian_event
+from dpgen.systems.dp_sgd.engine import EPOCHS, STEPS
+from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import COMPANY
 
 pytestmark = [
@@ -136,6 +140,30 @@ def test_bfloat16() -> None:
     assert all(value.dtype == torch.float32 and bool(torch.isfinite(value).all()) for value in module.parameters())
 
 
+@pytest.mark.parametrize("rate", [0.25, None])
+def test_an_epoch_of_random_allocation_has_every_record_once_and_is_charged_as_one(rate: float | None, tmp_path: Path) -> None:
+    ledger, module = Ledger(Budget(3.0, 1e-5)), Classifier()
+    module, loader, runner = private(module, trainer(max_epochs=3), sampling_rate=rate, sampling="allocation", ledger=ledger)
+    steps = len(loader)
+    rows = [batch.x.values[0] for batch in loader]
+    assert torch.equal(torch.cat(rows).sort(0).values, records().tensors[0].sort(0).values)
+    runner.fit(module, loader)
+    assert runner.global_step == 3 * steps
+    (line,) = (line for line in ledger.promised() if line.note == EPOCHS)
+    (entry,) = (entry for entry in ledger.entries() if entry.note == EPOCHS)
+    assert (line.count, entry.count, entry.event) == (3, 3, line.event)
+    assert line.event == allocated_gaussian_event(steps, line.event.event.noise_multiplier)
+    assert Fact.SECRET_ALLOCATION.sentence in dpgen.release(module, tmp_path).statement.assumptions
+
+
+def test_allocation_costs_no_more_than_poisson_draws() -> None:
+    found = [
+        DPSGDPlan(sampling_rate=0.25, steps=12, sigma_sgd=1.0, sigma_count=9.0, sampling=s) for s in ("poisson", "allocation")
+    ]
+    poisson, allocated = (epsilon(plan.event(DPSGDConfig()), 1e-5, relation="add_remove") for plan in found)
+    assert allocated < poisson
+
+
 # -- what leaves -----------------------------------------------------------------------------------------------------
 
 
@@ -230,22 +258,30 @@ def test_a_rate_that_is_bought_costs_no_more_than_the_budget() -> None:
 # -- resume ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("rate", [0.25, None])
-def test_a_training_goes_on_with_its_ledger(tmp_path: Path, rate: float | None) -> None:
-    path, saved = tmp_path / "ledger.json", tmp_path / "last.ckpt"
-    module, loader, runner = private(Classifier(), trainer(max_steps=6), sampling_rate=rate, ledger=path)
-    runner.callbacks.append(Interrupting(saved))  # type: ignore[attr-defined]
+@pytest.mark.parametrize(
+    ("rate", "sampling", "saved_at", "steps"),
+    [(0.25, "poisson", 2, 4), (None, "poisson", 2, 4), (0.25, "allocation", 4, 8), (0.25, "allocation", 3, 4)],
+)
+def test_a_training_goes_on_with_its_ledger(
+    tmp_path: Path, rate: float | None, sampling: str, saved_at: int, steps: int
+) -> None:
+    path, saved, most = tmp_path / "ledger.json", tmp_path / "last.ckpt", 6 if sampling == "poisson" else 8
+    options: Any = {"sampling_rate": rate, "sampling": sampling, "ledger": path}
+    module, loader, runner = private(Classifier(), trainer(max_steps=most), **options)
+    runner.callbacks.append(Interrupting(saved, saved_at))  # type: ignore[attr-defined]
     with pytest.raises(SystemExit):
         runner.fit(module, loader)
     del runner.callbacks[-1]  # type: ignore[attr-defined]
     next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger.drop()  # as a kill does
-    with refused("ledger", error=(ValueError, BudgetExceeded)):
-        private(Classifier(), trainer(max_steps=6), sampling_rate=0.25, ledger=path, epsilon=None, noise_multiplier=9.0)
+    other = {"sampling": "poisson" if sampling == "allocation" else "allocation", "sampling_rate": 0.25}
+    for changed in ({"sampling_rate": 0.25, "epsilon": None, "noise_multiplier": 9.0}, other):
+        with refused("ledger", error=(ValueError, BudgetExceeded)):
+            private(Classifier(), trainer(max_steps=most), **options | changed)
     assert "training_step" not in vars(module), "it is as it was"
     again = Classifier()
-    again, loader, runner = private(again, trainer(max_steps=6), sampling_rate=rate, ledger=path)
+    again, loader, runner = private(again, trainer(max_steps=most), **options)
     runner.fit(again, loader, ckpt_path=saved, weights_only=True)
-    assert runner.callbacks[-1].steps == 4, "two steps after the checkpoint may have been shown: they stay counted"  # type: ignore[attr-defined]
+    assert runner.callbacks[-1].steps == steps, "what may have been shown after the checkpoint stays counted"  # type: ignore[attr-defined]
     assert dpgen.release(again, tmp_path / "model").epsilon <= 3.0
     fresh = private(Classifier(), trainer(max_steps=6))
     with refused(error=(LedgerError, ValueError)):
@@ -253,11 +289,11 @@ def test_a_training_goes_on_with_its_ledger(tmp_path: Path, rate: float | None) 
 
 
 class Interrupting(L.Callback):
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, saved_at: int) -> None:
+        self.path, self.saved_at = path, saved_at
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.global_step == 2:
+        if trainer.global_step == self.saved_at:
             trainer.save_checkpoint(self.path)
         if trainer.global_step == 4:
             raise SystemExit
@@ -314,6 +350,10 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"sampling_rate": 2.0}, "sampling_rate"),
         ({"max_grad_norm": 0.0}, "max_grad_norm"),
         ({"loss_noise": -1.0}, "loss_noise"),
+        ({"sampling": "shuffled"}, "allocation"),
+        ({"sampling": "allocation", "sampling_rate": 0.3}, "sampling_rate"),
+        ({"sampling": "allocation", "relation": "replace_one"}, "relation"),
+        ({"sampling": "allocation", "trainer": trainer(limit_train_batches=2)}, "limit_train_batches"),
         ({"micro_batch": 0}, "micro_batch"),
     ],
     ids=lambda value: value if isinstance(value, str) else " and ".join(value),
