@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_a_failed_evaluation_does_not_lose_what_was_paid_for(tmp_path: Path, mon
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no picture today")
 
-    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "query_errors", broken)
+    monkeypatch.setattr(import_module("dpgen.evaluation.records"), "query_errors", broken)
     job = records(tmp_path)
     outcome = run(job)
     assert re.match(
@@ -304,7 +305,7 @@ def test_ctrl_c_says_where_the_run_stands(place: str, said: str, tmp_path: Path,
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sys.modules["dpgen.run"], place, interrupt)
+    monkeypatch.setattr(import_module("dpgen.run"), place, interrupt)
     with pytest.raises(KeyboardInterrupt, match=said):
         run(records(tmp_path))
     assert (tmp_path / "run").exists() == (place != "evaluator")

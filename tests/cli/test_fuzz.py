@@ -1,6 +1,6 @@
 """Command lines that nobody would write: an answer in one line, or a run; never a traceback, nothing spent where refused."""
 
-import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -68,7 +68,7 @@ def fuzzed(arguments: list[str], directory: Path, monkeypatch: pytest.MonkeyPatc
 
     with monkeypatch.context() as patch:
         patch.chdir(directory)
-        patch.setattr(sys.modules["dpgen.run"], "run", stops)
+        patch.setattr(import_module("dpgen.run"), "run", stops)
         answer(arguments, directory, capsys)
 
 

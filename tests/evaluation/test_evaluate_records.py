@@ -1,7 +1,7 @@
 """Scores of a release: real records score as real records, noise does not, and test records are what is compared with."""
 
-import sys
 from dataclasses import replace
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -39,7 +39,7 @@ def accuracy(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, ...]]:
         calls.append(tensors)
         return len(calls) / 10
 
-    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "train_on_synthetic_accuracy", stub)
+    monkeypatch.setattr(import_module("dpgen.evaluation.records"), "train_on_synthetic_accuracy", stub)
     return calls
 
 

@@ -1,6 +1,6 @@
 """Train on synthetic, test on real; the classifier two-sample test; clustering accuracy."""
 
-import sys
+from importlib import import_module
 from itertools import permutations
 
 import pytest
@@ -130,7 +130,7 @@ def test_accuracy_and_p_value_agree_with_fisher(share: float, monkeypatch: pytes
         seen["truth"], seen["calls"] = test_x[:, 0], torch.where(right, test_x[:, 0], 1 - test_x[:, 0])
         return seen["calls"]
 
-    monkeypatch.setattr(sys.modules["dpgen.metrics.classification"], "predicted_classes", stub)
+    monkeypatch.setattr(import_module("dpgen.metrics.classification"), "predicted_classes", stub)
     real, synthetic = torch.zeros(43, 1, dtype=torch.int64), torch.ones(70, 1, dtype=torch.int64)
     found = classifier_two_sample_test(real, synthetic)
     truth, calls = seen["truth"], seen["calls"]

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -399,7 +400,7 @@ def test_a_run_that_was_killed_while_it_was_evaluated_is_finished_by_the_same_co
     network = ["--component=vae", "--network=own_networks:Good", '--network_options={"hidden": 3}']
     sizes = ("--hidden=", "--latent=", "--component=")
     own = [option for option in tiny.arguments(tmp_path) if not option.startswith(sizes)]
-    monkeypatch.setattr(sys.modules["dpgen.run"], "_evaluated", dies)
+    monkeypatch.setattr(import_module("dpgen.run"), "_evaluated", dies)
     with refused("the same command", error=KeyboardInterrupt):
         dpgen.run(parse_job([*own, *network]))
     monkeypatch.undo()

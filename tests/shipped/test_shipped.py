@@ -3,6 +3,7 @@
 import ast
 import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import nbformat
@@ -29,9 +30,6 @@ def name(path: Path) -> str:
     return path.name
 
 
-"""Options that make a run of each kind of data small."""
-
-
 SMOKE = {
     "points": ["--data=ring", "--n_points=60", "--n_test=40", "--steps=2"],
     "columns": ["--data=mixture", "--n_records=2000"],
@@ -55,7 +53,7 @@ def test_every_configuration_parses_as_it_is(path: Path) -> None:
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
 def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The classifier of the evaluation has its own tests and would be most of the time.
-    monkeypatch.setattr(sys.modules["dpgen.evaluation.records"], "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
+    monkeypatch.setattr(import_module("dpgen.evaluation.records"), "train_on_synthetic_accuracy", lambda *_, **__: 0.5)
     usual = parse_job(["--config", str(path)])
     small = ["--progress_bar=false", *SMOKE.get(usual.system.kinds[0], [])]
     if usual.system.kinds[0] == "records":
