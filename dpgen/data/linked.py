@@ -34,7 +34,7 @@ from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
 from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
-from dpgen.data.table_files import MISSING, name_of, read_table
+from dpgen.data.table_files import MISSING, csv_path, name_of, read_table
 from dpgen.data.tables import form_in_engine, form_of_samples
 from dpgen.data.units import People
 from dpgen.facts import Fact, Said
@@ -193,6 +193,8 @@ def load_linked(
     test_fraction: float = TEST_FRACTION,
     split_key: Path | None = None,
     show_values: bool = False,
+    delimiter: str | None = None,
+    encoding: str | None = None,
 ) -> LinkedTables:
     """Rows of people in order of time, and a table of these people: csv, tsv or parquet files, or a Data Package of both.
 
@@ -212,6 +214,8 @@ def load_linked(
         test_fraction: probability of each person to be kept for evaluation, in [0, 1).
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         show_values: whether an error shows the first private value that a schema forbids.
+        delimiter: of csv files, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of csv files, by its name in Python, as cp1252; without it UTF-8.
 
     Raises:
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
@@ -219,8 +223,8 @@ def load_linked(
     """
     tables: tuple[str, ...]
     if path is None:
-        if people_path is not None:
-            raise ValueError(f"path is None and people_path is {str(people_path)!r}; path must name the table of rows")
+        if stated := next((v for v in (people_path, delimiter, encoding) if v is not None), None):
+            raise ValueError(f"path is None and {stated!r} is given; path must name the table of rows that it is about")
         simulated = simulated_patients()
         people_path, path = (in_memory(simulated[name]) for name in ("patients", "visits"))
         person, order, tables = "patient", "date", ("patients", "visits")
@@ -234,6 +238,8 @@ def load_linked(
         tables = _names((people_path, path))
     else:
         tables = _names([source for source in (people_path, path) if source is not None])
+    if delimiter is not None or encoding is not None:
+        people_path, path = (source and csv_path(source, delimiter, encoding) for source in (people_path, path))
     return _Reader(person, order, max_rows, time_unit, orphans, tables).read(
         people_path, path, people_schema, schema, SplitOptions(test_fraction, split_key=split_key), show=show_values
     )
@@ -341,7 +347,8 @@ class _Reader:
             spans = {self.order: "first"} | ({gap: "later"} if self.most != 1 else {})
             blank = {"type": "integer", "constraints": {"required": True, "minimum": 0}, "dpgen:blank": True}
             rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most != 1 else [])]
-        people_draft: dict[str, Any] = {"fields": []} if people_path is None else self._draft(people_path, people_schema)
+        alone = people_path is None or (people_schema is None and list(types_of(people_path)) == [self.person])
+        people_draft: dict[str, Any] = {"fields": []} if alone else self._draft(people_path, people_schema)
         across = self._require_known([*of_people, *of_rows], people_draft, rows_draft)
         if self.orphans == "keep" and people_path is not None:  # a type without gaps says nothing of people who are not there
             stated_fields = {str(field.get("name")) for field in descriptor_of(people_schema)["fields"]}

@@ -37,8 +37,8 @@ VISITS: Mapping[str, Any] = {
         _field("ward", "string", enum=_WARDS),
         _field("reason", "string", enum=_REASONS),
         _field("severity", "integer", minimum=1, maximum=5),
-        _field("cost", "number", {"rounding": 1, "bins": {"log": 12}}, minimum=1, maximum=100_000),
-        _field("days since the last", "integer", {"bins": {"log": 12}}, minimum=0, maximum=1095),
+        _field("cost", "number", {"rounding": 1, "bins": {"log": 24}}, minimum=1, maximum=100_000),
+        _field("days since the last", "integer", {"bins": {"log": 24}}, minimum=0, maximum=1095),
     ],
 }
 """Schema of their visits, and of the time between two of them, which is no column."""

@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgen.data.linked import LinkedTables
+from dpgen.data.linked import LinkedTables, load_linked
+from dpgen.data.packages import PACKAGE, linked_package
+from dpgen.data.table_files import read_table
+from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.linked_pictures import PICTURES, LinkedFrames, column_of, groups_of
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import save_figure
@@ -47,18 +50,30 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     if data.n < 4 or not data.starts[-1] or not len(samples.tables[data.names["tables"][-1]]):
         return Evaluation([], released=released)
     report(0.3, "evaluate")
-    shape, coded = coder(data)
     made = data.alike(samples.restored())
+    pictures = {name: partial(_saved, draw) for name, draw in drawn({"private": data, "synthetic": made}).items()}
+    return Evaluation(_scored(data, made, seed), released=released, pictures=pictures)
+
+
+def compared(real: Path, synthetic: Path, *, seed: int) -> list[Score]:
+    """Scores of the Data Package of one synthetic pair of tables against a real one, of which people are held out."""
+    data = load_linked(path=str(real), test_fraction=HELD_OUT)
+    *files, person, _ = linked_package(synthetic / PACKAGE if synthetic.is_dir() else synthetic)
+    if person != data.names["person"]:
+        raise ValueError(f"{synthetic} links by {person!r}; it must be {data.names['person']!r}, as in {real}")
+    return _scored(data, data.alike({name: read_table(file) for name, file in zip(data.names["tables"], files)}), seed)
+
+
+def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
+    shape, coded = coder(data)
     private, synthetic = coded(data), coded(made)
     held = {} if data.test is None else errors(private, coded(data.test), shape)
     found, dealt = errors(private, synthetic, shape), errors(private, without_link(private, seed), shape)
-    scores = [
+    return [
         Score(text, found[kind], real=held.get(kind), chance=dealt[kind], better="lower", baseline=NO_LINK)
         for kind, text in NAMED.items()
         if kind in found
     ]
-    pictures = {name: partial(_saved, draw) for name, draw in drawn({"private": data, "synthetic": made}).items()}
-    return Evaluation(scores, released=released, pictures=pictures)
 
 
 def _saved(draw: Callable[[], Any], path: Path) -> None:

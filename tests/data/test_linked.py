@@ -60,6 +60,16 @@ def test_rows_are_in_order_of_time_with_the_times_between_them() -> None:
     assert data.rows["day"].nunique() == 3, "of later rows the day is that of the first"
 
 
+def test_files_of_another_form_and_people_of_a_key_alone(tmp_path: Path) -> None:
+    ROWS.assign(kind="é").to_csv(tmp_path / "visits.csv", index=False, sep=";", encoding="cp1252")
+    PEOPLE[["who"]].to_csv(tmp_path / "people.csv", index=False, sep=";")
+    paths = {"path": str(tmp_path / "visits.csv"), "people_path": str(tmp_path / "people.csv")}
+    data = load_linked(**paths, person="who", order="day", delimiter=";", encoding="cp1252", test_fraction=0.0)
+    assert data.people.columns.tolist() == ["number of visits"]
+    assert set(data.frame["kind"]) == {"é"}
+    assert dpgen.fit(data, "relational", epsilon=1.0, **FAST).sample(3)["people"].columns.tolist() == ["who"]
+
+
 def test_without_a_table_of_people_all_have_rows() -> None:
     data = read(people=None)
     assert (data.n, data.least) == (3, 1)
@@ -186,6 +196,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"max_rows": 0}, ["max_rows is 0", "[1, 60]"]),
     ({"max_rows": 61}, ["max_rows is 61"]),
     ({"orphans": "ask"}, ["orphans is 'ask'"]),
+    ({"delimiter": ";"}, ["delimiter", "no csv file"]),
     ({"time_unit": "week"}, ["time_unit is 'week'"]),
     ({"order": "date"}, ["order", "'date'", "day"]),
     ({"person": "whom"}, ["person", "'whom'", "who"]),

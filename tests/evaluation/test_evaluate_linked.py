@@ -1,13 +1,18 @@
 """Errors of linked tables: by values, whatever codes a model has."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pytest
 from smoke import linked_tables
 
+from dpgen.cli.main import main
 from dpgen.containers import Form
 from dpgen.data.linked import LinkedTables
+from dpgen.data.patients import simulated_patients
 from dpgen.evaluation.linked import coder, drawn, errors, evaluate, without_link
 from dpgen.linked_samples import LinkedSamples
 
@@ -67,3 +72,18 @@ def test_a_release_without_a_row_has_no_scores() -> None:
             return LinkedSamples(tables=tables, forms=dict.fromkeys(tables, form), person="who")
 
     assert evaluate(Release(), linked_tables(), seed=0).scores == []
+
+
+def test_packages_are_compared_by_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same people lose nothing but what some differ from others by; rows that are dealt out lose what links them."""
+    tables, found = simulated_patients(300), []
+    forms = {name: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for name, t in tables.items()}
+    dealt = np.random.default_rng(0).permutation(tables["visits"]["patient"])
+    for name, visits in (("real", tables["visits"]), ("dealt", tables["visits"].assign(patient=dealt))):
+        samples = LinkedSamples(tables=tables | {"visits": visits}, forms=forms, person="patient", order="date")
+        samples.save(tmp_path / name)
+        assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / name), "--json"]) == 0
+        found.append([score["value"] for score in json.loads(capsys.readouterr().out)["scores"]])
+    assert len(found[0]) == 5
+    assert np.all(np.array(found[1][-2:]) > 1.5 * np.array(found[0][-2:]))
+    assert main(["compare", str(tmp_path / "real" / "datapackage.json"), "nowhere"]) == 2
