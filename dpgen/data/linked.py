@@ -239,7 +239,8 @@ def load_linked(
     else:
         tables = _names([source for source in (people_path, path) if source is not None])
     if delimiter is not None or encoding is not None:
-        people_path, path = (source and csv_path(source, delimiter, encoding) for source in (people_path, path))
+        path = csv_path(path, delimiter, encoding)
+        people_path = people_path and csv_path(people_path, delimiter, encoding)
     return _Reader(person, order, max_rows, time_unit, orphans, tables).read(
         people_path, path, people_schema, schema, SplitOptions(test_fraction, split_key=split_key), show=show_values
     )
@@ -347,8 +348,9 @@ class _Reader:
             spans = {self.order: "first"} | ({gap: "later"} if self.most != 1 else {})
             blank = {"type": "integer", "constraints": {"required": True, "minimum": 0}, "dpgen:blank": True}
             rows_draft["fields"] = [*rows_draft["fields"], *([of_gap or {"name": gap, **blank}] if self.most != 1 else [])]
-        alone = people_path is None or (people_schema is None and list(types_of(people_path)) == [self.person])
-        people_draft: dict[str, Any] = {"fields": []} if alone else self._draft(people_path, people_schema)
+        people_draft: dict[str, Any] = {"fields": []}
+        if people_path is not None and (people_schema is not None or list(types_of(people_path)) != [self.person]):
+            people_draft = self._draft(people_path, people_schema)
         across = self._require_known([*of_people, *of_rows], people_draft, rows_draft)
         if self.orphans == "keep" and people_path is not None:  # a type without gaps says nothing of people who are not there
             stated_fields = {str(field.get("name")) for field in descriptor_of(people_schema)["fields"]}
