@@ -53,14 +53,14 @@ def guarantee(epsilon: float, delta: float, relation: str, unit: str = "one reco
 
 def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     """Mechanisms and their counts, the most that the guarantee allows, or the divisible Gaussian that they were a part of."""
-    times = Counter[tuple[str, str, str | None, str | None]]()
+    times = Counter[tuple[str, str, str | None]]()
     for e in ledger.entries():
-        times[e.note, str(e.event), e.group, e.of] += e.count
-    most = {(p.note, str(p.event), p.group, None): p.count for p in ledger.promised()}
+        times[e.note, str(e.event), e.of] += e.count
+    most = {(p.note, str(p.event), None): p.count for p in ledger.promised()}
     return tuple(
-        {"note": note, "event": event, "count": times[note, event, group, of], "group": group}
-        | ({"of": of} if of else {"most": most[note, event, group, None]})
-        for note, event, group, of in dict.fromkeys([*most, *times])
+        {"note": note, "event": event, "count": times[note, event, of]}
+        | ({"of": of} if of else {"most": most[note, event, None]})
+        for note, event, of in dict.fromkeys([*most, *times])
     )
 
 
@@ -84,7 +84,7 @@ def collected(mechanisms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
     Gaussians of multipliers s_i, also adaptive ones, are together one Gaussian with :math:`1 / s^2 = \\sum_i 1 / s_i^2`.
 
-    >>> part = {"note": "marginals", "group": None, "of": "all of a fit", "event": "GaussianDpEvent(noise_multiplier=4.0)"}
+    >>> part = {"note": "marginals", "of": "all of a fit", "event": "GaussianDpEvent(noise_multiplier=4.0)"}
     >>> [(line["event"], line["count"]) for line in collected([part | {"count": 1}, part | {"count": 3}])]
     [('together GaussianDpEvent(noise_multiplier=2.0)', 4)]
     """
@@ -92,7 +92,7 @@ def collected(mechanisms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     precision = Counter[tuple[Any, ...]]()
     for i, m in enumerate(mechanisms):
         part = _PART.fullmatch(m["event"]) if "of" in m else None
-        key = (m["note"], m["group"], m["of"]) if part else (i,)
+        key = (m["note"], m["of"]) if part else (i,)
         if part:
             precision[key] += m["count"] * float(part[1]) ** -2
         if key in lines:
@@ -294,10 +294,10 @@ class PrivacyStatement:
             *readings,
             *together,
             "",
-            "| mechanism | event | times | at most | disjoint group |",
-            "|---|---|---|---|---|",
+            "| mechanism | event | times | at most |",
+            "|---|---|---|---|",
             *(
-                f"| {m['note']} | `{m['event']}` | {m['count']} | {m.get('most', m['count'])} | {m['group'] or ''} |"
+                f"| {m['note']} | `{m['event']}` | {m['count']} | {m.get('most', m['count'])} |"
                 for m in collected(self.mechanisms)
             ),
             "",

@@ -18,9 +18,9 @@ from dpgen.statement import PrivacyStatement, collected, guessed
 def ledger() -> Ledger:
     book = Ledger(Budget(3.0, 1e-5), unit="one customer")
     steps = subsampled_gaussian_event(0.1, 2.0)
-    book.declare([Planned(gaussian_event(5.0), "cluster sizes"), Planned(steps, "training steps", 50, "cluster 1")])
+    book.declare([Planned(gaussian_event(5.0), "cluster sizes"), Planned(steps, "training steps", 50)])
     book.charge(gaussian_event(5.0), note="cluster sizes")
-    book.charge(steps, 40, note="training steps", group="cluster 1")
+    book.charge(steps, 40, note="training steps")
     return book
 
 
@@ -31,9 +31,9 @@ def test_the_statement_says_what_the_ledger_says() -> None:
     assert (made.relation, made.unit) == ("add_remove", "one customer")
     assert made.also["replace_one"] == book.epsilon(relation="replace_one") > made.epsilon
     assert made.also["as published"] == 0.5
-    assert [(m["note"], m["count"], m["most"], m["group"]) for m in made.mechanisms] == [
-        ("cluster sizes", 1, 1, None),
-        ("training steps", 40, 50, "cluster 1"),
+    assert [(m["note"], m["count"], m["most"]) for m in made.mechanisms] == [
+        ("cluster sizes", 1, 1),
+        ("training steps", 40, 50),
     ]
     assert made.epsilon > book.spent(), "stopping early may depend on what was released: the whole plan counts"
     assert [one.fact for one in made.facts] == [Fact.CHOSEN_BLIND, Fact.UNTRAINED, Fact.SATISFIED]
@@ -69,18 +69,18 @@ def test_parts_of_one_gaussian_are_one_line_for_people_and_stay_apart_for_progra
     made = PrivacyStatement.from_ledger(book)
     assert len(made.mechanisms) == 5
     rows = [line for line in made.to_markdown().splitlines() if line.startswith("| ")][-3:]
-    assert rows[0] == "| all of a fit | `GaussianDpEvent(noise_multiplier=2.0)` | 0 | 1 |  |"
+    assert rows[0] == "| all of a fit | `GaussianDpEvent(noise_multiplier=2.0)` | 0 | 1 |"
     for row, note, parts, count in zip(rows[1:], ("choice", "marginal"), ((8, 9), (4, 5, 5)), (2, 3)):
         together = sum(s**-2 for s in parts) ** -0.5
         found = re.fullmatch(
-            rf"\| {note} \| `together GaussianDpEvent\(noise_multiplier=(.+)\)` \| {count} \| {count} \|  \|", row
+            rf"\| {note} \| `together GaussianDpEvent\(noise_multiplier=(.+)\)` \| {count} \| {count} \|", row
         )
         assert found
         assert float(found[1]) == pytest.approx(together, rel=1e-12)
 
 
 def test_equal_notes_of_other_mechanisms_are_not_added_up() -> None:
-    line = {"note": "steps", "event": "GaussianDpEvent(noise_multiplier=2.0)", "count": 1, "group": None, "most": 1}
+    line = {"note": "steps", "event": "GaussianDpEvent(noise_multiplier=2.0)", "count": 1, "most": 1}
     assert collected([line, line]) == [line, line]
     pure = [line | {"of": "all", "event": "LaplaceDpEvent(noise_multiplier=2.0)"}] * 2
     assert collected(pure) == pure

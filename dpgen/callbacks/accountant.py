@@ -104,11 +104,11 @@ class PrivacyAccountant(Callback):
                 "batches of fixed size, which cost far more privacy"
             )
 
-    def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float], *, group: str | None = None) -> Draw | None:
+    def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float]) -> Draw | None:
         """The curator's grant for a step of all ranks; None, now and from now on, when the budget would be exceeded."""
         if self.exhausted:
             return None
-        granted = self.curator.draw(note, mask, parts, group=group)
+        granted = self.curator.draw(note, mask, parts)
         self.exhausted = granted is None
         if self._at_once and self.ranks.index == 0:
             self.ledger.commit()

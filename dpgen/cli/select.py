@@ -86,12 +86,12 @@ class _SelectionJob(RunConfig):
 
     def trials(self, data: Any) -> list[list[Planned]]:
         """Plans of the choices, which they declare before they look at a record."""
-        return [[item.planned_line(count) for item, count in declared(job, data)] for _, job in self.choices]
+        return [[Planned(m.event, m.note, n, m.divisible) for m, n in declared(job, data)] for _, job in self.choices]
 
     def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""
         relation = self.privacy.relation
-        event = selection_event(trials, self.priced, self.selection.select_runs, relation)
+        event = selection_event(trials, self.priced, self.selection.select_runs)
         if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
             raise ValueError(
                 f"delta is {self.privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "

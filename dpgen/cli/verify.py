@@ -115,7 +115,7 @@ def _of_ledger(run: Path, statement: PrivacyStatement) -> Iterator[str]:
         with Ledger.open(run / "ledger.jsonl") as ledger:
             payer, ledger.payer = ledger.payer, None  # what the budget says by now is looked at apart
             found = PrivacyStatement.from_ledger(ledger)
-            loads = Counter({(p.note, p.group, str(p.event)): p.count for p in ledger.promised()})
+            loads = Counter({(p.note, str(p.event)): p.count for p in ledger.promised()})
     except LedgerError as error:
         yield str(error)
         return
@@ -156,8 +156,8 @@ def _of_shared(
     paid = Counter[Any]()
     for payment in spending.kept:
         if payment.run == payer.run:
-            paid.update({(m.note, m.group, str(m.event)): count for m, count in payment.loads})
-    for note, _, event in (load for load in loads - paid if load[0] not in payer.settled):
+            paid.update({(m.note, str(m.event)): count for m, count in payment.loads})
+    for note, event in (load for load in loads - paid if load[0] not in payer.settled):
         yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
     then = account(spending.upto(statement.shared.get("payments", 0))) | {"run": payer.run, "file": payer.path.name}
     returned = {"spent", "runs"} if len(spending.kept) < len(spending.payments) else set()  # they said more at that time

@@ -1,4 +1,4 @@
-r"""Composition of the charges of a ledger: in sequence, in parallel over disjoint groups of records, and under a filter.
+r"""Composition of the charges of a ledger: in sequence, and under a filter.
 
 **The privacy filter** bounds mechanisms that are chosen in the light of what was released before. Composition theorems fix
 the mechanisms in advance. Where each one is chosen after looking, the sum of what they cost may be bounded instead: at ONE
@@ -19,8 +19,6 @@ al. 2016). A course in which all are :math:`(\epsilon_i, \delta_i)` guarantees a
 :math:`\sum_i \epsilon_i \le \epsilon`: there the loss itself is at most epsilon unless a mechanism failed, so such courses
 add nothing to the delta of the others.
 
-A record that is in one of several disjoint groups has its own course: the filter holds for each record.
-
 **Why exact accounting and the filter hold on one ledger.** Whether the first plan fits the filter is known before anything is
 released. If it does not, nothing is ever granted beside it, and the exact value covers all that can happen. If it does, all
 that can happen obeys the filter, and the exact value is never used for anything but the plan by itself.
@@ -37,11 +35,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
-from itertools import combinations
+from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpgen.privacy.mechanisms import Budget, Relation, UnsupportedEvent, encode_event, for_two_records, gaussian_parts
@@ -65,7 +62,6 @@ class Planned:
         event: what one run costs.
         note: what it is called.
         count: greatest number of runs, >= 1.
-        group: disjoint group of records that it touches, None for all.
         divisible: a plain Gaussian of multiplier s that is spent in parts chosen adaptively (`charge(..., of=note)`),
             whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
     """
@@ -73,7 +69,6 @@ class Planned:
     event: DpEvent
     note: str
     count: int = 1
-    group: str | None = None
     divisible: bool = False
 
 
@@ -84,17 +79,15 @@ class LedgerEntry:
     note: str
     event: DpEvent
     count: int
-    group: str | None
     of: str | None = None
 
 
 @dataclass(eq=False)
 class LedgerItem:
-    """One (event, note, group) of a ledger."""
+    """One event under one note of a ledger."""
 
     event: DpEvent
     note: str
-    group: str | None
     code: str  # the event as JSON
     whole: LedgerItem | None = None  # the divisible Gaussian that this one is a part of
     priced: LedgerItem | None = None  # of a divisible Gaussian, what is accounted for in its place
@@ -108,22 +101,20 @@ class LedgerItem:
     cost: Cost | None = None
 
     @classmethod
-    def of(
-        cls, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
-    ) -> LedgerItem:
+    def of(cls, event: DpEvent, note: str, *, whole: LedgerItem | None = None, divisible: bool = False) -> LedgerItem:
         """A new item; ValueError for an event that cannot be written or divided, or is no part of the whole."""
         try:
             code = json.dumps(encode_event(event), allow_nan=False)
         except (TypeError, ValueError) as error:
             raise ValueError(f"event {event!r} cannot be recorded: {error}") from None
-        item = cls(event, note, group, code, whole)
+        item = cls(event, note, code, whole)
         if divisible:
             from dp_accounting import GaussianDpEvent
 
             if not (isinstance(event, GaussianDpEvent) and 0 < event.noise_multiplier < math.inf):
                 raise ValueError(f"event is {event!r}; only a plain Gaussian is divisible")
             shrunk = event.noise_multiplier / math.sqrt(1 + 2 * _SURPLUS)
-            item.priced = cls.of(GaussianDpEvent(shrunk), note, group)
+            item.priced = cls.of(GaussianDpEvent(shrunk), note)
         if divisible or whole is not None:
             item.precision = _precision(event)
         return item
@@ -131,16 +122,12 @@ class LedgerItem:
     @staticmethod
     def loads(plan: Iterable[Planned]) -> Loads:
         """The lines of a plan as items with their counts."""
-        return [(LedgerItem.of(p.event, p.note, p.group, divisible=p.divisible), p.count) for p in plan]
-
-    def planned_line(self, count: int) -> Planned:
-        """So many of it as a line of a plan."""
-        return Planned(self.event, self.note, count, self.group, self.divisible)
+        return [(LedgerItem.of(p.event, p.note, divisible=p.divisible), p.count) for p in plan]
 
     @property
     def key(self) -> str:
-        """Event, note and group as text, by which items of different ledgers are the same."""
-        return json.dumps([self.note, self.group, self.code, self.divisible])
+        """Event and note as text, by which items of different ledgers are the same."""
+        return json.dumps([self.note, self.code, self.divisible])
 
     @property
     def divisible(self) -> bool:
@@ -170,7 +157,7 @@ class LedgerItem:
 
     def line(self) -> dict[str, Any]:
         """It as the ledger file writes it."""
-        line = {"event": json.loads(self.code), "note": self.note, "group": self.group}
+        line: dict[str, Any] = {"event": json.loads(self.code), "note": self.note}
         if self.whole is not None:
             line["of"] = self.whole.number
         return line | ({"divisible": True} if self.divisible else {})
@@ -187,32 +174,10 @@ def _precision(event: DpEvent) -> int:
 Loads = list[tuple[LedgerItem, int]]
 
 
-def cases(loads: Loads, relation: Relation) -> Iterator[Loads]:
-    """The compositions one record can be in; groups with equal charges are looked at once.
-
-    Under add_remove a record is in one group. Under replace_one it may leave one group for another: both count, each
-    with the doubled sensitivity, which covers the removal in one and the addition in the other.
-    """
-    groups: dict[str | None, Loads] = {None: []}
-    for mechanism, count in loads:
-        if count:
-            groups.setdefault(mechanism.group, []).append((mechanism, count))
-    base = groups.pop(None)
-    candidates: Iterable[Loads] = groups.values() or [[]]
-    if relation == "replace_one" and len(groups) > 1:
-        candidates = [a + b for a, b in combinations(groups.values(), 2)]
-    seen = set()
-    for extra in candidates:
-        signature = tuple(sorted((m.code, n) for m, n in extra))
-        if signature not in seen:
-            seen.add(signature)
-            yield base + extra
-
-
 def worst(
     loads: Loads, delta: float, relation: Relation, accountant: Accountant = "tightest", *, own: Relation | None = None
 ) -> float:
-    """Epsilon of the record that is touched most; `own` is the relation of the charges, `relation` the one asked for."""
+    """Epsilon of all of them; `own` is the relation of the charges, `relation` the one asked for."""
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     from dpgen.privacy.accountants import epsilon
@@ -224,8 +189,8 @@ def worst(
             raise UnsupportedEvent("relation is 'add_remove'; the charges were made under replace_one, which does not imply it")
         return for_two_records(event)
 
-    events = [ComposedDpEvent([SelfComposedDpEvent(read(m.event), n) for m, n in c]) for c in cases(loads, relation)]
-    return max(epsilon(event, delta, relation=relation, accountant=accountant) for event in events)
+    event = ComposedDpEvent([SelfComposedDpEvent(read(m.event), n) for m, n in loads if n])
+    return epsilon(event, delta, relation=relation, accountant=accountant)
 
 
 def rdp_bound(loads: Loads, delta: float, relation: Relation) -> float:
@@ -234,13 +199,13 @@ def rdp_bound(loads: Loads, delta: float, relation: Relation) -> float:
 
     from dpgen.privacy.accountants import ORDERS, event_alphas, rdp_epsilon
 
-    def alphas(m: LedgerItem) -> np.ndarray:
-        if relation not in m.alphas:
-            m.alphas[relation] = event_alphas(m.event, relation)
-        return m.alphas[relation]
-
-    totals = [sum((count * alphas(m) for m, count in case), np.zeros(len(ORDERS))) for case in cases(loads, relation)]
-    return max(rdp_epsilon(total, delta) for total in totals)
+    total = np.zeros(len(ORDERS))
+    for m, count in loads:
+        if count:
+            if relation not in m.alphas:
+                m.alphas[relation] = event_alphas(m.event, relation)
+            total += count * m.alphas[relation]
+    return rdp_epsilon(total, delta)
 
 
 _INFINITE = 1 << 4 * _BITS
@@ -281,20 +246,16 @@ class Cost(NamedTuple):
         return Cost(self.renyi + other.renyi, self.pure + other.pure, self.delta + other.delta)
 
 
-def by_group(costs: Iterable[tuple[str | None, Cost]]) -> dict[str | None, Cost]:
-    """Sums of costs, by group of disjoint records, None being all of them."""
-    totals: dict[str | None, Cost] = {None: Cost()}
-    for group, cost in costs:
-        totals[group] = totals.get(group, Cost()).plus(cost)
-    return totals
+def total_cost(costs: Iterable[Cost]) -> Cost:
+    """The cost of all of them."""
+    return reduce(Cost.plus, costs, Cost())
 
 
 @dataclass(frozen=True)
 class Filter:
     """Filter of one budget: whether charges fit it, also where each was chosen after looking at earlier releases.
 
-    `order` is the Renyi order > 1, None at delta 0, where only pure guarantees fit and their epsilons add up; `reserved` in
-    [0, 1) is the share of delta for the deltas of (epsilon, delta) guarantees.
+    `order` is the Renyi order > 1, None at delta 0, where only pure guarantees fit and their epsilons add up.
 
     >>> from dpgen.privacy.mechanisms import gaussian_event
     >>> limits = Filter.best(Budget(1.0, 1e-5), "add_remove")
@@ -305,11 +266,8 @@ class Filter:
     budget: Budget
     relation: Relation
     order: float | None
-    reserved: float = RESERVED
 
     def __post_init__(self) -> None:
-        if not 0 <= self.reserved < 1:
-            raise ValueError(f"reserved is {self.reserved!r}; it must lie in [0, 1)")
         if (self.order is None) != (self.budget.delta == 0):
             raise ValueError(f"order is {self.order!r}; it must be None at delta 0, and only there")
         if self.order is not None and not 1 < self.order < math.inf:
@@ -333,7 +291,7 @@ class Filter:
     @property
     def header(self) -> dict[str, Any]:
         """What files say of it, beside its budget and relation."""
-        return {"order": self.order, "reserved": self.reserved}
+        return {"order": self.order}
 
     def cost(self, event: DpEvent) -> Cost:
         """Cost of one run of `event`; whatever has no finite moments counts infinitely much."""
@@ -342,20 +300,13 @@ class Filter:
         renyi, pure, delta = filter_cost(event, (self.order or 2.0) - 1, self.relation)
         return Cost(_units(renyi if self.order else math.inf), _units(pure), _units(delta))
 
-    def heaviest(self, totals: Mapping[str | None, Cost]) -> Cost:
-        """The cost of all records and of one group, two under replace_one: the largest of each kind, from costs by group."""
-        groups = [cost for group, cost in totals.items() if group is not None]
-        touched = 2 if self.relation == "replace_one" else 1
-        most = (sum(sorted(kind)[-touched:]) for kind in zip(*groups)) if groups else ()
-        return totals[None].plus(Cost(*most))
-
-    def room(self, cost: Cost, totals: Mapping[str | None, Cost], group: str | None = None) -> int:
-        """Number of further runs of `cost` that fit beside costs by group; ValueError for one that costs nothing."""
+    def room(self, cost: Cost, total: Cost) -> int:
+        """Number of further runs of `cost` that fit beside `total`; ValueError for one that costs nothing."""
         if cost == Cost():
             raise ValueError("the event costs nothing; there is no limit to state")
 
         def fits(count: int) -> bool:
-            return self.fits(self.heaviest(by_group([*totals.items(), (group, cost.times(count))])))
+            return self.fits(total.plus(cost.times(count)))
 
         room, step = 0, 1
         while fits(room + step):
@@ -371,11 +322,11 @@ class Filter:
         moment = -1
         if self.order is not None:
             lam = self.order - 1
-            room = lam * (self.budget.epsilon - _offset(lam, self.budget.delta * (1 - self.reserved)))
+            room = lam * (self.budget.epsilon - _offset(lam, self.budget.delta * (1 - RESERVED)))
             moment = math.floor(Fraction(room * (1 - 1e-12)) * (1 << _BITS)) if room > 0 else -1
         # epsilons that were divided by a count, each rounded to 53 digits, add up to the whole again
         pure = math.floor(Fraction(self.budget.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << _BITS))
-        return Cost(moment, pure, math.floor(Fraction(self.budget.delta) * Fraction(self.reserved) * (1 << _BITS)))
+        return Cost(moment, pure, math.floor(Fraction(self.budget.delta) * Fraction(RESERVED) * (1 << _BITS)))
 
     def fits(self, total: Cost) -> bool:
         """Whether everything that one record can be touched by is within the budget."""
@@ -394,7 +345,7 @@ class Filter:
         best = _float_up(total.pure)
         if self.order is not None and total.renyi < _INFINITE:
             lam = self.order - 1
-            best = min(best, max(0.0, _float_up(total.renyi) / lam + _offset(lam, self.budget.delta * (1 - self.reserved))))
+            best = min(best, max(0.0, _float_up(total.renyi) / lam + _offset(lam, self.budget.delta * (1 - RESERVED))))
         return best
 
     def chosen_later(self, total: Cost, relation: Relation) -> float:

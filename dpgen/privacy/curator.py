@@ -100,7 +100,7 @@ class Curator:
         self._source = SecureSource() if source is None else require_secure(source)
         self._ahead: NoiseAhead | None = None
         self._earlier: list[Planned] = []
-        self._epoch: tuple[Epoch | None, tuple[str, str | None, float]] = None, ("", None, 0.0)
+        self._epoch: tuple[Epoch | None, tuple[str, float]] = None, ("", 0.0)
         self.built_on: set[str] = set()
         """Checksums of the releases that the run may read."""
         self.ledger, self.ranks = ledger, Ranks()
@@ -175,9 +175,7 @@ class Curator:
 
     # -- releases of one process -------------------------------------------------------------------------------------
 
-    def gaussian(
-        self, note: str, sums: BoundedSum, noise_multiplier: float, *, group: str | None = None, of: str | None = None
-    ) -> Tensor:
+    def gaussian(self, note: str, sums: BoundedSum, noise_multiplier: float, *, of: str | None = None) -> Tensor:
         r"""`sums` plus :math:`N(0, (s m \Delta)^2 I)`, s the multiplier, :math:`\Delta` the add/remove sensitivity of a row.
 
         Integers get an exact rounded normal (floor(S + Z + 1/2) is post-processing of S + Z); floats are rounded to the grid
@@ -187,7 +185,6 @@ class Curator:
             note: what the ledger calls the release.
             sums: L2-bounded sums; int64 of step 1 come back as int64, of another step as float64, floats in their dtype.
             noise_multiplier: s > 0, noise std / add-remove sensitivity of a unit (m times a row's) under either relation.
-            group: disjoint group of records that the release touches, if any.
             of: the declared divisible Gaussian that the release is a part of, if any.
 
         Source: Dwork and Roth 2014, Appendix A; accounted by the exact curve of Balle and Wang 2018.
@@ -195,7 +192,7 @@ class Curator:
         require_positive("noise_multiplier", noise_multiplier)
         _require(sums, "l2")
         sums = self._of_rows(sums)
-        self.ledger.charge(gaussian_price(sums, noise_multiplier, self.relation), note=note, group=group, of=of)
+        self.ledger.charge(gaussian_price(sums, noise_multiplier, self.relation), note=note, of=of)
         return place(self.noisy(sums, noise_multiplier * sums.sensitivity * self._steps(sums)), sums.values.device)
 
     def _steps(self, sums: BoundedSum) -> int:
@@ -274,7 +271,7 @@ class Curator:
 
         `BudgetExceeded` is raised before anything is drawn, or where a run asks for more than its plan: nothing is released.
         """
-        self.ledger.charge(selection_event(trials, priced, mean, self.relation), note=note)
+        self.ledger.charge(selection_event(trials, priced, mean), note=note)
         best: tuple[float, T] | None = None
         for trial in uniform_integers(self._source, len(trials), draw_runs(mean, self._source)):
             result = run(trial, Curator(Granted(trials[trial], self.ledger), source=self._source))
@@ -300,7 +297,7 @@ class Curator:
         """Secret standard normals, float32 on the CPU, that act on records before they are summed; nothing is released."""
         return self._source.normal(*shape)
 
-    def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float], *, group: str | None = None) -> Draw | None:
+    def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float]) -> Draw | None:
         r"""Charge one event for everything that is released of one Poisson draw; None when the budget refuses it; by all ranks.
 
         Conditioned on the drawn records the parts are Gaussians of multipliers :math:`\sigma_i`, composed adaptively, which
@@ -315,22 +312,22 @@ class Curator:
         """
         if self.rows > mask.rows:
             raise ValueError(f"the draw is of units of {mask.rows} rows; they must be whole units, of up to {self.rows} rows")
-        terms = (note, group, effective_multiplier(*parts.values()))
+        terms = (note, effective_multiplier(*parts.values()))
         event = mask.price(terms[-1])
         if mask.epoch is None or mask.epoch is not self._epoch[0]:
-            if not self._authorise(event, note, group):
+            if not self._authorise(event, note):
                 return None
             self._epoch = mask.epoch, terms
         elif terms != self._epoch[1]:
-            raise ValueError(f"the draw is {terms}; its epoch was paid for as {self._epoch[1]} (note, group, multiplier)")
+            raise ValueError(f"the draw is {terms}; its epoch was paid for as {self._epoch[1]} (note, multiplier)")
         return Draw(self, dict(parts))
 
-    def _authorise(self, event: DpEvent, note: str, group: str | None) -> bool:
+    def _authorise(self, event: DpEvent, note: str) -> bool:
         """Charge one run of `event`, for all ranks together; False when the budget would be exceeded."""
         refused, failure = False, None  # type: bool, BaseException | None
         if self.ranks.index == 0:
             try:
-                self.ledger.charge(event, note=note, group=group)
+                self.ledger.charge(event, note=note)
             except BudgetExceeded:
                 refused = True
             except BaseException as error:
@@ -341,7 +338,7 @@ class Curator:
         if failed:
             raise RemoteFailure("rank 0 stopped: its ledger could not record a charge")
         if self.ranks.index and not refused:
-            self.ledger.repeat(event, note=note, group=group)
+            self.ledger.repeat(event, note=note)
         return not refused
 
 

@@ -20,8 +20,8 @@ from dpgen.privacy.composition import (
     LedgerEntry,
     LedgerItem,
     Planned,
-    by_group,
     rdp_bound,
+    total_cost,
     worst,
 )
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
@@ -32,7 +32,6 @@ from dpgen.privacy.mechanisms import (
     decode_event,
     encode_event,
     keeps_size,
-    require_grouped,
     require_whole,
 )
 from dpgen.privacy.shared_budget import Payer
@@ -59,8 +58,6 @@ class Ledger:
     **What is chosen later** - a charge beyond the declared counts, one that no plan declared, a second plan - is granted only
     by a filter of everything together, the first plan included. Then the guarantee is the budget; where all are pure
     guarantees it is their sum. Why: `composition.py`.
-
-    `group` is parallel composition: charges of different groups must touch disjoint records, see `composition.cases`.
 
     Arguments:
         budget: what is enforced; None only reports, at `delta`, undeclared charges as if they were fixed in advance.
@@ -124,11 +121,11 @@ class Ledger:
         """Hold no plan and no charge."""
         self._declared: list[LedgerItem] = []
         self._known: dict[Any, LedgerItem] = {}
-        self._divisible: dict[tuple[str, str | None], LedgerItem] = {}
+        self._divisible: dict[str, LedgerItem] = {}
         self._plans: list[dict[int, int]] = []  # number of a mechanism: greatest count
         self._unfinished: list[dict[int, int]] = []  # plans of the file that a resumed run may take up again
         self._runs: list[list[Any]] = []
-        self._filtered: dict[str | None, Cost] | None = None
+        self._filtered: Cost | None = None
         self._spent: float | None = None
         self._guarantees: dict[Any, float] = {}
 
@@ -176,7 +173,7 @@ class Ledger:
             for line in document["mechanisms"]:
                 whole = self._declared[line["of"]] if "of" in line else None
                 event, divisible = decode_event(line["event"]), line.get("divisible", False)
-                self._number(self._find(event, line["note"], line["group"], whole=whole, divisible=divisible))
+                self._number(self._find(event, line["note"], whole=whole, divisible=divisible))
             for plan in document["plans"]:
                 self._enter_plan({int(n): require_whole("count", count) for n, count in plan})
             for number, count in document["charges"]:
@@ -221,10 +218,10 @@ class Ledger:
         ledger.drop()
         return ledger
 
-    def repeat(self, event: DpEvent, *, note: str, group: str | None = None) -> None:
+    def repeat(self, event: DpEvent, *, note: str) -> None:
         """Of a follower: count one charge that the other process has recorded."""
         with self._lock:
-            self._book(self._find(event, note, group), 1)
+            self._book(self._find(event, note), 1)
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -292,8 +289,8 @@ class Ledger:
             lines: Counter[LedgerItem] = Counter()
             wholes = dict(self._divisible)
             for line in plan:
-                mechanism = self._find(line.event, line.note, line.group, divisible=line.divisible)
-                if line.divisible and wholes.setdefault((line.note, line.group), mechanism) is not mechanism:
+                mechanism = self._find(line.event, line.note, divisible=line.divisible)
+                if line.divisible and wholes.setdefault(line.note, mechanism) is not mechanism:
                     raise ValueError(f"note is {line.note!r}; another divisible Gaussian has this note")
                 lines[mechanism] += require_whole("count", line.count)
             if not lines or self._taken_up(lines):
@@ -311,29 +308,25 @@ class Ledger:
                 self._file.close()  # whatever is asked next is refused
                 raise
 
-    def _find(
-        self, event: DpEvent, note: str, group: str | None, *, whole: LedgerItem | None = None, divisible: bool = False
-    ) -> LedgerItem:
+    def _find(self, event: DpEvent, note: str, *, whole: LedgerItem | None = None, divisible: bool = False) -> LedgerItem:
         kind = whole.note if whole else divisible
         try:
-            key: Any = (event, note, group, kind)
+            key: Any = (event, note, kind)
             found = self._known.get(key)
         except TypeError:  # a composed event holds a list
-            key = (json.dumps(encode_event(event)), note, group, kind)
+            key = (json.dumps(encode_event(event)), note, kind)
             found = self._known.get(key)
         if found is None:
-            if not (isinstance(note, str) and (group is None or isinstance(group, str))):
-                raise ValueError(f"note is {note!r} and group is {group!r}; both must be strings, group may be None")
-            if group is not None:
-                require_grouped(event, group, self.relation, self.rows)
-            found = self._known[key] = LedgerItem.of(event, note, group, whole=whole, divisible=divisible)
+            if not isinstance(note, str):
+                raise ValueError(f"note is {note!r}; it must be a string")
+            found = self._known[key] = LedgerItem.of(event, note, whole=whole, divisible=divisible)
         return found
 
     def _number(self, mechanism: LedgerItem) -> None:
         mechanism.number = len(self._declared)
         self._declared.append(mechanism)
         if mechanism.divisible:
-            self._divisible[mechanism.note, mechanism.group] = mechanism
+            self._divisible[mechanism.note] = mechanism
 
     def _pay(self, more: Counter[LedgerItem]) -> None:
         """Let the shared budget reserve everything that the guarantee counts, with `more`."""
@@ -381,18 +374,17 @@ class Ledger:
             priced.cost = cast(Filter, self.filter).cost(priced.event)
         return priced.cost
 
-    def _totals(self) -> dict[str | None, Cost]:
-        """Filter costs of everything promised and charged, by group."""
+    def _total(self) -> Cost:
+        """Filter cost of everything promised and charged."""
         if self._filtered is None:
-            self._filtered = by_group((m.group, self._cost(m).times(m.most)) for m in self._declared if m.most)
+            self._filtered = total_cost(self._cost(m).times(m.most) for m in self._declared if m.most)
         return self._filtered
 
     def _require_filter(self, more: Counter[LedgerItem], name: str) -> None:
-        limits, totals = cast(Filter, self.filter), self._totals()
-        added = [(mechanism.group, self._cost(mechanism).times(count)) for mechanism, count in more.items()]
-        total = limits.heaviest(by_group([*totals.items(), *added]))
+        limits = cast(Filter, self.filter)
+        total = total_cost([self._total(), *(self._cost(mechanism).times(count) for mechanism, count in more.items())])
         if not limits.fits(total):
-            before, after = limits.total_epsilon(limits.heaviest(totals)), limits.total_epsilon(total)
+            before, after = limits.total_epsilon(self._total()), limits.total_epsilon(total)
             raise BudgetExceeded(
                 f"{self._terms()}: spent {before:.6g}, {name} would bring it to {after:.6g} ({limits.name}: what was not "
                 "declared at the start is counted so, with everything else)"
@@ -400,14 +392,13 @@ class Ledger:
 
     # -- charges -------------------------------------------------------------------------------------------------------
 
-    def charge(self, event: DpEvent, count: int = 1, *, note: str, group: str | None = None, of: str | None = None) -> None:
+    def charge(self, event: DpEvent, count: int = 1, *, note: str, of: str | None = None) -> None:
         """Ask for `count` runs of `event`, count them, return; only then may the mechanism run.
 
         Arguments:
             event: what one run costs.
             note: what they are called.
-            group: disjoint group of records that they touch, None for all.
-            of: note of the declared divisible Gaussian (of the same group) that these runs are a part of.
+            of: note of the declared divisible Gaussian that these runs are a part of.
 
         `BudgetExceeded` is raised, and nothing counted, where it would spend more than the budget, or than is left of the
         divisible Gaussian; ValueError for a bad count, note or event, or no such Gaussian.
@@ -415,7 +406,7 @@ class Ledger:
         require_whole("count", count)
         self._file.require_open()
         with self._lock:
-            mechanism = self._find(event, note, group, whole=None if of is None else self._whole(of, group))
+            mechanism = self._find(event, note, whole=None if of is None else self._whole(of))
             if mechanism.whole is not None:
                 mechanism.require_room(count)
             elif later := mechanism.beyond(count):
@@ -425,11 +416,11 @@ class Ledger:
                 self._pay(more)
             self._book(mechanism, count)
 
-    def _whole(self, of: str, group: str | None) -> LedgerItem:
-        found = self._divisible.get((of, group))
+    def _whole(self, of: str) -> LedgerItem:
+        found = self._divisible.get(of)
         if found is None or not found.planned:
-            known = ", ".join(repr(note) for (note, _), m in self._divisible.items() if m.planned) or "none"
-            raise ValueError(f"of is {of!r}, group {group!r}; it must name a divisible Gaussian that was declared: {known}")
+            known = ", ".join(repr(note) for note, m in self._divisible.items() if m.planned) or "none"
+            raise ValueError(f"of is {of!r}; it must name a divisible Gaussian that was declared: {known}")
         return found
 
     def _book(self, mechanism: LedgerItem, count: int) -> None:
@@ -443,19 +434,19 @@ class Ledger:
             mechanism.later += later
             self._guarantees.clear()
             if self._filtered is not None:
-                self._filtered = by_group([*self._filtered.items(), (mechanism.group, self._cost(mechanism).times(later))])
+                self._filtered = self._filtered.plus(self._cost(mechanism).times(later))
         if self._runs and self._runs[-1][0] is mechanism:
             self._runs[-1][1] += count
         else:
             self._runs.append([mechanism, count])
         self._spent = None
 
-    def allowance(self, event: DpEvent, *, group: str | None = None) -> int:
+    def allowance(self, event: DpEvent) -> int:
         """Number of charges of `event`, beside what was declared, that the filter would still grant; ValueError without one."""
         if self.filter is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
         with self._lock:
-            return self.filter.room(self._cost(LedgerItem.of(event, "", group)), self._totals(), group)
+            return self.filter.room(self._cost(LedgerItem.of(event, "")), self._total())
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
@@ -477,7 +468,7 @@ class Ledger:
                     loads = [(m.priced or m, m.most) for m in self._declared]
                     self._guarantees[key] = worst(loads, self.delta, asked, accountant, own=self.relation)
                 else:
-                    self._guarantees[key] = self.filter.chosen_later(self.filter.heaviest(self._totals()), asked)
+                    self._guarantees[key] = self.filter.chosen_later(self._total(), asked)
             return self._guarantees[key]
 
     @property
@@ -506,12 +497,12 @@ class Ledger:
     def entries(self) -> list[LedgerEntry]:
         """Charges in order, equal neighbours merged."""
         with self._lock:
-            return [LedgerEntry(m.note, m.event, n, m.group, m.whole.note if m.whole else None) for m, n in self._runs]
+            return [LedgerEntry(m.note, m.event, n, m.whole.note if m.whole else None) for m, n in self._runs]
 
     def promised(self) -> list[Planned]:
         """Everything declared with its greatest count, and what was charged beyond it: the guarantee counts these."""
         with self._lock:
-            return [m.planned_line(m.most) for m in self._declared if m.most]
+            return [Planned(m.event, m.note, m.most, m.divisible) for m in self._declared if m.most]
 
     @property
     def charges(self) -> int:

@@ -507,28 +507,6 @@ def _checked(rho: float) -> float:
     return rho
 
 
-def require_grouped(event: DpEvent, group: str, relation: Relation, rows: int) -> None:
-    """Refuse a charge for one of several disjoint groups of rows where a unit may be in more than one of them.
-
-    Rows of one person may lie in any groups; a record that leaves one for another is removed here and added there, and only
-    Gaussians have both bounds.
-    """
-    if rows > 1:
-        raise ValueError(f"group is {group!r}; it must be None where a person has up to {rows} rows, in any groups")
-    if relation == "replace_one" and holds_for_own_relation(event):
-        raise ValueError(f"group is {group!r}; under replace_one {type(event).__name__} must be charged without a group")
-
-
-def holds_for_own_relation(event: DpEvent) -> bool:
-    """Whether a part of `event` is a guarantee for the ledger's own relation only."""
-    from dp_accounting import ZCDpEvent
-
-    return any(
-        isinstance(leaf, ApproximateDpEvent | ZCDpEvent) or any(map(holds_for_own_relation, inside(leaf)))
-        for leaf, _ in walk(event)
-    )
-
-
 # -- events in files --------------------------------------------------------------------------------------------------------
 
 

@@ -55,7 +55,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpgen.privacy.composition import BudgetExceeded, LedgerItem, Planned, cases
+from dpgen.privacy.composition import BudgetExceeded, LedgerItem, Planned
 from dpgen.privacy.draws import Integers, Reals, Words, compiled, exact_context
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import (
@@ -504,18 +504,18 @@ def _counted(loads: Iterable[tuple[LedgerItem, int]]) -> Counter[str]:
     return counts
 
 
-def selection_event(trials: Sequence[Sequence[Planned]], priced: Sequence[Planned], mean: float, relation: Relation) -> DpEvent:
+def selection_event(trials: Sequence[Sequence[Planned]], priced: Sequence[Planned], mean: float) -> DpEvent:
     """Price of the best of K scored runs, `mean` of them expected in [2, 1000], of trials drawn at random, by their plans.
 
-    It is that of the worst trial and one score (`priced`), for the record that they touch most.
+    It is that of the worst trial and one score (`priced`).
     """
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     bases: list[DpEvent] = []
     for trial in trials:
-        for loads in cases([(m.priced or m, n) for m, n in LedgerItem.loads([*trial, *priced])], relation):
-            base = ComposedDpEvent([m.event if n == 1 else SelfComposedDpEvent(m.event, n) for m, n in loads])
-            bases += [base] if base not in bases else []
+        loads = [((m.priced or m).event, n) for m, n in LedgerItem.loads([*trial, *priced])]
+        base = ComposedDpEvent([event if n == 1 else SelfComposedDpEvent(event, n) for event, n in loads])
+        bases += [base] if base not in bases else []
     if not bases:
         raise ValueError("trials are empty; a selection needs at least one")
     return repeated_event(bases[0] if len(bases) == 1 else OneOfDpEvent(bases), mean)

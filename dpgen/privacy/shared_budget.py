@@ -19,8 +19,7 @@ Formal guarantees:
 | a run that has released something | may release nothing else: the checksum of its release is noted here before |
 
 Why the filter: the runs are a sequence of mechanisms, each of which, and when to stop, may depend on all that was released
-before. What one record is touched by costs a run at most the heaviest of its disjoint groups, taken for each run by itself,
-since the groups of two runs are not disjoint. Sums of Renyi losses at ONE order, fixed in the file's header, that stay below a
+before. Sums of Renyi losses at ONE order, fixed in the file's header, that stay below a
 bound in every course bound the whole (Feldman and Zrnic 2021, Theorem 3.1). Runs that overlap interleave the steps of
 interactive mechanisms; Renyi privacy composes concurrently too (Lyu 2022), with losses that are chosen along the
 way (Haney et al. 2023).
@@ -42,11 +41,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, LedgerItem, Loads, by_group
+from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, LedgerItem, Loads, total_cost
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
 from dpgen.privacy.mechanisms import Budget, Relation, decode_event, gaussian_event, require_relation, require_whole
 
@@ -66,7 +64,7 @@ class Payment:
     time: str  # ISO 8601
     budget: Budget | None  # that its own ledger enforces
     loads: Loads  # events with their greatest counts
-    cost: Cost  # of the record that they touch most, as the filter counts it
+    cost: Cost  # as the filter counts it
     returned: bool = False
 
     @property
@@ -74,7 +72,7 @@ class Payment:
         """The payment as the file writes it."""
         own = {name: getattr(self, name) for name in _WHO}
         own |= {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
-        plan = [[m.note, m.group, json.loads(m.code), count, m.divisible] for m, count in self.loads]
+        plan = [[m.note, json.loads(m.code), count, m.divisible] for m, count in self.loads]
         return own | {"plan": sorted(plan, key=json.dumps), "returned": self.returned}
 
 
@@ -125,7 +123,7 @@ class Spending:
     @property
     def total(self) -> Cost:
         """Cost of all payments."""
-        return reduce(Cost.plus, (payment.cost for payment in self.kept), Cost())
+        return total_cost(payment.cost for payment in self.kept)
 
     @property
     def runs(self) -> int:
@@ -184,7 +182,7 @@ class Spending:
 
     def room(self, payment: Payment) -> int:
         """Number of such payments, each of a run of its own, that the filter has room for; ValueError if it costs nothing."""
-        return self.limits.room(payment.cost, {None: self.total})
+        return self.limits.room(payment.cost, self.total)
 
 
 class SharedBudget:
@@ -286,14 +284,14 @@ def _spending(file: LedgerFile) -> Spending:
 
 
 def _cost(loads: Loads, limits: Filter) -> Cost:
-    """Cost of a plan for the record that it touches most."""
-    return limits.heaviest(by_group((m.group, limits.cost((m.priced or m).event).times(n)) for m, n in loads))
+    """Cost of a plan."""
+    return total_cost(limits.cost((m.priced or m).event).times(n) for m, n in loads)
 
 
 def _payment(line: dict[str, Any], limits: Filter) -> Payment:
     loads = [
-        (LedgerItem.of(decode_event(event), note, group, divisible=divisible), require_whole("count", count))
-        for note, group, event, count, divisible in line["plan"]
+        (LedgerItem.of(decode_event(event), note, divisible=divisible), require_whole("count", count))
+        for note, event, count, divisible in line["plan"]
     ]
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
     cost, returned = Cost() if line["returned"] else _cost(loads, limits), bool(line["returned"])

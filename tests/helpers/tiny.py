@@ -119,7 +119,7 @@ def statement() -> PrivacyStatement:
         unit="one record",
         accountant="tightest",
         also={"replace_one": 2.5},
-        mechanisms=({"note": "training steps", "event": "Gaussian(2.0)", "count": 3, "group": None},),
+        mechanisms=({"note": "training steps", "event": "Gaussian(2.0)", "count": 3},),
         facts=(Fact.ASSUMED(text="the noise source is secure"), Fact.UNCOVERED(text="the test records")),
     )
 

@@ -213,13 +213,12 @@ def test_an_epoch_is_charged_once_and_a_new_one_again():
     assert [e.count for e in curator.ledger.entries()] == [3, 1, 1], "an epoch that was left is paid for again"
 
 
-@pytest.mark.parametrize("terms", [("epochs", {"gradients": 1.9}, None), ("others", PARTS, None), ("epochs", PARTS, "a")])
+@pytest.mark.parametrize("terms", [("epochs", {"gradients": 1.9}), ("others", PARTS)])
 def test_draws_of_an_epoch_have_the_terms_that_were_paid_for(terms):
     curator, epoch = Curator(Ledger(None, delta=1e-5)), Epoch(4)
     curator.draw("epochs", AllocationMask(epoch), PARTS)
-    note, parts, group = terms
     with pytest.raises(ValueError, match="epoch"):
-        curator.draw(note, AllocationMask(epoch), parts, group=group)
+        curator.draw(terms[0], AllocationMask(epoch), terms[1])
 
 
 def test_a_refused_epoch_gives_nothing_and_another_curator_pays_for_itself():

@@ -83,9 +83,6 @@ def test_numbers_out_of_range_are_refused(make, values, name):
             make(value)
 
 
-IN_GROUPS = Ledger(None, delta=1e-5, relation="replace_one")
-
-
 def both(*events):
     return ComposedDpEvent(list(events))
 
@@ -267,13 +264,11 @@ def test_a_twin_that_forgets_the_sum_is_rejected():
             (lambda rho=rho: Ledger(Budget(1.0, 1e-5)).charge(ZCDpEvent(rho), note=""), "rho")
             for rho in (-3.0, math.inf, math.nan)
         ),
-        (lambda: IN_GROUPS.charge(pure_event(0.5), note="histogram", group="first half"), "group"),
     ],
 )
 def test_what_has_no_guarantee_is_refused(make, name):
     with pytest.raises(ValueError, match=name):
         make()
-    IN_GROUPS.charge(gaussian_event(5.0), note="sums", group="first half")
 
 
 @pytest.mark.parametrize(

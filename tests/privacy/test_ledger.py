@@ -26,7 +26,7 @@ REPORT = Ledger(None, delta=1e-5)
 
 
 def together(ledger):
-    """One event for everything that the guarantee of a ledger without groups counts."""
+    """One event for everything that the guarantee of a ledger counts."""
     return dpa.ComposedDpEvent([times(line.event, line.count) for line in ledger.promised()])
 
 
@@ -74,7 +74,7 @@ def test_spends_exactly_the_allowance():
         ledger.charge(SGD, note="sgd")
     with pytest.raises(BudgetExceeded, match="inf"):
         ledger.charge(dpa.NonPrivateDpEvent(), note="raw data")
-    assert ledger.entries() == [LedgerEntry("sums", SUM, 2, None), LedgerEntry("sgd", SGD, room, None)]
+    assert ledger.entries() == [LedgerEntry("sums", SUM, 2), LedgerEntry("sgd", SGD, room)]
 
 
 def test_epsilon_under_another_relation_or_accountant():
@@ -86,38 +86,18 @@ def test_epsilon_under_another_relation_or_accountant():
     assert ledger.epsilon(accountant="rdp") == pytest.approx(ledger.spent_rdp(), rel=1e-12)
 
 
-class TestGroups:
-    """Disjoint records: the worst group counts, under replace_one the two worst."""
-
-    def test_add_remove_takes_the_worst(self):
-        ledger = Ledger(None, delta=1e-5)
-        ledger.charge(SUM, note="all")
-        ledger.charge(SUM, 3, note="a", group="a")
-        ledger.charge(SUM, 5, note="b", group="b")
-        ledger.charge(SUM, 5, note="c", group="c")
-        assert ledger.epsilon() == pytest.approx(epsilon(times(SUM, 6), 1e-5))
-        assert ledger.spent_rdp() == pytest.approx(epsilon(times(SUM, 6), 1e-5, accountant="rdp"))
-
-    def test_replace_one_adds_the_two_worst(self):
-        ledger = Ledger(None, delta=1e-5, relation="replace_one")
-        for group, count in ((None, 1), ("a", 3), ("b", 5), ("c", 4)):
-            ledger.charge(SUM, count, note="x", group=group)
-        expected = epsilon(times(SUM, 10), 1e-5, relation="replace_one")
-        assert ledger.spent_rdp() >= ledger.epsilon() == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("budget", [None, Budget(4.0, 1e-5)])
 def test_resume_continues_the_same_ledger(tmp_path, budget):
     path, both = tmp_path / "l.jsonl", dpa.ComposedDpEvent([SUM, SGD])
     with Ledger(budget, delta=None if budget else 1e-6, relation="replace_one", unit="one user", path=path) as ledger:
         ledger.charge(SUM, note="sum")
-        ledger.charge(SGD, 3, note="sgd", group="a")
+        ledger.charge(SGD, 3, note="sgd")
         ledger.charge(both, note="both")
         spent, entries, position = ledger.epsilon(), ledger.entries(), ledger.position()
     with Ledger.open(path) as resumed:
         assert (resumed.budget, resumed.delta, resumed.terms, resumed.path) == (budget, ledger.delta, ledger.terms, path)
         assert (resumed.epsilon(), resumed.entries(), resumed.position()) == (spent, entries, position)
-        resumed.charge(SGD, note="sgd", group="a")
+        resumed.charge(SGD, note="sgd")
         resumed.charge(both, note="both")
         assert resumed.verify_contains(position) == 2
     assert len(json.loads(path.read_text())["mechanisms"]) == 3
@@ -147,7 +127,7 @@ def test_checkpoint_against_ledger():
         {"charges": [[5, 1]]},
         {"charges": [[0]]},
         {"plans": [[[5, 1]]]},
-        {"mechanisms": [{"event": ["os", {}], "note": "", "group": None}]},
+        {"mechanisms": [{"event": ["os", {}], "note": ""}]},
         {"dpgen_ledger": 99},
     ],
 )
@@ -192,9 +172,9 @@ def test_kill_9_never_forgets_what_was_shown(tmp_path):
 class IgnoresReplays(Ledger):
     """Broken: a step that is done again after a resume is not charged again."""
 
-    def charge(self, event, count=1, *, note, group=None, of=None):
+    def charge(self, event, count=1, *, note, of=None):
         if all(entry.note != note for entry in self.entries()):
-            super().charge(event, count, note=note, group=group)
+            super().charge(event, count, note=note)
 
 
 def contract_replays_count(kind, path):
@@ -297,18 +277,6 @@ class TestPlans:
         with pytest.raises(BudgetExceeded, match="would bring it to inf"):
             ledger.charge(approximate_event(0.1, 0.2e-7), note="choice")
 
-    def test_groups_in_the_filter(self):
-        for relation, touched in (("add_remove", 1), ("replace_one", 2)):
-            ledger = Ledger(Budget(4.0, 1e-5), relation=relation)
-            ledger.declare([Planned(SUM, "all")])
-            for group in "abc":
-                ledger.charge(SUM, 3, note="x", group=group)
-            count = 1 + 3 * touched
-            limits, events = ledger.filter, [times(SUM, count + n) for n in range(99)]
-            room = max(n for n, event in enumerate(events) if counted(limits, event) <= 4)
-            assert ledger.allowance(SUM) == ledger.allowance(SUM, group="a") == room
-            assert ledger.allowance(SUM, group="d") == room + 3
-
     def test_plans_survive(self, tmp_path):
         path = tmp_path / "l.jsonl"
         plan = [*self.PLAN, Planned(gaussian_event(20.0), "split", divisible=True)]
@@ -318,7 +286,7 @@ class TestPlans:
             ledger.charge(gaussian_event(30.0), note="half", of="split")
             guarantee, entries = ledger.epsilon(), ledger.entries()
         written = json.loads(path.read_text())
-        assert written["filter"] == {"order": ledger.filter.order, "reserved": 0.1}
+        assert written["filter"] == {"order": ledger.filter.order}
         assert written["plans"] == [[[0, 2], [1, 150], [2, 1]]]
         with Ledger.open(path) as resumed:
             assert (resumed.epsilon(), resumed.entries(), resumed.filter) == (guarantee, entries, ledger.filter)
@@ -414,7 +382,7 @@ def contract_threads(kind, monkeypatch):
         for thread in threads:
             thread.join()
     assert len(granted) == 20 + room, "threads were granted more than fits"
-    assert ledger.entries() == [LedgerEntry("declared", SUM, len(granted), None)]
+    assert ledger.entries() == [LedgerEntry("declared", SUM, len(granted))]
 
 
 def test_threads_share_a_ledger(monkeypatch):
@@ -434,7 +402,7 @@ def test_what_was_not_committed_is_forgotten_and_what_was_is_kept(tmp_path):
     ledger.drop()  # what a killed process leaves
     with Ledger.open(path) as again:
         assert again.committed
-        assert again.entries() == [LedgerEntry("sums", SUM, 1, None)]
+        assert again.entries() == [LedgerEntry("sums", SUM, 1)]
         assert again.promised() == [Planned(SUM, "sums", 3)]
 
 
@@ -466,14 +434,13 @@ def test_the_surplus_of_divisible_parts_is_paid_for():
     assert exact * (1 + 3e-10) < ledger.epsilon() < exact * (1 + 1e-7)
 
 
-def test_the_filter_counts_every_run_and_every_group():
+def test_the_filter_counts_every_run():
     ledger = Ledger(Budget(1.0, 0.0))
     with pytest.raises(BudgetExceeded, match=r"4 x 'later' would bring it to 1\.2"):
         ledger.charge(pure_event(0.3), 4, note="later")
-    ledger.declare([Planned(pure_event(0.6), "part", group="a")])
+    ledger.declare([Planned(pure_event(0.6), "part")])
     with pytest.raises(BudgetExceeded, match=r"1 x 'later' would bring it to 1\.2"):
-        ledger.charge(pure_event(0.6), note="later", group="a")
-    ledger.charge(pure_event(0.6), note="later", group="b")
+        ledger.charge(pure_event(0.6), note="later")
 
 
 def test_a_resumed_plan_is_taken_up_once(tmp_path):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpgen.privacy.accountants import calibrate_noise
-from dpgen.privacy.composition import Filter, LedgerItem, by_group
+from dpgen.privacy.composition import Filter, LedgerItem
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
@@ -103,20 +103,6 @@ def test_where_no_gaussian_fits_another_release_may(shared: SharedBudget) -> Non
     run(shared, Planned(pure_event(0.1 * TOTAL.epsilon), "second"), budget=None)
 
 
-def test_the_groups_of_two_runs_are_not_disjoint(shared: SharedBudget) -> None:
-    """A record in group a of one run may be in group b of another: both count, though within a run only one does."""
-    parts = [Planned(gaussian_event(8.0), "sums", group=group) for group in ("a", "b")]
-    run(shared, *parts, budget=None)
-    single = shared.spending().total
-    assert single == shared.limits.cost(gaussian_event(8.0)), "one of the two groups"
-    run(shared, parts[1], budget=None)
-    total = shared.spending().total
-    assert total == single.times(2)
-    wrong = shared.limits.heaviest(by_group([("a", single), ("b", single), ("b", single)]))
-    assert run(shared, parts[0], budget=None).payer
-    assert shared.spending().total == single.times(3) != wrong, "groups told apart over runs would undercount"
-
-
 @pytest.mark.parametrize("budget", [None, Budget(3.0, 1e-5)], ids=["reports", "enforces"])
 def test_beyond_the_total_nothing_is_granted_later(shared: SharedBudget, budget: Budget | None) -> None:
     ledger = run(shared, Planned(gaussian_event(8.0), "counts"), budget=budget)
@@ -168,7 +154,7 @@ def test_what_a_first_run_pays_later_is_no_reason_to_leave_the_filter(tmp_path: 
     """Its first payment fitted, so others might have come: what comes after releases cannot choose another proof."""
     shared = SharedBudget.create(tmp_path / "b", Budget(1.0, 1e-5))
     payer = shared.payer("test")
-    small, large = (LedgerItem.of(gaussian_event(s), "x", None) for s in (50.0, 3.9))
+    small, large = (LedgerItem.of(gaussian_event(s), "x") for s in (50.0, 3.9))
     payer.pay([(small, 1)], Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded, match="the shared budget"):
         payer.pay([(small, 1), (large, 1)], Budget(1.0, 1e-5))
@@ -327,7 +313,7 @@ def pay(path: Path, times: int) -> int:
 def test_runs_at_the_same_time_wait_for_each_other(shared: SharedBudget) -> None:
     ledger = begin(shared, budget=None)
     assert ledger.payer is not None
-    item = LedgerItem.of(gaussian_event(5.0), "counts", None)
+    item = LedgerItem.of(gaussian_event(5.0), "counts")
     room = shared.spending().room(ledger.payer.quote([(item, 1)], None, shared.limits))
     with ThreadPoolExecutor(3) as pool:  # each payment opens and locks the file anew, as another process would
         granted = sum(pool.map(pay, [shared.path] * 3, [room, room // 2, room // 2]))

@@ -15,7 +15,7 @@ from dpgen.config import parse_job
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import Budget, Ledger, Planned
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import UnsupportedEvent, for_rows, gaussian_event, pure_event
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.run import run
@@ -175,11 +175,6 @@ def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
     for rows in (1, M - 1):
         with pytest.raises(ValueError, match=f"the draw is of units of {rows} rows; they must be whole units, of up to 4 rows"):
             curator(M).draw("step", PoissonMask(0.1, rows), {"sums": 1.0})
-
-
-def test_groups_of_rows_are_not_disjoint_for_people() -> None:
-    with refused("group is 'a'"):
-        curator(M).declare(Planned(gaussian_event(1.0), "n", group="a"))
 
 
 def test_mechanisms_without_a_price_for_several_rows_are_refused() -> None:
