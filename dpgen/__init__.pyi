@@ -84,10 +84,8 @@ from .systems.dp_sgd.plan import DPSGDPlan as DPSGDPlan
 from .systems.dp_sgd.sums import PrivateSums as PrivateSums
 from .systems.dpgm.fit import DPGM as DPGM
 from .systems.dpgm.model import MixtureModel as MixtureModel
-from .systems.dpgm.plan import GENERAL_MOMENTS as GENERAL_MOMENTS
 from .systems.dpgm.plan import DPGMConfig as DPGMConfig
 from .systems.dpgm.plan import DPGMPlan as DPGMPlan
-from .systems.dpgm.plan import general_moments as general_moments
 from .systems.gaussian.plan import GaussianConfig as GaussianConfig
 from .systems.gaussian.plan import GaussianPlan as GaussianPlan
 from .systems.kmeans.fit import DPKMeans as DPKMeans
@@ -126,7 +124,6 @@ __version__: str
 
 __all__ = [
     "DPGM",
-    "GENERAL_MOMENTS",
     "MBDE",
     "MERR",
     "SYSTEMS",
@@ -231,7 +228,6 @@ __all__ = [
     "exit_code",
     "f_divergence",
     "fit",
-    "general_moments",
     "guarantee",
     "intervals",
     "load",

@@ -72,9 +72,7 @@ def test_parts_of_one_gaussian_are_one_line_for_people_and_stay_apart_for_progra
     assert rows[0] == "| all of a fit | `GaussianDpEvent(noise_multiplier=2.0)` | 0 | 1 |"
     for row, note, parts, count in zip(rows[1:], ("choice", "marginal"), ((8, 9), (4, 5, 5)), (2, 3)):
         together = sum(s**-2 for s in parts) ** -0.5
-        found = re.fullmatch(
-            rf"\| {note} \| `together GaussianDpEvent\(noise_multiplier=(.+)\)` \| {count} \| {count} \|", row
-        )
+        found = re.fullmatch(rf"\| {note} \| `together GaussianDpEvent\(noise_multiplier=(.+)\)` \| {count} \| {count} \|", row)
         assert found
         assert float(found[1]) == pytest.approx(together, rel=1e-12)
 

@@ -39,11 +39,9 @@ class PrivacyAccountant(Callback):
     A trainer is refused that accumulates gradients, computes in a precision that understates norms, replaces the Poisson
     sampler, or shards parameters.
 
-    Arguments:
-        curator: of the run; on ranks other than 0 with any ledger without a file, replaced by a copy of rank 0's when
-            training starts.
-        every: epochs between two tight values, at least 1.
-        at_once: whether every step is committed before it runs, whatever the loggers: other callbacks may show it.
+    On ranks other than 0 the curator has any ledger without a file, replaced by a copy of rank 0's when training starts;
+    `every` is epochs between two tight values. `at_once`: every step is committed before it runs, whatever the loggers, for
+    other callbacks may show it.
     """
 
     def __init__(self, curator: Curator, *, every: int = 1, at_once: bool = False) -> None:

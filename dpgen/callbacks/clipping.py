@@ -71,10 +71,9 @@ class Clipping(Callback, ABC):
 
 
 class AutomaticClipping(Clipping):
-    r"""Normalised gradients :math:`g / (|g| + \gamma)` (Bu et al. 2023): no bound to choose, no budget for choosing it.
+    r"""Normalised gradients :math:`g / (|g| + \gamma)`, gamma the `stability` (Bu et al.
 
-    Arguments:
-        stability: gamma > 0, in units of the gradient.
+    2023): no bound to choose or pay for.
     """
 
     def __init__(self, *, stability: float = 0.01) -> None:
@@ -85,11 +84,7 @@ class AutomaticClipping(Clipping):
 
 
 class BoundedClipping(Clipping):
-    """Clipping at one bound per cluster (Abadi et al. 2016); with nothing adaptive, the fixed policy.
-
-    Arguments:
-        bound: initial (here: permanent) clip bound > 0, in units of the gradient.
-    """
+    """Clipping at one bound > 0 per cluster, in units of the gradient (Abadi et al. 2016)."""
 
     def __init__(self, *, bound: float = 1.0) -> None:
         self.bound = require_positive("bound", bound)
@@ -143,11 +138,7 @@ class DPNorm(BoundedClipping):
     A record adds non-negative numbers of sum 1 (or nothing): L2 norm at most 1. A replaced one moves the histogram by
     :math:`|h - h'|^2 = |h|^2 + |h'|^2 - 2 \langle h, h' \rangle \le 2`. Both are reached by norms at centres.
 
-    Arguments:
-        noise_multiplier: sigma_C > 0, in counts.
-        c_max: largest bound, in units of the gradient.
-        bins: number of bins below c_max, at least 2.
-        window: released histograms to sum, at least 1; free post-processing.
+    sigma_C (`noise_multiplier`) is in counts, :math:`C_{max}` in units of the gradient, with `bins` below it.
     """
 
     noise_multiplier: float

@@ -71,11 +71,8 @@ class ReleaseLogger(Callback):
     Whatever a logger does with what it gets (files, a server), it gets released quantities only: names begin with
     `released/` and `privacy/`, or with `performance/` for time and memory, which no guarantee speaks about.
 
-    Arguments:
-        every: steps between two entries, at least 1.
-
-    What a module has released is told by its `released_values() -> {name: value}`, and by `expected_records()` in a step: the
-    drawn number itself is secret.
+    `every` is steps between two entries. What a module has released is told by its `released_values() -> {name: value}`, and by
+    `expected_records()` in a step: the drawn number itself is secret.
     """
 
     def __init__(self, *, every: int = 10) -> None:

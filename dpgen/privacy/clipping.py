@@ -234,12 +234,9 @@ def clipped_sums(
     """Write sum_r coefficients[r] * gradient_r of every cluster into its row of `out` (k, p), and return `out`.
 
     With `accumulate` the sums are added to what is there; without, no old value matters, not even NaN. A record with
-    coefficient 0 contributes exactly nothing, also where its gradient is not finite.
-
-    Arguments:
-        drawn: records (k,) of every cluster in the whole draw, if these are a part of it. Clusters of more than `short`
-            are added up in float64, and `out` must be float64 if they come in several parts, or have more than `ROUNDED`.
-        short: at most `SHORT`; the margin of this module is for that.
+    coefficient 0 contributes exactly nothing, also where its gradient is not finite. `drawn` are the records (k,) of every
+    cluster in the whole draw, if these are a part of it. Clusters of more than `short` <= `SHORT` are added up in float64, and
+    `out` must be float64 if they come in several parts, or have more than `ROUNDED`.
     """
     if not accumulate and _columns(gradients) < out.shape[1]:
         out.zero_()  # parameters that no factor covers

@@ -56,14 +56,10 @@ _BITS = 256
 
 @dataclass(frozen=True)
 class Planned:
-    """One line of a plan: a mechanism that may run up to `count` times.
+    """One line of a plan: a mechanism that may run up to `count` times, `event` being what one run costs.
 
-    Arguments:
-        event: what one run costs.
-        note: what it is called.
-        count: greatest number of runs, >= 1.
-        divisible: a plain Gaussian of multiplier s that is spent in parts chosen adaptively (`charge(..., of=note)`),
-            whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
+    A `divisible` one is a plain Gaussian of multiplier s that is spent in parts chosen adaptively (`charge(..., of=note)`),
+    whose multipliers obey `sum 1/s_i^2 <= count/s^2`.
     """
 
     event: DpEvent

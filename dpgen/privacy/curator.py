@@ -76,12 +76,7 @@ T = TypeVar("T")
 
 
 class Curator:
-    """Charges, then releases.
-
-    Arguments:
-        ledger: who is asked, and what the statement is made of.
-        ranks: the processes that release together; alone by default.
-        source: secure noise; None: a fresh `SecureSource`.
+    """Charges, then releases: `ledger` is asked, `ranks` are the processes that release together, alone by default.
 
     >>> from dpgen.privacy.ledger import Budget, Ledger
     >>> curator = Curator(Ledger(Budget(1.0, 1e-5)))
@@ -178,14 +173,10 @@ class Curator:
     def gaussian(self, note: str, sums: BoundedSum, noise_multiplier: float, *, of: str | None = None) -> Tensor:
         r"""`sums` plus :math:`N(0, (s m \Delta)^2 I)`, s the multiplier, :math:`\Delta` the add/remove sensitivity of a row.
 
-        Integers get an exact rounded normal (floor(S + Z + 1/2) is post-processing of S + Z); floats are rounded to the grid
-        of `grid_step`.
-
-        Arguments:
-            note: what the ledger calls the release.
-            sums: L2-bounded sums; int64 of step 1 come back as int64, of another step as float64, floats in their dtype.
-            noise_multiplier: s > 0, noise std / add-remove sensitivity of a unit (m times a row's) under either relation.
-            of: the declared divisible Gaussian that the release is a part of, if any.
+        Integers get an exact rounded normal (floor(S + Z + 1/2) is post-processing of S + Z); floats are rounded to the grid of
+        `grid_step`. int64 of step 1 come back as int64, of another step as float64, floats in their dtype. s > 0 is noise std /
+        add-remove sensitivity of a unit (m times a row's) under either relation; `of` is the declared divisible Gaussian that
+        the release is a part of, if any.
 
         Source: Dwork and Roth 2014, Appendix A; accounted by the exact curve of Balle and Wang 2018.
         """
@@ -231,10 +222,8 @@ class Curator:
     def prefix_sums(self, note: str, cells: BoundedSum, noise_multiplier: float) -> tuple[Reals, Reals]:
         r"""Prefix sums (m,) of counts of disjoint cells with correlated Gaussian noise, and the noise variances (m,).
 
-        Arguments:
-            cells: int64 counts (m,), L2-bounded: a record is in one cell at most, which it moves by 1; all cells, unless all
-                neighbours have equally many records.
-            noise_multiplier: s > 0, noise std / L2 sensitivity of the factored counts under the ledger's own relation.
+        `cells` are int64 counts (m,): a record is in one cell at most, which it moves by 1; all cells, unless all neighbours
+        have equally many records. s > 0 is noise std / L2 sensitivity of the factored counts under the ledger's own relation.
         """
         _require(cells, "l2")
         if not (cells.values.dtype == torch.int64 and cells.step == cells.sensitivity == 1.0 and cells.values.dim() == 1):
@@ -262,12 +251,8 @@ class Curator:
         Neither `run` nor `score` may look at private data but through its curator, and what they do beside that must not
         outlive the call: only the best result is released, or None where the number that was drawn is 0.
 
-        Arguments:
-            trials: plans of the public options.
-            mean: expected number of runs, in [2, 1000].
-            run: result of one run of a trial, by its number; its curator grants the plan of the trial, and nothing else.
-            score: how good a result is, the higher the better; its curator grants `priced`, and nothing else.
-            priced: plan of one score.
+        `trials` are plans of the public options, `mean` runs in [2, 1000] are expected. `run` is given the number of a trial,
+        and a curator that grants its plan and nothing else; `score`, the higher the better, one that grants `priced`.
 
         `BudgetExceeded` is raised before anything is drawn, or where a run asks for more than its plan: nothing is released.
         """
@@ -304,11 +289,9 @@ class Curator:
         one Gaussian with :math:`1/\sigma_{eff}^2 = \sum_i 1/\sigma_i^2` dominates; mixing over the draw is linear. Charging
         the parts apart would add up less than that: at q = .01, T = 1000, both multipliers 1 it states 2.58 for 4.48.
 
-        Arguments:
-            mask: of this draw, of whole units: rows that are drawn one by one earn no amplification for people (ValueError). It
-                serves once (else RuntimeError), and its own rate is what is charged. Of random allocation the first draw
-                charges for its epoch; others of it are free on the same terms (else ValueError).
-            parts: noise multiplier of every part, by name.
+        The mask is of whole units: rows that are drawn one by one earn no amplification for people (ValueError). It serves once
+        (else RuntimeError), and its own rate is what is charged. Of random allocation the first draw charges for its epoch;
+        others of it are free on the same terms (else ValueError). `parts` are noise multipliers by name.
         """
         if self.rows > mask.rows:
             raise ValueError(f"the draw is of units of {mask.rows} rows; they must be whole units, of up to {self.rows} rows")
@@ -423,11 +406,8 @@ class GaussianBudget:
     also where each is chosen in the light of the earlier ones (Dong, Roth, Su 2022; adaptively, Smith and Thakurta 2022). So
     one event stands in the plan, and its exact curve is what the release states.
 
-    Arguments:
-        curator: charges and adds noise.
-        budget: epsilon and delta of the whole Gaussian, or its multiplier.
-        note: what the ledger calls it.
-        thresholds: how many lists of frequent values `frequent` may release; a tenth of delta pays for their names.
+    `budget` is epsilon and delta of the whole Gaussian, or its multiplier; `frequent` may release so many lists of frequent
+    values (`thresholds`), whose names a tenth of delta pays for.
 
     >>> gaussian = GaussianBudget(Curator(Ledger(Budget(1.0, 1e-5))), Budget(1.0, 1e-5), "all of a fit")
     >>> round(gaussian.left**0.5, 3)

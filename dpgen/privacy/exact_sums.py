@@ -106,10 +106,9 @@ class BoundedSum:
 def totals(records: Any, part: Callable[[Iterable[Any]], Tensor]) -> Tensor:
     """The sum over all records of what `part` adds up of batches of them, int64: the same wherever they lie.
 
-    Arguments:
-        records: all of them in an array or a tensor; or an iterable of batches, read anew each time; or a source with a method
-            `totals(part)` of its own, which adds up batches where its records lie, such as the executors of a cluster.
-        part: of any batches the exact sum, zeros of its shape where there are none.
+    `records` are all of them in an array or a tensor; or an iterable of batches, read anew each time; or a source with a method
+    `totals(part)` of its own, which adds up batches where its records lie, such as the executors of a cluster. `part` gives of
+    any batches the exact sum, zeros of its shape where there are none.
 
     >>> totals([torch.ones(2, 3), torch.ones(1, 3)], lambda batches: sum(batch.long().sum(0) for batch in batches)).tolist()
     [3, 3, 3]

@@ -61,11 +61,7 @@ class Ledger:
 
     Arguments:
         budget: what is enforced; None only reports, at `delta`, undeclared charges as if they were fixed in advance.
-        delta: of a ledger that only reports.
-        relation: neighbouring relation of all guarantees.
-        unit: what neighbouring data sets differ in.
-        rows: the most rows that a unit has; sensitivities speak of one row, see `Curator`.
-        always_used: whether every unit has a row that is used whatever it holds, see `keeps_size`.
+        unit: what neighbouring data sets differ in, of at most `rows` rows (`Curator`); `always_used`: see `keeps_size`.
         path: a new file (`Ledger.open` resumes one); without it nothing is kept.
         payer: the run in a shared budget, which pays there for every plan and for what goes beyond it, see `shared_budget.py`.
 
@@ -228,9 +224,8 @@ class Ledger:
     def commit(self, *, released: str = "", moves: Sequence[tuple[Path, Path]] = ()) -> None:
         """Write all charges to the disk; what depends on them may leave the process when this has returned, and not before.
 
-        Arguments:
-            released: checksum of what is about to be released; a run releases one thing.
-            moves: files or folders beside the ledger that become visible with this commit, from and to.
+        `released` is the checksum of what is about to be released, one thing in a run; `moves` are files or folders beside the
+        ledger that become visible with this commit, from and to.
         """
         if self._closed and self.path is None:
             return  # a follower: another process commits
@@ -395,10 +390,7 @@ class Ledger:
     def charge(self, event: DpEvent, count: int = 1, *, note: str, of: str | None = None) -> None:
         """Ask for `count` runs of `event`, count them, return; only then may the mechanism run.
 
-        Arguments:
-            event: what one run costs.
-            note: what they are called.
-            of: note of the declared divisible Gaussian that these runs are a part of.
+        `of` is the note of the declared divisible Gaussian that these runs are a part of.
 
         `BudgetExceeded` is raised, and nothing counted, where it would spend more than the budget, or than is left of the
         divisible Gaussian; ValueError for a bad count, note or event, or no such Gaussian.

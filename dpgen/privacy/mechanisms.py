@@ -72,11 +72,8 @@ def require_relation(relation: str) -> Relation:
 def keeps_size(relation: Relation, rows: int = 1, always_used: bool = True) -> bool:
     """Whether all neighbouring data sets have equally many rows that are used, so that their number is public.
 
-    Arguments:
-        relation: neighbouring relation.
-        rows: the most rows of a unit; people differ in how many they have.
-        always_used: whether every unit has a row that is used whatever it holds. Not where rows with gaps are left out, nor
-            where units are people: whoever replaces one may have no row.
+    People differ in how many `rows` they have. `always_used`: every unit has a row that is used whatever it holds; not where
+    rows with gaps are left out, nor where units are people: whoever replaces one may have no row.
 
     >>> keeps_size("replace_one"), keeps_size("replace_one", 5), keeps_size("replace_one", 1, False), keeps_size("add_remove")
     (True, False, False, False)
@@ -297,12 +294,7 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
 
 @dataclass(frozen=True)
 class ApproximateDpEvent:
-    """Any mechanism that is (epsilon, delta)-DP; pure when `delta` is 0.
-
-    Attributes:
-        epsilon: in nats, finite and >= 0.
-        delta: in [0, 1).
-    """
+    """Any mechanism that is (epsilon, delta)-DP, epsilon >= 0 in nats and delta in [0, 1); pure when `delta` is 0."""
 
     epsilon: float
     delta: float = 0.0

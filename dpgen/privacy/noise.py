@@ -125,12 +125,9 @@ class SecureSource:
     def add_normal_(self, values: Tensor, *, noise_std: float, factor: Tensor | None = None) -> Tensor:
         r"""Release values in place: v becomes $g$ round$((v + N(0, \sigma^2)) / g)$ with $g$ = `grid_step(noise_std)`.
 
-        Draw, addition and rounding are one pass over contiguous CPU memory; elsewhere the noise is drawn on the CPU and copied.
-
-        Arguments:
-            values: any shape, float32 or float64; overwritten. ValueError where one is not finite.
-            noise_std: in the units of the values, in [1e-20, 1e20].
-            factor: public; row i of the released values (k, ...) is multiplied by entry i of (k,).
+        Values are float32 or float64, and finite (else ValueError). Draw, addition and rounding are one pass over contiguous
+        CPU memory; elsewhere the noise is drawn on the CPU and copied. Row i of the released values (k, ...) is multiplied by
+        entry i of `factor` (k,), public.
         """
         _check_noise(noise_std, values.dtype)
         grid = grid_step(noise_std)

@@ -277,11 +277,8 @@ class PoissonLoader(DataLoader[Batch]):
         labels: labels (n,), int64, if the records have them.
         sampling_rate: probability q of every record, or person, in every draw, in (0, 1].
         sampling: "poisson", or "allocation": each is in one draw of an epoch, uniform and drawn by itself; q is 1 / draws.
-        people: a number (n,) for the person of each record, drawn with all of their records; None: every record is drawn
-            by itself.
-        rows: records m of a person at most.
+        people: a number (n,) for the person of each record, who has `rows` records at most, drawn together.
         white: draws have values x / white.
-        source: where the masks come from; by default a fresh `SecureSource`.
     """
 
     def __init__(

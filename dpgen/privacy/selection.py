@@ -153,11 +153,8 @@ def _locate(exponents: Integers, sizes: Words, wanted: int, rank: np.uint64) -> 
 def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_weight: LogWeight) -> tuple[int, int]:
     r"""Draw one candidate with probability proportional to $e^{w}$, priced by `exponential_event`; its block and number there.
 
-    Arguments:
-        source: a `SecureSource`.
-        sizes: (m,) uint64, how many candidates each block has; together below 2^64.
-        ceilings: (m,) float64, finite, an upper bound on w within each block, to $10^{-6}$.
-        log_weight: exact w of a candidate (block, number), or None for a number that stands for no candidate.
+    Blocks have `sizes` (m,) candidates, uint64, together below 2^64, and finite upper bounds `ceilings` (m,) of w, to
+    $10^{-6}$; `log_weight` is the exact w of a candidate (block, number), or None for a number that stands for no candidate.
 
     >>> from dpgen.privacy.noise import SecureSource
     >>> w = [Fraction(0), Fraction(-1000)]
@@ -203,12 +200,8 @@ class ExponentialMechanism:
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, with its own price.
 
     Formal guarantee: a record that moves every score by at most D moves every log-weight by at most :math:`\lambda D` and the
-    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP (McSherry, Talwar 2007).
-
-    Arguments:
-        scores: q (m,), whole numbers, private.
-        rate: lambda > 0, exactly.
-        sensitivity: D under the ledger's relation.
+    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP (McSherry, Talwar 2007). q (m,) are whole numbers and
+    private, D is the sensitivity under the ledger's relation.
 
     >>> ExponentialMechanism(np.array([0, 3]), Fraction(1, 4), 2).event
     ApproximateDpEvent(epsilon=1.0, delta=0.0)
@@ -253,12 +246,8 @@ def bounded_range(mu: float) -> float:
 class GaussianSelection(ExponentialMechanism):
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, priced as a Gaussian.
 
-    :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module.
-
-    Arguments:
-        scores: q (m,), whole numbers, private.
-        noise_multiplier: s > 0 of the Gaussian that is charged.
-        sensitivity: D, by which adding or removing a record moves a score at most; replacing one moves it by 2 D.
+    :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module. D is how far adding or removing a
+    record moves a score at most; replacing one moves it by 2 D.
 
     >>> GaussianSelection(np.array([0, 3]), 2.0, 1).event
     GaussianDpEvent(noise_multiplier=2.0)
@@ -290,12 +279,7 @@ class FrequentCounts:
     So both are post-processings of the two mechanisms side by side, under add/remove and replace-one. `event` is the price of
     the Gaussian, in units of a row; `failure` that of E, of a whole unit.
 
-    Arguments:
-        counts: (k,) of the values that occur, each at least 1; private, and so is k.
-        noise_std: of the counts, in rows.
-        delta: in (0, 1/2].
-        rows: m, the most rows of a unit.
-        relation: that the guarantee holds under.
+    `counts` (k,) of the values that occur are private, and so is k; `noise_std` is in rows, delta in (0, 1/2].
 
     Source: Wilkins, Kifer, Zhang, Karrer 2024 (exact analysis of the Gaussian threshold mechanism), of which this is a bound.
 

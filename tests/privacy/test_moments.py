@@ -13,7 +13,7 @@ from dpgen.privacy.accountants import (
     subsampled_gaussian_alpha,
 )
 from dpgen.privacy.mechanisms import effective_multiplier, subsampled_gaussian_event
-from dpgen.systems.dpgm.plan import general_moments_epsilon
+from papers.acs2017 import general_moments_epsilon
 
 
 def reference(integrand, rate, sigma, low, high):

@@ -355,13 +355,13 @@ class DPSGD(PrivateSums):
         """Facts of the statement, with those that the networks and the hardware of this training add."""
         return facts_of(self.plan, *self.bank.facts, *self._circumstances)
 
-    def statement(self, ledger: Ledger, *, also: dict[str, float] | None = None) -> PrivacyStatement:
+    def statement(self, ledger: Ledger) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under."""
         if not self.partitioned:
             raise ValueError("there is nothing to release: the module has not been trained")
         self._require_ledger(ledger)
         untrained = () if self.global_step else (Fact.UNTRAINED,)
-        return PrivacyStatement.from_ledger(ledger, also=also, facts=(*self.facts, *untrained))
+        return PrivacyStatement.from_ledger(ledger, facts=(*self.facts, *untrained))
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:

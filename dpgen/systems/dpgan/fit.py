@@ -43,15 +43,8 @@ class DPGAN(DPSGD):
     where the second sum is free: the generator is a function of released critics, so real and fake records make one
     release of sensitivity 1. Every `critic_steps` steps the generator takes one step on the critic alone.
 
-    Arguments:
-        d: columns of a record, labels not counted.
-        plan: what may be spent.
-        config: the networks.
-        n_classes: number of labels, 0 without; the generator draws labels in proportion to their noisy counts.
-        image_shape: of images, see `dpgen.cosines.planes`.
-        bounded: whether records lie in [0, 1] (the generator ends in a sigmoid).
-        white: value of records that counts as 1, 255 of images; that of the loader.
-        seed: of public randomness.
+    The generator draws labels in proportion to their noisy counts, and ends in a sigmoid where records are `bounded` in [0, 1];
+    d, `image_shape` and `white` are as for `DPGM`.
 
     Source: Xie, Lin, Wang, Wang, Zhou 2018, Algorithm 1.
     """

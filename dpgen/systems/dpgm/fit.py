@@ -16,7 +16,7 @@ from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.model import ReleasedModule, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
-from dpgen.systems.dpgm.plan import GENERAL_MOMENTS, DPGMConfig, DPGMPlan, general_moments
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans.fit import DPKMeans
 from dpgen.systems.plan import PrivateImages, PrivateRawTable, PrivateRecords, PrivateTable
 
@@ -31,18 +31,9 @@ class DPGM(DPSGD):
     With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
     the loader must be a `PoissonLoader` with the plan's sampling rate.
 
-    Arguments:
-        d: columns of a record, labels not counted.
-        plan: what may be spent.
-        config: the model.
-        n_classes: number of labels, 0 without.
-        image_shape: of images, see `dpgen.cosines.planes`; needed with component="conv_vae".
-        white: value of records that counts as 1, 255 of images; that of the loader.
-        seed: of public randomness.
-        bank: k untrained component models, of a kind that can be released; replaces `config.component`.
-
-    Raises:
-        ValueError: a plan that is too small for its budget, or a bank that cannot be released or has another k or d.
+    Of d columns of a record labels are not counted; `image_shape` as in `dpgen.cosines.planes`; `white` is the value of records
+    that counts as 1, 255 of images, and that of the loader. `bank`, k untrained component models of a kind that can be
+    released, replaces `config.component`.
 
     Source: Acs et al. 2017, Algorithms 1 and 4; every step trains all models, where the paper picks one cluster.
     """
@@ -99,18 +90,15 @@ class DPGM(DPSGD):
         return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
 
     def release(self, ledger: Ledger, **shape: Any) -> MixtureModel:
-        """The trained mixture as a public model with the statement of `ledger`, the one it was trained under.
+        """The trained mixture with the statement of `ledger`.
 
-        Arguments:
-            shape: `image_shape`, `columns` and `grey_threshold` of the records, if there are any.
+        `shape` has `image_shape`, `columns`, `grey_threshold`, if any.
         """
-        published = {GENERAL_MOMENTS: general_moments(self.plan, self.config)} if self.plan.sampling == "poisson" else None
-        statement = self.statement(ledger, also=published)
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         return MixtureModel(
             self.bank.released(),
             counts=self.partition.counts,
-            statement=statement,
+            statement=self.statement(ledger),
             n_classes=self.n_classes,
             labelled_by=labelled_by,
             kmeans=self.partition if isinstance(self.partition, DPKMeans) else None,

@@ -27,16 +27,8 @@ def component_name(bank: ModelBank) -> str:
 class MixtureModel(NetworkModel, kind="mixture"):
     r"""p(x) = sum_c w_c p_c(x) with w_c from noisy cluster sizes; the output of DPGM (Acs et al. 2017, Algorithm 1).
 
-    Arguments:
-        bank: the k component models, of a kind in `BANKS`.
-        counts: noisy cluster sizes (k,); weights are the positive parts, normalised.
-        statement: what the model cost.
-        n_classes: labels that the model can give, 0 for none.
-        labelled_by: where a label comes from: the "cluster" itself, the last `n_classes` "columns", or None.
-        image_shape: (height, width) for pictures, if records are images.
-        columns: names of the record's columns.
-        kmeans: the released clustering, if k-means made the clusters.
-        grey_threshold: of grey values, see `NetworkModel`.
+    `counts` are the noisy cluster sizes (k,), whose positive parts are the weights; a label comes from the "cluster" itself,
+    the last `n_classes` "columns", or nowhere (`labelled_by`); `kmeans` is the released clustering, if there is one.
     """
 
     def __init__(

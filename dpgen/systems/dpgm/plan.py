@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from math import log
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpgen.privacy.mechanisms import gaussian_event
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
     from dpgen.nets import ModelBank
 
-GENERAL_MOMENTS = "general moments (as published, not a guarantee)"
 
 _LABEL_WEIGHT = 10.0  # among hundreds of pixels a label that counts once is hardly learned
 _OF_PACKAGE = ("component", "hidden", "latent", "centred", "frequencies")
@@ -183,69 +181,3 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         rounds, features = self.kmeans_rounds, config.n_features
         split = KMeansPlan.from_multiplier(whole, rounds=rounds, n_features=features, relation=self.relation)
         return replace(self, sigma_count=self.sigma_count or split.noise_count, sigma_sum=self.sigma_sum or split.noise_sum)
-
-
-# -- cost --------------------------------------------------------------------------------------------------------------
-
-
-def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
-    """Epsilon that the paper's own accounting would claim for a calibrated plan: as published, not a guarantee.
-
-    It charges no cluster sizes but those of k-means. Source: Acs et al. 2017, Theorems 3 and 4; see `general_moments_epsilon`.
-    """
-    if plan.sigma_sgd is None:
-        raise ValueError(NOT_CALIBRATED)
-    return general_moments_epsilon(
-        sampling_rate=plan.sampling_rate,
-        steps=plan.steps,
-        sigma_norm=plan.sigma_norm if config.adaptive else None,
-        sigma_sgd=plan.sigma_sgd,
-        kmeans_rounds=plan.kmeans_rounds if config.kmeans else 0,
-        sigma_kmeans=plan.sigma_sum if config.kmeans else None,
-        sigma_count=plan.sigma_count if config.kmeans else None,
-        delta=plan.delta,
-    )
-
-
-def general_moments_epsilon(
-    *,
-    sampling_rate: float,
-    steps: int,
-    sigma_sgd: float,
-    delta: float,
-    sigma_norm: float | None = None,
-    kmeans_rounds: int = 0,
-    sigma_kmeans: float | None = None,
-    sigma_count: float | None = None,
-) -> float:
-    """Epsilon of DPGM by Acs et al. 2017, Theorems 3 and 4: as published, not a guarantee.
-
-    `alpha(l) = T_K l (l + 1) / 2 (1/sigma_count^2 + 1/sigma_kmeans^2) + T_S min_j [j a_C(l / j) + (1-j) a_S(l /
-    (1-j))]`, `eps = min_l (alpha(l) - log delta) / l` over integers `l <= 100`, with `a_C`, `a_S` the moments of
-    DPNorm and of the clipped sum, each Poisson-sampled. Sigmas are noise multipliers (std / add-remove sensitivity):
-    the paper's `sigma` for SGD and `sqrt(2) sigma_K` for k-means, whose moments its Lemma 1 takes with `N(0, sqrt(2)
-    sigma)`; None where there is none (`sigma_count`: as for the sums).
-
-    Theorem 3 applies Hoelder to marginal losses where the chain rule needs conditional ones. Counterexample: A1
-    releases a secret shared coin R, A2 releases R xor x; both moments are 0 and the pair reveals x. With `sigma_norm
-    = sigma_sgd = 0.7`, q = 0.0017, 11,780 steps, delta 1e-5 it states 7.22 where no guarantee below 8.53 holds. The
-    guarantee dpgen uses is `effective_multiplier`.
-    """
-    from dpgen.privacy.accountants import subsampled_gaussian_alpha
-
-    def shared_draw(order: int) -> float:  # Theorem 3
-        if sigma_norm is None:
-            return subsampled_gaussian_alpha(order, sampling_rate, sigma_sgd)
-        return min(
-            j * subsampled_gaussian_alpha(order / j, sampling_rate, sigma_norm)
-            + (1 - j) * subsampled_gaussian_alpha(order / (1 - j), sampling_rate, sigma_sgd)
-            for j in (k / 11 for k in range(1, 11))  # ten values, as the paper takes
-        )
-
-    def alpha(order: int) -> float:
-        total = steps * shared_draw(order) if steps else 0.0
-        if kmeans_rounds and sigma_kmeans is not None:
-            total += kmeans_rounds * order * (order + 1) / 2 * ((sigma_count or sigma_kmeans) ** -2 + sigma_kmeans**-2)
-        return total
-
-    return min((alpha(order) - log(delta)) / order for order in range(1, 101))

@@ -200,9 +200,8 @@ def fit(
 ) -> RecordModel | ImageModel:
     """Fit Gaussians to records or images and release them; no training, one to eight passes over the data.
 
-    Raises:
-        ValueError: options that contradict the data, records out of range, or a ledger of another relation than the plan's.
-        BudgetExceeded: the ledger does not allow what the plan asks.
+    ValueError is raised for options that contradict the data, records out of range, or a ledger of another relation than the
+    plan's.
     """
     assert plan.budget is not None
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"

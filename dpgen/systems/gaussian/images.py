@@ -240,14 +240,7 @@ _BATCH = 4096
 class GaussianImages(ImageModel, kind="gaussian_images"):
     """Per class N(mean, even) of log-radii and even directions and N(0, odd) of odd ones, and texture above them.
 
-    Arguments:
-        map: between images and coordinates, public.
-        means: (k, p), released.
-        even: (k, p, p), positive definite.
-        odd: (k, q, q), positive definite.
-        counts: noisy numbers of images (k,).
-        class_names: k public names.
-        declared: what was done, in sentences.
+    Released: means (k, p), positive definite even (k, p, p) and odd (k, q, q), noisy counts (k,); the map is public.
     """
 
     def __init__(

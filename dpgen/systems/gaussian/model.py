@@ -213,17 +213,8 @@ class Calibration:
 class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     """x = place(u), u ~ sum_j w_j N(m_j, S_j), post-processed as declared.
 
-    Arguments:
-        subspace: released map between records and coordinates.
-        mixture: released Gaussians in the coordinates, for draws.
-        density: the same with covariances that densities can divide by; None: `mixture`.
-        classes: class of each component (k,), int64; all 0 without labels.
-        counts: noisy component sizes (k,).
-        n_classes: labels, 0 without.
-        residual: variance per direction outside of the axes, above 0; for the density.
-        image_shape: (height, width), if records are images.
-        columns: names of the features.
-        declared: what was done, in sentences.
+    `mixture` serves draws, `density` has covariances that densities can divide by; `classes` (k,) int64 and noisy `counts` (k,)
+    are of the components, all of class 0 without labels; `residual` > 0 is the variance per direction outside of the axes.
     """
 
     def __init__(
@@ -252,13 +243,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     # -- draws -------------------------------------------------------------------------------------------------------
 
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
-        """n synthetic records, free of further privacy cost.
-
-        Arguments:
-            n: number of records, at least 0.
-            random_state: None, a seed, or a generator of NumPy; noise never came from a seed.
-            clusters: of these classes only (components, without labels).
-        """
+        """n synthetic records, free of further privacy cost; of these `clusters` only (components, without labels)."""
         generator = sampling_generator(n, random_state)
         component = draw_components(self.mixture.weights, n, self._components(clusters), generator)
         bits, grey = torch.zeros(2, 0, len(self.subspace.mean), dtype=torch.uint8)

@@ -37,14 +37,10 @@ class RandomFourierFeatures(nn.Module):
     | an entry beyond `largest` | counts as `largest` |
     | a NaN | an arbitrary phase of that record; no other record is touched |
 
-    Source: Rahimi and Recht 2007; the frequencies are public and independent of the data.
+    `n_inputs` is m, `n_features` d, even; gamma is in units of 1 / distance^2; `largest` bounds the absolute value of entries
+    and is public, and so are the frequencies, which are independent of the data.
 
-    Arguments:
-        n_inputs: entries m of a record, at least 1.
-        n_features: features d, even and at least 2: d/2 pairs.
-        gamma: kernel width > 0, in units of 1 / distance^2.
-        generator: public randomness for the frequencies.
-        largest: public bound > 0 on the absolute value of entries.
+    Source: Rahimi and Recht 2007.
 
     >>> features = RandomFourierFeatures(784, 200, gamma=0.01, generator=torch.Generator().manual_seed(0))
     >>> z = features(torch.ones(3, 784))

@@ -183,17 +183,9 @@ class DPKMeans:
     noise stds of a count it is re-seeded next to a large cluster (`plan.repair`), in the last round it keeps its centre. Noisy
     counts below 1 are given as 1 in `counts_`.
 
-    Arguments:
-        k: clusters, at least 1.
-        plan: rounds and noise.
-        kernel: "rbf" or "linear".
-        gamma: width of the RBF kernel exp(-gamma |x - y|^2).
-        n_features: random Fourier features d, even.
-        norm_bound: clip norm C of features; None: the analytic bound (1 with "rbf"; the corner of the value range with
-            "linear", 28 for 784 binary entries).
-        init: public records (p, m), p >= k, of which k are the initial centres. None: features of k records with every entry
-            either end of the value range by a public fair coin, scaled to norm C.
-        seed: public randomness of frequencies, initial centres and splits.
+    `norm_bound` is the clip norm C of features; None: the analytic bound (1 with "rbf"; the corner of the value range with
+    "linear", 28 for 784 binary entries). `init` are public records (p, m), p >= k, of which k are the initial centres; None:
+    features of k records with every entry either end of the value range by a public fair coin, scaled to norm C.
 
     Attributes after `fit`, all released values: `centres_` (k, d), `counts_` (k,) noisy sizes of the clusters of
     exactly these centres, `norm_bound_`.
@@ -258,16 +250,8 @@ class DPKMeans:
     ) -> DPKMeans:
         """Release centres and counts of private records; after a failure the estimator is as before.
 
-        Arguments:
-            x: private records (n, m), any real dtype.
-            labels: are not looked at, nor is `share`.
-            curator: is charged before each release. Where `planned` has not been declared to it, its filter decides, which
-                counts more.
-            value_range: public range of the entries.
-
-        Raises:
-            ValueError: records of a wrong shape, not finite or outside the range.
-            BudgetExceeded: the next release does not fit into the ledger's budget.
+        Records x (n, m) lie in the public `value_range` (else ValueError); labels and shares are not looked at. Where `planned`
+        has not been declared to the curator, its filter decides, which counts more.
         """
         x = require_records("x", x, value_range)
         space = self._feature_space(x, value_range)

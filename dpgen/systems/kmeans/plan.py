@@ -52,12 +52,9 @@ class KMeansPlan:
 
     .. math:: \mu^2 = T \max(4 / \sigma_s^2, \ 2/\sigma_n^2 + 2/\sigma_s^2) + 2/\sigma_n^2
 
-    Arguments:
-        noise_count: sigma_n, std of the noise on counts.
-        noise_sum: sigma_s, std of the noise on sums of features / norm bound C.
-        rounds: rounds T >= 1. At 60,000 records and 10 clusters 5 serve best at epsilon .1, 20 from .2 on.
-        repair: shrink noisy centres and split crowded clusters (post-processing, see `update_centres`); False is the
-            standard method.
+    sigma_n (`noise_count`) is the std of the noise on counts, sigma_s (`noise_sum`) on sums of features / norm bound C. At
+    60,000 records and 10 clusters 5 rounds serve best at epsilon .1, 20 from .2 on. `repair` shrinks noisy centres and splits
+    crowded clusters (post-processing, see `update_centres`); False is the standard method.
 
     >>> KMeansPlan(noise_count=10.0, noise_sum=2.0, rounds=4).multiplier("add_remove")
     0.97590...

@@ -63,12 +63,8 @@ def fit(
 ) -> Draws:
     """Private draws of all users with the sampler `name` of `SAMPLERS`; a user without events draws from the prior.
 
-    Returns:
-        Draws with columns user, group (if there are groups), draw and category; `origin` is the public mechanism.
-
-    Raises:
-        ValueError: counts, a prior or options that draws cannot be made with; nothing was charged.
-        BudgetExceeded: the ledger refuses; nothing was drawn.
+    They have columns user, group (if there are groups), draw and category; `origin` is the public mechanism. ValueError is
+    raised before anything is charged for counts, a prior or options that draws cannot be made with.
     """
     path = config.reference_path if isinstance(config, LocalConfig) else None
     _require_possible(data, plan, path)

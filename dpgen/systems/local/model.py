@@ -40,12 +40,7 @@ class FiniteSampler(ABC):
         - Every entry of `apply` keeps the ratio to a relative 1e-12, for n to $10^6$ and epsilon in (0, 700].
         - `sample` draws exactly from the doubles that `apply` returns (`draw_categorical`).
 
-    Arguments:
-        epsilon: nats per draw, in (0, 700].
-        prior: public distribution q (n,), n >= 2, or n for the uniform one; see `public_prior`.
-
-    Raises:
-        ValueError: an argument is out of its range.
+    epsilon is of a draw, in (0, 700] nats; prior is q (n,), n >= 2, or n for the uniform one, see `public_prior`.
     """
 
     kind: ClassVar[str]

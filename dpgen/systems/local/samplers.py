@@ -203,10 +203,7 @@ class RelativeMollifier(BoxSampler, kind="mollifier"):
     $\gamma = e^{\epsilon/2}$, where $b = e^{-\epsilon/2}$: the relative mollifier of Husain et al. 2020 (eqs. 5 and 8). The
     box of `ProjectedKernel` is another one from three categories on: its bounds are no multiple of q.
 
-    Arguments:
-        epsilon: nats per draw.
-        prior: q (n,).
-        neighbourhood: gamma >= 1, public; it moves no privacy.
+    gamma (`neighbourhood`) >= 1 is public and moves no privacy.
 
     >>> RelativeMollifier(1.0, torch.tensor([0.01, 0.99])).apply(torch.tensor([0.05, 0.95])).tolist()
     [0.01648..., 0.98351...]
@@ -295,8 +292,7 @@ def project_to_box(p: Tensor, lower: Tensor, upper: Tensor) -> Tensor:
     entries are clipped last, and a row whose sum misses 1 by more than 1e-13 is moved within the box until it does not. The
     solver keeps a bracket of 1/C and takes Newton steps on the piecewise linear sum, geometric bisection where they are slow.
 
-    Arguments:
-        p: float64 >= 0, each row with a positive entry; a positive factor on a row changes nothing.
+    Each row of p, float64 >= 0, has a positive entry; a positive factor on it changes nothing.
     """
     p = torch.where(p >= _LEAST, p, 0.0)
     seen = p > 0

@@ -117,9 +117,7 @@ def fit_marginals(
 ) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 
-    Raises:
-        ValueError: values other than 0 and 1, labels out of range, or a budget too small for any noise.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    ValueError is raised for values other than 0 and 1, labels out of range, or a budget too small for any noise.
     """
     batches, d = records_of(data)
     layout = Layout(d, max(data.n_classes, 1), config.max_items)
@@ -229,11 +227,8 @@ def fit_mwem(
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
-    On items the weights become independent probabilities of the columns: A_j / n with the noisy n.
-
-    Raises:
-        ValueError: bad records or labels, or too many columns for cells.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    On items the weights become independent probabilities of the columns: A_j / n with the noisy n. ValueError is raised for bad
+    records or labels, or too many columns for cells.
     """
     batches, d = records_of(data)
     k = max(data.n_classes, 1)
@@ -268,12 +263,9 @@ def fit_mwem(
 
 
 class Weights(ABC):
-    """Linear queries, and weights on cells that answer them and learn; it never sees records, but through `histogram`.
+    """Linear queries (m, cells) of 0 and 1, and weights (cells,) that answer them and learn, from `start` on.
 
-    Attributes:
-        queries: (m, cells), 0 or 1.
-        sensitivity: most that one record adds to a query.
-        weights: (cells,), from `start` on.
+    It never sees records, but through `histogram`; `sensitivity` is the most that one record adds to a query.
     """
 
     queries: np.ndarray

@@ -15,15 +15,10 @@ _AT_ONCE = 4096
 
 
 class ProductMixture(RecordModel, kind="product_mixture"):
-    r"""p(x) = sum_c w_c prod_j p_cj^{x_j} (1 - p_cj)^{1 - x_j}.
+    """p(x) = sum_c w_c prod_j p_cj^{x_j} (1 - p_cj)^{1 - x_j}, p (k, d) in [0, 1].
 
-    Arguments:
-        probabilities: (k, d) in [0, 1].
-        counts: noisy component sizes (k,); weights are their positive parts, normalised.
-        statement: what the model cost.
-        n_classes: 0, or k when component c is the records of class c.
-        columns: names of the features.
-        declared: what was done to the released values, in sentences.
+    `counts` (k,) are noisy component sizes, whose positive parts are the weights; `n_classes` is 0, or k when component c is
+    the records of class c.
     """
 
     def __init__(
@@ -93,13 +88,8 @@ class ProductMixture(RecordModel, kind="product_mixture"):
 class JointModel(RecordModel, kind="cells"):
     """A distribution over all combinations of d bits, the last `n_classes` of them none: labels are kept as a number.
 
-    Arguments:
-        cells: probability of every cell, (2^d * max(n_classes, 1),), row-major with the label last.
-        d: number of bits.
-        n_classes: number of labels, 0 without.
-        counts: noisy number of records, (1,).
-        statement: what the model cost.
-        columns: names of the d columns.
+    `cells` (2^d * max(n_classes, 1),) are probabilities, row-major with the label last; `counts` (1,) is the noisy number of
+    records.
     """
 
     def __init__(

@@ -169,12 +169,7 @@ class BernsteinModel(DensityModel, kind="bernstein"):
 def fit(
     data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
 ) -> BernsteinModel:
-    """Release a density by the Bernstein mechanism.
-
-    Raises:
-        ValueError: no bounds, points outside them, too many columns or coefficients, or epsilon out of range.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
-    """
+    """Release a density; ValueError without bounds, for points outside them, or too many columns or coefficients."""
     runtime.require_one_process()
     bounds = require_box(data)
     d, cells = len(bounds), config.degree + 1

@@ -57,13 +57,8 @@ class GridResponse(PrivateDensity):
 
     Probabilities are whole multiples of $2^{-52}$, rounded so that their ratio never exceeds $e^\epsilon$.
 
-    PRIVATE: it shows the data, only draws may leave.
-
-    Arguments:
-        x: private points (n, d) inside the box; of none the middle of the box stands in, for how many there are is private.
-        bounds: public box (d, 2).
-        per_axis: cells on each axis; at most 2^24 in all.
-        epsilon: of one draw, in nats.
+    PRIVATE: it shows the points x (n, d), only draws may leave. Of no points the middle of the box stands in, for how many
+    there are is private; there are at most 2^24 cells in all.
     """
 
     per_axis: int

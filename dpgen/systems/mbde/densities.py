@@ -234,9 +234,6 @@ class Box:
         factor 1 / alpha, it is the minimax sampler of Park et al. 2024. The budget is shrunk by 1e-9 of itself, so that
         rounding cannot leave it.
 
-        Raises:
-            ValueError: epsilon or alpha out of range.
-
         >>> box = Box.of(2.0)
         >>> round(box.low * box.high, 12), round(math.log(box.high), 6)
         (1.0, 1.0)
@@ -258,10 +255,7 @@ def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tens
 
     It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of bisections and guarded Newton
     steps; what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds for any input.
-
-    Arguments:
-        log_ratio: (..., m), finite.
-        masses: probabilities (m,) of the m points; None: equal.
+    `log_ratio` (..., m) is finite; `masses` are probabilities (m,) of the m points, equal if None.
 
     Source: Husain et al. 2020, equation 8.
 

@@ -73,14 +73,6 @@ class MBDE(L.LightningModule):
     user's units; training ends after `total_steps` steps. Nothing here is private: weights, losses and the density are
     secrets of this machine, and checkpoints hold them. Only draws of a sampler may leave.
 
-    Arguments:
-        reference: the public Q0.
-        epsilon: of one draw.
-        seed: of public randomness.
-
-    Raises:
-        ValueError: epsilon out of range.
-
     Source: Husain et al. 2020, Algorithm 1 and section 5.
     """
 
@@ -228,9 +220,8 @@ FACTS = (Fact.ANY_DATA, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.SECRET_REPETI
 def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
-    Raises:
-        ValueError: several devices, bad points, or a reference whose support does not hold them; nothing was charged.
-        BudgetExceeded: the ledger does not allow the draws.
+    ValueError is raised before anything is charged for several devices, bad points, or a reference whose support does not hold
+    them.
     """
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
     reference = reference_for(data, config) if read is None else ModelReference(read)

@@ -160,12 +160,8 @@ class MonotoneCounts:
 class OrderedEstimator(ABC):
     """Public choices of an estimator of one column on [0, N), and the share of the budget it may spend.
 
-    Arguments:
-        epsilon: this column's budget in nats, in [0.001, 1000].
-        delta: this column's delta, in [0, 1).
-        size: public number of records; None: known where all neighbours have as many, else bought or not needed.
-        rows: the most rows m of a person, that of the ledger: sensitivities speak of one row, and noise is m times as large.
-        always_used: that of the ledger, see `keeps_size`.
+    epsilon is in [0.001, 1000] nats; `size` is the public number of records, None: known where all neighbours have as many
+    (`keeps_size`), else bought or not needed. `rows` is the most rows m of a person, by which noise is larger.
     """
 
     epsilon: float
@@ -191,12 +187,7 @@ class OrderedEstimator(ABC):
         """Noisy monotone prefix counts of `ranked` values (n,) in [0, N), inside a plan that has been declared."""
 
     def fit_counts(self, values: Any, *, N: int, curator: Curator) -> MonotoneCounts:
-        """Noisy monotone prefix counts of private values (n,), in any order; declares its plan, then releases.
-
-        Raises:
-            ValueError: see `sorted_values`.
-            BudgetExceeded: the plan does not fit into the ledger's budget.
-        """
+        """Noisy monotone prefix counts of private values (n,), in any order; declares its plan, then releases."""
         values = ranked(values, N=N)
         curator.declare(*self.planned(N, curator.relation))
         return self.release(values, N=N, curator=curator)

@@ -103,10 +103,7 @@ def fit(
     """Release one distribution for each column, each with its share of the budget, see `_composed`.
 
     The plan of all columns is declared before any of them is looked at. Where values may have been clamped, 2 % of a
-    column's epsilon release their noisy number.
-
-    Raises:
-        ValueError: choices that contradict each other, or that cannot serve these columns; nothing was charged then.
+    column's epsilon release their noisy number. ValueError is raised before anything is charged.
     """
     n, known = len(next(iter(data.values.values()))), curator.keeps_size
     if plan.public_n is not None and known and plan.public_n != n:

@@ -56,9 +56,6 @@ class MERR(OrderedEstimator):
         - Split: 5 % of epsilon for a noisy number of records, under add/remove without `size`; the rest evenly over the steps.
         - T selections and T answers are declared before the data are looked at.
 
-    Arguments:
-        steps: T; the others are those of `OrderedEstimator`.
-
     Source: Diakonikolas, Hardt, Schmidt 2015, Figure 2, with corrected noise and points instead of intervals.
 
     >>> from dpgen.privacy.ledger import Ledger

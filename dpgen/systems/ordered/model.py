@@ -37,11 +37,7 @@ class PiecewiseCDF:
 
     The mass of the integer x is F(x + 1) - F(x); t comes from integer differences, so that nothing is lost at N = 10^18.
 
-    Arguments:
-        knots: positions (m + 1,) int64, increasing, from 0 to N.
-        values: F at the knots (m + 1,), from 0 to 1, not decreasing.
-        slopes: a (m,); None: constant density in each piece.
-        curves: b (m,); None: no quadratic part.
+    Knots (m + 1,) int64 increase from 0 to N, `values` (m + 1,) are F there; `slopes` a (m,) and `curves` b (m,), None: 0.
 
     >>> uniform = PiecewiseCDF(np.array([0, 10]), np.array([0.0, 1.0]))
     >>> uniform.below(np.array([3])).tolist(), uniform.inverse(np.array([0.25])).tolist()
@@ -152,12 +148,7 @@ class PiecewiseCDF:
 class OrderedDistribution(PublicModel, kind="ordered"):
     """The released distributions of one or several columns, independent in what is sampled.
 
-    Every method takes values in the user's units, and `column` where there is more than one.
-
-    Arguments:
-        cdfs: released CDF of each column on its grid.
-        domains: the grid of each column; sizes must agree.
-        notes: released facts worth keeping, for example noisy counts.
+    Every method takes values in the user's units, and `column` where there is more than one; `notes` are released facts.
     """
 
     def __init__(
@@ -311,11 +302,6 @@ def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2, pieces: int
 
     Source: Diakonikolas, Hardt, Schmidt 2015, Theorem 5, step 2; merging: Acharya, Diakonikolas, Li, Schmidt 2017, with
     weighted least squares in place of the A_k distance.
-
-    Arguments:
-        counts: private prefix counts of many cells, such as those of `PartitionCDF`.
-        degree: 0 (histogram), 1 or 2.
-        pieces: how many pieces; None: automatic.
     """
     if degree not in (0, 1, 2):
         raise ValueError(f"degree is {degree!r}; it must be 0, 1 or 2")

@@ -210,11 +210,9 @@ _SCALE_OF_DAYS = 41
 
 @dataclass(frozen=True)
 class Grid:
-    """Numbers of a column as whole multiples of a step; without one as they are, until `fixed` chooses it.
+    """Numbers of a column of type `kind` as whole multiples of a step in values, or in seconds of dates.
 
-    Arguments:
-        step: in values, or in seconds of dates.
-        kind: type of the column.
+    None until `fixed` chooses it.
     """
 
     step: Decimal | None
@@ -257,8 +255,8 @@ class Grid:
     def around(self, first: int, last: int, edges: npt.NDArray[Any]) -> Integers:
         """Numbers of the edges of the cells from `first` to `last`, of which values are seen, and of those around them.
 
-        Numbers have six more cells on either side that leads away from 0, dates 1, 2, 4, ... cells as one: a light tail is
-        hidden in narrow cells, and seen in a wide one.
+        Numbers have six more cells on either side that leads away from 0, dates 1, 2, 4, ... cells as one: there a light tail
+        is seen.
         """
         if self.dates:
             beside = 2 ** np.arange(1, BEYOND + 1) - 1
@@ -314,21 +312,15 @@ def _in_units(x: npt.NDArray[Any], step: Decimal) -> Integers:
 class Leaves:
     """Parts of the range of a number with noisy counts, from the lowest to the highest; frequent values are parts of their own.
 
-    Arguments:
-        starts: first unit of each part, and the end (k + 1,).
-        alone: which parts are a frequent value (k,).
-        counts: noisy counts (k,).
-        variances: of the noise (k,); infinite where nothing is known yet.
-        weights: counts by which the next split is chosen (k,).
-        scale: edges of the cells that were looked at first, powers of two; none of dates.
-        core: where the outermost cells of numbers and frequent values begin and end that were seen.
+    `scale` has the edges of the cells that were looked at first, powers of two, none of dates; `core` is where the outermost
+    cells of numbers and frequent values begin and end that were seen.
     """
 
-    starts: Integers
-    alone: Flags
-    counts: Reals
-    variances: Reals
-    weights: Reals
+    starts: Integers  # first unit of each part, and the end (k + 1,)
+    alone: Flags  # which parts are a frequent value (k,)
+    counts: Reals  # noisy, (k,)
+    variances: Reals  # of the noise (k,), infinite where nothing is known yet
+    weights: Reals  # counts by which the next split is chosen (k,)
     scale: Integers
     core: tuple[int, int]
     fresh: bool = True
@@ -521,10 +513,8 @@ class Leaves:
 def cells(values: Any, place: Callable[[npt.NDArray[Any]], Integers], size: int) -> BoundedSum:
     """How many values are in each of the cells; one outside of [0, size) is in none: one row moves one cell by 1.
 
-    Arguments:
-        values: one of a row at most: an array, or a source of arrays, see `totals`.
-        place: cells (m,) of values (m,), each by itself.
-        size: number of cells.
+    `values` are one of a row at most, an array or a source of arrays (`totals`); `place` gives cells (m,) of values (m,), each
+    by itself.
 
     >>> cells(np.array([1, 3, 3, 8]), lambda values: values - 1, 3).values.tolist()
     [1, 0, 2]

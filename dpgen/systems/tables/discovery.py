@@ -68,13 +68,7 @@ _KEYS = 0.9  # share of the values that have the pattern of a key
 
 @dataclass(frozen=True)
 class Found:
-    """What was bought of a table.
-
-    Arguments:
-        descriptor: the complete schema.
-        counts: noisy counts (size,) of the codes of a column and their noise stds, by name; of columns that were bought.
-        facts: what a statement says.
-    """
+    """What was bought of a table: the complete schema, noisy counts (size,) of codes with noise stds by column, and facts."""
 
     descriptor: Descriptor
     counts: dict[str, tuple[Reals, Reals]]
@@ -111,14 +105,9 @@ def release_domains(table: PrivateRawTable, *, plan: TablesPlan, curator: Curato
 
 @dataclass
 class Discovery:
-    """Buys what a draft leaves blank, column by column.
+    """Buys what a draft leaves blank, column by column: fields with "dpgen:blank"; columns of the type "any" are texts.
 
-    Arguments:
-        table: private rows, wherever they are; columns of the type "any" are texts.
-        draft: fields with name and type; those with "dpgen:blank" are bought, and keep what they say.
-        budget: pays.
-        n: noisy number of rows.
-        shares: of 1 / s^2, see `SHARES`.
+    `n` is the noisy number of rows, `shares` are of 1 / s^2, see `SHARES`.
     """
 
     table: PrivateRows

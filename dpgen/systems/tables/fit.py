@@ -71,9 +71,7 @@ def fit(
 ) -> TablesModel:
     """Release a model of a mixed table.
 
-    Raises:
-        ValueError: a budget too small for any noise.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
     """
     assert plan.budget is not None
     raw = data if isinstance(data, PrivateRawTable) else None

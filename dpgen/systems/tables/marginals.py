@@ -35,12 +35,7 @@ _ROWS = 2**16  # that are counted together: cells of this many stay in the cache
 
 @dataclass(frozen=True, eq=False)
 class Coarsening:
-    """Groups of the codes of every column.
-
-    Arguments:
-        groups: of each column, the group (size,) of each code.
-        sizes: how many groups each column has.
-    """
+    """Groups of the codes of every column: the group (size,) of each code, and how many groups there are."""
 
     groups: tuple[Integers, ...]
     sizes: tuple[int, ...]
@@ -129,23 +124,14 @@ def candidates(
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """Exact counts of all candidates, PRIVATE, one after the other.
-
-    Arguments:
-        values: (cells,) int64.
-        starts: (candidates + 1,) where each begins.
-    """
+    """Exact counts (cells,) of all candidates, PRIVATE, one after the other, and where each begins, (candidates + 1,)."""
 
     values: Integers
     starts: Integers
 
     @classmethod
     def of(cls, codes: Any, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> Counts:
-        """Counts of codes (n, d), in passes over rows that stay in the cache.
-
-        Arguments:
-            codes: an array, or a source of arrays, see `totals`.
-        """
+        """Counts of codes (n, d), an array or a source of arrays (`totals`), in passes over rows that stay in the cache."""
         shapes = [shape(m, levels) for m in marginals]
         starts = np.cumsum([0, *(math.prod(s) for s in shapes)])
 
@@ -164,14 +150,10 @@ class Counts:
         return BoundedSum(torch.from_numpy(self.values[start:stop].copy()), 1.0, replaced=math.sqrt(2.0))
 
     def scores(self, expected: Reals, weights: Integers, offsets: Reals) -> Integers:
-        r"""Scores (candidates,) of selections, in units of 1 / 1024: :math:`w (|x - e|_1 - o)`, rounded before x is seen.
+        """Scores (candidates,) of selections, in units of 1 / 1024: :math:`w (|x - e|_1 - o)`, rounded before x is seen.
 
-        A record moves one count by 1, hence a score by at most 1024 w, twice that if it is replaced.
-
-        Arguments:
-            expected: e (cells,), counts of a released model.
-            weights: w (candidates,), whole numbers.
-            offsets: o (candidates,), public.
+        e (cells,) are counts of a released model, w whole numbers and o public, both (candidates,). A record moves one count by
+        1, hence a score by at most 1024 w, twice that if it is replaced.
         """
         gaps = np.abs(SCALE * self.values - np.rint(SCALE * expected).astype(np.int64))
         distances = np.add.reduceat(gaps, self.starts[:-1])
@@ -198,13 +180,7 @@ def shape(marginal: Marginal, levels: Sequence[Coarsening]) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Measurement:
-    """A released marginal.
-
-    Arguments:
-        marginal: which one.
-        values: noisy counts, of its shape.
-        noise_std: of every value, or one for each.
-    """
+    """A released marginal: noisy counts of its shape, and the noise std of every value, or one for each."""
 
     marginal: Marginal
     values: Reals
@@ -234,14 +210,10 @@ _AT_ENDS = 0.01  # to empty ends of a range: half a record at a million would mo
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Released shares of the codes of every column.
+    """Released shares of the codes of every column, (size,) each, above 0 and summing to 1, and the noisy number of records.
 
-    Arguments:
-        shares: of each column (size,), above 0 and summing to 1.
-        n: noisy number of records, at least 1.
-        coarse: the groups of codes that the mixture sees.
-        measurements: marginals of these groups, as they were measured.
-        smooth: the same, smoothed along ordered columns.
+    `coarse` are the groups of codes that the mixture sees; `measurements` the marginals of these as measured, `smooth`
+    smoothed.
     """
 
     shares: tuple[Reals, ...]
@@ -313,17 +285,11 @@ def release_columns(
     alone: bool,
     known: Mapping[int, tuple[Reals, Reals]] | None = None,
 ) -> Columns:
-    r"""Noisy marginals of columns for `share` of the budget's 1 / s^2.
+    r"""Noisy marginals of columns of codes (`Counts.of`) for `share` of the budget's 1 / s^2.
 
     The error of the shares of m cells grows like :math:`m \sigma`; the sum of all errors is least where 1 / s^2 is shared like
-    :math:`m^{2/3}`.
-
-    Arguments:
-        codes: of the records, as for `Counts.of`.
-        count: noisy number of records, and its noise std.
-        alone: nothing else will be measured.
-        known: noisy counts of the codes of some columns that were released before, and their noise stds. These columns cost
-            only what they need beyond that.
+    :math:`m^{2/3}`. `count` is the noisy number of records and its std; `alone`: nothing else will be measured; columns in
+    `known`, noisy counts with stds that were released before, cost only what they need beyond that.
     """
     known = known or {}
     full = Coarsening.full(domain.sizes)

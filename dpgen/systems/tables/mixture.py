@@ -55,10 +55,7 @@ _RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
 class Mixture:
     """Mixture of K products over columns of given sizes.
 
-    Arguments:
-        probabilities: (sum of sizes, K), the columns stacked; each column of each component sums to 1.
-        weights: (K,), summing to 1.
-        sizes: of the columns.
+    Stacked columns (sum of sizes, K), each summing to 1, and weights (K,).
     """
 
     probabilities: Floats
@@ -105,13 +102,8 @@ class Mixture:
 class Fitter:
     """A mixture that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
 
-    Arguments:
-        shares: released marginals of the single columns, above 0.
-        n: released number of records.
-        components: K.
-        information: beta.
-        zeros: combinations of groups that do not occur.
-        generator: public, of the first logits.
+    `shares` are released marginals of columns, above 0; `n` is the released number of records, `information` beta; `generator`
+    is public.
     """
 
     def __init__(
@@ -349,9 +341,8 @@ class _Triples:
 class Zero:
     r"""Groups that do not occur together: a sum of products of sets, :math:`\sum_t \prod_c F_c[t] \cdot p_{kc}` in a component.
 
-    Arguments:
-        rows: where the groups of each of its columns stand among the stacked ones.
-        factors: F of each of its columns (t, groups), the share of a group that takes part.
+    `rows` are where the groups of each of its columns stand among the stacked ones, `factors` F (t, groups), the share of a
+    group.
     """
 
     rows: tuple[slice, ...]

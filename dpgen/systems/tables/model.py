@@ -42,14 +42,8 @@ class TablesModel(PublicModel, kind="tables"):
 
     .. math:: p(x) = \sum_k w_k \prod_c p_{kc}(g_c(x_c)) \, s_c(x_c) / s_c(g_c(x_c))
 
-    Arguments:
-        mixture: over groups.
-        columns: g and s, and the noisy number of records.
-        schema: of the table.
-        measurements: what was measured, for those who want to estimate from it themselves.
-        levels: the coarsenings that measurements speak of.
-        statement: what the model cost.
-        declared: what was done, in sentences.
+    `columns` has g, s and the noisy number of records; `measurements` at `levels` of coarsening are for those who want to
+    estimate from them themselves.
     """
 
     def __init__(
@@ -325,8 +319,7 @@ class TablesModel(PublicModel, kind="tables"):
     def refitted(self, generator: np.random.Generator, measurements: Sequence[Measurement] | None = None) -> TablesModel:
         """The same release with a mixture fitted, hardly held back, to its own or to other measurements of its marginals.
 
-        Raises:
-            ValueError: a release for people with several rows, which depend on each other.
+        ValueError for a release for people with several rows, which depend on each other.
         """
         if self.statement.unit.endswith(" rows"):
             raise ValueError(f"release protects {self.statement.unit}; intervals need rows that are independent of each other")

@@ -34,10 +34,9 @@ LEAST_SIGNAL = 20.0
 class Sizes:
     """Sizes of a fit: products, marginals that are chosen, groups of columns in them, and the strength of independence.
 
-    Arguments:
-        again: whether columns that were measured together can be chosen again.
-        corrected: whether fits aim beyond measurements that the strength of independence holds them back from; where the signal
-            is great they are held back by the number of products, and aiming beyond loses (TV of pairs .0104 for .0095, Adult).
+    `again`: whether columns can be measured together once more. `corrected`: whether fits aim beyond measurements that the
+    strength of independence holds them back from; where the signal is great, aiming beyond loses (TV of pairs .0104 for .0095,
+    Adult).
     """
 
     components: int

@@ -17,7 +17,7 @@ from dpgen.privacy.mechanisms import effective_multiplier, gaussian_parts
 from dpgen.systems.dp_sgd.plan import DPSGDConfig
 from dpgen.systems.dpgan.plan import DPGANPlan
 from dpgen.systems.dpgm.fit import DPGM
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan, general_moments, general_moments_epsilon
+from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
 ONE = DPGMConfig(clusters="none", centred=False).resolved(n_classes=0)
 KMEANS = DPGMConfig(clusters="kmeans", centred=False).resolved(n_classes=0)
@@ -219,25 +219,6 @@ def test_a_plan_by_hand() -> None:
         (1.0, 200.0): 1,
         (1.0, 30.0): 1,
     }
-
-
-def test_published_accounting_is_blind_to_sizes() -> None:
-    plan = DPGMPlan(**GIVEN)
-    blind = general_moments_epsilon(sampling_rate=0.01, steps=530, sigma_sgd=1.0, delta=1e-5)
-    assert general_moments(plan, BY_LABEL) == general_moments(plan, ALONE) == blind
-    both = general_moments_epsilon(
-        sampling_rate=0.01,
-        steps=530,
-        sigma_sgd=1.0,
-        sigma_norm=10.0,
-        kmeans_rounds=5,
-        sigma_kmeans=40.0,
-        sigma_count=200.0,
-        delta=1e-5,
-    )
-    assert general_moments(plan, BY_KMEANS) == both
-    with pytest.raises(ValueError, match="call calibrated"):
-        general_moments(DPGMPlan(), BY_LABEL)
 
 
 @pytest.mark.parametrize("config", [BY_LABEL, BY_KMEANS, ALONE], ids=["labels", "kmeans", "none"])
