@@ -34,6 +34,9 @@ from dpgen.facts import Said
 _GHOST = 64
 """Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
 
+MOST_POSITIONS = 4096
+"""Of a factor; more are multiplied out."""
+
 Noise = Callable[..., Tensor]
 """Draws standard normal noise of a shape: `noise(b, latent) -> (b, latent)`."""
 
@@ -55,10 +58,10 @@ class Factor(NamedTuple):
 
     Record r has weight gradient :math:`g_r a_r^\top` and bias gradient :math:`g_r`. A factor without `inputs` is dense:
     its gradient is `outputs` itself, in the columns `bias`. A map that acts at T positions of a record, as convolutions
-    do, has weight gradient :math:`\sum_t g_{rt} a_{rt}^\top`; its bias is a factor of its own.
+    do, has weight gradient :math:`\sum_t g_{rt} a_{rt}^\top`; its bias is a factor of its own. One-hot outputs may be codes.
     """
 
-    outputs: Tensor  # (b, out) or (b, T, out)
+    outputs: Tensor  # (b, out) or (b, T, out), or (b, T) int64
     inputs: Tensor | None  # (b, in) or (b, T, in)
     weight: slice | None
     bias: slice | None
@@ -103,7 +106,7 @@ def affine_shapes(prefix: str, widths: Sequence[int]) -> dict[str, tuple[int, ..
 
 def full_precision(values: Tensor) -> Tensor:
     """Values of half precision as float32; others as they are."""
-    return values if values.dtype == torch.float64 else values.to(torch.float32)
+    return values.to(torch.float32) if values.is_floating_point() and values.dtype != torch.float64 else values
 
 
 class Descent(NamedTuple):
@@ -392,14 +395,19 @@ class Tape:
         return y
 
 
+def multiplied_out(positions: int, size: int) -> bool:
+    """Whether the gradient of so many parameters, a sum over positions, is cheaper than its factors."""
+    return positions > MOST_POSITIONS or _GHOST * positions**2 >= size
+
+
 def weight_factors(slopes: Tensor, patches: Tensor, columns: slice) -> Iterator[Factor]:
     """Factors of the weight gradients sum_t slopes patches^T of every group: as they are, or multiplied out."""
     b, groups, positions, out = slopes.shape
     size = out * patches.shape[3]
-    if _GHOST * positions**2 >= size:
+    if multiplied_out(positions, size):
         with torch.autocast(slopes.device.type, enabled=False):
-            gradient = slopes.transpose(2, 3) @ patches
-        yield Factor(gradient.reshape(b, prod(gradient.shape[1:])), None, None, columns)
+            gradient = torch.bmm(slopes.flatten(0, 1).mT, patches.flatten(0, 1))
+        yield Factor(gradient.reshape(b, groups * size), None, None, columns)
         return
     for j in range(groups):
         part = slice(columns.start + j * size, columns.start + (j + 1) * size)

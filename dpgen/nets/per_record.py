@@ -3,7 +3,9 @@ r"""Gradients per record of any module, from what its layers see and the slopes 
 | parameters of | gradient of a record |
 |---|---|
 | Linear; Conv1d, Conv2d, ConvTranspose2d with equal strides | factors in closed form, see `bank` |
-| Embedding, LayerNorm, GroupNorm, InstanceNorm, RMSNorm, other convolutions | opacus' grad samplers |
+| Embedding of many codes | codes and slopes: equal codes of a record add up ("ghost") |
+| LayerNorm | sums over positions |
+| Embedding of few codes, GroupNorm, InstanceNorm, RMSNorm, other convolutions | opacus' grad samplers |
 | LSTM, GRU, RNN; MultiheadAttention | opacus' layers, and an own one, stand in: linear maps on the same parameters |
 | a weight that is used several times | the uses are added up as positions of one map, or multiplied out |
 | all else (parameters of a module's own, other layers) | `torch.func` differentiates the whole loss, record by record |
@@ -30,11 +32,11 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import dropout, layer_norm
+from torch.nn.functional import dropout, layer_norm, one_hot
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpgen.nets.bank import Factor, Geometry, full_precision, weight_factors
+from dpgen.nets.bank import Factor, Geometry, full_precision, multiplied_out, weight_factors
 
 Run = Callable[..., Tensor]
 """The sum of the losses of records, whose values (b, ...) are the arguments."""
@@ -234,7 +236,13 @@ class PerRecord:
             if f.inputs is None:
                 out[:, cast(slice, f.bias)] = f.outputs.to(out)
             else:
-                g, a = (v if v.ndim == 3 else v[:, None] for v in (f.outputs, f.inputs))
+                part, a = cast(slice, f.weight), f.inputs if f.inputs.ndim == 3 else f.inputs[:, None]
+                g = (
+                    f.outputs
+                    if f.outputs.is_floating_point()
+                    else one_hot(f.outputs, (part.stop - part.start) // a.shape[2]).to(a)
+                )
+                g = g if g.ndim == 3 else g[:, None]
                 out[:, cast(slice, f.weight)] = (g.mT @ a).flatten(1)
                 if f.bias is not None:
                     out[:, f.bias] = g.sum(1)
@@ -335,6 +343,7 @@ class _Attention(nn.Module):
         self.heads, self.batch_first, self.dropout, width = layer.num_heads, layer.batch_first, layer.dropout, layer.embed_dim
         with torch.random.fork_rng(devices=[]):
             self.q, self.k, self.v = (nn.Linear(n, width) for n in (width, layer.kdim or width, layer.vdim or width))
+            self.qkv = None if layer.in_proj_weight is None else nn.Linear(width, 3 * width)  # of a sequence to itself
         self.out_proj = layer.out_proj
 
     def forward(
@@ -349,7 +358,11 @@ class _Attention(nn.Module):
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
         rows = [x if self.batch_first else x.transpose(0, 1) for x in (query, key, value)]
-        q, k, v = (f(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for f, x in zip((self.q, self.k, self.v), rows))
+        if self.qkv is not None and query is key is value:
+            parts = self.qkv(rows[0]).chunk(3, 2)
+        else:
+            parts = tuple(f(x) for f, x in zip((self.q, self.k, self.v), rows))
+        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
         scores = q @ k.mT * q.shape[-1] ** -0.5
         for mask in (None if key_padding_mask is None else key_padding_mask[:, None, None], attn_mask):
             if mask is not None:
@@ -370,6 +383,8 @@ def _share(layer: Any, made: Any) -> None:
                 setattr(part, kind, value)
         return
     made.out_proj, weight = layer.out_proj, layer.in_proj_weight
+    if made.qkv is not None:
+        made.qkv.weight, made.qkv.bias = weight, layer.in_proj_bias
     for i, (name, part) in enumerate((("q", made.q), ("k", made.k), ("v", made.v))):
         _alias(part, "weight", getattr(layer, f"{name}_proj_weight") if weight is None else weight, 0 if weight is None else i)
         if layer.in_proj_bias is not None:
@@ -440,9 +455,16 @@ class _Tape:
                     continue
                 if len(x) != self.rows:
                     raise ValueError(f"a {type(layer).__name__} sees other rows than records")
-                if (geometry := _geometry(layer)) is not None and self._uses(layer) == 1:
+                if (geometry := _geometry(layer)) is not None and self._alone(columns):
                     geometric += _of_convolution(layer, geometry, x, g, columns)
                     continue
+                if type(layer) is nn.Embedding and not layer.scale_grad_by_freq and self._alone(columns):
+                    codes, size, positions = x.flatten(1) if x.ndim > 1 else x[:, None], layer.weight.numel(), x[0].numel()
+                    if not multiplied_out(positions, size):
+                        left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
+                        g = g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0)
+                        geometric.append(Factor(codes, g, columns["weight"], None))
+                        continue
                 for name, values in _sampled(layer, x, g).items():
                     if name in columns:
                         add(columns[name], values)
@@ -455,15 +477,18 @@ class _Tape:
                 for g, _, _, own in uses:
                     if own is not None:
                         add(own, g if g.ndim == 2 else g.sum(1))
-                g, x = (torch.cat([v if v.ndim == 3 else v[:, None] for v in values], 1) for values in list(zip(*uses))[:2])
+                parts = ([v if v.ndim == 3 else v[:, None] for v in values] for values in list(zip(*uses))[:2])
+                g, x = (values[0] if len(values) == 1 else torch.cat(values, 1) for values in parts)
                 if start in dense:
                     add(weight, g.mT @ x)
                 else:
                     made += weight_factors(g[:, None], x[:, None], weight)
         return made + [Factor(values, None, None, columns) for columns, values in dense.values()]
 
-    def _uses(self, layer: nn.Module) -> int:
-        return sum(call[0] is layer for call in self._calls)
+    def _alone(self, columns: dict[str, slice]) -> bool:
+        """Whether no other call uses these parameters."""
+        own = {part.start for part in columns.values()}
+        return sum(any(part.start in own for part in call[1].values()) for call in self._calls) == 1
 
     def _positions(self, layer: nn.Module, values: Tensor) -> Tensor:
         """Values (b, width) or (b, T, width) of records: of (b T, width) the rows of a record follow each other."""
@@ -495,9 +520,10 @@ def _of_convolution(layer: Any, geometry: Geometry, x: Tensor, g: Tensor, column
 
 def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
     """Gradients (b, ...) of a layer's own parameters, by name."""
-    if isinstance(layer, nn.LayerNorm) and layer.bias is None:
+    if isinstance(layer, nn.LayerNorm):  # that of opacus needs a bias, and takes twice as long
         normal, most = layer_norm(x, layer.normalized_shape, eps=layer.eps), g.ndim - layer.weight.ndim
-        return {"weight": (normal * g).flatten(1, most - 1).sum(1) if most > 1 else normal * g}
+        both = (("weight", normal * g), ("bias", g))
+        return {name: values.flatten(1, most - 1).sum(1) if most > 1 else values for name, values in both}
     from opacus.grad_sample import GradSampleModule
 
     if isinstance(layer, nn.Embedding) and layer.scale_grad_by_freq:

@@ -35,7 +35,7 @@ last bound holds for any order; parts of m records that are added one after the 
 4e-6 at n = 4 million and m = 512. Products with an offset are float64 throughout, for their two parts may be much larger than
 their difference.
 
-**Wide dense gradients** are summed as products of weights and rows, which have rank one like the others.
+**Dense gradients** are summed as products of weights and rows, which have rank one like the others.
 
 Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu, Mao, Xu 2022 (norms of convolutions); Bu et
 al. 2023 (automatic clipping).
@@ -72,7 +72,7 @@ def sensitivity_of_people(clusters: int) -> float:
 _LARGEST = 2.0**100
 _ROWS = 4096  # records times positions of one float64 product
 _CANCELLED = 2.0**-16  # of S^2, see above
-_ENTRIES = 2**18  # of wide gradients that are weighed at once
+_ENTRIES = 2**17  # of dense gradients that are weighed at once
 _BLOCK = 32  # records whose T x T products are in memory at once
 _LANE = 256  # entries of a longer row that are
 _WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4
@@ -81,11 +81,11 @@ _WIDE = 4096  # entries that may be squared and added in float32 before the norm
 class _AffineFactor(Protocol):
     """Per-record gradient of one affine map; `inputs` None means that `outputs` itself is the gradient.
 
-    Of T positions it is the sum of their outer products; such a factor has no bias.
+    Of T positions it is the sum of their outer products; such a factor has no bias. Outputs that are one-hot may be codes.
     """
 
     @property
-    def outputs(self) -> Tensor: ...  # (b, out) or (b, T, out)
+    def outputs(self) -> Tensor: ...  # (b, out) or (b, T, out), or (b, T) int64
     @property
     def inputs(self) -> Tensor | None: ...  # (b, in) or (b, T, in)
     @property
@@ -118,7 +118,7 @@ def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def exact(gradients: _FactoredGradients, *args: Any, **options: Any) -> Tensor:
         for factor in gradients.factors:
             for values in (factor.outputs, factor.inputs, gradients.offset):
-                if values is not None and values.dtype not in (torch.float32, torch.float64):
+                if values is not None and values.is_floating_point() and values.dtype not in (torch.float32, torch.float64):
                     raise ValueError(f"factors must be torch.float32 or torch.float64, got {values.dtype}: convert them first")
         with torch.autocast(gradients.factors[0].outputs.device.type, enabled=False):
             return function(gradients, *args, **options)
@@ -135,11 +135,11 @@ def gradient_norms(gradients: _FactoredGradients) -> Tensor:
     are added in float32, and the parts of longer ones in float64. With an offset everything is float64 and the margin is
     relative to the terms, which cancel. Norms above 2^100 count as not finite: their inverses would be subnormal numbers.
     """
-    dtype = gradients.factors[0].outputs.dtype
+    dtype = _values(gradients.factors[0]).dtype
     if gradients.offset is not None:
         norms = _norms_of_differences(gradients, gradients.offset.double())
     else:
-        total = gradients.factors[0].outputs.new_zeros(())
+        total = _values(gradients.factors[0]).new_zeros(())
         for f in gradients.factors:
             if _positions(f):
                 total = total.double() + _squares_of_sums(f)
@@ -164,9 +164,14 @@ def _squares(rows: Tensor) -> Tensor:
     return parts + torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square() + lost
 
 
+def _values(f: _AffineFactor) -> Tensor:
+    """One of the parts of a factor that are no codes."""
+    return f.outputs if f.inputs is None else f.inputs
+
+
 def _positions(f: _AffineFactor) -> bool:
     """Whether a factor is a sum over positions."""
-    return f.outputs.ndim == 3
+    return f.inputs is not None and f.inputs.ndim == 3
 
 
 def _squares_of_sums(f: _AffineFactor) -> Tensor:
@@ -176,9 +181,11 @@ def _squares_of_sums(f: _AffineFactor) -> Tensor:
         raise ValueError(f"a factor has {f.outputs.shape[1]} positions; it must have at most {_ROWS}: multiply it out")
     parts = [f.outputs.new_zeros(0, dtype=torch.float64)]
     for g, a in zip(f.outputs.split(_BLOCK), f.inputs.split(_BLOCK)):
-        g, a = g.double(), a.double()
-        crossed = ((g @ g.mT) * (a @ a.mT)).sum((1, 2))
-        most = (g.square().sum(2) * a.square().sum(2)).sqrt().sum(1)
+        a = a.double()
+        coded = not g.is_floating_point()
+        g = g if coded else g.double()
+        crossed = ((g[:, None] == g[:, :, None] if coded else g @ g.mT) * (a @ a.mT)).sum((1, 2))
+        most = (a.square().sum(2) * (1.0 if coded else g.square().sum(2))).sqrt().sum(1)
         parts.append(crossed.clamp_min(0.0) + _CANCELLED * most.square())
     return torch.cat(parts)
 
@@ -245,7 +252,7 @@ def clipped_sums(
     scratch: dict[torch.dtype, Tensor] = {}
     for c, (start, n) in enumerate(zip(gradients.bounds, present)):
         exact = gradients.offset is not None or (present if drawn is None else drawn)[c] > short
-        dtype = torch.float64 if exact else scaled[0][0].dtype
+        dtype = torch.float64 if exact else _values(gradients.factors[0]).dtype
         row = out[c]
         if dtype != out.dtype:
             row = scratch.setdefault(dtype, torch.zeros_like(row, dtype=dtype))
@@ -266,7 +273,7 @@ def clipped_sums(
 def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
     """Outputs of every factor times the coefficients, and its inputs; rows of coefficient 0 are 0 in both.
 
-    Wide and positional ones are weighed when they are added up, a part at a time.
+    Dense and positional ones are weighed when they are added up, a part at a time.
     """
     factors = gradients.factors
     scaled = [(f.outputs if _in_parts(f) else f.outputs * coefficients[:, None], f.inputs) for f in factors]
@@ -278,11 +285,11 @@ def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -
     def without(rows: Tensor) -> Tensor:
         return torch.where(excluded.view(-1, *[1] * (rows.ndim - 1)), 0.0, rows)
 
-    return [(without(g), None if a is None else without(a)) for g, a in scaled]
+    return [(without(g) if g.is_floating_point() else g, None if a is None else without(a)) for g, a in scaled]
 
 
 def _in_parts(f: _AffineFactor) -> bool:
-    return _positions(f) or (f.inputs is None and f.outputs.shape[1] > _WIDE)
+    return _positions(f) or f.inputs is None
 
 
 def _add_products(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, beta: float) -> None:
@@ -302,13 +309,18 @@ def _add_in_parts(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, we
     columns = f.bias if a is None else f.weight
     assert columns is not None
     if a is None:
-        w, block = weights.to(row.dtype), max(1, _ENTRIES // max(1, len(g)))
-        total = torch.cat([w @ rows.to(row.dtype) for rows in g.split(block, dim=1)])
+        total, block = row.new_zeros(g.shape[1]), max(1, _ENTRIES // g.shape[1])
+        for rows, w in zip(g.split(block), weights.to(row.dtype).split(block)):
+            total.addmv_(rows.to(row.dtype).T, w)
     else:
-        total = torch.zeros(g.shape[2], a.shape[2], dtype=torch.float64, device=row.device)
+        total = row.new_zeros((columns.stop - columns.start) // a.shape[2], a.shape[2], dtype=torch.float64)
         block = _ROWS // g.shape[1]
         for outputs, inputs, w in zip(g.split(block), a.split(block), weights.double()[:, None, None].split(block)):
-            total += (outputs.double() * w).flatten(0, 1).T @ inputs.double().flatten(0, 1)
+            weighed = (inputs.double() * w).flatten(0, 1)
+            if g.is_floating_point():
+                total += outputs.double().flatten(0, 1).T @ weighed
+            else:
+                total.index_add_(0, outputs.flatten(), weighed)
     part = row[columns].view(total.shape)
     part.copy_(part + total if beta else total)
 

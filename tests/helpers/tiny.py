@@ -94,7 +94,10 @@ def released(
 def one_by_one(gradients: RecordGradients, k: int, p: int) -> Tensor:
     """What every record's factors multiply out to, (b, p), in float64."""
     factors = [
-        f._replace(outputs=f.outputs.double(), inputs=None if f.inputs is None else f.inputs.double())
+        f._replace(
+            outputs=f.outputs.double() if f.outputs.is_floating_point() else f.outputs,
+            inputs=None if f.inputs is None else f.inputs.double(),
+        )
         for f in gradients.factors
     ]
     double = gradients._replace(factors=factors, offset=None if gradients.offset is None else gradients.offset.double())

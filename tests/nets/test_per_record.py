@@ -122,6 +122,7 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "positions": (lambda: Attention(positions=True), ROWS),
     "batch second": (lambda: Attention(batch_first=False), ROWS),
     "crossed": (Crossed, ROWS),
+    "many words": (lambda: nn.Sequential(nn.Embedding(900, 6, padding_idx=1), nn.Flatten(), nn.Linear(6 * T, 3)), IDS),
     "tied": (Tied, IDS),
     "twice": (Twice, FLAT),
 }
@@ -167,8 +168,9 @@ class TestContract:
         assert not any(part._forward_hooks for part in module.modules())
 
 
-def test_doubles_and_rows_that_a_layer_leaves_alone() -> None:
-    module = nn.Sequential(nn.Embedding(9, 6, padding_idx=0), nn.Flatten(), nn.Linear(6 * T, 3)).double()
+@pytest.mark.parametrize("words", [9, 900])
+def test_doubles_and_rows_that_a_layer_leaves_alone(words: int) -> None:
+    module = nn.Sequential(nn.Embedding(words, 6, padding_idx=0), nn.Flatten(), nn.Linear(6 * T, 3)).double()
     own = PerRecord(module)
     own.settle(lambda x: module(x).square().sum(), IDS)
     assert not own.whole

@@ -146,6 +146,8 @@ def _change(alone: RecordGradients, among: RecordGradients) -> float:
     """The change of one record's gradient over its norm, from |G a^T - G' a'^T| <= |G - G'| |a| + |G'| |a - a'|."""
     total = 0.0
     for f, g in zip(alone.factors, among.factors):
+        if f.inputs is not None and not f.outputs.is_floating_point():  # codes, which are the record's own
+            f, g = (h._replace(outputs=torch.ones_like(h.inputs[..., :1])) for h in (f, g))  # type: ignore[index]
         moved = _length(f.outputs - g.outputs)
         if f.inputs is not None and g.inputs is not None:
             bias = float(f.bias is not None)
