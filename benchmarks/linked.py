@@ -22,7 +22,7 @@ from measuring import machine, store
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data.linked import load_linked
-from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
+from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.evaluation.linked import coder, errors, without_link
 from dpgen.systems.relational.sums import Histories
 

@@ -89,11 +89,10 @@ def fit(
         TypeError: data in a container that cannot be read.
         BudgetExceeded: the ledger, or the shared budget, allows less than the fit needs.
 
-    Example:
-        >>> frame = pd.DataFrame(np.eye(4, dtype=int).repeat(50, axis=0), columns=["tea", "milk", "rum", "water"])
-        >>> release = fit(frame, "gaussian", epsilon=1.0)
-        >>> release.epsilon <= 1.0, release.sample(2).columns.tolist()
-        (True, ['tea', 'milk', 'rum', 'water'])
+    >>> frame = pd.DataFrame(np.eye(4, dtype=int).repeat(50, axis=0), columns=["tea", "milk", "rum", "water"])
+    >>> release = fit(frame, "gaussian", epsilon=1.0)
+    >>> release.epsilon <= 1.0, release.sample(2).columns.tolist()
+    (True, ['tea', 'milk', 'rum', 'water'])
     """
     own = ledger if isinstance(ledger, Ledger) else None
     named = {"delta": delta, "ledger": ledger if own is None else None}
@@ -127,9 +126,7 @@ def _require_same(ledger: Ledger, job: RunConfig) -> None:
     size = () if ledger.keeps_size == wanted.keeps_size else ("always_used",)
     for name in ("relation", "unit", "rows", "delta", *size):
         if getattr(ledger, name) != getattr(wanted, name):
-            raise ValueError(
-                f"ledger has {name} {getattr(ledger, name)!r}; it must be {getattr(wanted, name)!r}, that of the fit"
-            )
+            raise ValueError(f"ledger has {name} {getattr(ledger, name)!r}; it must be {getattr(wanted, name)!r}, the fit's")
 
 
 def chosen_model(data: Any) -> str:
@@ -137,9 +134,6 @@ def chosen_model(data: Any) -> str:
 
     Tables of truth values, arrays of bits, images, lists of sets and data sets of records go to "gaussian"; users to
     "projected_kernel"; columns of numbers that are loaded to "merr"; all other tables, and files of them, to "tables".
-
-    Raises:
-        ValueError: data that have no usual system, such as points.
 
     >>> chosen_model(pd.DataFrame({"age": [3], "name": ["ann"]})), chosen_model(np.eye(2, dtype=bool))
     ('tables', 'gaussian')
@@ -231,11 +225,7 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunCon
 
 
 def loader_of_file(path: str, model: str, given: Iterable[str] = ()) -> tuple[str, str]:
-    """Name of the loader that reads a file for a model with the given options, and the option that takes the path.
-
-    Raises:
-        ValueError: no such model or file, or images for a model that has none.
-    """
+    """Name of the loader that reads a file for a model with the given options, and the option that takes the path."""
     system = systems()[choose("model", model, list(systems()))]
     return ("sql", "source") if is_source(path) else (_loader_of_path(path, model, system, given), "path")
 
@@ -323,9 +313,8 @@ class Synthesizer(BaseEstimator):
         TypeError: an option that the system does not have, and the nearest one that it has.
         ValueError: no such system.
 
-    Example:
-        >>> Synthesizer("gaussian", epsilon=2.0, relation="replace_one")
-        GaussianSynthesizer(epsilon=2.0, relation='replace_one')
+    >>> Synthesizer("gaussian", epsilon=2.0, relation="replace_one")
+    GaussianSynthesizer(epsilon=2.0, relation='replace_one')
     """
 
     model: ClassVar[str]
@@ -370,11 +359,7 @@ class Synthesizer(BaseEstimator):
         return self.release_.sample(n, random_state)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Mean log-likelihood in nats of records X under the released model; without noise, so not for publication.
-
-        Raises:
-            ValueError: the model has no density.
-        """
+        """Mean log-likelihood in nats of records X under the released model; without noise, so not for publication."""
         check_is_fitted(self)
         density = getattr(self.release_, "log_prob", None)
         if density is None:
@@ -416,33 +401,24 @@ def estimator(model: str) -> type[Synthesizer]:
         Synthesizer.__init__(self, model, **options)
 
     __init__.__signature__ = inspect.Signature([_SELF, *parameters])  # type: ignore[attr-defined]
-    name = "".join(word.upper() if word in _ACRONYMS else word.capitalize() for word in model.split("_")) + "Synthesizer"
     texts = {key: text for source in sources for key, text in meanings(source).items() if key in options}
     lines = "\n".join(f"    {key}: {text}" for key, text in texts.items())
     doc = f"The estimator of the system {model!r}, see `Synthesizer`.\n\nArguments:\n{lines}"
     members = {"__init__": __init__, "__doc__": doc, "__module__": __name__, "model": model}
-    return type(name, (Synthesizer,), members)
+    return type(_estimator_name(model), (Synthesizer,), members)
+
+
+def _estimator_name(model: str) -> str:
+    return "".join(word.upper() if word in _ACRONYMS else word.capitalize() for word in model.split("_")) + "Synthesizer"
 
 
 _SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _OURS: Options = {"test_fraction": 0.0, "progress_bar": False}
 """Defaults that differ from the command line's."""
 
-BernsteinSynthesizer = estimator("bernstein")
-DPGANSynthesizer = estimator("dpgan")
-DPGMSynthesizer = estimator("dpgm")
-GaussianSynthesizer = estimator("gaussian")
-GridResponseSynthesizer = estimator("grid_response")
-MarginalsSynthesizer = estimator("marginals")
-MBDESynthesizer = estimator("mbde")
-MERFSynthesizer = estimator("merf")
-MERRSynthesizer = estimator("merr")
-MinimaxSynthesizer = estimator("minimax")
-MollifierSynthesizer = estimator("mollifier")
-MWEMSynthesizer = estimator("mwem")
-ParkSynthesizer = estimator("park")
-ProjectedKernelSynthesizer = estimator("projected_kernel")
-RelationalSynthesizer = estimator("relational")
-QInvariantSynthesizer = estimator("q_invariant")
-RandomizedResponseSynthesizer = estimator("randomized_response")
-TablesSynthesizer = estimator("tables")
+
+def __getattr__(name: str) -> Any:
+    """The estimator of a system by its name, as in `GaussianSynthesizer`."""
+    if model := next((model for model in systems() if name == _estimator_name(model)), None):
+        return estimator(model)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

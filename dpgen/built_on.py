@@ -83,9 +83,6 @@ def _release_of(directory: Path) -> BuiltOn | None:
     return found
 
 
-# -- what the settings of a run name -----------------------------------------------------------------------------------
-
-
 def names_files(option: str) -> bool:
     """Whether an option of data or of a model names files, or folders of them, that a run reads."""
     return option in ("path", "source", "data_root", "schema") or option.endswith("_path")
@@ -151,9 +148,6 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
             f"release_origin is 'public', and {option} is a release of a run on the same data; it must be 'records': the "
             "statement has to cover both"
         )
-
-
-# -- the plan ----------------------------------------------------------------------------------------------------------
 
 
 def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:

@@ -46,9 +46,6 @@ class ModelConfig:
 
     `chosen` says whether public facts of the data chose the system.
 
-    Raises:
-        ValueError: in one line, a wrong name or value, and what is allowed.
-
     >>> ModelConfig("merr", {"method": "points"}).options.method
     'points'
     """
@@ -94,9 +91,6 @@ class RunConfig:
     Each block may be given as in YAML: a name or a mapping with `name` for model and data, a mapping for the other two.
     `base` is the file of settings that the options were laid over, if any.
 
-    Raises:
-        ValueError: in one line, what is wrong and what is allowed.
-
     >>> RunConfig("gaussian", "digits", {"epsilon": 2.0}).settings["privacy"]["epsilon"]
     2.0
     """
@@ -122,7 +116,7 @@ class RunConfig:
         if (unit := getattr(self.privacy, "unit", None)) is not None:
             if self.data.loaded is not None:
                 raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
-            if not self._loader.takes_people:
+            if not self.loader.takes_people:
                 able = ", ".join(name for name, loader in loaders(self.system.kinds).items() if loader.takes_people)
                 raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
         if self.runtime.processes > 1 and not self.resumable:
@@ -143,7 +137,7 @@ class RunConfig:
         return {block: plain(block, values) for block, values in blocks.items()}
 
     @property
-    def _loader(self) -> Loader:
+    def loader(self) -> Loader:
         return loader_of(self.system.kinds, self.data.name, self.data.options)
 
     @property
@@ -250,12 +244,11 @@ class RunConfig:
         if key is not None and "split_key" in options:
             options["split_key"] = key
         if (unit := getattr(self.privacy, "unit", None)) is not None:
-            from dpgen.data.split import secret_key
-            from dpgen.data.units import People
+            from dpgen.data.split import People, secret_key
 
             assert key is not None
             options["people"] = People(unit, self.privacy.rows, secret_key(key))
-        return self._loader(**options)
+        return self.loader(**options)
 
     def fit(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
         """The system's release of these data, whose statement says what data, settings and earlier releases add to it.
@@ -404,9 +397,6 @@ def parse_job(arguments: Sequence[str] | Mapping[str, Any], *, config_root: Path
 
     `--model NAME` and `--data NAME` choose a system and a loader. `--config FILE` is a YAML file with the four blocks; without
     it `config_root/<model>_<data>.yaml` is the base if it exists.
-
-    Raises:
-        ValueError: in one line, what is wrong and what is allowed.
     """
     given = arguments if isinstance(arguments, Mapping) else split_options(arguments)
     return Request.of(given, config_root=config_root).config()

@@ -1,7 +1,7 @@
 """Containers of data in memory - DataFrames, tables, arrays, tensors, sets - as loaders read them, and back for samples."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple
@@ -29,15 +29,10 @@ _ARRAYS = ("numpy", "torch", "dataset", "sparse")
 class Form:
     """Container, names, order and types of data: public facts of their schema, by which samples are given back as data came.
 
-    Arguments:
-        container: what the data came in.
-        names: of the columns, in order; of sets, the items.
-        types: of the columns in the container's own words, one for all of an array; "" leaves values as they are drawn.
-        label: name of the column whose values are classes.
-        categories: names of the values of a label or a categorical column, by column.
-        shape: of one record of an array, where it is not (d,).
-        renamed: columns that samples have under another name: that name by this one.
-        white: of images, the value of a white pixel; None: values are bits, or no images.
+    `names` are in order, of sets the items. `types` are the container's own words, one for all of an array; "" leaves values as
+    they are drawn. `label` is the column of classes, `categories` the names of values by column, `shape` that of one record
+    where it is not (d,), `renamed` other names of columns of samples by these names, `white` the value of a white pixel (None:
+    values are bits, or no images).
     """
 
     container: Container
@@ -146,11 +141,16 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
     if not dtype:
         return values
     if found := _WRITTEN_AS.fullmatch(dtype):
-        return _written(values, found[2]).astype(found[1])
+        if found[2] == "decimal":
+            values = values.astype(object).map(lambda value: None if pd.isna(value) else Decimal(repr(float(value))))
+        else:
+            values = values.dt.date if found[2] == "date" else values.dt.strftime(found[2])
+        return values.astype(found[1])
     if dtype == "object":
         return values.astype(object).where(values.notna(), None)
     try:
-        target = _pandas_type(dtype)
+        arrow = _arrow_type(dtype.removesuffix("[pyarrow]")) if dtype.endswith("[pyarrow]") else None
+        target: Any = pd.api.types.pandas_dtype(dtype) if arrow is None else pd.ArrowDtype(arrow)
         numeric = pd.api.types.is_numeric_dtype(target) or pd.api.types.is_bool_dtype(target)
         if isinstance(target, pd.ArrowDtype) and pyarrow.types.is_decimal(target.pyarrow_dtype):
             return pd.Series(pd.arrays.ArrowExtensionArray(_arrow_array(values, target.pyarrow_dtype)))
@@ -171,17 +171,6 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
 
 _WRITTEN_AS = re.compile(r"(\w+)\[(date|decimal|%.+)\]")
 """A type of columns whose values are written so: dates and decimals of Python, or texts in a format of dates."""
-
-
-def _written(values: pd.Series, form: str) -> pd.Series:
-    if form == "decimal":
-        return values.astype(object).map(lambda value: None if pd.isna(value) else Decimal(repr(float(value))))
-    return values.dt.date if form == "date" else values.dt.strftime(form)
-
-
-def _pandas_type(text: str) -> Any:
-    arrow = _arrow_type(text.removesuffix("[pyarrow]")) if text.endswith("[pyarrow]") else None
-    return pd.api.types.pandas_dtype(text) if arrow is None else pd.ArrowDtype(arrow)
 
 
 def _arrow_type(text: str) -> pyarrow.DataType | None:
@@ -272,9 +261,34 @@ def in_memory(data: Any) -> InMemory:
     """Data of one of the containers that `ACCEPTED` lists; others are a TypeError, wrong names or shapes a ValueError."""
     if isinstance(data, np.ma.MaskedArray):  # NumPy would show what lies under the mask
         raise ValueError("array is masked; fill it (data.filled(...)), or give a DataFrame, in which values may be missing")
-    for fits, convert in _CONVERTERS:
-        if fits(data):
-            return convert(data)
+    if isinstance(data, pd.DataFrame):
+        return _from_pandas(data)
+    if isinstance(data, pd.Series):
+        return _from_pandas(data.to_frame("x" if data.name is None else data.name), "series")
+    if (engine := _ENGINES.get(type(data).__module__.partition(".")[0])) and hasattr(data, "columns"):
+        return InMemory(engine, data, Form(container="pandas", names=_checked_names(engine, data.columns)), engine=True)
+    array = isinstance(data, np.ndarray | torch.Tensor)
+    if array and str(data.dtype).endswith("uint8") and data.shape[3:] == (_COLOURS,):  # images in colour, (n, h, w, 3)
+        container: Container = "numpy" if isinstance(data, np.ndarray) else "torch"
+        images = data if isinstance(data, np.ndarray) else data.detach().cpu().numpy()
+        return InMemory("array" if container == "numpy" else "tensor", Pictures(list(images)), Form(container=container))
+    if _is_pictures(data):
+        return _from_pictures(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _from_arrow(data)
+    if array:
+        return _from_array(data) if isinstance(data, np.ndarray) else _from_tensor(data)
+    if type(data).__module__.startswith("scipy.sparse"):
+        return _from_array(data.toarray(), "sparse", "sparse matrix")
+    if isinstance(data, Dataset):
+        return _from_dataset(data)
+    if isinstance(data, list | tuple) and len(data):
+        if all(isinstance(items, set | frozenset) for items in data):
+            return _from_sets(data)
+        try:
+            return _from_array(np.asarray(data))
+        except ValueError as error:  # rows of unequal lengths
+            raise TypeError(f"data is {article(type(data).__name__)} of no one shape; it must be {ACCEPTED}") from error
     raise TypeError(f"data is {article(type(data).__name__)}; it must be {ACCEPTED}")
 
 
@@ -293,11 +307,14 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemo
             column = column.sparse.to_dense()
         if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.dtype.categories, pd.IntervalIndex):
             column = column.cat.rename_categories(str)
-        types.append(_type_name(column.dtype))
-        if isinstance(column.dtype, pd.CategoricalDtype) and column.dtype.ordered:
-            orders[str(name)] = [str(value) for value in column.dtype.categories]
-        # Which categories occur is private, and Arrow has none of truth values.
-        plain = column.astype(object) if isinstance(column.dtype, pd.CategoricalDtype) else column
+        plain, dtype = column, column.dtype
+        if isinstance(dtype, pd.CategoricalDtype):
+            types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype}]")
+            plain = column.astype(object)  # which categories occur is private, and Arrow has none of truth values
+            if dtype.ordered:
+                orders[str(name)] = [str(value) for value in dtype.categories]
+        else:
+            types.append(str(dtype))
         try:
             columns[str(name)] = pyarrow.Array.from_pandas(plain)
         except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):  # which quotes a value
@@ -308,12 +325,6 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemo
     table = pyarrow.table(columns) if columns else pyarrow.table({})
     index = tuple(str(name) for name in frame.index.names if name is not None)
     return InMemory(what, table, Form(container=container, names=names, types=tuple(types)), orders=orders, index_names=index)
-
-
-def _type_name(dtype: Any) -> str:
-    if not isinstance(dtype, pd.CategoricalDtype):
-        return str(dtype)
-    return f"{'ordered ' if dtype.ordered else ''}category[{dtype.categories.dtype}]"
 
 
 def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
@@ -392,9 +403,7 @@ def _from_sets(data: Any) -> InMemory:
     for row, items in enumerate(data, start=1):
         wrong = [item for item in items if isinstance(item, bool) or not isinstance(item, str | int | np.integer)]
         if wrong:
-            raise TypeError(
-                f"list of sets has an item of type {type(wrong[0]).__name__} in row {row}; it must be text or integer"
-            )
+            raise TypeError(f"list of sets has an item of type {type(wrong[0]).__name__} in row {row}; it must be text or int")
     if len(kinds) > 1:
         raise TypeError("list of sets has items that are texts and items that are integers; they must be of one type")
     content = [[str(item) for item in items] for items in data]
@@ -403,28 +412,7 @@ def _from_sets(data: Any) -> InMemory:
 
 _ENGINES = {"duckdb": "DuckDB relation", "_duckdb": "DuckDB relation", "pyspark": "Spark DataFrame"}
 
-
-def _is_engine(data: Any) -> bool:
-    return type(data).__module__.partition(".")[0] in _ENGINES and hasattr(data, "columns")
-
-
-def _from_engine(data: Any) -> InMemory:
-    what = _ENGINES[type(data).__module__.partition(".")[0]]
-    return InMemory(what, data, Form(container="pandas", names=_checked_names(what, data.columns)), engine=True)
-
-
 _COLOURS = 3
-
-
-def _is_coloured(data: Any) -> bool:
-    """Whether an array holds images in colour, (n, h, w, 3) of uint8."""
-    return isinstance(data, np.ndarray | torch.Tensor) and str(data.dtype).endswith("uint8") and data.shape[3:] == (_COLOURS,)
-
-
-def _from_coloured(data: Any) -> InMemory:
-    container: Container = "numpy" if isinstance(data, np.ndarray) else "torch"
-    images = np.asarray(data) if container == "numpy" else data.detach().cpu().numpy()
-    return InMemory("array" if container == "numpy" else "tensor", Pictures(list(images)), Form(container=container))
 
 
 def _is_pictures(data: Any) -> bool:
@@ -487,37 +475,3 @@ def _eight_bits(image: Any) -> Any:
     if not (values >= 0).all() or not (values <= 1).all():
         raise ValueError("data set has an image whose values are not in [0, 1]: give images without normalisation")
     return np.moveaxis(np.rint(values * 255).astype(np.uint8), 0, -1)
-
-
-def _is_sets(data: Any) -> bool:
-    return isinstance(data, list | tuple) and bool(data) and all(isinstance(items, set | frozenset) for items in data)
-
-
-def _is_sparse(data: Any) -> bool:
-    return type(data).__module__.startswith("scipy.sparse")
-
-
-def _from_list(data: Any) -> InMemory:
-    try:
-        return _from_array(np.asarray(data))
-    except ValueError as error:  # rows of unequal lengths
-        raise TypeError(f"data is {article(type(data).__name__)} of no one shape; it must be {ACCEPTED}") from error
-
-
-_CONVERTERS: tuple[tuple[Callable[[Any], bool], Callable[[Any], InMemory]], ...] = (
-    (lambda data: isinstance(data, pd.DataFrame), _from_pandas),
-    (
-        lambda data: isinstance(data, pd.Series),
-        lambda data: _from_pandas(data.to_frame("x" if data.name is None else data.name), "series"),
-    ),
-    (_is_engine, _from_engine),
-    (_is_coloured, _from_coloured),
-    (_is_pictures, _from_pictures),
-    (lambda data: hasattr(data, "__arrow_c_stream__"), _from_arrow),
-    (lambda data: isinstance(data, np.ndarray), _from_array),
-    (lambda data: isinstance(data, torch.Tensor), _from_tensor),
-    (_is_sparse, lambda data: _from_array(data.toarray(), "sparse", "sparse matrix")),
-    (lambda data: isinstance(data, Dataset), _from_dataset),
-    (_is_sets, _from_sets),
-    (lambda data: isinstance(data, list | tuple) and len(data) > 0, _from_list),
-)

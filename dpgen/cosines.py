@@ -36,9 +36,7 @@ def lowest_frequencies(image_shape: tuple[int, ...], count: int) -> Tensor:
     """
     channels, height, width = planes(image_shape)
     if not 1 <= count <= height * width:
-        raise ValueError(
-            f"frequencies is {count}; it must lie in [1, {height * width}] for images of {height} x {width} pixels"
-        )
+        raise ValueError(f"frequencies is {count}; it must be in [1, {height * width}] for images of {height} x {width} pixels")
     kept = frequencies(height, width).sort(stable=True).indices[:count]
     rows = cosines(height)[kept // width][:, :, None] * cosines(width)[kept % width][:, None, :]
     return torch.block_diag(*[rows.flatten(1)] * channels).float()

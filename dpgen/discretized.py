@@ -72,15 +72,8 @@ class DiscretizedColumn:
     18 digits survive when they arrive as integers, `Decimal` or text (a float64 holds 15). Bounds, resolution and
     categories must be public: they may not be read from the records.
 
-    Arguments:
-        kind: "number", "date" (datetime64 or ISO text, UTC) or "category" (an ordered list of names).
-        low: smallest value, as decimal text or ISO date; of numbers and dates.
-        high: largest value, likewise.
-        resolution: step of the grid as decimal text, for dates in seconds.
-        categories: the names in order, for kind "category".
-
-    Raises:
-        ValueError: a bound that cannot be read, high <= low, resolution <= 0, N < 2 or N > 2^62.
+    `kind` is "number", "date" (datetime64 or ISO text, UTC) or "category", which has `categories` in order. `low`, `high` and
+    `resolution` are decimal texts, bounds of dates ISO dates and their resolution seconds.
 
     >>> price = DiscretizedColumn(low="0", high="1000000000", resolution="1e-9")
     >>> price.size, price.encode(["123456789.123456789"]).tolist()
@@ -151,19 +144,10 @@ class DiscretizedColumn:
         q = math.lcm(self._start.denominator, self._step.denominator)
         return q, int(self._start * q), int(self._step * q)
 
-    def fits_floats(self, low: float, high: float) -> bool:
-        """Whether floats between these bounds become indices in int64."""
-        q, start, _ = self.units
-        return (abs(low) + abs(high)) * q + abs(start) < 2**62
-
     # -- values to integers ------------------------------------------------------------------------------------------
 
     def encode(self, values: Any) -> Integers:
-        """Grid index (n,) int64 of each value (n,), rounded to the nearest; refuses what is missing or out of range.
-
-        Raises:
-            ValueError: naming the first value that is NaN, unreadable, unknown or outside [low, high].
-        """
+        """Grid index (n,) int64 of each value (n,), rounded to the nearest; refuses what is missing or out of range."""
         indices, outside = self.encode_clamped(values)
         if outside.any():
             raise ValueError(
@@ -176,7 +160,13 @@ class DiscretizedColumn:
         """Grid index of each value, those outside the bounds moved to the nearer end, and which ones those were (n,)."""
         if self.kind == "category":
             return self._encode_names(values)
-        array = values if isinstance(values, np.ndarray) else np.asarray(values, dtype=_dtype_of(values))
+        first = None if isinstance(values, np.ndarray) else next(iter(values), None)
+        exact: dict[type, Any] = {
+            str: object,
+            Decimal: object,
+            datetime: "datetime64[ns]",
+        }  # which must not pass through float64
+        array = np.asarray(values, next((dtype for kind, dtype in exact.items() if isinstance(first, kind)), None))
         if array.ndim != 1:
             raise ValueError(f"values have shape {array.shape}; they must be one column (n,)")
         if self.kind == "date":
@@ -238,7 +228,7 @@ class DiscretizedColumn:
         outside = (wide < low) | (wide > high)
         inside = np.clip(wide, low, high)
         q, start, step = self.units
-        if not self.fits_floats(low, high):
+        if (abs(low) + abs(high)) * q + abs(start) >= 2**62:  # indices would pass int64
             return self._indices([Fraction(v) for v in inside.tolist()]), outside
         # The whole part times q is exact in int64; only the fraction is rounded, once.
         whole = np.floor(inside)
@@ -360,14 +350,6 @@ def _plain_decimal(text: str) -> Decimal:
     if number and abs(number.adjusted()) > _MOST_DIGITS:
         raise ValueError(f"{text!r} has too many digits")
     return number
-
-
-def _dtype_of(values: Any) -> Any:
-    """Lists of text, decimals, dates and large whole numbers must not pass through float64."""
-    first = next(iter(values), None)
-    if isinstance(first, str | Decimal):
-        return object
-    return None if not isinstance(first, datetime) else "datetime64[ns]"
 
 
 def _decimal_units(values: npt.NDArray[Any], digits: int, bounds: tuple[str, str], *, halves_up: bool) -> Encoded | None:

@@ -56,12 +56,8 @@ def nearest(what: str, name: str, choices: Sequence[str]) -> ValueError:
 class Field(ABC):
     """One column of a table, as its schema declares it.
 
-    Arguments:
-        name: of the column.
-        type: of its values.
-        nullable: whether values may be missing.
-        source: where the domain comes from.
-        fill: the value that stands for a missing one where none may be missing; None: it is refused.
+    `source` says where the domain comes from; `fill` is the value that stands for a missing one where none may be missing,
+    None: it is refused.
     """
 
     name: str
@@ -119,17 +115,12 @@ class Field(ABC):
 class CategoryField(Field):
     """A field that lists its values, which are its codes in this order.
 
-    Arguments:
-        values: all of them.
-        in_order: whether their order means something.
-        true: texts of True, of booleans.
-        false: texts of False.
-        outside: the one of the values that stands for all that are not listed; None: those are refused.
+    `true` and `false` are texts of booleans; `outside` is the one of the values that stands for all others, None: those are
+    refused.
 
-    Example:
-        >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
-        >>> sex.encode(sex.parse(pd.Series(["Male", "Female"]))).tolist()
-        [1, 0]
+    >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
+    >>> sex.encode(sex.parse(pd.Series(["Male", "Female"]))).tolist()
+    [1, 0]
     """
 
     values: tuple[Any, ...]
@@ -211,13 +202,9 @@ class NumberField(Field):
     and known shares of all bins, this density is multiplied by one that is piecewise linear and continuous across bins, see
     `inside`.
 
-    Arguments:
-        grid: of the values; whole numbers and years have resolution 1, dates one day, times one second or more.
-        starts: index in the grid of the first value of each bin, and the grid's size at the end.
-        logarithmic: whether values inside a bin have a density that falls as 1/x.
-        format: of dates and times as texts, ISO where it is "".
-        clamp: whether values outside of the grid are moved to its nearer end, rather than refused.
-        law: of values inside their bin.
+    `starts` are the index in the grid of the first value of each bin, and the grid's size. Whole numbers and years have
+    resolution 1, dates one day, times one second or more. `logarithmic` bins have a density that falls as 1/x, `clamp` moves
+    values outside of the grid to its nearer end, `format` is of dates as texts, ISO where it is "".
     """
 
     grid: DiscretizedColumn
@@ -250,7 +237,8 @@ class NumberField(Field):
             values = values.astype(object).map(lambda value: value.isoformat() if isinstance(value, date) else value)
             values = values if self.format else values.map(to_microseconds)
         text = self.format if values.dtype.kind != "M" else ""
-        found = pd.to_datetime(values, errors="coerce", utc=True, format=text or _iso(values))
+        iso = None if values.dtype.kind == "M" else "ISO8601"
+        found = pd.to_datetime(values, errors="coerce", utc=True, format=text or iso)
         if found.isna().any():
             raise Violation(f"it holds a {self.type} ({self.format or 'ISO 8601'})", found.isna().to_numpy())
         day = pd.Timedelta(days=1)  # beyond the bounds it is only known that a date is beyond, for nanoseconds end in 2262
@@ -346,8 +334,7 @@ def _in_logs(low: Uniform, high: Uniform, share: Uniform) -> Uniform:
 class GivenField(Field):
     """A field that no model sees: a key that is generated, or a value that a constraint computes from other fields.
 
-    Arguments:
-        pattern: of a key, a text with `{}` or `{:06d}` for the number of the row; "": the number itself.
+    `pattern` of a key is a text with `{}` or `{:06d}` for the number of the row; "": the number itself.
     """
 
     pattern: str = ""
@@ -372,25 +359,17 @@ class GivenField(Field):
         return numbers if self.type in ("integer", "year") else numbers.astype("str")
 
 
-def _iso(values: pd.Series) -> str | None:
-    return None if values.dtype.kind == "M" else "ISO8601"
-
-
 # -- from a descriptor -------------------------------------------------------------------------------------------------
 
 
 def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = False) -> Field:
     """The field that a descriptor of the Table Schema declares.
 
-    Arguments:
-        descriptor: with "name", "type", "constraints" and dpgen's own keys.
-        key: whether it is a primary key, whose values are generated.
-        computed: whether a constraint computes its values.
+    `key`: its values are generated; `computed`: a constraint computes them.
 
-    Example:
-        >>> age = field_of({"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
-        >>> age.size, age.nullable
-        (32, True)
+    >>> age = field_of({"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
+    >>> age.size, age.nullable
+    (32, True)
     """
     name = descriptor.get("name")
     if not isinstance(name, str) or not name:
@@ -437,9 +416,7 @@ def _pattern(name: str, pattern: Any) -> str:
     except (ValueError, IndexError, KeyError, AttributeError):
         distinct = False
     if not distinct:
-        raise ValueError(
-            f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row's number"
-        )
+        raise ValueError(f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row")
     return str(pattern)
 
 
@@ -542,9 +519,7 @@ def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[i
     except ValueError as error:
         raise ValueError(f"edges of field {name!r}: {error}") from None
     if outside.any() or index[0] != 0 or index[-1] != grid.size - 1:
-        raise ValueError(
-            f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must reach from minimum to maximum"
-        )
+        raise ValueError(f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must go from minimum to maximum")
     starts, atom = list[int](), False
     for i in range(len(edges) - 1):
         start, last = int(index[i]) + atom, i == len(edges) - 2

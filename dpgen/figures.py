@@ -2,10 +2,10 @@
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpgen.files import write_atomically
 
@@ -27,11 +27,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_figure(figure: "Figure", path: Path | str) -> Path:
-    """Write a figure, whole or not at all; the suffix of the path chooses the format.
-
-    Raises:
-        ValueError: an unknown suffix; the message lists the known ones.
-    """
+    """Write a figure, whole or not at all; the suffix of the path chooses the format."""
     suffix = Path(path).suffix.lstrip(".").lower()
     choices = figure.canvas.get_supported_filetypes()
     if suffix not in choices:
@@ -42,6 +38,11 @@ def save_figure(figure: "Figure", path: Path | str) -> Path:
     Path(path).parent.mkdir(parents=True, exist_ok=True)
     write_atomically(Path(path), content.getvalue())
     return Path(path)
+
+
+def save_drawn(draw: "Callable[[], Figure]", path: Path) -> None:
+    """Write a figure that is drawn for it."""
+    save_figure(draw(), path)
 
 
 def _literal_names(figure: "Figure") -> None:
@@ -77,6 +78,30 @@ def inline_svg(figure: "Figure", name: str) -> str:
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     head, rest = text.split(">", 1)
     return re.sub(r' (?:width|height)="[^"]*"', "", head) + ">" + rest
+
+
+def heat_maps(
+    panels: "Mapping[str, Any]",
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    axes_names: tuple[str, str],
+    label: str,
+    side: float,
+    styles: "Mapping[str, tuple[str, float, float]] | None" = None,
+) -> "Figure":
+    """Matrices (rows, columns) beside each other by title; `styles`: colours and limits, without them viridis from 0 to 1."""
+    figure = new_figure(side * len(panels) + 0.6 * (len(panels) > 1), side)
+    for place, (title, values) in enumerate(panels.items()):
+        axes = figure.add_subplot(1, len(panels), place + 1)
+        colours, low, high = (styles or {}).get(title, ("viridis", 0.0, 1.0))
+        image = axes.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
+        axes.set_title(title, fontsize=9)
+        axes.set_xticks(range(len(columns)), labels=[name[:28] for name in columns], rotation=90, fontsize=7)
+        axes.set_yticks(range(len(rows)), labels=[name[:28] for name in rows] if not place else [], fontsize=7)
+        axes.set(xlabel=axes_names[0], ylabel=axes_names[1] if not place else "")
+        figure.colorbar(image, ax=axes, shrink=0.6, label=label)
+    return figure
 
 
 def show_images(axes: "Axes", rows: Sequence["Tensor"], image_shape: tuple[int, ...], per_row: int) -> None:

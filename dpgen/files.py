@@ -16,9 +16,6 @@ from safetensors import SafetensorError
 if TYPE_CHECKING:
     from torch import Tensor
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 _MARK = "dpgen-"
 _LEFTOVER = re.compile(rf"\..+\.{_MARK}[a-z0-9_]{{8}}")
 
@@ -73,9 +70,6 @@ def create_private(path: Path, data: bytes) -> None:
         os.link(name, path)
 
 
-# -- the directory of a run --------------------------------------------------------------------------------------------
-
-
 STATEMENT, DRAWS, MODEL, MECHANISM, METRICS = "privacy.json", "draws.csv", "model", "mechanism", "metrics.json"
 IN_WORDS, SIGNATURE = "PRIVACY.md", ".sig"
 OVERLAYS = "columns"
@@ -99,9 +93,6 @@ def released_files(directory: Path) -> list[str]:
 def is_finished(directory: Path, evaluation: str = "quick") -> bool:
     """Whether nothing is left to do in a run: it is released and, where that is wanted, evaluated."""
     return is_released(directory) and (evaluation == "none" or (directory / METRICS).is_file())
-
-
-# -- tensors -----------------------------------------------------------------------------------------------------------
 
 
 FORMAT = 2
@@ -145,9 +136,7 @@ def read_tensor_files(directory: Path, name: str, *, kinds: Container[str]) -> "
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
         raise damaged(directory, name, error) from error
     if version != FORMAT or kind not in kinds:
-        raise ValueError(
-            f"{path} has format {version!r} and kind {kind!r}; this version reads format {FORMAT} and the kinds {kinds}"
-        )
+        raise ValueError(f"{path} has format {version!r} and kind {kind!r}; it must be {FORMAT} and one of {kinds}")
     if _checksum(card, payload) != digest:
         raise ValueError(f"{directory} does not match the checksum in {path.name}: it was cut or edited")
     try:

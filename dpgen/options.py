@@ -30,15 +30,13 @@ weight_clip schedule chain_length training composition published_noise report_on
 sweep_jobs sweep_dir sweep_select sweep_runs sweep_noise sweep_epsilon sweep_number avazu movielens cms higgs
 digits_pca call_detail codec clip covariance whitening fill shares lr_decay strategy compile logger loggers
 label_weight gibbs_steps chains init public_records private_logs tries only_group split_column
-ledger_epsilon ledger_delta sampler
+ledger_epsilon ledger_delta sampler from_private_values
 """
 REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
 
 RENAMED = {"rows_per_unit": "max_contributions", "encoder": "component"}
 """Options that have another name now."""
-
-# -- what a command line and a file say --------------------------------------------------------------------------------
 
 
 class _Flag(str):
@@ -50,9 +48,6 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
 
     >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar", "--set", "model.k=3"])
     {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true', 'model.k': '3'}
-
-    Raises:
-        ValueError: something that is no option, or an option that is given twice.
     """
     given: dict[str, str] = {}
     rest = list(arguments)
@@ -117,9 +112,6 @@ def read_yaml(path: Path, what: str) -> Any:
         raise ValueError(f"{what} {str(path)!r} is not valid YAML: {' '.join(str(error).split())}") from error
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
-
 def require_value(key: str, value: Any) -> None:
     """Refuse an option that was written without its value."""
     if isinstance(value, _Flag):
@@ -155,9 +147,6 @@ def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
     else:
         return
     raise ValueError(f"{name} {str(path)!r} cannot be written: {problem}")
-
-
-# -- options of classes and functions ----------------------------------------------------------------------------------
 
 
 def keys(source: Callable[..., Any]) -> list[str]:

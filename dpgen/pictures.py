@@ -11,12 +11,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.evaluation.linked_pictures import LinkedFrames, associations_across, rows_per_person, timelines, transitions
+from dpgen.evaluation.linked import LinkedFrames, associations_across, rows_per_person, timelines, transitions
 from dpgen.fields import NumberField
-from dpgen.figures import new_figure, show_images
-from dpgen.linked_samples import LinkedSamples
+from dpgen.figures import heat_maps, new_figure, show_images
 from dpgen.metrics import associations
-from dpgen.release import Draws, ImageModel, ImageSamples, PublicModel, RecordModel, RecordSamples, Release
+from dpgen.release import Draws, ImageModel, ImageSamples, LinkedSamples, PublicModel, RecordModel, RecordSamples, Release
 from dpgen.schema import Schema
 from dpgen.systems.ordered.model import OrderedDistribution
 
@@ -178,21 +177,13 @@ def _associations(x: Reals, names: Sequence[str], source: str) -> Picture:
     scale[scale == 0] = np.inf  # a constant column is associated with nothing
     phi = (values / scale).T @ (values / scale) / len(values)
     np.fill_diagonal(phi, 1.0)
-    figure = _heat_map(phi, [names[i] for i in shown], (-1.0, 1.0), "RdBu_r", "phi coefficient")
+    figure = _heat_map(phi, [names[i] for i in shown], "phi coefficient", ("RdBu_r", -1.0, 1.0))
     rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
     return Picture("Pairwise associations", f"Correlation (phi coefficient) of every two columns; {source}.{rest}", figure)
 
 
-def _heat_map(values: Reals, names: Sequence[str], limits: tuple[float, float], colours: str, label: str) -> "Figure":
-    figure = new_figure(_WIDTH, _WIDTH)
-    axes = figure.add_subplot()
-    image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
-    axes.set_xticks(range(len(names)), labels=names, rotation=90, fontsize=7)
-    axes.set_yticks(range(len(names)), labels=names, fontsize=7)
-    axes.set_xlabel("column", fontsize=8)
-    axes.set_ylabel("column", fontsize=8)
-    figure.colorbar(image, ax=axes, shrink=0.6, label=label)
-    return figure
+def _heat_map(values: Reals, names: Sequence[str], label: str, style: tuple[str, float, float]) -> "Figure":
+    return heat_maps({"": values}, names, names, axes_names=("column", "column"), label=label, side=_WIDTH, styles={"": style})
 
 
 def _bars(shares: "pd.Series[float]", label: str, of: str) -> "Figure":
@@ -267,7 +258,7 @@ def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Pict
     if len(names) > 1 and len(table) > 1:
         codes = schema.encode(table)[:, : len(names)]
         rest = "" if len(names) == len(schema.modelled) else f" The first {len(names)} columns of {len(schema.modelled)}."
-        figure = _heat_map(associations(codes).numpy(), list(map(_short, names)), (0.0, 1.0), "viridis", "Cramér's V")
+        figure = _heat_map(associations(codes).numpy(), list(map(_short, names)), "Cramér's V", ("viridis", 0.0, 1.0))
         yield Picture("Pairwise associations", f"Association (Cramér's V) of every two columns; {source}.{rest}", figure)
 
 

@@ -1,9 +1,10 @@
 """Releases: public models that may be sampled for free, private draws that are charged one by one, and synthetic samples."""
 
 import io
+import json
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
@@ -18,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
-from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically
+from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically, write_files
 from dpgen.privacy.mechanisms import pure_event, require_whole
 from dpgen.statement import PrivacyStatement
 
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
 
     from dpgen.privacy.curator import Curator
     from dpgen.privacy.mechanisms import Secrets
-
-# -- samples -----------------------------------------------------------------------------------------------------------
-
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -53,11 +51,7 @@ class Samples(ABC):
         return len(self.to_pandas())
 
     def save(self, path: Path | str) -> None:
-        """Write `arrays` as .npz, or `to_pandas` as .csv or .parquet, by the name's ending.
-
-        Raises:
-            ValueError: another ending.
-        """
+        """Write `arrays` as .npz, or `to_pandas` as .csv or .parquet, by the name's ending."""
         path = Path(path)
         if path.suffix not in (".npz", ".csv", ".parquet"):
             raise ValueError(f"path must end in one of .npz, .csv, .parquet, got {path.name!r}")
@@ -292,11 +286,7 @@ class Draws(Release):
         return self._table
 
     def sample(self, n: int | None = None, random_state: RandomState = None) -> Any:
-        """The draws that were paid for, or the first n of them, in the form of the data; nothing is drawn.
-
-        Raises:
-            ValueError: more rows than were drawn.
-        """
+        """The draws that were paid for, or the first n of them, in the form of the data; nothing is drawn."""
         paid = len(self._table)
         if n is not None and not 0 <= n <= paid:
             raise ValueError(f"n is {n}; it must be in [0, {paid}], the draws that were paid for: more of them cost more")
@@ -428,9 +418,7 @@ class PublicModel(Release):
 
     def _files(self) -> TensorFiles:
         if not self.statement.epsilon < float("inf"):
-            raise ValueError(
-                f"epsilon of the statement is {self.statement.epsilon}: nothing is protected, so nothing is released"
-            )
+            raise ValueError(f"epsilon of the statement is {self.statement.epsilon}: nothing is protected, so nothing released")
         form = {} if self.form is None else {"form": self.form.to_dict()}
         statement = replace(self.statement, files={}).to_dict()  # which would have to hold the checksum of this
         content = {"description": self.description(), "statement": statement, **form}
@@ -518,9 +506,7 @@ def sampling_seed(n: int, random_state: RandomState) -> int:
     if isinstance(random_state, np.random.RandomState):
         return int(random_state.randint(2**31))
     if isinstance(random_state, bool) or not isinstance(random_state, int | np.integer) or not 0 <= random_state < 2**63:
-        raise ValueError(
-            f"random_state is {random_state!r}; it must be None, an integer in [0, 2^63) or NumPy's Generator or RandomState"
-        )
+        raise ValueError(f"random_state is {random_state!r}; it must be None, an integer in [0, 2^63) or a NumPy generator")
     return int(random_state)
 
 
@@ -545,3 +531,61 @@ def draw_components(weights: Tensor, n: int, chosen: Sequence[int] | None, gener
     masked = torch.zeros(k, dtype=torch.float64)
     masked[allowed] = weights[allowed].double() + 1e-12
     return torch.multinomial(masked, n, replacement=True, generator=generator) if n else torch.zeros(0, dtype=torch.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkedSamples(Samples):
+    """Synthetic tables whose keys match.
+
+    `tables` are by name, people first where there is a table of them, `forms` containers, names and types of the data by table.
+    `person` is the column of the key, `order` the one by which the rows of a person are ordered, if any.
+    """
+
+    tables: Mapping[str, pd.DataFrame]
+    forms: Mapping[str, Form]
+    person: str
+    order: str | None = None
+
+    @classmethod
+    def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> "LinkedSamples":
+        """From all columns of the tables and their forms as JSON, which say those that the data have."""
+        made = {name: Form.from_dict(form) for name, form in forms.items()}
+        return cls(tables={k: table[[str(c) for c in made[k].names]] for k, table in tables.items()}, forms=made, **names)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One line for each row, with the columns of its person; people without rows have a line of gaps."""
+        *people, rows = self.tables.values()
+        return people[0].merge(rows, on=self.person, how="left", suffixes=("", "_of_row")) if people else rows
+
+    def restored(self) -> Any:
+        """The tables in the containers that the data came in; the rows alone where there was no table of people."""
+        found = {name: self.forms[name].restore(table) for name, table in self.tables.items()}
+        return found if len(found) > 1 else next(iter(found.values()))
+
+    def arrays(self) -> Arrays:
+        columns = {f"{name}.{column}": values for name, table in self.tables.items() for column, values in table.items()}
+        return {name: np.asarray(v.astype(str) if v.dtype == object else v.to_numpy()) for name, v in columns.items()}
+
+    def save(self, path: Path | str) -> None:
+        """Write a folder with a csv file for each table and its `datapackage.json`; a .npz holds all columns."""
+        path = Path(path)
+        if path.suffix == ".npz":
+            return super().save(path)
+        if path.suffix:
+            raise ValueError(f"path is {path.name!r}; it must name a folder, for a csv file of each table, or end in .npz")
+        write_files(path, self.package())
+
+    def package(self) -> dict[str, bytes]:
+        """The files of a Data Package of the tables, by name."""
+        resources, files = [], {}
+        first = next(iter(self.tables))
+        for name, table in self.tables.items():
+            key = {"foreignKeys": [{"fields": self.person, "reference": {"resource": first, "fields": self.person}}]}
+            schema = {"primaryKey": self.person} if name == first and len(self.tables) > 1 else key if name != first else {}
+            order = {"dpgen:order": self.order} if self.order in table else {}
+            listed = [{"name": str(column)} for column in table]
+            resources.append({"name": name, "path": f"{name}.csv", "schema": {"fields": listed, **schema, **order}})
+            shown = self.forms[name].restore(table)
+            shown = shown if isinstance(shown, pd.DataFrame) else shown.to_pandas()
+            files[f"{name}.csv"] = shown.to_csv(index=False).encode()
+        return {"datapackage.json": json.dumps({"resources": resources}, indent=1).encode()} | files

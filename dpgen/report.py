@@ -29,6 +29,7 @@ REPORT = "report.html"
 
 _TEMPLATE = "report.html.jinja"
 _MOST_ROWS = 24
+_JUDGED = ("value", "real", "chance", "better", "baseline")
 _LONG = re.compile(r"\d+\.\d{6,}(e-?\d+)?")
 _READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
 _FALSE_ALARMS = (0.1, 0.01, 0.001)
@@ -134,7 +135,8 @@ def _of_directory(directory: Path) -> Content:
         if file.is_file():
             title = _title(yaml.safe_load(file.read_bytes()))
         file = metrics
-        scores = [_judged(score) for score in json.loads(file.read_bytes())] if file.is_file() else []
+        scores = json.loads(file.read_bytes()) if file.is_file() else []
+        scores = [{"status": UNPROTECTED} | s | {"verdict": verdict(*(s[name] for name in _JUDGED))} for s in scores]
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ValueError(f"{file} is damaged: {' '.join(str(error).split())}") from error
     content = _of_release(release, title)
@@ -144,12 +146,6 @@ def _of_directory(directory: Path) -> Content:
             spending = Spending(book.budget.epsilon if book.budget else None, book.epsilon())
     panels, entries = [*content.panels, *_private_panels(directory)], list(_entries(directory))
     return replace(content, spending=spending, scores=scores, panels=panels, entries=entries)
-
-
-def _judged(score: dict[str, Any]) -> dict[str, Any]:
-    """A score with its mark and its verdict."""
-    said = verdict(*(score[name] for name in ("value", "real", "chance", "better", "baseline")))
-    return {"status": UNPROTECTED} | score | {"verdict": said}
 
 
 def _title(settings: dict[str, Any]) -> str:
@@ -239,9 +235,6 @@ def report(source: Path | str | Release, out: Path | str | None = None, *, publi
 
     It needs no private data: pictures of the release are drawn from its own samples, and what compares it with real data is
     what the evaluation wrote, marked as not for publication. `public` leaves that out, and what only concerns the holder.
-
-    Raises:
-        ValueError: a directory without a release, or no `out` for a release in memory.
     """
     if isinstance(source, Release):
         if out is None:

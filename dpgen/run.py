@@ -48,8 +48,6 @@ from dpgen.statement import PrivacyStatement, rounded_up, shared_in_words
 from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.registry import load
 
-# -- summary -----------------------------------------------------------------------------------------------------------
-
 
 def summary(
     title: str,
@@ -195,9 +193,7 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
     if not isinstance(stored, dict) or not all(isinstance(stored.get(block), dict) for block in job.settings):
         raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(job.settings)}")
     if difference := job.difference(stored):
-        raise ValueError(
-            f"run_dir holds a run with {difference}: repeat its settings to go on with it, or choose another run_dir"
-        )
+        raise ValueError(f"run_dir holds a run with {difference}: repeat its settings to go on, or choose another run_dir")
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------
@@ -217,10 +213,8 @@ class Outcome:
 def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
     """Data -> fit -> ledger -> release -> evaluate, in the run directory; what was released there before is evaluated.
 
-    Arguments:
-        job: what runs.
-        data: private data that are loaded already, of a kind that the system works on; None: the loader's.
-        again: evaluate a finished run once more.
+    `data` are loaded already, of a kind that the system works on; None: the loader's. `again` evaluates a finished run once
+    more.
 
     Raises:
         ValueError: bad data or options, or the directory belongs to a different or finished run.

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from dpgen.facts import Fact
 
@@ -26,13 +26,6 @@ RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
 
 _LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE", RUN_DIR)
-_CHOICES = {
-    "accelerator": ("auto", "cpu", "gpu"),
-    "precision": ("32", "bf16-mixed"),
-    "release_origin": ("records", "public"),
-    "evaluation": ("none", "quick", "full"),
-    "noise_source": ("host", "device"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +58,7 @@ class Runtime:
     ledger: Path | None = None
     release_origin: Literal["records", "public"] = "records"
     seed: int = 0
-    accelerator: str = "auto"
+    accelerator: Literal["auto", "cpu", "gpu"] = "auto"
     devices: int = 1
     num_nodes: int = 1
     precision: Literal["32", "bf16-mixed"] = "32"
@@ -82,14 +75,12 @@ class Runtime:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
+        for name, choices in ((name, get_args(kind)) for name, kind in Runtime.__annotations__.items()):
+            if get_origin(Runtime.__annotations__[name]) is Literal and getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
         if self.fid_weights is not None:
             if self.evaluation != "full":
-                raise ValueError(
-                    f"fid_weights is {str(self.fid_weights)!r}; it needs evaluation 'full', not {self.evaluation!r}"
-                )
+                raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it needs evaluation full, not {self.evaluation!r}")
             if not self.fid_weights.is_file():
                 raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it must be a file")
         if self.noise_source == "device" and self.accelerator == "cpu":

@@ -38,12 +38,8 @@ _MOST_VALUES = 100
 class TableDomain:
     """The finite domain of the columns that are modelled: everything that a model may know before it has paid.
 
-    Arguments:
-        names: of the columns.
-        sizes: categories of each column, the missing one included.
-        ordered: whether neighbouring codes are neighbouring values.
-        missing: code of a missing value, always the last one; None where no value may be missing.
-        target: position of the column that users want to predict, if any.
+    `sizes` count the missing value, whose code in `missing` is the last one; None: no value may be missing. `ordered` says
+    whether neighbouring codes are neighbouring values, `target` where the column is that users want to predict.
     """
 
     names: tuple[str, ...]
@@ -62,22 +58,16 @@ class Schema:
 
     Made by `from_descriptor`; nothing in it may be read from the private records, unless it says so.
 
-    Arguments:
-        fields: one for each column.
-        target: name of the field that users want to predict, if any.
-        constraints: of rows.
-        missing_values: texts of a csv file that stand for no value.
-        privacy: what was spent on the domains of fields with the source "dp": epsilon, delta, relation, unit,
-            max_contributions.
+    `missing_values` are texts of a csv file that stand for no value; `privacy` is what was spent on the domains of fields with
+    the source "dp": epsilon, delta, relation, unit, max_contributions.
 
-    Example:
-        >>> schema = Schema.from_descriptor({"fields": [
-        ...     {"name": "age", "type": "integer", "constraints": {"minimum": 18, "maximum": 29, "required": True}},
-        ...     {"name": "tea", "type": "boolean"}]})
-        >>> schema.domain.sizes, schema.domain.missing
-        ((12, 3), (None, 2))
-        >>> schema.encode(pd.DataFrame({"age": [18, 29], "tea": [True, None]})).tolist()
-        [[0, 1], [11, 2]]
+    >>> schema = Schema.from_descriptor({"fields": [
+    ...     {"name": "age", "type": "integer", "constraints": {"minimum": 18, "maximum": 29, "required": True}},
+    ...     {"name": "tea", "type": "boolean"}]})
+    >>> schema.domain.sizes, schema.domain.missing
+    ((12, 3), (None, 2))
+    >>> schema.encode(pd.DataFrame({"age": [18, 29], "tea": [True, None]})).tolist()
+    [[0, 1], [11, 2]]
     """
 
     fields: tuple[Field, ...]
@@ -140,9 +130,7 @@ class Schema:
             given = self.by_name[name]
             if isinstance(condition, Mapping):
                 if not condition or set(condition) - {"minimum", "maximum"}:
-                    raise ValueError(
-                        f"condition on field {name!r} is {dict(condition)!r}; it must have minimum or maximum or both"
-                    )
+                    raise ValueError(f"condition on field {name!r} is {dict(condition)!r}; it needs minimum or maximum or both")
                 continue
             for value in condition if isinstance(condition, list) else [condition]:
                 if isinstance(given, CategoryField) and value is not None and value not in given.values:
@@ -153,10 +141,7 @@ class Schema:
         """A schema from a mapping, or from a file of JSON or YAML."""
         if isinstance(descriptor, str | Path):
             descriptor = read_descriptor(Path(descriptor))
-        if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
-            raise ValueError(
-                "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
-            )
+        descriptor = with_fields(descriptor)
         for found in descriptor:
             if found not in _KEYS:
                 raise nearest("a key of the schema", str(found), sorted(_KEYS))
@@ -248,10 +233,7 @@ class Schema:
 
         Where a domain was bought (source "dp"), a value that is not of the type is missing; elsewhere it is refused.
 
-        Arguments:
-            table: with a column for each field; keys and computed ones may be left out.
-            show: whether errors show the first value that is wrong.
-            numbered: whether they show the number of its row as well.
+        `show`: errors show the first value that is wrong, and `numbered` the number of its row.
         """
         codes, parsed = np.empty((len(table), len(self.modelled)), np.int64, order="F"), {}
         tell = partial(_told, show=show, numbered=numbered)
@@ -327,15 +309,17 @@ class Schema:
 
         Rows satisfy the constraints that compute fields; `satisfied` says which satisfy the others.
 
-        Arguments:
-            shares: released shares of the codes of every modelled field, which laws inside bins follow; None: they are uniform.
+        Laws inside bins follow `shares`, released ones of the codes of every modelled field; None: uniform ones.
         """
         array, columns = codes.numpy(), {}
         for position, given in enumerate(self.modelled):
             own = array[:, position]
             present = np.minimum(own, given.size - 1)
             values = given.decode(present, _places(given, present, generator, None if shares is None else shares[position]))
-            columns[given.name] = _with_missing(values, own == given.size) if given.nullable else values
+            if given.nullable:  # of the same type whether there are gaps
+                kind = {"i": "Int64", "b": "boolean"}.get(values.dtype.kind)
+                values = (values if kind is None else values.astype(kind)).mask(own == given.size)
+            columns[given.name] = values
         table = pd.DataFrame(columns)
         for constraint in self._computed:
             table[constraint.name] = constraint.compute(table)
@@ -460,6 +444,13 @@ def read_descriptor(path: Path) -> Any:
         raise ValueError(f"schema {str(path)!r} is neither JSON nor YAML: {' '.join(str(error).split())[:200]}") from None
 
 
+def with_fields(descriptor: Any) -> Mapping[str, Any]:
+    """The same descriptor, which must have a list of fields."""
+    if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
+        raise ValueError("schema has no list of fields; it must be {'fields': [{'name': ..., 'type': ...}, ...]}")
+    return descriptor
+
+
 def _listing(names: Sequence[str]) -> str:
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
@@ -478,9 +469,3 @@ def _told(row: int, value: Any, *, show: bool, numbered: bool) -> str:
     if not show:
         return "which row and value is private, show_values=true shows the first"
     return f"row {row + 1} has {value}" if numbered else f"a row has {value}"
-
-
-def _with_missing(values: pd.Series, absent: Rows) -> pd.Series:
-    """Values with gaps; of the same type whether there are any."""
-    nullable = {"i": "Int64", "b": "boolean"}.get(values.dtype.kind)
-    return (values if nullable is None else values.astype(nullable)).mask(absent)

@@ -223,11 +223,7 @@ class PrivacyStatement:
 
     @classmethod
     def read(cls, path: Path) -> "PrivacyStatement":
-        """A statement from the file that `to_json` was written to.
-
-        Raises:
-            ValueError: it is damaged, or was edited.
-        """
+        """A statement from the file that `to_json` was written to."""
         try:
             return cls.from_dict(json.loads(path.read_bytes()))
         except (ValueError, TypeError, AttributeError) as error:
@@ -235,11 +231,7 @@ class PrivacyStatement:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
-        """The statement of `to_dict`, or of `to_json`, which is compared with its checksum; one of dpgen 0.4 has no facts.
-
-        Raises:
-            ValueError: it was edited, or has a fact that is unknown here.
-        """
+        """The statement of `to_dict`, or of `to_json`, which is compared with its checksum; one of dpgen 0.4 has no facts."""
         own = {name: value for name, value in values.items() if name != "sha256"}
         if values.get("sha256", "") != checksum(own) and ("sha256" in values or values.get("files")):
             raise ValueError("the statement does not match its own checksum: it was cut or edited")

@@ -12,12 +12,7 @@ LARGEST = 2**60
 
 
 class Violation(ValueError):
-    """A column breaks a rule of its field.
-
-    Arguments:
-        rule: that is broken, in words.
-        rows: which values break it, bool (n,).
-    """
+    """A column breaks a rule of its field, in words; `rows`, bool (n,), are the values that do."""
 
     def __init__(self, rule: str, rows: npt.NDArray[np.bool_]) -> None:
         super().__init__(rule)

@@ -216,7 +216,7 @@ def column(**changes: Any) -> dict[str, Any]:
         (column(type="date", constraints={"minimum": 3, "maximum": "x"}), "ISO date"),
         (column(type="number", constraints={"minimum": 0, "maximum": 1}, **{"dpgen:bins": {"equal": 0}}), "it must be"),
         (column(type="number", constraints={"minimum": 0, "maximum": 1}, **{"dpgen:bin": 3}), "did you mean 'dpgen:bins'"),
-        (column(type="number", **{"dpgen:bins": [0, 2, 1]}), "reach from minimum to maximum"),
+        (column(type="number", **{"dpgen:bins": [0, 2, 1]}), "go from minimum to maximum"),
         (column(type="number", **{"dpgen:bins": [0, 2, 1, 3]}), "must increase"),
         (column(type="number", **{"dpgen:bins": [0, 1, 1, 1, 3]}), "must increase"),
         (column(type="boolean", **{"dpgen:source": "secret"}), "public, private, dp"),

@@ -87,11 +87,7 @@ class AuditJob:
 
 
 def parse_audit(arguments: Sequence[str] | Mapping[str, str]) -> AuditJob:
-    """An audit from command-line arguments, or their values by name: `model`, and options of its privacy, model or the audit.
-
-    Raises:
-        ValueError: in one line, what is wrong and what is allowed.
-    """
+    """An audit from command-line arguments, or their values by name: `model`, and options of privacy, model and the audit."""
     given = dict(arguments) if isinstance(arguments, Mapping) else split_options(arguments)
     model = choose("model", given.pop("model", DEFAULT_MODEL), list(systems()))
     sources = sources_of(model)

@@ -11,7 +11,6 @@ from dpgen.statement import PrivacyStatement, rounded_up
 
 if TYPE_CHECKING:
     from dpgen.evaluation.scores import Score
-    from dpgen.release import PublicModel
 
 
 def parser() -> OneLineParser:
@@ -40,8 +39,6 @@ def main(arguments: list[str]) -> Ended:
 
     return Ended.of(run(job_of(options.runs[0], evaluation=options.evaluation, fid_weights=options.fid_weights), again=True))
 
-
-# -- several runs ------------------------------------------------------------------------------------------------------
 
 GUARANTEE = ("relation", "unit", "delta")
 """Fields of a statement that two runs must share for their scores to be ranked."""
@@ -84,35 +81,26 @@ class Comparison:
             lines.append([name, *[rounded_up(v) if name == "epsilon" else str(v) for v in values]])
         scores = [{score.name: score for score in entry.scores} for entry in self.entries]
         for name in dict.fromkeys(name for own in scores for name in own):
-            lines.append([f"{name} ({next(s[name].better for s in scores if name in s)})", *self._cells(name, scores)])
+            known = [own[name] for own in scores if name in own]
+            best = (max if known[0].better == "higher" else min)(score.value for score in known)
+            star = best if not self.differences and len(known) > 1 else None
+            values = [own[name].value if name in own else None for own in scores]
+            cells = ["-" if v is None else f"{v:.4g}{'*' * (v == star)}" for v in values]
+            lines.append([f"{name} ({known[0].better})", *cells])
         return lines
-
-    def _cells(self, name: str, scores: "Sequence[dict[str, Score]]") -> list[str]:
-        known = [own[name] for own in scores if name in own]
-        choose = max if known[0].better == "higher" else min
-        best = choose(score.value for score in known)
-        fair = not self.differences and len(known) > 1
-        return [
-            "-" if name not in own else f"{own[name].value:.4g}{'*' if fair and own[name].value == best else ''}"
-            for own in scores
-        ]
 
     def to_text(self) -> str:
         """The comparison as an aligned table for a terminal."""
-        return "\n".join([f"compared on {self.data}", "", *aligned(self.rows()), "", self.verdict, *self.marks])
+        from dpgen.evaluation.scores import marks
+
+        shown = marks(score for entry in self.entries for score in entry.scores)
+        return "\n".join([f"compared on {self.data}", "", *aligned(self.rows()), "", self.verdict, *shown])
 
     @property
     def values(self) -> dict[str, Any]:
         """The same for `--json`."""
         runs = [{"name": e.name, **guarantee_values(e.statement), "scores": e.scores} for e in self.entries]
         return {"data": self.data, "runs": runs, "ranked": not self.differences, "verdict": self.verdict}
-
-    @property
-    def marks(self) -> tuple[str, ...]:
-        """The mark of the figures, if any of them looks at private or test records."""
-        from dpgen.evaluation.scores import marks
-
-        return marks(score for entry in self.entries for score in entry.scores)
 
     @property
     def verdict(self) -> str:
@@ -123,25 +111,22 @@ class Comparison:
 
 
 def compare_runs(runs: Sequence[Path], *, seed: int = 0, full: bool = True, progress_bar: bool = True) -> Comparison:
-    """Evaluate the released models of several runs on the held-out data of the first.
-
-    Raises:
-        ValueError: no run, a directory without a finished run or without a model, or runs on different data or with different
-            secret splits.
-    """
+    """Evaluate the released models of several runs on the held-out data of the first."""
     from tqdm.auto import tqdm
 
     from dpgen.evaluation import evaluate
+    from dpgen.systems.registry import load
 
     if not runs:
         raise ValueError("runs is empty: give at least one run directory")
     settings = [_settings(run) for run in runs]
     for run, own in zip(runs[1:], settings[1:]):
         if own["data"] != settings[0]["data"]:
-            raise ValueError(
-                f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: their data must be the same"
-            )
-    models = [_model(run) for run in runs]
+            raise ValueError(f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: data must be the same")
+    for run in runs:
+        if not (run / "model").is_dir():
+            raise ValueError(f"{run} released draws and no model: its own scores are in METRICS.md")
+    models = [load(run / "model") for run in runs]
     job = job_of(runs[0])
     _require_one_split(runs)
     data = job.load(runs[0])
@@ -186,11 +171,3 @@ def _settings(run: Path) -> dict[str, dict[str, Any]]:
     if missing:
         raise ValueError(f"{path} is damaged: {', '.join(missing)} is missing")
     return blocks
-
-
-def _model(run: Path) -> "PublicModel":
-    if not (run / "model").is_dir():
-        raise ValueError(f"{run} released draws and no model, so there is nothing to sample: its own scores are in METRICS.md")
-    from dpgen.systems.registry import load
-
-    return load(run / "model")

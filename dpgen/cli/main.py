@@ -79,9 +79,6 @@ def _run(name: str, arguments: list[str]) -> "str | int | Ended":
     return ended
 
 
-# -- the parser ---------------------------------------------------------------------------------------------------------
-
-
 class OneLineParser(argparse.ArgumentParser):
     """A parser of one command that says in one line what is wrong, with the nearest name."""
 
@@ -140,8 +137,6 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
-# -- exit codes ---------------------------------------------------------------------------------------------------------
-
 REFUSED = 2
 RELEASED_ONLY = 3  # the release stands, its evaluation failed
 TRY_AGAIN = 75  # of the many exit codes, the one that says so
@@ -152,14 +147,7 @@ _FULL = "; free some and give the same command again: a run goes on in the same 
 
 
 class Ended(NamedTuple):
-    """End of a command.
-
-    Arguments:
-        text: for people, on standard output.
-        code: exit code.
-        problem: one line for standard error where something is wrong.
-        values: what `--json` shows in place of the text.
-    """
+    """End of a command: text, exit code, a line for standard error where something is wrong, and what `--json` shows."""
 
     text: str
     code: int = 0

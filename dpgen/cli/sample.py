@@ -22,7 +22,12 @@ def parser() -> OneLineParser:
         metavar="FILE",
         help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv; of linked tables a folder",
     )
-    result.add_argument("--clusters", type=_whole_numbers, metavar="C,C", help="draw from these clusters only")
+    result.add_argument(
+        "--clusters",
+        type=lambda text: [int(part) for part in text.strip("[]").split(",")],
+        metavar="C,C",
+        help="draw from these clusters only",
+    )
     rows = 'rows of a table given values: {"sex": "female", "age": {"minimum": 60}}'
     result.add_argument("--given", type=_given, metavar="JSON", help=rows)
     result.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")
@@ -35,8 +40,7 @@ def main(arguments: list[str]) -> Ended | int:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
 
-    from dpgen.linked_samples import LinkedSamples
-    from dpgen.release import ColumnSamples
+    from dpgen.release import ColumnSamples, LinkedSamples
     from dpgen.systems.registry import load
 
     printed = options.out == Path("-")

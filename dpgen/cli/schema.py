@@ -28,9 +28,6 @@ def parser() -> OneLineParser:
     result.add_argument("--encoding", help="of a csv file, as cp1252 (default UTF-8)")
     result.add_argument("--schema", type=Path, metavar="FILE", help="a draft whose blanks are filled in")
     result.add_argument("--out", type=Path, metavar="FILE", help="file to write; otherwise it is printed")
-    result.add_argument(
-        "--from_private_values", action="store_true", help="read types, categories and ranges off the records: NOT protected"
-    )
     result.add_argument("--epsilon", type=float, help="release the domains that are blank at this price, in nats")
     result.add_argument("--delta", type=float, help="of that release (default 1e-6)")
     result.add_argument("--relation", choices=["add_remove", "replace_one"], help="of neighbouring data (default add_remove)")
@@ -46,28 +43,22 @@ def main(arguments: list[str]) -> Ended:
     spending = [name for name in (*_OF_PLAN, "ledger") if getattr(options, name) is not None]
     if options.epsilon is None and spending:
         raise ValueError(f"epsilon is None; it must be given with {spending[0]}: without it nothing is spent")
-    if options.from_private_values and (options.epsilon is not None or options.schema is not None):
-        raise ValueError("from_private_values is true; it must stand alone: it reads all domains off the records")
     if options.schema is not None and options.epsilon is None:
         raise ValueError("epsilon is None; it must be given with schema: the blanks of a draft are filled in at a price")
     if options.out is not None:
         require_writable(options.out, "out")
 
-    from dpgen.data.drafts import blanks, draft_schema
+    from dpgen.data.raw_tables import blanks, descriptor_of, draft_schema
     from dpgen.data.table_files import csv_path
 
     options.path = csv_path(options.path, options.delimiter, options.encoding)
-    draft = (
-        _draft(options.schema)
-        if options.schema
-        else draft_schema(options.path, from_private_values=options.from_private_values)
-    )
+    draft = dict(descriptor_of(str(options.schema))) if options.schema else draft_schema(options.path)
     paid = ""
     if options.epsilon is not None:
         draft, paid = _filled(draft if options.schema else None, options)
     left = [field["name"] for field in blanks(draft)]
     text = json.dumps(draft, indent=2, ensure_ascii=False)
-    untyped = () if options.schema or options.from_private_values or paid else _untyped(options.path)
+    untyped = () if options.schema or paid else _untyped(options.path)
     if options.out is None:
         sys.stderr.writelines(f"{line}\n" for line in untyped)
         return Ended(
@@ -76,10 +67,6 @@ def main(arguments: list[str]) -> Ended:
     write_atomically(options.out, text + "\n")
     said = [f"schema of {len(draft['fields'])} columns in {options.out}"]
     said += [paid] if paid else []
-    if options.from_private_values:
-        said.append(
-            "types, categories and ranges were read off the records without noise: whoever sees them learns of the records"
-        )
     if left:
         said.append(f"fill in from public knowledge: {', '.join(left)} (or key: primaryKey)")
     said += untyped
@@ -94,24 +81,14 @@ def _untyped(path: str) -> tuple[str, ...]:
         return ()
     return (
         f"{path} has no types, so every column is drafted as a string: write integer, number, boolean, date or datetime where "
-        "you know it, or draft from a Parquet file, which has types; --from_private_values reads them off the records, NOT "
-        "protected",
+        "you know it, or draft from a Parquet file, which has types; --epsilon buys them",
     )
-
-
-def _draft(path: Path) -> dict[str, Any]:
-    from dpgen.schema import read_descriptor
-
-    draft = read_descriptor(path)
-    if not isinstance(draft, dict) or not isinstance(draft.get("fields"), list):
-        raise ValueError(f"schema {str(path)!r} has no list of fields; dpgen schema FILE drafts one")
-    return draft
 
 
 def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any], str]:
     """The draft with private releases in its blanks, and what they cost."""
+    from dpgen.data.split import People
     from dpgen.data.tables import load_table
-    from dpgen.data.units import People
     from dpgen.privacy.curator import Curator
     from dpgen.systems.tables.discovery import blank, release_domains
     from dpgen.systems.tables.plan import TablesPlan
@@ -146,9 +123,7 @@ def _added(earlier: dict[str, Any] | None, plan: "TablesPlan") -> dict[str, Any]
     known = {"relation": "add_remove", "unit": None, "max_contributions": 1} | earlier  # 0.4 bought for single records only
     for name in ("relation", "unit", "max_contributions"):
         if plan.paid[name] != known[name]:
-            raise ValueError(
-                f"{name} is {plan.paid[name]!r}; it must be {known[name]!r}, for which the domains of the schema were bought"
-            )
+            raise ValueError(f"{name} is {plan.paid[name]!r}; it must be {known[name]!r}, as its domains were bought")
     both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}
     return plan.paid | both
 

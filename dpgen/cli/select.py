@@ -17,6 +17,7 @@ import yaml
 from dpgen.cli.dry_run import declared, dry_run
 from dpgen.cli.main import Ended
 from dpgen.config import RunConfig, SelectOptions
+from dpgen.data.loaders import LOADERS
 from dpgen.evaluation import paid
 from dpgen.facts import Fact
 from dpgen.files import write_atomically
@@ -43,9 +44,9 @@ class _SelectionJob(RunConfig):
         """From the jobs of all combinations, which may not differ in what all runs of a selection have in common."""
         first = choices[0][1]
         for name, job in choices:
-            if not job.system.model_paths:
+            if job.loader != LOADERS["records"].get(job.data.name):
                 raise ValueError(
-                    f"{name}: model {job.model.name!r} releases private draws; only a model can be scored and selected"
+                    f"{name}: data {job.data.name!r} of model {job.model.name!r} are no 0/1 records; a score counts these"
                 )
             if (job.data, job.runtime) != (first.data, first.runtime):
                 raise ValueError(f"{name}: a selection is among options of model and privacy, on the same data in every run")
@@ -100,11 +101,7 @@ class _SelectionJob(RunConfig):
         return Planned(event, SELECTION)
 
     def fit(self, data: Any, curator: Curator, runtime: Runtime) -> Release:
-        """The best release of a secret number of fits, with the statement of the selection.
-
-        Raises:
-            ValueError: a release that is no model, or the number that was drawn is 0; what was charged stays charged.
-        """
+        """The best release of a secret number of fits, with the statement of the selection."""
         trials, noise = self.trials(data), self.selection.select_noise
         curator.declare(self.planned(trials))
         with TemporaryDirectory(prefix="unreleased-", dir=runtime.directory) as scratch:  # of mode 0700

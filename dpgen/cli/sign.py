@@ -10,7 +10,8 @@ its tensors. It says who released something and that nothing was changed since. 
 
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -50,9 +51,13 @@ def main(arguments: list[str]) -> Ended:
     for name in ("run", "key"):
         if getattr(options, name) is None:
             raise ValueError(f"{name} is missing; dpgen sign needs RUN and --key, or --new_key FILE")
-    key = _private(options.key)
-    signed = [_sign(path, key) for path in _signed_files(options.run)]
-    known = fingerprint(key.public_key())
+    key = _read(options.key, partial(serialization.load_pem_private_key, password=None), "private", Ed25519PrivateKey)
+    known, signed = fingerprint(key.public_key()), []
+    for path in _signed_files(options.run):
+        signature = base64.b64encode(key.sign(_PURPOSE + path.read_bytes())).decode()
+        content = {"algorithm": "Ed25519", "key": known, "signature": signature}
+        signed.append(path.with_suffix(SIGNATURE))
+        write_atomically(signed[-1], json.dumps(content, indent=2) + "\n")
     return Ended(f"signed with {known}: {', '.join(map(str, signed))}", values={"fingerprint": known, "signed": signed})
 
 
@@ -67,14 +72,10 @@ def _signed_files(run: Path) -> list[Path]:
 
 
 def unsigned(run: Path, key: Path | None) -> Iterator[str]:
-    """Faults of the signatures of a release, missing ones among them; none are looked for without a key.
-
-    Raises:
-        ValueError: the key cannot be read.
-    """
+    """Faults of the signatures of a release, missing ones among them; none are looked for without a key."""
     if key is None:
         return
-    public = _public(key)
+    public = _read(key, serialization.load_pem_public_key, "public", Ed25519PublicKey)
     for path in _signed_files(run):
         beside = path.with_suffix(SIGNATURE)
         if not beside.is_file():
@@ -95,14 +96,6 @@ def fingerprint(key: Ed25519PublicKey) -> str:
     return "SHA256:" + base64.b64encode(sha256(raw).digest()).decode().rstrip("=")
 
 
-def _sign(path: Path, key: Ed25519PrivateKey) -> Path:
-    signature = base64.b64encode(key.sign(_PURPOSE + path.read_bytes())).decode()
-    content = {"algorithm": "Ed25519", "key": fingerprint(key.public_key()), "signature": signature}
-    beside = path.with_suffix(SIGNATURE)
-    write_atomically(beside, json.dumps(content, indent=2) + "\n")
-    return beside
-
-
 def _new_key(path: Path) -> Ended:
     public = path.with_name(f"{path.name}.pub")
     for file in (path, public):
@@ -118,23 +111,12 @@ def _new_key(path: Path) -> Ended:
     return Ended(text, values={"fingerprint": known, "key": path, "public_key": public})
 
 
-def _private(path: Path) -> Ed25519PrivateKey:
+def _read(path: Path, load: Callable[[bytes], Any], what: str, kind: type[Any]) -> Any:
+    """A private or public key from a file."""
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+        key = load(path.read_bytes())
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise ValueError(f"key {str(path)!r} is no private key in PEM without a passphrase") from error
-    return _ed25519(path, key, Ed25519PrivateKey)
-
-
-def _public(path: Path) -> Ed25519PublicKey:
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except (ValueError, UnsupportedAlgorithm) as error:
-        raise ValueError(f"key {str(path)!r} is no public key in PEM") from error
-    return _ed25519(path, key, Ed25519PublicKey)
-
-
-def _ed25519(path: Path, key: Any, kind: type[Any]) -> Any:
+        raise ValueError(f"key {str(path)!r} is no {what} key in PEM{' without a passphrase' * (what == 'private')}") from error
     if not isinstance(key, kind):
         raise ValueError(f"key {str(path)!r} is not of Ed25519; dpgen sign --new_key FILE makes one")
     return key

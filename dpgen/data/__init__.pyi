@@ -2,8 +2,6 @@
 
 from .columns import Columns as Columns
 from .columns import load_columns as load_columns
-from .drafts import draft_schema as draft_schema
-from .events import load_events as load_events
 from .images import Images as Images
 from .images import load_cifar10 as load_cifar10
 from .images import load_digits as load_digits
@@ -17,6 +15,7 @@ from .loaders import LOADERS as LOADERS
 from .points import Points as Points
 from .points import load_points as load_points
 from .raw_tables import RawTable as RawTable
+from .raw_tables import draft_schema as draft_schema
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
@@ -29,6 +28,7 @@ from .toy import load_mixture as load_mixture
 from .toy import load_mixture_1d as load_mixture_1d
 from .toy import load_ring as load_ring
 from .users import Users as Users
+from .users import load_events as load_events
 from .users import load_synthetic_users as load_synthetic_users
 
 __all__ = [

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from dpgen.data.engines import CHANGED, MEMORY, EngineTable, own_tables
+from dpgen.data.split import People
 from dpgen.data.table_files import frame_of
-from dpgen.data.units import People
 
 Codes = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -37,12 +37,8 @@ ROWS = 2**16
 class EngineBatches:
     """Rows of a table as batches, a source of records for `dpgen.privacy.exact_sums.totals`.
 
-    Arguments:
-        table: that is read.
-        read: batches of pyarrow to those of records, in any order; it runs wherever the rows are.
-        by: rows with one value of this column come one after the other; None: in any order.
-        size: rows of a batch, at most.
-        count: of all rows; None: not known.
+    `read` makes batches of records of batches of pyarrow, in any order, wherever the rows are. Rows with one value of the
+    column `by` come one after the other. `count` is of all rows, None: not known.
     """
 
     table: EngineTable
@@ -52,14 +48,14 @@ class EngineBatches:
     count: int | None = None
 
     def __iter__(self) -> Iterator[Any]:
-        return self.read(self._all(self.table.sorted(self.by).batches(self.size, "read")))
+        def all_rows() -> Iterator[pyarrow.RecordBatch]:
+            seen = 0
+            for batch in self.table.sorted(self.by).batches(self.size, "read"):
+                seen += len(batch)
+                yield batch
+            self._require(seen)
 
-    def _all(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        seen = 0
-        for batch in batches:
-            seen += len(batch)
-            yield batch
-        self._require(seen)
+        return self.read(all_rows())
 
     def _require(self, seen: int) -> None:
         if self.count not in (None, seen):
@@ -91,13 +87,7 @@ class EngineBatches:
 
 
 class KeptCodes:
-    """Codes (n, width), PRIVATE, in a temporary file without a name, which goes with the process.
-
-    Arguments:
-        batches: arrays (b, width).
-        width: columns.
-        dtype: that holds all codes.
-    """
+    """Codes (n, width), PRIVATE, in a temporary file without a name, which goes with the process."""
 
     def __init__(self, batches: Iterable[Codes], width: int, dtype: "np.dtype[Any]") -> None:
         n = 0
@@ -152,11 +142,7 @@ _FEWEST = 4  # bits that a question resolves in any case
 class CodeRanks:
     """Ranks of kept positions, see `dpgen.discretized.Ranks`.
 
-    Arguments:
-        below: records below each position (m,).
-        in_order: all positions, sorted.
-        n: number of records.
-        size: N, all positions are below it.
+    `below` counts the records below each position (m,), `in_order` gives all of them, sorted; all are below `size`, N.
     """
 
     below: Callable[[Any], Integers]
@@ -216,17 +202,15 @@ class EngineColumn:
 
     def different(self) -> "EngineValues":
         """The different values, which the engine counts: this process holds 8 bytes for each."""
-        return EngineValues(self._of_spark() if self.batches.table.spark else self._of_duckdb())
-
-    def _of_duckdb(self) -> EngineTable:
-        """Values and counts of DuckDB's rows, in a table of DuckDB that is on disk where it is larger than its memory."""
+        if self.batches.table.spark:
+            return EngineValues(self._of_spark())
         batches = _tallies(self.batches)
         first = next(batches)
         counted = "select value, cast(sum(n) as bigint) as n from rows group by value"
-        return stored(self.batches.table.name, first.schema, chain([first], batches), counted)
+        return EngineValues(stored(self.batches.table.name, first.schema, chain([first], batches), counted))
 
     def _of_spark(self) -> EngineTable:
-        """The same of Spark's rows, on its executors."""
+        """Values and counts of Spark's rows, made on its executors."""
         table, read = self.batches.table, self.batches.read
         kind = next(_tallies(read([pyarrow.RecordBatch.from_pylist([], table.schema)]))).schema.field("value").type
         made = {"double": "double", "int64": "long"}.get(str(kind), "string")
@@ -239,11 +223,7 @@ class EngineColumn:
 
 
 class EngineValues:
-    """Different values of a column, PRIVATE, see `dpgen.systems.plan.DifferentValues`.
-
-    Arguments:
-        table: with columns value and n, one row for each.
-    """
+    """Different values of a column, PRIVATE, of a table of value and n; see `dpgen.systems.plan.DifferentValues`."""
 
     def __init__(self, table: EngineTable) -> None:
         self._table = table
@@ -319,14 +299,7 @@ def stored(
 
 
 class SparkCodes:
-    """Codes (n, width), PRIVATE, that executors of Spark made and keep.
-
-    Arguments:
-        table: where the rows are.
-        read: batches of rows to codes (b, width).
-        width: columns.
-        dtype: that holds all codes.
-    """
+    """Codes (n, width), PRIVATE, that executors of Spark made of batches of rows by `read`, and keep."""
 
     def __init__(self, table: EngineTable, read: Callable[..., Any], width: int, dtype: "np.dtype[Any]") -> None:
         def made(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
@@ -369,7 +342,10 @@ class SparkCodes:
         read = self._read
 
         def chosen(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            rng = np.random.default_rng([seed, _partition()])
+            from pyspark import TaskContext
+
+            context = TaskContext.get()
+            rng = np.random.default_rng([seed, 0 if context is None else int(context.partitionId())])
             picked = (change(codes, rng).astype(np.int64) for codes in read(batches))
             return _rows_or_error((codes.tobytes(), len(codes)) for codes in picked)
 
@@ -379,13 +355,6 @@ class SparkCodes:
 
 
 _RESULT = "content binary, error string, rows long"
-
-
-def _partition() -> int:
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    return 0 if context is None else int(context.partitionId())
 
 
 def _rows_or_error(rows: Iterable[tuple[bytes, int]]) -> Iterator[pyarrow.RecordBatch]:

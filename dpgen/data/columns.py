@@ -16,7 +16,7 @@ from torch import Tensor
 from dpgen.containers import Form
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import open_table
-from dpgen.data.split import Split
+from dpgen.data.split import People, Split
 from dpgen.data.table_files import (
     MISSING_CATEGORY,
     Missing,
@@ -29,12 +29,8 @@ from dpgen.data.table_files import (
     sample_form,
     settled,
 )
-from dpgen.data.units import People
 from dpgen.discretized import DiscretizedColumn, Ranks
 from dpgen.facts import Fact, Said
-
-# -- columns -----------------------------------------------------------------------------------------------------------
-
 
 Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]
@@ -50,17 +46,9 @@ class KnownDistribution(Protocol):
 class Columns:
     """Private columns as integers on public grids; every column has one value per record.
 
-    Arguments:
-        name: of the data set.
-        values: grid indices (n,) int64 of each column, or their ranks, where an engine keeps the records.
-        domains: the grid of each column.
-        truth: the distribution that a column was drawn from, where it is known.
-        clamped: how many values of each column were moved to the bounds, a private number; None: none may be.
-        facts: what a privacy statement says of them.
-        form: in which samples are given back, a public fact; None: as a table.
-
-    Raises:
-        ValueError: no columns, unequal lengths, or indices outside the grid. How many records there are is private.
+    `values` are grid indices (n,) int64 or their ranks, where an engine keeps the records; `truth` is the distribution that a
+    column was drawn from, where it is known; `clamped` how many values of each were moved to the bounds, a private number,
+    None: none may be. `form` is that of samples, None: a table.
     """
 
     name: str
@@ -97,11 +85,7 @@ class Columns:
 class ColumnReader:
     """The public grid of a column, and what happens to values that have no place on it.
 
-    Arguments:
-        name: of the column, for errors.
-        domain: its public grid.
-        out_of_range: whether values outside the bounds are refused or clamped.
-        whole: whether values must be whole numbers (no resolution was given).
+    `whole`: values must be whole numbers, for no resolution was given.
 
     >>> reader = ColumnReader("age", DiscretizedColumn(low="0", high="120"), out_of_range="clamp", whole=True)
     >>> reader.coded(np.array([30, 121]))
@@ -118,11 +102,7 @@ class ColumnReader:
             raise ValueError(f"out_of_range is {self.out_of_range!r}: it must be one of refuse, clamp")
 
     def coded(self, values: Any, name: str = "") -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Grid indices of values (m,), and which of them were moved to the bounds.
-
-        Arguments:
-            name: of a table whose rows have no numbers.
-        """
+        """Grid indices of values (m,), and which were moved to the bounds; `name`: of a table without numbers of rows."""
         try:
             if self.whole:
                 require_whole(values)
@@ -158,13 +138,7 @@ def require_whole(values: Any) -> None:
 class ColumnCoder:
     """Rows of a table as positions on the grids, and, where values may be clamped, whether each of them was.
 
-    Arguments:
-        name: of the table, for errors.
-        readers: of the columns.
-        missing: what happens to missing values.
-        people: whose the rows are.
-        categorical: whether the columns hold categories.
-        numbered: whether rows have numbers, which errors show.
+    `numbered`: rows have numbers, which errors show.
     """
 
     name: str
@@ -262,9 +236,8 @@ def column_readers(
 
     Bounds that are ISO dates make a column of dates, with a resolution in seconds (1 if none is given).
 
-    Example:
-        >>> [reader.domain.size for reader in column_readers(["a", "b"], low=0, high=[9, 99])]
-        [10, 100]
+    >>> [reader.domain.size for reader in column_readers(["a", "b"], low=0, high=[9, 99])]
+    [10, 100]
     """
     if not names or len(set(names)) != len(names):
         raise ValueError(f"columns is {list(names)}: name one or more different columns")
@@ -333,10 +306,6 @@ def load_columns(
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
-
-    Raises:
-        ValueError: a missing file or column, a malformed row, a value that is missing, unreadable or outside the bounds, bad
-            bounds.
     """
     path = csv_path(path, delimiter, encoding)
     grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}

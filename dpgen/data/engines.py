@@ -14,7 +14,7 @@ import shutil
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -45,12 +45,8 @@ CHANGED = "{} has changed while it was read: read it from a snapshot, such as a 
 class EngineTable:
     """A private table that an engine reads.
 
-    Arguments:
-        name: in messages.
-        rows: a relation of DuckDB, or a DataFrame of Spark.
-        files: what is read, with size and time of change; empty where an engine keeps the table.
-        snapshot: whether the engine promises that all scans read the same rows.
-        connection: of DuckDB, which ends with its last reference.
+    `rows` is a relation of DuckDB or a DataFrame of Spark; `files` are those that are read, with size and time of change;
+    `snapshot`: all scans read the same rows; the `connection` of DuckDB ends with its last reference.
     """
 
     name: str
@@ -208,13 +204,8 @@ def open_table(
 ) -> EngineTable:
     """The table of a DuckDB file, of parquet or csv files, or the one that a program handed over.
 
-    Arguments:
-        source: files, by a glob, or what was handed over.
-        table: of a DuckDB file.
-        text: columns of csv files whose values are texts even where they look like numbers; None: all of them.
-        missing: texts of csv files that stand for no value.
-        memory: limit of DuckDB, beyond which it writes to disk.
-        option: that names the table, for messages.
+    Columns in `text` of csv files are texts even where they look like numbers, None: all of them; texts in `missing` stand for
+    no value; `option` names the table in messages.
     """
     if isinstance(source, InMemory):
         return EngineTable(str(source), source.content, {}, snapshot=False)
@@ -275,7 +266,10 @@ def own_tables(memory: str = MEMORY) -> Any:
 def _spilling(connection: Any, memory: str) -> None:
     """Limit the memory of DuckDB; the rest goes to a folder, deleted with the connection, or by the next one after a kill."""
     for left in Path(gettempdir()).glob(f"{_SPILLED}*"):
-        with suppress(OSError), _opened_folder(left) as (descriptor, state):
+        with suppress(OSError), ExitStack() as opened:
+            descriptor = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            opened.callback(os.close, descriptor)
+            state = os.fstat(descriptor)
             if state.st_uid == os.geteuid() and time.time() - state.st_mtime > _FRESH:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(left, ignore_errors=True)
@@ -285,15 +279,6 @@ def _spilling(connection: Any, memory: str) -> None:
         fcntl.flock(held, fcntl.LOCK_EX)
     weakref.finalize(connection, _removed, folder, held)
     connection.execute(f"SET memory_limit = '{memory}'; SET temp_directory = '{folder}'")
-
-
-@contextmanager
-def _opened_folder(folder: Path) -> Iterator[tuple[int, os.stat_result]]:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    try:
-        yield descriptor, os.fstat(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _removed(folder: str, held: int) -> None:

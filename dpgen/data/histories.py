@@ -18,7 +18,7 @@ import pyarrow
 from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import stated
-from dpgen.data.units import People
+from dpgen.data.split import People
 from dpgen.values import times
 
 Integers = npt.NDArray[np.int64]
@@ -34,20 +34,9 @@ MEMORY = "200MB"
 class Reading:
     """Rows that are used of some people at a time, who are gathered in the order in which they come.
 
-    Arguments:
-        person: column that names the person.
-        order: column by which rows are ordered, if any.
-        time_unit: of the order.
-        orphans: rows of nobody.
-        timed: whether later rows have a time since the last one.
-        index: the people; None: those who have rows.
-        path: what rows are called in messages.
-        people: the same of people.
-        draft: of rows.
-        key: secret.
-        most: m.
-        gap: name of the time since the last row.
-        show: whether a message shows a value.
+    `people` and `path` are what people and rows are called in messages, `index` the people, None: those who have rows, `gap`
+    the name of the time since the last row, which later rows have if `timed`. `draft` is of rows, `most` is m, `show`: a
+    message shows a value.
     """
 
     person: str
@@ -124,9 +113,7 @@ class Reading:
             exact = times(rows[name]) if self._dated else pd.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
             if not np.isfinite(exact).all():
                 what = "date (whole numbers need the type integer in schema)" if self._dated else "whole number"
-                raise ValueError(
-                    f"{self.path} has a row whose {name!r} is missing or no {what}: order must be known in every row"
-                )
+                raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
             step = SECONDS[self.time_unit] if self._dated else 1
             counted = np.floor_divide(exact, step).astype(np.int64)
             if self._dated:

@@ -46,23 +46,12 @@ _PATCH = 16
 class Images:
     """Images ``x`` (n, h, w, c), uint8, of which only ``x`` and ``labels`` are private; every image has a class.
 
-    Arguments:
-        name: what the data are called in reports.
-        x: private images, 1 or 3 channels.
-        labels: int64 in [0, k), shape (n,).
-        test_x: images for evaluation, (n_test, h, w, c).
-        test_labels: their classes.
-        class_names: k names of the classes, public.
-        facts: what a privacy statement says of them.
-        form: in which samples are given back, a public fact; None: as images and labels.
+    ``x`` has 1 or 3 channels, ``labels`` are int64 in [0, k), `class_names` public. `form` is that of samples; None: images and
+    labels.
 
-    Raises:
-        ValueError: if a part has a wrong shape or dtype, or a label is out of range. Parts may be empty.
-
-    Example:
-        >>> x, labels = torch.zeros(3, 8, 8, 3).byte(), torch.tensor([0, 0, 1])
-        >>> Images("tiny", x, labels, x[:1], labels[:1], class_names=("cat", "dog"))
-        Images('tiny': 3 private, 1 test images of 8 x 8 pixels in colour, 2 classes)
+    >>> x, labels = torch.zeros(3, 8, 8, 3).byte(), torch.tensor([0, 0, 1])
+    >>> Images("tiny", x, labels, x[:1], labels[:1], class_names=("cat", "dog"))
+    Images('tiny': 3 private, 1 test images of 8 x 8 pixels in colour, 2 classes)
     """
 
     name: str
@@ -78,9 +67,7 @@ class Images:
         low, high = SIDES
         for name, x, labels in (("x", self.x, self.labels), ("test_x", self.test_x, self.test_labels)):
             if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
-                raise ValueError(
-                    f"{name} is {x.dtype} {tuple(x.shape)}: it must be torch.uint8 (n, h, w, c) of 1 or 3 channels"
-                )
+                raise ValueError(f"{name} is {x.dtype} {tuple(x.shape)}: it must be uint8 (n, h, w, c) of 1 or 3 channels")
             if not all(low <= side <= high for side in x.shape[1:3]):
                 raise ValueError(f"{name} has images of {x.shape[1]} x {x.shape[2]} pixels: sides must be in [{low}, {high}]")
             if x.shape[1:] != self.x.shape[1:]:
@@ -155,10 +142,6 @@ def load_images(
         colours: "grey", "colour", or "auto": what all of them are.
         test_fraction: probability of each image to be kept for evaluation, in [0, 1).
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-
-    Raises:
-        ValueError: if there is no image, one cannot be read, has transparency or more than 8 bits, or another size or
-            colours than the others where none are given.
     """
     if size is not None and not SIDES[0] <= size <= SIDES[1]:
         raise ValueError(f"size is {size}: it must be in [{SIDES[0]}, {SIDES[1]}]")
@@ -177,9 +160,6 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
     Arguments:
         data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders, or with one archive of
             them in ``cifar10/``; without it the environment variable DPGEN_DATA counts.
-
-    Raises:
-        ValueError: if there is neither, or an image cannot be read.
     """
     folder = data_folder("cifar10/", data_root) / "cifar10"
     archives = sorted(file for file in folder.glob("*") if file.name.endswith(ARCHIVES)) if folder.is_dir() else []
@@ -201,7 +181,12 @@ _Places = dict[PurePosixPath, Callable[[], bytes] | None]
 
 def _read(path: str | Path, size: int | None, colours: Colours) -> _Found:
     source = Path(path)
-    places = _below_the_top(_listed(source))
+    places = _listed(source)
+    # Archives often have one folder that holds everything: a single one with folders in it.
+    while len({place.parts[:1] for place in places}) == 1 and any(
+        read is None and len(place.parts) > 1 for place, read in places.items()
+    ):
+        places = {PurePosixPath(*place.parts[1:]): read for place, read in places.items() if len(place.parts) > 1}
     held = {place.parts[0] for place, read in places.items() if read is None} == {"train", "test"}
     depth = 1 if held else 0
     files = {place: read for place, read in places.items() if read is not None}
@@ -257,15 +242,6 @@ def _unpacked(source: Path) -> _Places:
             if item.isdir() or file is not None:
                 found[PurePosixPath(item.name)] = None if file is None else partial(bytes, file.read())
     return found
-
-
-def _below_the_top(places: _Places) -> _Places:
-    """Without the folders that hold everything, as archives often have one: a single one with folders in it."""
-    while len({place.parts[:1] for place in places}) == 1 and any(
-        read is None and len(place.parts) > 1 for place, read in places.items()
-    ):
-        places = {PurePosixPath(*place.parts[1:]): read for place, read in places.items() if len(place.parts) > 1}
-    return places
 
 
 # -- pixels ------------------------------------------------------------------------------------------------------------
@@ -368,9 +344,8 @@ def load_digits(*, test_fraction: float = 0.2, split_seed: int = 0) -> Records:
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         split_seed: public seed of the split.
 
-    Example:
-        >>> load_digits()
-        Records('digits': 1445 private, 352 test records of 64 binary features, 10 classes)
+    >>> load_digits()
+    Records('digits': 1445 private, 352 test records of 64 binary features, 10 classes)
     """
     from sklearn.datasets import load_digits as sklearn_digits
 
@@ -396,9 +371,6 @@ def load_mnist(*, data_root: str | None = None, download: bool = False) -> Recor
         data_root: folder with the four idx files (plain or .gz), directly, in ``mnist/`` or in ``MNIST/raw/``;
             without it the environment variable DPGEN_DATA counts.
         download: let torchvision fetch missing files into ``data_root``.
-
-    Raises:
-        ValueError: if a file is missing, cut or not an idx file.
     """
     return _load_idx("MNIST", _DIGITS, data_root, download)
 
@@ -410,9 +382,6 @@ def load_fashion_mnist(*, data_root: str | None = None, download: bool = False) 
         data_root: folder with the four idx files (plain or .gz), directly, in ``fashion_mnist/`` or in ``FashionMNIST/raw/``;
             without it the environment variable DPGEN_DATA counts.
         download: let torchvision fetch missing files into ``data_root``.
-
-    Raises:
-        ValueError: if a file is missing, cut or not an idx file.
     """
     return _load_idx("FashionMNIST", _CLOTHES, data_root, download)
 
@@ -424,13 +393,16 @@ def _load_idx(published: str, class_names: tuple[str, ...], data_root: str | Non
     folders = [root / name, root / published / "raw", root]
     files = _idx_files(folders)
     if download and not files:
-        _download(published, root)
+        with extras():
+            from torchvision import datasets
+        try:
+            getattr(datasets, published)(root=str(root), download=True)
+        except (OSError, RuntimeError) as error:
+            raise ValueError(f"{published} could not be downloaded into {root}: {one_line(error)}") from error
         files = _idx_files(folders)
     if not files:
         looked = ", ".join(map(str, folders))
-        raise ValueError(
-            f"{name} is missing: looked in {looked} for {', '.join(_IDX)} (plain or .gz); give data_root or download=true"
-        )
+        raise ValueError(f"{name} is missing: no {', '.join(_IDX)} (plain or .gz) in {looked}; give data_root or download=true")
     x, labels, test_x, test_labels = map(read_idx, files)
     for file, images, classes in ((files[0], x, labels), (files[2], test_x, test_labels)):
         if images.ndim != 3:
@@ -478,13 +450,3 @@ def read_idx(path: Path | str) -> Tensor:
     if len(content) != expected:
         raise ValueError(f"{path} has {len(content)} bytes: its header promises {expected} for shape {shape}")
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)[header:].reshape(shape)
-
-
-def _download(published: str, root: Path) -> None:
-    with extras():
-        from torchvision import datasets
-
-    try:
-        getattr(datasets, published)(root=str(root), download=True)
-    except (OSError, RuntimeError) as error:
-        raise ValueError(f"{published} could not be downloaded into {root}: {one_line(error)}") from error

@@ -27,16 +27,14 @@ import pyarrow
 from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory, in_memory
 from dpgen.data.batches import ROWS, EngineBatches, frames
-from dpgen.data.drafts import type_of
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY, SECONDS, Orphans, Reading, TimeUnit, check, kept
 from dpgen.data.packages import PACKAGE, linked_package
-from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
-from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, types_of, unnamed
-from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
+from dpgen.data.raw_tables import EngineRows, FrameRows, descriptor_of, draft_of, read_names, type_of, types_of, unnamed
+from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, name_of, read_table
-from dpgen.data.tables import form_in_engine, form_of_samples
-from dpgen.data.units import People
+from dpgen.data.tables import form_of_samples
+from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema, nearest
 
@@ -167,10 +165,7 @@ class LinkedTables:
             totals = [rule["total"] for rule in self.names["across"] if "sum" in rule]
             wanted |= {name.removeprefix(f"{table}.") for name in totals if name.startswith(f"{table}.")}
             names = [name for name in types_of(source) if name in wanted]
-            if isinstance(source, EngineTable):
-                forms[table] = form_in_engine(source, schema, names).to_dict()
-            else:
-                forms[table] = form_of_samples(source, schema, names).to_dict()
+            forms[table] = form_of_samples(source, schema, names).to_dict()
         order: dict[str, Any] = next((f for f in self.rows_draft["fields"] if f["name"] == self.names["order"]), {})
         until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
         text = types_of(self.sources[1])[self.names["person"]]

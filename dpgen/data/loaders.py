@@ -13,10 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Loader:
-    """A function of keyword options that returns data; it is imported when it is first called.
-
-    Arguments:
-        path: `package.module:name`.
+    """A function of keyword options that returns data, `package.module:name`; it is imported when it is first called.
 
     >>> from inspect import signature
     >>> signature(Loader("dpgen.data.images:load_digits").options)
@@ -75,55 +72,26 @@ def _values(module: str, names: set[str]) -> dict[str, Any]:
     return found
 
 
-LOADERS: dict[str, dict[str, Loader]] = {
+_FILES = ("csv", "parquet", "npy")
+
+_PATHS: dict[str, dict[str, str]] = {
     "records": {
-        "digits": Loader("dpgen.data.images:load_digits"),
-        "mnist": Loader("dpgen.data.images:load_mnist"),
-        "fashion_mnist": Loader("dpgen.data.images:load_fashion_mnist"),
-        "sets": Loader("dpgen.data.sets:load_sets"),
-        "csv": Loader("dpgen.data.records:load_records"),
-        "parquet": Loader("dpgen.data.records:load_records"),
-        "npy": Loader("dpgen.data.records:load_records"),
+        **{name: f"images:load_{name}" for name in ("digits", "mnist", "fashion_mnist")},
+        **{"sets": "sets:load_sets", **dict.fromkeys(_FILES, "records:load_records")},
     },
-    "mapped": {
-        "mapped": Loader("dpgen.data.stored:load_mapped"),
-    },
-    "streams": {
-        "sql": Loader("dpgen.data.stored:load_sql_records"),
-        "sql_sets": Loader("dpgen.data.sets:load_sql_sets"),
-    },
-    "table": {
-        "table": Loader("dpgen.data.tables:load_table"),
-        "sql": Loader("dpgen.data.tables:load_sql_table"),
-    },
-    "linked": {
-        "linked": Loader("dpgen.data.linked:load_linked"),
-        "sql": Loader("dpgen.data.linked:load_sql_linked"),
-    },
-    "images": {
-        "images": Loader("dpgen.data.images:load_images"),
-        "cifar10": Loader("dpgen.data.images:load_cifar10"),
-    },
-    "users": {
-        "synthetic_users": Loader("dpgen.data.users:load_synthetic_users"),
-        "events": Loader("dpgen.data.events:load_events"),
-        "sql": Loader("dpgen.data.events:load_sql_events"),
-    },
+    "mapped": {"mapped": "stored:load_mapped"},
+    "streams": {"sql": "stored:load_sql_records", "sql_sets": "sets:load_sql_sets"},
+    "table": {"table": "tables:load_table", "sql": "tables:load_sql_table"},
+    "linked": {"linked": "linked:load_linked", "sql": "linked:load_sql_linked"},
+    "images": {"images": "images:load_images", "cifar10": "images:load_cifar10"},
+    "users": {"synthetic_users": "users:load_synthetic_users", "events": "users:load_events", "sql": "users:load_sql_events"},
     "columns": {
-        "mixture": Loader("dpgen.data.toy:load_mixture"),
-        "csv": Loader("dpgen.data.columns:load_columns"),
-        "parquet": Loader("dpgen.data.columns:load_columns"),
-        "npy": Loader("dpgen.data.columns:load_columns"),
-        "sql": Loader("dpgen.data.columns:load_sql_columns"),
+        **{"mixture": "toy:load_mixture", **dict.fromkeys(_FILES, "columns:load_columns")},
+        "sql": "columns:load_sql_columns",
     },
-    "points": {
-        "ring": Loader("dpgen.data.toy:load_ring"),
-        "mixture_1d": Loader("dpgen.data.toy:load_mixture_1d"),
-        "csv": Loader("dpgen.data.points:load_points"),
-        "parquet": Loader("dpgen.data.points:load_points"),
-        "npy": Loader("dpgen.data.points:load_points"),
-    },
+    "points": {"ring": "toy:load_ring", "mixture_1d": "toy:load_mixture_1d", **dict.fromkeys(_FILES, "points:load_points")},
 }
+LOADERS = {k: {name: Loader(f"dpgen.data.{path}") for name, path in named.items()} for k, named in _PATHS.items()}
 """Loaders by kind of data and by the name of `--data`; the first of a kind needs no file, but for `mapped`."""
 
 

@@ -25,9 +25,7 @@ def linked_package(path: Path) -> tuple[str, str, str, tuple[Any, Any]]:
         private = [name for name in by_name if name not in public]
         (rows, key), *more = linked or [(None, None)]
         if more and any(first is second for (first, _), (second, _) in combinations(linked, 2)):
-            raise ValueError(
-                f"{path} has a table with two protected sides; its rows would be of two people, and must be of one"
-            )
+            raise ValueError(f"{path} has a table with two protected sides: its rows would be of two people, not of one")
         if rows is None or more or len(private) != 2:
             raise ValueError(
                 f"{path} has {len(private)} tables that are not public and {len(linked)} foreign keys between them; it must "

@@ -12,13 +12,9 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of
+from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of
 from dpgen.data.table_files import Missing, column_names, csv_path, name_of, require_columns, sample_form
-from dpgen.data.units import People
 from dpgen.facts import Fact, Said
-
-# -- points ------------------------------------------------------------------------------------------------------------
-
 
 OutOfRange = Literal["clamp", "refuse"]
 
@@ -40,25 +36,13 @@ class Points:
     Bounds, location, scale and the names of the columns are public: they were stated by somebody, never read off the records.
     The representation shows sizes only.
 
-    Arguments:
-        name: what the data are called in reports.
-        x: private points (n, d), float64, finite, inside the bounds; how many there are is private.
-        test_x: points for evaluation (n_test, d); they are not protected.
-        bounds: public box (d, 2), or None for all of R^d.
-        columns: d names; none: x0, x1, ...
-        target: the exact density of synthetic points, if they are.
-        location: public (d,), of a sampler's reference; None: the centre of the bounds, or 0 without them.
-        scale: public (d,), > 0, likewise; None: a quarter of the width of the bounds, or 1.
-        facts: what a privacy statement says of them.
-        form: in which samples are given back, a public fact; None: as points.
-        people: a number (n,) for the person of each private point, int64, where people may have several; None: a point each.
+    x is float64, finite and inside the `bounds` (d, 2), None: all of R^d. `columns` are d names, x0, x1, ... without them;
+    `target` is the exact density of synthetic points; `location` and `scale` > 0, (d,), are of a sampler's reference: without
+    them centre and a quarter of the width of the bounds, or 0 and 1. `form` is that of samples, None: points. `people` numbers
+    the person of each private point (n,), int64, where people may have several; None: a point each.
 
-    Raises:
-        ValueError: anything else.
-
-    Example:
-        >>> Points("line", torch.arange(10.0)[:, None], torch.ones(2, 1))
-        Points('line': 10 private and 2 test points in 1 dimension, no bounds)
+    >>> Points("line", torch.arange(10.0)[:, None], torch.ones(2, 1))
+    Points('line': 10 private and 2 test points in 1 dimension, no bounds)
     """
 
     name: str
@@ -136,9 +120,8 @@ def place(x: Tensor, bounds: Tensor, out_of_range: OutOfRange, columns: Sequence
 
     Each point is moved by public numbers alone, so clamping costs no privacy.
 
-    Example:
-        >>> place(torch.tensor([[3.0]]), torch.tensor([[0.0, 1.0]]), "clamp").item()
-        1.0
+    >>> place(torch.tensor([[3.0]]), torch.tensor([[0.0, 1.0]]), "clamp").item()
+    1.0
     """
     if out_of_range not in ("clamp", "refuse"):
         raise ValueError(f"out_of_range is {out_of_range!r}: it must be one of 'clamp', 'refuse'")
@@ -181,9 +164,6 @@ def split_points(
     )
 
 
-# -- point files -------------------------------------------------------------------------------------------------------
-
-
 def load_points(
     *,
     path: str,
@@ -212,10 +192,6 @@ def load_points(
         missing: "error", or "drop" points with a missing coordinate; "category" is refused, for points have none.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
-
-    Raises:
-        ValueError: the file is missing, empty or malformed, a column absent or not numeric, a value missing, not finite or
-            out of range.
     """
     path = csv_path(path, delimiter, encoding)
     wanted = None if columns is None else column_names(columns)
@@ -251,9 +227,8 @@ def _coordinates(rows: pd.DataFrame) -> pd.DataFrame:
 def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
     """Public box (d, 2) of what a user wrote; one pair serves all columns.
 
-    Example:
-        >>> parse_bounds("-1,1", 2).tolist()
-        [[-1.0, 1.0], [-1.0, 1.0]]
+    >>> parse_bounds("-1,1", 2).tolist()
+    [[-1.0, 1.0], [-1.0, 1.0]]
     """
     try:
         value = json.loads(f"[{bounds}]") if isinstance(bounds, str) else bounds

@@ -17,16 +17,69 @@ import torch
 from torch import Tensor
 
 from dpgen.constraints import constraint_of
-from dpgen.containers import InMemory
+from dpgen.containers import InMemory, in_memory
 from dpgen.data.batches import EngineBatches, EngineColumn, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
-from dpgen.data.drafts import computed_names, is_blank, type_of
 from dpgen.data.engines import EngineTable
-from dpgen.data.split import Split, SplitOptions
-from dpgen.data.table_files import MISSING, CsvPath, form_of, header
-from dpgen.data.units import People
+from dpgen.data.split import People, Split, SplitOptions
+from dpgen.data.table_files import MISSING, CsvPath, csv_path, form_of, header
 from dpgen.facts import Fact, Said
 from dpgen.fields import EXACT, NumberField, field_of
-from dpgen.schema import Schema, nearest, read_descriptor
+from dpgen.schema import Schema, nearest, read_descriptor, with_fields
+
+
+def draft_schema(data: Any, *, delimiter: str | None = None, encoding: str | None = None) -> dict[str, Any]:
+    """A schema of the columns of a table, with what is not known left blank: null, or an empty enum.
+
+    Only names and types are looked at; a csv file has no types, so all of its columns are texts.
+
+    Arguments:
+        data: a DataFrame, a polars or pyarrow table, or the path of a csv, tsv or parquet file.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+
+    >>> draft_schema(pd.DataFrame({"age": [3]}))["fields"]
+    [{'name': 'age', 'type': 'integer', 'constraints': {'required': False, 'minimum': None, 'maximum': None}}]
+    """
+    path = csv_path(
+        data if isinstance(data, str) else str(data) if isinstance(data, Path) else in_memory(data), delimiter, encoding
+    )
+    empty: dict[str, Any] = {"string": {"enum": []}, "boolean": {}}
+    fields = []
+    for name, kind in ((name, type_of(text)) for name, text in header(path).items()):
+        rules = {"required": False, **empty.get(kind, {"minimum": None, "maximum": None})}
+        fields.append({"name": name, "type": kind, "constraints": rules})
+    return {"fields": fields, "missingValues": ["", "NA"]}
+
+
+def blanks(descriptor: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """The fields of a draft whose domain is still to be filled in."""
+    yield from (field for field in descriptor.get("fields", []) if is_blank(field, descriptor))
+
+
+def is_blank(field: Mapping[str, Any], descriptor: Mapping[str, Any]) -> bool:
+    """Whether the domain of a field is not known."""
+    given = computed_names(descriptor) | {descriptor.get("primaryKey")}
+    if field.get("type") == "boolean" or field.get("name") in given or "dpgen:key" in field:
+        return False
+    rules = field.get("constraints", {})
+    listed = rules.get("enum") or field.get("categories")
+    bounded = rules.get("minimum") is not None and rules.get("maximum") is not None
+    return not listed and not (field.get("type", "string") not in ("string", "any") and (bounded or "dpgen:bins" in field))
+
+
+def computed_names(descriptor: Mapping[str, Any]) -> set[Any]:
+    """Names of the fields that constraints compute."""
+    return {c.get("total", c.get("depends")) for c in descriptor.get("dpgen:constraints", []) if isinstance(c, Mapping)}
+
+
+def type_of(text: str) -> str:
+    """Type of the Table Schema of an Arrow type, by its name."""
+    if text.startswith("date"):
+        return "date"
+    found = {"bool": "boolean", "int": "integer", "uint": "integer", "float": "number", "double": "number"}
+    found |= {"halffloat": "number", "decimal": "number", "timestamp": "datetime"}
+    return next((kind for start, kind in found.items() if text.startswith(start)), "string")
+
 
 Descriptor = dict[str, Any]
 Read = Callable[[pd.Series], npt.NDArray[Any]]
@@ -40,13 +93,8 @@ _SHOWN = 8
 class RawTable:
     """Private rows of a table as they are, and what is known of their columns.
 
-    Arguments:
-        name: what the data are called in reports.
-        rows: private ones, in memory or in an engine.
-        draft: a schema whose fields with "dpgen:blank" have no domain yet.
-        test: rows for evaluation; never trained on.
-        facts: what a privacy statement says of them.
-        table_of: the table of a complete schema and its codes, private ones and those for evaluation.
+    Fields of the `draft` with "dpgen:blank" have no domain yet; `table_of` makes the table of a complete schema and its codes,
+    private ones and those of `test`.
     """
 
     name: str
@@ -132,10 +180,7 @@ def draft_of(
     A schema that states the types and domains of its fields leaves other columns out; of any other schema the rest is bought.
     Its `fieldsMatch`, "subset" or "partial", says so too.
 
-    Arguments:
-        target: column that users want to predict.
-        key: column whose values are generated.
-        unit: column that names people, which is no data.
+    `key` is a column whose values are generated, `unit` one that names people, which is no data.
     """
     types = types_of(source)
     if not types:
@@ -186,12 +231,7 @@ def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
     """What a schema, or the file of one, says of some fields; nothing without one."""
     if schema is None:
         return {"fields": []}
-    given = read_descriptor(Path(schema)) if isinstance(schema, str) else schema
-    if not isinstance(given, Mapping) or not isinstance(given.get("fields"), list):
-        raise ValueError(
-            "schema has no list of fields; it must be a Table Schema, {'fields': [{'name': ..., 'type': ...}, ...]}"
-        )
-    return given
+    return with_fields(read_descriptor(Path(schema)) if isinstance(schema, str) else schema)
 
 
 def types_of(source: str | EngineTable) -> dict[str, str]:
@@ -317,11 +357,7 @@ def load_raw(
 
 
 class EngineRows:
-    """Private rows of a table that stays in an engine, which reads it anew for every sum, one column at a time.
-
-    Arguments:
-        table: of the columns that are used.
-    """
+    """Private rows of a table that stays in an engine, which reads it anew for every sum, one column at a time."""
 
     def __init__(self, table: EngineTable) -> None:
         self._table, self._n = table, table.count()
@@ -331,13 +367,13 @@ class EngineRows:
 
     def column(self, name: str, read: Read) -> EngineColumn:
         """The values of a column that count."""
-        each = partial(_each, change=partial(_of, name, read))
+        each = partial(_each, change=lambda table: read(table[name]))
         return EngineColumn(EngineBatches(self._table.columns([name]), each, count=self._n))
 
     def codes(self, schema: Schema) -> KeptCodes | SparkCodes:
         """Codes of a complete schema (n, d)."""
         names = [field.name for field in schema.modelled]
-        read = partial(_each, change=partial(_cleaned_codes, schema))
+        read = partial(_each, change=lambda table: schema.encode(schema.cleaned(table), numbered=False).numpy())
         batches = EngineBatches(self._table.columns(names), read, count=self._n)
         return batches.kept(len(names), max(schema.domain.sizes))
 
@@ -350,23 +386,13 @@ class EngineRows:
         """Refuse rows that contradict a schema of some of the columns."""
         names = [field.name for field in schema.modelled]
         read = partial(_each, change=partial(schema.encode, show=show, numbered=False))
-        EngineBatches(self._table.columns(names), read, count=self._n).totals(_rows)
+        EngineBatches(self._table.columns(names), read, count=self._n).totals(
+            lambda batches: torch.tensor(sum(len(batch) for batch in batches))
+        )
 
 
 def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame], Any]) -> Iterator[Any]:
     return map(change, frames(batches))
-
-
-def _of(name: str, read: Read, table: pd.DataFrame) -> npt.NDArray[Any]:
-    return read(table[name])
-
-
-def _cleaned_codes(schema: Schema, table: pd.DataFrame) -> npt.NDArray[np.int64]:
-    return schema.encode(schema.cleaned(table), numbered=False).numpy()
-
-
-def _rows(batches: Iterable[Any]) -> Tensor:
-    return torch.tensor(sum(len(batch) for batch in batches))
 
 
 def raw_in_engine(

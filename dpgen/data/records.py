@@ -5,20 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.containers import Form
-from dpgen.data.split import TEST_FRACTION, Split, SplitOptions, people_of, rows_of
+from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of, rows_of
 from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, require_columns, sample_form
-from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.progress import rows_read
-
-# -- records -----------------------------------------------------------------------------------------------------------
-
 
 PIXEL_THRESHOLD = 127
 """Grey values 0..255 above this become 1 by default."""
@@ -37,34 +32,16 @@ class Records:
     """Binary records ``x`` in {0, 1}^(n, d) that are to be protected, beside records that are not.
 
     Only ``x`` and ``labels`` are private. ``test_x`` and ``test_labels`` serve evaluation and are never trained on;
-    ``facts`` are the facts about the data that a privacy statement has to repeat. The representation shows sizes only, never
-    values.
+    ``facts`` are those that a privacy statement has to repeat. Parts may be empty: how many records there are is private.
+    The representation shows sizes only, never values.
 
-    Arguments:
-        name: what the data are called in reports.
-        x: private records, uint8 in {0, 1}, shape (n, d).
-        test_x: records for evaluation, uint8 in {0, 1}, shape (n_test, d).
-        labels: int64 in [0, n_classes), shape (n,), or None.
-        test_labels: int64 in [0, n_classes), shape (n_test,); present exactly when ``labels`` is.
-        n_classes: number of classes, 0 without labels.
-        image_shape: (height, width) with height * width = d when the records are images.
-        columns: d names of the features.
-        class_names: n_classes names of the labels as written in the source.
-        facts: what a privacy statement says of them.
-        grey: the same private records as uint8 grey values in [0, 255], shape (n, d): ``x`` is 1 where they are above
-            ``grey_threshold``. For models and evaluations that want more than bits.
-        test_grey: the same of ``test_x``; present exactly when ``grey`` is.
-        grey_threshold: public number in [0, 254].
-        form: in which samples are given back, a public fact; None: as bits and labels.
-        people: a number (n,) for the person of each private record, int64, where people may have several; None: a record each.
+    Bits are uint8, ``labels`` int64 in [0, n_classes), `image_shape` is (height, width) with height * width = d, `class_names`
+    are as in the source. `grey` are the same records as uint8 grey values, of which ``x`` are those above `grey_threshold`, for
+    models and evaluations that want more than bits. `form` is that of samples, None: bits and labels. `people` numbers the
+    person of each private record (n,), int64, where people may have several; None: a record each.
 
-    Raises:
-        ValueError: if a part has a wrong shape, or holds a value outside the stated range. Parts may be empty: how many
-            records there are is private, and no reason to refuse.
-
-    Example:
-        >>> Records("tiny", torch.eye(3, dtype=torch.uint8), torch.ones(1, 3, dtype=torch.uint8))
-        Records('tiny': 3 private, 1 test records of 3 binary features, no labels)
+    >>> Records("tiny", torch.eye(3, dtype=torch.uint8), torch.ones(1, 3, dtype=torch.uint8))
+    Records('tiny': 3 private, 1 test records of 3 binary features, no labels)
     """
 
     name: str
@@ -93,10 +70,6 @@ class Records:
                 raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
             if labels is not None:
                 require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
-        self._require_grey()
-        self._require_names()
-
-    def _require_grey(self) -> None:
         require_threshold(self.grey_threshold)
         if (self.grey is None) != (self.test_grey is None):
             raise ValueError(f"test_grey is {_presence(self.test_grey)} but grey is {_presence(self.grey)}")
@@ -107,8 +80,6 @@ class Records:
                 raise ValueError(f"{name} has {grey.dtype} {tuple(grey.shape)}: it must be uint8 of shape {tuple(x.shape)}")
             if not torch.equal(x, (grey > self.grey_threshold).to(torch.uint8)):
                 raise ValueError(f"{name} does not give the bits: they must be 1 exactly above {self.grey_threshold}")
-
-    def _require_names(self) -> None:
         if self.labels is None and self.n_classes != 0:
             raise ValueError(f"n_classes is {self.n_classes} without labels: it must be 0")
         if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != self.d:
@@ -178,9 +149,8 @@ def split_records(
 
     Without ``split`` every record is for evaluation by a fresh secret coin of probability .2, see `Split`.
 
-    Example:
-        >>> split_records("tiny", torch.eye(10, dtype=torch.uint8), split=Split(key=b"K" * 32))
-        Records('tiny': 8 private, 2 test records of 10 binary features, no labels)
+    >>> split_records("tiny", torch.eye(10, dtype=torch.uint8), split=Split(key=b"K" * 32))
+    Records('tiny': 8 private, 2 test records of 10 binary features, no labels)
     """
     if labels is not None and len(labels) != len(x):
         raise ValueError(f"labels has length {len(labels)}, x has {len(x)} records: they must agree")
@@ -255,9 +225,6 @@ def load_records(
             point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
-
-    Raises:
-        ValueError: if the file is missing, empty or malformed, lacks a column, or has a value that is no bit or grey value.
     """
     path = csv_path(path, delimiter, encoding)
     label = column_name("label_column", label_column, path)
@@ -321,12 +288,10 @@ def require_grey(name: str, *, bits: bool) -> None:
 def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None, numbered: bool = True) -> Tensor:
     """Matrix (n, d) of uint8 of a table: 0 and 1 or, with `white`, grey values in [0, white] on the scale of [0, 255].
 
-    Arguments:
-        numbered: whether rows have numbers, which errors show.
+    `numbered`: errors show the number of the row.
 
-    Example:
-        >>> pixels(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
-        [[0, 1], [1, 0]]
+    >>> pixels(pd.DataFrame({"a": [0, 1], "b": [True, False]})).tolist()
+    [[0, 1], [1, 0]]
     """
     if not table.shape[1]:
         raise ValueError(f"{name} has no {'0/1' if white is None else 'grey'} columns: at least one is needed")
@@ -336,7 +301,11 @@ def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None
             return torch.from_numpy(np.require(whole, requirements=("C", "W")))
     found = np.empty(table.shape, np.uint8)
     for i, (column, values) in enumerate(table.items()):
-        right, numbers = (values.isin([0, 1]).to_numpy(), values) if white is None else _grey(values, white)
+        right, numbers = values.isin([0, 1]).to_numpy(), values
+        if white is not None:  # grey values, on the scale of [0, 255]
+            given = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
+            right = (given >= 0) & (given <= white) & ((white == 1) | (given == np.floor(given)))
+            numbers = np.rint(given * (WHITE / white))
         if not right.all():
             where = f"row {int((~right).argmax()) + 1}" if numbered else "a row"
             grey = f"grey values are {'numbers' if white == 1 else 'whole numbers'} from 0 to {white}"
@@ -346,19 +315,11 @@ def pixels(table: pd.DataFrame, name: str = "table", *, white: int | None = None
     return torch.from_numpy(found)
 
 
-def _grey(values: pd.Series, white: int) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.float64]]:
-    """Which values are grey values, and all of them on the scale of [0, 255]."""
-    numbers = pd.to_numeric(values, errors="coerce").to_numpy(dtype=np.float64)
-    right = (numbers >= 0) & (numbers <= white) & ((white == 1) | (numbers == np.floor(numbers)))
-    return right, np.rint(numbers * (WHITE / white))
-
-
 def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
     """Classes 0..c-1 of a column, in sorted order, and their names.
 
-    Example:
-        >>> class_labels(pd.Series(["no", "yes", "no"], name="label"))
-        (tensor([0, 1, 0]), ('no', 'yes'))
+    >>> class_labels(pd.Series(["no", "yes", "no"], name="label"))
+    (tensor([0, 1, 0]), ('no', 'yes'))
     """
     if values.nunique() > MAX_CLASSES:
         raise ValueError(f"label_column {values.name!r} has {values.nunique()} distinct values: at most {MAX_CLASSES} classes")

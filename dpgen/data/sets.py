@@ -50,9 +50,6 @@ def load_sets(
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         test_path: file of the test records, of the same form; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-
-    Raises:
-        ValueError: if a file is missing, empty or not of this form, or an option is out of range.
     """
     options = SplitOptions(test_fraction, test_path, split_key=split_key)
     baskets = read_baskets(path)
@@ -60,9 +57,7 @@ def load_sets(
     universe, facts = _universe(baskets, top_items=top_items, items_path=items_path, items=items)
     baskets = [*baskets, *test]
     if len(baskets) * len(universe) > MAX_CELLS:
-        raise ValueError(
-            f"{path} has {len(baskets)} records x {len(universe)} items: at most {MAX_CELLS} cells fit; lower top_items"
-        )
+        raise ValueError(f"{path} has {len(baskets)} records x {len(universe)} items: at most {MAX_CELLS} fit; lower top_items")
     form = path.form if isinstance(path, InMemory) else Form(container="sets", types=("str",))
     return split_records(
         name_of(path),
@@ -98,9 +93,8 @@ def read_baskets(path: Path | str) -> list[list[str]]:
 def indicator_matrix(baskets: list[list[str]], items: list[str]) -> Tensor:
     """Matrix (len(baskets), len(items)) of uint8: 1 where the basket holds the item; other items are left out.
 
-    Example:
-        >>> indicator_matrix([["3", "7"], [], ["7", "9"]], ["7", "3"]).tolist()
-        [[1, 1], [0, 0], [1, 0]]
+    >>> indicator_matrix([["3", "7"], [], ["7", "9"]], ["7", "3"]).tolist()
+    [[1, 1], [0, 0], [1, 0]]
     """
     position = {item: column for column, item in enumerate(items)}
     x = np.zeros((len(baskets), len(items)), dtype=np.uint8)
@@ -139,9 +133,6 @@ def public_items(*, items_path: str | None, items: list[str] | None) -> list[str
     if repeated := [item for item, count in Counter(named).items() if count > 1]:
         raise ValueError(f"{source} names item {repeated[0]!r} more than once: each item is a column of its own")
     return named
-
-
-# -- in an engine ------------------------------------------------------------------------------------------------------
 
 
 def load_sql_sets(

@@ -26,12 +26,9 @@ from dpgen.containers import Form
 from dpgen.data.batches import ROWS, EngineBatches, frames, whole_groups
 from dpgen.data.engines import CHANGED, EngineTable, open_table
 from dpgen.data.records import WHITE, Records, class_labels, pixels, require_grey, require_threshold, split_records, white_of
-from dpgen.data.split import Split, rows_of
+from dpgen.data.split import People, Split, rows_of
 from dpgen.data.table_files import Missing, column_name, read_npy, require_columns
-from dpgen.data.units import People
 from dpgen.facts import Fact, Said
-
-# -- on disk -----------------------------------------------------------------------------------------------------------
 
 _CHUNK = 2**22  # entries that a pass holds at once
 
@@ -43,12 +40,8 @@ class MappedRows:
     Values are not looked at before they are drawn; clipping bounds what any of them moves, and a row that is not finite
     moves nothing.
 
-    Arguments:
-        shards: arrays (n_i, d) of one dtype, bool, uint8 or floating point, which may be memory-mapped.
-        without: column that is left out, as one of labels; the shards then have d + 1.
-
-    Raises:
-        ValueError: no shards, or shards of different columns or types.
+    `shards` are arrays (n_i, d) of one dtype, bool, uint8 or floating point, which may be memory-mapped, of d + 1 columns where
+    one, as of labels, is left out: `without`.
 
     >>> rows = MappedRows([np.eye(3, dtype=np.uint8), np.ones((2, 3), np.uint8)])
     >>> rows.shape, rows[torch.tensor([1, 4, 0])].tolist()
@@ -71,11 +64,7 @@ class MappedRows:
 
     @classmethod
     def open(cls, path: str) -> MappedRows:
-        """Map npy files of arrays (n, d) into memory, several by a glob, in the order of their names.
-
-        Raises:
-            ValueError: no such file, or one that is no such array.
-        """
+        """Map npy files of arrays (n, d) into memory, several by a glob, in the order of their names."""
         return _opened(path, label=None, option="path")[0]
 
     def __repr__(self) -> str:
@@ -192,10 +181,6 @@ def load_mapped(
         label_column: number, from 0, of the column with the class of each record; the classes are sorted.
         test_path: files of the test records, of the same form; without them there are none, and all of `path` is private.
         image_shape: (height, width) when the columns are the pixels of an image, row by row.
-
-    Raises:
-        ValueError: no such files or column, shards of different widths or types, a value that is neither 0 nor 1, a label
-            that is missing, or one of test records that the others do not have.
     """
     x, values = _opened(path, label=label_column, option="path")
     test = test_values = None
@@ -246,12 +231,7 @@ _CELLS = 2**21
 class StreamedRecords:
     """Records that stay in an engine; see `dpgen.data.Records` for what is not said here.
 
-    Arguments:
-        name: what the data are called in reports.
-        rows: PRIVATE, batches of `Values`: bits, or grey values where there is a threshold.
-        n: private number of records.
-        d: features of a record.
-        grey_threshold: values above it are ones; None: records are bits.
+    `rows`, PRIVATE, are batches of `Values`: bits, or grey values of which those above `grey_threshold` are ones.
     """
 
     name: str
@@ -270,12 +250,7 @@ class StreamedRecords:
         return f"StreamedRecords({self.name!r}: {self.n} private records of {self.d} features)"
 
     def stream(self, *, labelled: bool = False, grey: bool = False) -> EngineBatches:
-        """Batches of x (b, d) float32 in [0, 1] and labels (b,) or None, PRIVATE.
-
-        Arguments:
-            labelled: whether records come with their labels.
-            grey: whether x are grey values; else bits.
-        """
+        """Batches of x (b, d) float32 in [0, 1], bits or `grey` values, and labels (b,) if `labelled`, PRIVATE."""
         return self.rows.each(partial(_between, labelled=labelled, grey=grey, threshold=self.grey_threshold))
 
     @property

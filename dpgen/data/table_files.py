@@ -123,9 +123,8 @@ def existing_file(path: str | Path, *, option: str = "path") -> Path:
 def name_of(path: str | Path) -> str:
     """Name of the data in a file: that of the file up to the first dot.
 
-    Example:
-        >>> name_of("logs/clicks.csv.gz")
-        'clicks'
+    >>> name_of("logs/clicks.csv.gz")
+    'clicks'
     """
     return Path(path).name.split(".")[0]
 
@@ -169,9 +168,8 @@ def is_source(path: str | Path) -> bool:
 def column_names(columns: Sequence[str] | str) -> list[str]:
     """Names of columns as users write them, a list or one text.
 
-    Example:
-        >>> column_names("x, y"), column_names(["x, y"])
-        (['x', 'y'], ['x, y'])
+    >>> column_names("x, y"), column_names(["x, y"])
+    (['x', 'y'], ['x, y'])
     """
     return [name.strip() for name in columns.split(",")] if isinstance(columns, str) else [str(name) for name in columns]
 
@@ -218,16 +216,11 @@ def read_table(
     narrow: bool = False,
     whole: Collection[str] = (),
 ) -> pd.DataFrame:
-    """A whole table.
+    """A whole table, or some columns of it.
 
-    Arguments:
-        path: file to read.
-        columns: names of the columns that are read, or None: all of them.
-        text: columns of a csv file whose values are text even where they look like numbers; None: all of them.
-        missing: texts of a csv file that stand for no value.
-        prefix: of the names of columns of an npy file.
-        narrow: whether columns of a csv file that hold single digits alone come as uint8, an eighth of int64.
-        whole: columns of a csv file that come as int64 or as text, but never as float64, which rounds above 2^53.
+    Of a csv file the columns in `text` are texts even where they look like numbers, None: all of them; `missing` are texts that
+    stand for no value; `narrow` columns of single digits come as uint8; `whole` columns as int64 or as text, never as float64,
+    which rounds above 2^53. `prefix` is of the names of columns of an npy file.
     """
     form = form_of(path)
     if form == "csv":
@@ -241,12 +234,7 @@ def read_table(
 
 
 def read_npy(path: str | Path, *, vectors: bool = False) -> npt.NDArray[Any]:
-    """The array (n, d) of a numpy file, mapped into memory; no pickles.
-
-    Arguments:
-        path: file to read.
-        vectors: whether an array (n,) is taken too, as (n, 1).
-    """
+    """The array (n, d) of a numpy file, mapped into memory; no pickles. `vectors`: an array (n,) is taken too, as (n, 1)."""
     if isinstance(path, InMemory):
         return np.asarray(path.content)
     existing_file(path)
@@ -297,12 +285,8 @@ def sample_form(
     Types are those of the schema, not of the values: pandas gives whole numbers another type where one of them is missing,
     and which values are missing is private.
 
-    Arguments:
-        path: of the data.
-        names: of the columns that were read.
-        csv: type of the values of a csv file, which has no schema.
-        label: column of classes.
-        categories: names of the values of a column of categories, by column.
+    `csv` is the type of values of a csv file, which has no schema, `label` the column of classes, `categories` the names of
+    values by column.
     """
     if isinstance(path, InMemory):
         form, orders = path.form, path.orders
@@ -331,14 +315,8 @@ def settled(
 ) -> pd.DataFrame:
     """A table without missing values: refused, without their records, or with the category `missing` in their place.
 
-    Whether a record is dropped depends on its own values alone.
-
-    Arguments:
-        table: with the columns that are used.
-        missing: what happens to a missing value.
-        path: for errors.
-        categorical: columns whose values are categories; in others "category" is refused.
-        numbered: whether rows have numbers, which errors show.
+    Whether a record is dropped depends on its own values alone. "category" is for the columns in `categorical` alone;
+    `numbered`: errors show the row.
     """
     if missing not in get_args(Missing):
         raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
@@ -484,16 +462,12 @@ def _typed(table: pyarrow.Table, text: Collection[str] | None, narrow: bool, who
         if column.type == pyarrow.uint8():
             return column if narrow else column.cast(pyarrow.int64())
         guessed = _guessed(column)
-        return column if name in whole and _rounded(guessed) else guessed
+        largest = compute.max(compute.abs(guessed)).as_py() if guessed.type == pyarrow.float64() else None
+        rounded = largest is not None and not largest < 2**53  # whole numbers of this size have lost digits
+        return column if name in whole and rounded else guessed
 
     columns = {name: typed(name, column) for name, column in zip(table.column_names, table.columns)}
     return pd.DataFrame({name: column.to_pandas(integer_object_nulls=True) for name, column in columns.items()})
-
-
-def _rounded(column: pyarrow.ChunkedArray) -> bool:
-    """Whether a column holds floats of a size at which whole numbers have lost digits."""
-    largest = compute.max(compute.abs(column)).as_py() if column.type == pyarrow.float64() else None
-    return largest is not None and not largest < 2**53
 
 
 def _guessed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:

@@ -17,33 +17,20 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.raw_tables import RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, unnamed
-from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
+from dpgen.data.raw_tables import RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, types_of, unnamed
+from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, header, name_of, sample_form
-from dpgen.data.units import People
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, NumberField
 from dpgen.schema import Schema
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Table:
     """Private rows of a mixed table, beside rows for evaluation that are not protected.
 
-    Arguments:
-        name: what the data are called in reports.
-        codes: private rows, int64 (n, d), column c in [0, schema.domain.sizes[c]); or those that an engine made and keeps.
-        schema: public.
-        test_codes: rows for evaluation (m, d); never trained on.
-        facts: what a privacy statement says of them.
-        form: in which samples are given back, a public fact.
-        rows: the private rows as they were read, where they are kept, for an evaluation by values.
-        test_rows: the same of the rows for evaluation.
-
-    Raises:
-        ValueError: codes of another type or shape, or outside their domain. How many rows there are is private.
+    Codes are int64 (n, d), column c in [0, schema.domain.sizes[c]), or those that an engine made and keeps. `rows` and
+    `test_rows` are as they were read, where they are kept, for an evaluation by values; `form` is that of samples.
     """
 
     name: str
@@ -75,14 +62,9 @@ class Table:
 
     def some(self, most: int, generator: torch.Generator) -> Tensor:
         """At most so many of the private rows, int64 (m, d): a random choice where there are more."""
-        if isinstance(self.codes, Tensor):
-            return some_rows(self.codes, most, generator)
-        return self.codes.some(most, int(torch.randint(2**62, (1,), generator=generator)))
-
-
-def some_rows(codes: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """At most so many rows (m, d) of codes (n, d), a random choice where there are more."""
-    return codes if len(codes) <= most else codes[torch.randperm(len(codes), generator=generator)[:most]]
+        if not isinstance(self.codes, Tensor):
+            return self.codes.some(most, int(torch.randint(2**62, (1,), generator=generator)))
+        return self.codes if self.n <= most else self.codes[torch.randperm(self.n, generator=generator)[:most]]
 
 
 def load_table(
@@ -113,10 +95,6 @@ def load_table(
         show_values: whether an error shows the first private value that the schema forbids.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
-
-    Raises:
-        ValueError: if the file is missing, empty or malformed, lacks a column, or has values outside of the schema; a schema
-            without a path.
     """
     if path is not None:
         path = csv_path(path, delimiter, encoding)
@@ -159,15 +137,17 @@ def load_table(
     )
 
 
-def _table_of(source: str, name: str, schema: Schema, codes: Tensor, test: Tensor) -> Table:
+def _table_of(source: str | EngineTable, name: str, schema: Schema, codes: Any, test: Tensor) -> Table:
     """The table of a raw one, once its schema is complete."""
     names = {field.name for field in schema.fields}
-    form = form_of_samples(source, schema, [name for name in header(source) if name in names])
+    form = form_of_samples(source, schema, [name for name in types_of(source) if name in names])
     return Table(name=name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=form)
 
 
-def form_of_samples(source: str, schema: Schema, names: list[str]) -> Form:
+def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str]) -> Form:
     """The form of samples: dates that came as text, and dates and decimals of Python, go back so."""
+    if isinstance(source, EngineTable):
+        source = InMemory(source.name, source.schema.empty_table(), source.form(source.schema.names))
     categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
     form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
     dates = {field.name: field for field in schema.fields if isinstance(field, NumberField) and field.of_dates}
@@ -315,7 +295,8 @@ def load_sql_table(
     if unit in [field["name"] for field in declared["fields"]]:
         raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
     if any("dpgen:blank" in field for field in declared["fields"]):
-        return raw_in_engine(opened, declared, people, table_of=partial(_raw_in_engine, opened), show_values=show_values)
+        made = partial(_table_of, opened, opened.name)
+        return raw_in_engine(opened, declared, people, table_of=made, show_values=show_values)
     public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = opened.schema.names
@@ -332,15 +313,8 @@ def load_sql_table(
         schema=public,
         test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
         facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows"), *unnamed(opened, declared, unit)),
-        form=form_in_engine(opened, public, [name for name in columns if name in wanted]),
+        form=form_of_samples(opened, public, [name for name in columns if name in wanted]),
     )
-
-
-def _raw_in_engine(opened: EngineTable, schema: Schema, codes: Any, test: Tensor) -> Table:
-    """The table of a raw one, once its schema is complete."""
-    names = {field.name for field in schema.fields}
-    form = form_in_engine(opened, schema, [name for name in opened.schema.names if name in names])
-    return Table(name=opened.name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=form)
 
 
 def _codes(
@@ -354,9 +328,3 @@ def _codes(
             yield codes
         else:
             yield people.bounded(pd.DataFrame(codes).assign(**{people.column: table[people.column]}))[0].to_numpy()
-
-
-def form_in_engine(table: EngineTable, schema: Schema, names: list[str]) -> Form:
-    """The form of samples, by the types of the columns."""
-    source = InMemory(table.name, table.schema.empty_table(), table.form(table.schema.names))
-    return form_of_samples(source, schema, names)

@@ -1,11 +1,13 @@
 """Synthetic data with known distributions: Gaussian mixtures on R^d, and ordered mixtures with exact CDFs on [0, N)."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from scipy import stats
 from torch import Tensor
@@ -15,9 +17,6 @@ from dpgen.data.points import Points
 from dpgen.discretized import DiscretizedColumn
 from dpgen.facts import Fact
 
-# -- points ------------------------------------------------------------------------------------------------------------
-
-
 Reading = Literal["variance", "std"]
 _GAUSSIAN_REACH = 4.0
 
@@ -26,20 +25,13 @@ _GAUSSIAN_REACH = 4.0
 class GaussianMixture:
     r"""Mixture of isotropic Gaussians, $p(x) = \sum_j w_j N(x; \mu_j, v_j I)$, in float64.
 
-    Arguments:
-        means: $\mu$, shape (k, d).
-        variances: $v$, shape (k,), > 0.
-        weights: $w$, shape (k,), >= 0 with sum 1; None: equal.
+    `means` are (k, d), `variances` > 0 (k,), `weights` (k,) >= 0 with sum 1; None: equal ones.
 
-    Raises:
-        ValueError: shapes that do not agree, or a value that is not finite or out of range.
-
-    Example:
-        >>> target = GaussianMixture(torch.zeros(1, 1), torch.ones(1))
-        >>> target.log_prob(torch.zeros(1, 1)).item() == -0.5 * math.log(2 * math.pi)
-        True
-        >>> target
-        GaussianMixture(1 component in 1 dimension)
+    >>> target = GaussianMixture(torch.zeros(1, 1), torch.ones(1))
+    >>> target.log_prob(torch.zeros(1, 1)).item() == -0.5 * math.log(2 * math.pi)
+    True
+    >>> target
+    GaussianMixture(1 component in 1 dimension)
     """
 
     means: Tensor
@@ -101,9 +93,8 @@ def gaussian_ring(modes: int = 8, *, radius: float = 4.0, variance: float = 0.5)
 
     The papers print neither radius nor covariance; radius 4 and covariance 0.5 I are a choice.
 
-    Example:
-        >>> gaussian_ring()
-        GaussianMixture(8 components in 2 dimensions)
+    >>> gaussian_ring()
+    GaussianMixture(8 components in 2 dimensions)
     """
     if modes < 1 or not 0 <= radius < math.inf:
         raise ValueError(f"modes is {modes} and radius {radius}: modes must be >= 1, radius finite and >= 0")
@@ -112,11 +103,7 @@ def gaussian_ring(modes: int = 8, *, radius: float = 4.0, variance: float = 0.5)
 
 
 def mixture_1d(reading: Reading = "variance") -> GaussianMixture:
-    """(N(0.3, .01) + N(0.5, .1) + N(0.7, .1)) / 3 of Husain et al. 2018, section 5.
-
-    Arguments:
-        reading: what the second argument means; the papers do not say.
-    """
+    """(N(0.3, .01) + N(0.5, .1) + N(0.7, .1)) / 3 of Husain et al. 2018, section 5, who do not say what .1 is."""
     if reading not in ("variance", "std"):
         raise ValueError(f"reading is {reading!r}: it must be one of 'variance', 'std'")
     second = torch.tensor([0.01, 0.1, 0.1], dtype=torch.float64)
@@ -144,9 +131,8 @@ def load_ring(
         variance: of every coordinate of a Gaussian.
         data_seed: of the draw.
 
-    Example:
-        >>> load_ring(n_points=100)
-        Points('ring': 100 private and 2000 test points in 2 dimensions, in a public box)
+    >>> load_ring(n_points=100)
+    Points('ring': 100 private and 2000 test points in 2 dimensions, in a public box)
     """
     return synthetic_points("ring", gaussian_ring(modes, radius=radius, variance=variance), n_points, n_test, data_seed)
 
@@ -186,9 +172,6 @@ def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, se
     )
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 MixtureName = Literal["gaussians", "betas", "gammas", "spikes", "mixed"]
@@ -199,10 +182,7 @@ SYNTHETIC_SIZE = 10**18
 class OrderedMixture:
     r"""A mixture on [0, 1) whose draws u become the integers :math:`\lfloor u N \rfloor`; mass outside is cut off.
 
-    Arguments:
-        name: what it is called.
-        weights: of the components, (k,), sum 1.
-        parts: frozen scipy.stats distributions.
+    `weights` (k,) have sum 1, `parts` are frozen scipy.stats distributions.
 
     >>> mixture = reference_mixture("betas")
     >>> mixture.below(np.array([0, 10**18]), 10**18).tolist()
@@ -245,9 +225,6 @@ def reference_mixture(name: MixtureName) -> OrderedMixture:
 
     Gaussian, Beta and Gamma mixtures as in Diakonikolas, Hardt, Schmidt 2015, section 5 (whose parameters are in an
     appendix that is not reproduced here), one with a narrow spike on a broad floor, and one with all three kinds.
-
-    Raises:
-        ValueError: unknown name.
     """
     if name not in get_args(MixtureName):
         raise ValueError(f"mixture is {name!r}; it must be one of {', '.join(get_args(MixtureName))}")
@@ -277,15 +254,124 @@ def load_mixture(
         size: N, number of values of the domain.
         data_seed: of the draws.
 
-    Raises:
-        ValueError: unknown mixture, fewer than two records, or N out of range.
-
-    Example:
-        >>> load_mixture(n_records=100)
-        Columns('gaussians': 100 records of x on 1000000000000000000 values)
+    >>> load_mixture(n_records=100)
+    Columns('gaussians': 100 records of x on 1000000000000000000 values)
     """
     known, domain = reference_mixture(mixture), DiscretizedColumn.integers(size)
     if n_records < 2:
         raise ValueError(f"n_records is {n_records}: at least 2 are needed")
     x = known.draw(n_records, size, np.random.default_rng(data_seed))
     return Columns(name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, facts=(Fact.SYNTHETIC,))
+
+
+# -- people and their rows --------------------------------------------------------------------------------------------
+
+
+_WARDS = ["cardiology", "dialysis", "general", "orthopaedics", "psychiatry", "trauma"]
+_REASONS = ["check", "emergency", "infection", "injury", "pain", "surgery", "therapy"]
+_MOST = 12
+
+
+def _field(name: str, kind: str, own: Mapping[str, Any] | None = None, **rules: Any) -> dict[str, Any]:
+    keys = {f"dpgen:{key}": value for key, value in (own or {}).items()}
+    return {"name": name, "type": kind, "constraints": {"required": True, **rules}, **keys}
+
+
+PATIENTS: Mapping[str, Any] = {
+    "name": "patients",
+    "fields": [
+        _field("age", "integer", {"bins": {"equal": 12}}, minimum=0, maximum=95),
+        _field("sex", "string", enum=["female", "male"]),
+        _field("region", "string", enum=["east", "north", "south", "west"]),
+        _field("insurance", "string", enum=["basic", "none", "plus"]),
+        _field("smoker", "boolean"),
+        _field("diabetic", "boolean"),
+    ],
+    "dpgen:target": "diabetic",
+}
+"""Schema of the patients."""
+
+VISITS: Mapping[str, Any] = {
+    "name": "visits",
+    "fields": [
+        _field("date", "date", {"bins": {"equal": 12}}, minimum="2020-01-01", maximum="2022-12-31"),
+        _field("ward", "string", enum=_WARDS),
+        _field("reason", "string", enum=_REASONS),
+        _field("severity", "integer", minimum=1, maximum=5),
+        _field("cost", "number", {"rounding": 1, "bins": {"log": 24}}, minimum=1, maximum=100_000),
+        _field("days since the last", "integer", {"bins": {"log": 24}}, minimum=0, maximum=1095),
+    ],
+}
+"""Schema of their visits, and of the time between two of them, which is no column."""
+
+
+def simulated_patients(n: int = 20_000, *, seed: int = 0) -> dict[str, pd.DataFrame]:
+    """n patients, and up to 12 visits of each, by a public rule: habits and frailty of a patient show in all of the visits.
+
+    >>> {name: list(table.columns)[:3] for name, table in simulated_patients(50).items()}
+    {'patients': ['patient', 'age', 'sex'], 'visits': ['patient', 'date', 'ward']}
+    """
+    rng = np.random.default_rng(seed)
+    age = np.clip(np.where(rng.random(n) < 0.2, rng.gamma(2, 6, n), rng.normal(55, 18, n)), 0, 95).astype(int)
+    male, smoker = rng.random(n) < 0.48, rng.random(n) < np.where(age < 16, 0.0, 0.26)
+    region = rng.choice(4, n, p=[0.4, 0.2, 0.25, 0.15])
+    frail = rng.normal(0, 1, n) + 0.025 * (age - 50) + 0.5 * smoker
+    weights = np.stack([np.full(n, 1.6), 0.2 + (age / 60) ** 2, 0.15 + age / 160, 0.25 + (age < 45)], 1)
+    habit = (weights.cumsum(1) / weights.sum(1, keepdims=True) < rng.random((n, 1))).sum(1)
+    insurance = (rng.random(n)[:, None] < np.stack([0.15 + 0.1 * (region == 1), 0.75 - 0.004 * age], 1)).sum(1)
+    logit = -2.6 + 0.03 * (age - 50) + 0.5 * frail + 1.8 * (habit == 2) + 0.7 * (habit == 1)
+    count = np.minimum(rng.poisson(np.exp(0.55 + 0.33 * frail + 0.25 * (habit == 2))), _MOST)
+    owner = np.repeat(np.arange(n), count)
+    place = np.arange(len(owner)) - np.repeat(count.cumsum() - count, count)
+    ward = np.zeros(len(owner), int)
+    usual = np.array([2, 0, 1, 4])[habit][owner]
+    for t in range(_MOST):
+        rows = np.flatnonzero(place == t)
+        drawn, kind = rng.random(len(rows)), usual[rows]
+        fresh = np.where(drawn < 0.45, kind, np.where(drawn < 0.7, 2, rng.choice([0, 3, 5], len(rows))))
+        stays = (rng.random(len(rows)) < np.array([0.5, 0.75, 0.3, 0.45, 0.6, 0.15])[ward[rows - 1]]) & (t > 0)
+        ward[rows] = np.where(stays, ward[rows - 1], fresh)
+    table = np.array(
+        [
+            [0.4, 0.25, 0.02, 0.0, 0.23, 0.1, 0.0],
+            [0.05, 0.05, 0.05, 0.0, 0.05, 0.0, 0.8],
+            [0.4, 0.05, 0.35, 0.05, 0.15, 0.0, 0.0],
+            [0.1, 0.0, 0.0, 0.25, 0.25, 0.3, 0.1],
+            [0.1, 0.1, 0.0, 0.0, 0.1, 0.0, 0.7],
+            [0.0, 0.45, 0.05, 0.4, 0.1, 0.0, 0.0],
+        ]
+    )
+    reason = (table.cumsum(1)[ward] < rng.random((len(owner), 1))).sum(1)
+    strong = 0.8 * frail[owner] + 0.9 * np.isin(ward, [0, 5]) + 1.0 * (reason == 1) - 0.8 * (reason == 0)
+    severity = np.clip(np.rint(2.3 + strong + 0.6 * rng.standard_normal(len(owner))), 1, 5).astype(int)
+    cost = np.exp(
+        4.5 + 0.55 * severity + 1.2 * (reason == 5) + 0.5 * np.isin(ward, [0, 1]) + 0.4 * rng.standard_normal(len(owner))
+    )
+    wait = np.exp(5.0 - 0.35 * severity - 1.6 * (ward == 1) + 0.7 * rng.standard_normal(len(owner)))
+    start = rng.integers(0, 500, n)[owner]
+    gaps = np.where(place == 0, 0, np.maximum(1, wait)).astype(int)
+    total = gaps.cumsum()
+    day = start + total - np.repeat(total[place == 0], count[count > 0])
+    kept = day < 1096  # later visits are after the end of the study
+    visits = pd.DataFrame(
+        {
+            "patient": owner + 1,
+            "date": np.datetime64("2020-01-01", "s") + day * np.timedelta64(1, "D"),
+            "ward": np.array(_WARDS)[ward],
+            "reason": np.array(_REASONS)[reason],
+            "severity": severity,
+            "cost": np.clip(cost, 1, 1e5).round(),
+        }
+    )
+    patients = pd.DataFrame(
+        {
+            "patient": np.arange(1, n + 1),
+            "age": age,
+            "sex": np.where(male, "male", "female"),
+            "region": np.array(["east", "north", "south", "west"])[region],
+            "insurance": np.array(["plus", "basic", "none"])[insurance],
+            "smoker": smoker,
+            "diabetic": rng.random(n) < 1 / (1 + np.exp(-logit)),
+        }
+    )
+    return {"patients": patients, "visits": visits[kept].reset_index(drop=True)}

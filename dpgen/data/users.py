@@ -1,17 +1,31 @@
-"""Users that each hold a distribution over the same public categories, beside a public prior, and synthetic ones."""
+"""Users that each hold a distribution over the same public categories: from logs of events, or synthetic; public priors."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.containers import Form
+from dpgen.containers import Form, InMemory
+from dpgen.data.engines import EngineTable, open_table
+from dpgen.data.table_files import (
+    MISSING_CATEGORY,
+    Missing,
+    csv_path,
+    existing_file,
+    name_of,
+    read_table,
+    sample_form,
+    settled,
+)
 from dpgen.facts import Fact, Said
-
-# -- users -------------------------------------------------------------------------------------------------------------
-
 
 UNIFORM = "uniform"
 """Origin of the prior when no public knowledge is used."""
@@ -33,23 +47,13 @@ class Users:
     Private is each user's whole row; the names of users and categories, the groups and the prior are public. The
     representation shows sizes only.
 
-    Arguments:
-        name: what the data are called in reports.
-        counts: float64 >= 0 with a positive sum in every row, shape (u, n), n >= 2: events, clicks, sums of ratings.
-        user_names: u different names.
-        categories: n different names.
-        groups: the public group of each user (age, region), or None.
-        prior: PUBLIC distribution over the categories, shape (n,), or None: nothing is known beforehand.
-        prior_origin: where the prior comes from, in words; `UNIFORM` or `PRIVATE` exactly when ``prior`` is None.
-        facts: what a privacy statement says of them.
-        form: in which draws are given back, a public fact; None: as a table of user, group, draw and category.
+    `counts` are float64 >= 0 with a positive sum in every row, n >= 2: events, clicks, sums of ratings. `groups` are public
+    (age, region). `prior` is a PUBLIC distribution over the categories (n,), `prior_origin` says in words where it comes from;
+    None: nothing is known, `UNIFORM`, or it is to be measured, `PRIVATE`. `form` is that of draws, None: a table of user,
+    group, draw and category.
 
-    Raises:
-        ValueError: if a shape, a name or a value is outside the stated range.
-
-    Example:
-        >>> Users("tiny", torch.tensor([[3.0, 1.0]], dtype=torch.float64), ("ann",), ("tea", "milk"))
-        Users('tiny': 1 users, 2 categories, no groups, prior: uniform)
+    >>> Users("tiny", torch.tensor([[3.0, 1.0]], dtype=torch.float64), ("ann",), ("tea", "milk"))
+    Users('tiny': 1 users, 2 categories, no groups, prior: uniform)
     """
 
     name: str
@@ -102,9 +106,8 @@ class Users:
 def normalised(counts: Tensor) -> Tensor:
     """Rows of counts (u, n) divided by their sums, without overflow.
 
-    Example:
-        >>> normalised(torch.tensor([[1.0, 3.0]], dtype=torch.float64)).tolist()
-        [[0.25, 0.75]]
+    >>> normalised(torch.tensor([[1.0, 3.0]], dtype=torch.float64)).tolist()
+    [[0.25, 0.75]]
     """
     scaled = counts / counts.amax(dim=-1, keepdim=True)
     return scaled / scaled.sum(dim=-1, keepdim=True)
@@ -128,18 +131,15 @@ def checked_prior(prior: Tensor, *, n: int, name: str = "prior") -> Tensor:
 def natural_order(name: str) -> tuple[int, int, str]:
     """Sorting key: numbers in numeric order, then names in alphabetical order.
 
-    Example:
-        >>> sorted(["10", "b", "9", "a"], key=natural_order)
-        ['9', '10', 'a', 'b']
+    >>> sorted(["10", "b", "9", "a"], key=natural_order)
+    ['9', '10', 'a', 'b']
     """
     return (0, int(name), name) if name.isdecimal() and len(name) < 100 else (1, 0, name)
 
 
 def _require_counts(counts: Tensor) -> None:
     if counts.ndim != 2 or counts.dtype != torch.float64:
-        raise ValueError(
-            f"counts has shape {tuple(counts.shape)} and {counts.dtype}: it must be (users, categories) of float64"
-        )
+        raise ValueError(f"counts has shape {tuple(counts.shape)} and {counts.dtype}: it must be float64 (users, categories)")
     if counts.shape[1] < 2:
         raise ValueError(f"counts has {counts.shape[1]} categories: at least 2 are needed, one alone says nothing")
     wrong = ~(torch.isfinite(counts) & (counts >= 0))
@@ -159,9 +159,6 @@ def _require_names(what: str, names: Sequence[str], length: int) -> None:
         raise ValueError(f"{what} names {repeated!r} more than once")
 
 
-# -- synthetic users ---------------------------------------------------------------------------------------------------
-
-
 PEAKED, NEAR = "peaked", "near the prior"
 
 
@@ -177,12 +174,8 @@ def load_synthetic_users(*, n_categories: int = 100, n_users: int = 200, data_se
         n_users: u >= 2.
         data_seed: public seed; synthetic users have nothing to hide.
 
-    Raises:
-        ValueError: if an argument is out of range.
-
-    Example:
-        >>> load_synthetic_users()
-        Users('synthetic users': 200 users, 100 categories, 2 groups, prior: drawn at random)
+    >>> load_synthetic_users()
+    Users('synthetic users': 200 users, 100 categories, 2 groups, prior: drawn at random)
     """
     for name, value in (("n_categories", n_categories), ("n_users", n_users)):
         if value < 2:
@@ -203,4 +196,352 @@ def load_synthetic_users(*, n_categories: int = 100, n_users: int = 200, data_se
         prior=prior,
         prior_origin="drawn at random",
         facts=(Fact.SYNTHETIC,),
+    )
+
+
+@dataclass(frozen=True)
+class EventColumns:
+    """Names of the columns of a table: the user, the category, how much an event counts (1 without), the user's group."""
+
+    user: str | None
+    category: str
+    weight: str | None = None
+    group: str | None = None
+
+    @property
+    def named(self) -> dict[str, str]:
+        """The columns that are there, by what they mean."""
+        pairs = {"user": self.user, "category": self.category, "weight": self.weight, "group": self.group}
+        return {meaning: name for meaning, name in pairs.items() if name is not None}
+
+    @property
+    def wanted(self) -> list[str]:
+        """Names of the columns that are read, all different."""
+        wanted = list(self.named.values())
+        repeated = [name for name in wanted if wanted.count(name) > 1]
+        if repeated:
+            meanings = ", ".join(self.named)
+            raise ValueError(f"column {repeated[0]!r} is named for more than one of {meanings}: each needs its own")
+        return wanted
+
+
+class EventCounts(NamedTuple):
+    """Events of each user: counts (u, n) float64, names of the users, and the group of each."""
+
+    counts: npt.NDArray[np.float64]
+    users: tuple[str, ...]
+    groups: tuple[str, ...] | None
+
+
+def read_events(path: str, columns: EventColumns, missing: Missing = "error") -> pd.DataFrame:
+    """Events of a file as a table with the columns user, category, weight (float64) and, where named, group.
+
+    Names are read as text, so user 007 is not user 7; blanks around a name do not count, so " x" is "x".
+    """
+    # Of a csv file only an empty field is missing: a site may be called NA.
+    return named_events(read_table(path, columns.wanted, text=None, missing=("",)), columns, missing, source=path)
+
+
+def named_events(table: pd.DataFrame, columns: EventColumns, missing: Missing, *, source: str) -> pd.DataFrame:
+    """Events of a table with these columns, one a row, or their sums of weights; errors as in `read_events`."""
+    if table.empty:
+        raise ValueError(f"{source} holds no events, only a header")
+    table = settled(table, missing, source, categorical=[columns.category, *([columns.group] if columns.group else [])])
+    return event_frame({meaning: table[name] for meaning, name in columns.named.items()}, source=source)
+
+
+def event_frame(values: dict[str, Any], *, source: str) -> pd.DataFrame:
+    """A table of events from columns user, category, group (text) and weight (numbers >= 0, all 1 when not given).
+
+    Blanks around names are taken away: " x" and "x" are one category.
+
+    >>> event_frame({"user": ["a", "a"], "category": ["x", " y"]}, source="log").to_numpy().tolist()
+    [['a', 'x', 1.0], ['a', 'y', 1.0]]
+    """
+    columns = {"user": "all"} | values
+    events = pd.DataFrame({m: columns[m] for m in ("user", "category", "group") if m in columns})
+    for meaning in events.columns:
+        events[meaning] = _names(events[meaning], meaning, source)
+    events["weight"] = _weights(values["weight"], source) if "weight" in values else 1.0
+    return events
+
+
+def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
+    if values.dtype == object and pd.api.types.infer_dtype(values) not in ("string", "integer"):
+        plain = values.map(lambda value: pd.api.types.is_scalar(value) and not isinstance(value, bytes)).to_numpy(bool)
+        if not plain.all():
+            row = int(plain.argmin())
+            raise ValueError(f"{source} has a {meaning} of another type in row {row + 1}: it must be text or a number")
+    text = values.astype(str).str.strip()
+    missing = (values.isna() | (text == "")).to_numpy(bool)
+    if missing.any():
+        raise ValueError(f"{source} has no {meaning} in row {int(missing.argmax()) + 1}: every event needs one")
+    return text
+
+
+def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> EventCounts:
+    """Sums of weights (u, n) of each user and category; users in natural order, those without any weight left out."""
+    category = pd.Index(list(categories)).get_indexer(events["category"])
+    if (category < 0).any():
+        shown = ", ".join(categories[:5]) + (", ..." if len(categories) > 5 else "")
+        raise ValueError(f"{source} has a category that is none of the {len(categories)} public ones ({shown})")
+    user, names = pd.factorize(events["user"])
+    if len(names) * len(categories) > MAX_CELLS:
+        raise ValueError(f"{source} has {len(names)} users x {len(categories)} categories: at most {MAX_CELLS} cells fit")
+    shape = (len(names), len(categories))
+    with np.errstate(over="ignore"):
+        flat = np.bincount(user * shape[1] + category, weights=events["weight"], minlength=shape[0] * shape[1])
+    counts = flat.reshape(shape).astype(np.float64)
+    if not np.isfinite(counts).all():
+        raise ValueError(f"{source} has weights that add up to infinity: their sum must be finite")
+    kept = [row for row in sorted(range(len(names)), key=lambda row: natural_order(names[row])) if counts[row].max() > 0]
+    groups = None
+    if "group" in events:
+        pairs = events[["user", "group"]].drop_duplicates()
+        if pairs["user"].duplicated().any():
+            raise ValueError(f"{source} puts a user into two groups: a user has one group")
+        groups = tuple(pairs["group"].iloc[row] for row in kept)  # pairs are in the order of names
+    return EventCounts(counts[kept], tuple(names[row] for row in kept), groups)
+
+
+def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
+    given = pd.Series(values)
+    numbers = pd.to_numeric(given, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = ~(np.isfinite(numbers) & (numbers >= 0))
+    if wrong.any():
+        raise ValueError(f"{source} has a weight in row {int(wrong.argmax()) + 1} that is no finite number >= 0")
+    return numbers
+
+
+# -- public prior ------------------------------------------------------------------------------------------------------
+
+
+PriorName = Literal["uniform", "private"]
+"""Nothing is known; or a measurement on the private users that is paid for."""
+
+PROBABILITY = "probability"
+"""Column of a prior's file, beside the category."""
+
+
+def require_one_prior(prior: PriorName, *, prior_path: str | None, public_path: str | None, private_path: str) -> None:
+    """Refuse options that ask for several priors, or for one that is read from the private users without noise."""
+    files = {"prior_path": prior_path, "public_path": public_path}
+    given = [f"{name} is {path!r}" for name, path in files.items() if path is not None]
+    given += ["prior is 'private'"] if prior == "private" else []
+    if len(given) > 1:
+        raise ValueError(f"{' and '.join(given)}: give one of them")
+    if public_path is not None and Path(public_path).resolve() == Path(private_path).resolve():
+        raise ValueError(
+            f"public_path is {public_path!r}, the table of the private users: a prior computed from them is not public; "
+            "use prior=private, which pays for it"
+        )
+
+
+def aligned_prior(probabilities: dict[str, float], categories: Sequence[str], *, source: str) -> Tensor:
+    """Probabilities (n,) in the order of the categories, which must be public; 0 where none is given.
+
+    >>> aligned_prior({"b": 1.0}, ["a", "b"], source="prior.csv").tolist()
+    [0.0, 1.0]
+    """
+    unknown = [name for name in probabilities if name not in set(categories)]
+    if unknown:
+        raise ValueError(f"{source} has the category {unknown[0]!r}: it is none of the {len(categories)} public categories")
+    return torch.tensor([probabilities.get(name, 0.0) for name in categories], dtype=torch.float64)
+
+
+def public_average(events: pd.DataFrame, categories: Sequence[str], *, source: str) -> Tensor:
+    """Average (n,) of the public users' distributions (Zamanlooy et al. 2025, section 5); of all events without users."""
+    counts = torch.from_numpy(count_events(events.drop(columns="group", errors="ignore"), categories, source=source).counts)
+    average = normalised(counts).mean(0)
+    return average / average.sum()
+
+
+def read_categories(path: str) -> tuple[str, ...]:
+    """Names of a file with one category a line, at least two; blank lines are left out."""
+    try:
+        lines = existing_file(path, option="categories_path").read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not a text file: byte {error.start} is not UTF-8") from error
+    names = tuple(line.strip() for line in lines if line.strip())
+    if len(names) < 2:
+        raise ValueError(f"{path} names {len(names)} categories: at least 2 are needed, one a line")
+    if len(set(names)) < len(names):
+        repeated = pd.Series(names).mode().iloc[0]
+        raise ValueError(f"{path} names category {repeated!r} more than once")
+    return names
+
+
+# -- user events -------------------------------------------------------------------------------------------------------
+
+
+def load_events(
+    *,
+    path: str,
+    user: str = "user",
+    category: str = "category",
+    weight: str | None = None,
+    group: str | None = None,
+    categories_path: str | None = None,
+    prior: PriorName = "uniform",
+    prior_path: str | None = None,
+    public_path: str | None = None,
+    missing: Missing = "error",
+    delimiter: str | None = None,
+    encoding: str | None = None,
+) -> Users:
+    """Users from a table of events (.csv, .tsv, .parquet), and the prior that is known about them.
+
+    Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
+    prior does; else the public table; else they are read from the events and ``facts`` say that epsilon does not cover it.
+    The prior is uniform, or read from ``prior_path`` (columns ``category`` and ``probability``), or the average user of
+    ``public_path`` (same columns as ``path``). It is never computed from ``path``:
+    ``prior=private`` asks the system to measure it there with noise, and to charge for it.
+
+    Arguments:
+        path: private events.
+        user: column of the user's id, read as text.
+        category: column of the category.
+        weight: column of how much an event counts (a rating, a 0/1 click), >= 0; 1 each without.
+        group: column of the user's public group.
+        categories_path: file of public category names, one a line.
+        prior: uniform, where no file says more, or private: measured on the users, which is paid for.
+        prior_path: file of probabilities.
+        public_path: table of public users.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+    """
+    path = csv_path(path, delimiter, encoding)
+    columns = EventColumns(user, category, weight, group)
+    users = _users(
+        name_of(path),
+        path,
+        columns,
+        lambda: read_events(path, columns, missing),
+        categories_path=categories_path,
+        prior=prior,
+        prior_path=prior_path,
+        public_path=public_path if public_path is None else csv_path(public_path, delimiter, encoding),
+        missing=missing,
+    )
+    if not isinstance(path, InMemory) and not path.endswith(".parquet"):  # which have no types
+        return users
+    drawn = {name: meaning for meaning, name in columns.named.items() if meaning != "weight"}
+    form = sample_form(path, list(drawn), categories={columns.category: users.categories})
+    return replace(users, form=replace(form, renamed=drawn))
+
+
+def load_sql_events(
+    *,
+    source: str,
+    table: str | None = None,
+    user: str = "user",
+    category: str = "category",
+    weight: str | None = None,
+    group: str | None = None,
+    categories_path: str | None = None,
+    prior: PriorName = "uniform",
+    prior_path: str | None = None,
+    public_path: str | None = None,
+    missing: Missing = "error",
+) -> Users:
+    """Users from a table of events in DuckDB, in parquet or csv files, or in Spark, which the engine adds up.
+
+    One row for each pair of user and category leaves the engine. Categories and prior are as for events of a file.
+
+    Arguments:
+        source: a DuckDB file, or parquet or csv files, as in "clicks/*.parquet".
+        table: of the DuckDB file; it may be left out where there is one.
+        user: column of the user's id, read as text.
+        category: column of the category.
+        weight: column of how much an event counts, whole numbers >= 0; 1 each without.
+        group: column of the user's public group.
+        categories_path: file of public category names, one a line.
+        prior: uniform, where no file says more, or private: measured on the users, which is paid for.
+        prior_path: file of probabilities.
+        public_path: table of public users, a file.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
+    """
+    columns = EventColumns(user, category, weight, group)
+    opened = open_table(source, table, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
+    return _users(
+        opened.name,
+        opened.name,
+        columns,
+        lambda: named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name),
+        categories_path=categories_path,
+        prior=prior,
+        prior_path=prior_path,
+        public_path=public_path,
+        missing=missing,
+    )
+
+
+_SUM = "sum of weights"
+
+
+def _event_sums(table: EngineTable, columns: EventColumns, missing: Missing) -> pd.DataFrame:
+    """Sums of weights by user, category and group; whole numbers, so that no order of rows moves them."""
+    rows = table.columns(columns.wanted)
+    names = [name for name in columns.wanted if name != columns.weight]
+    weight = "1" if columns.weight is None else rows.quoted(columns.weight)
+    if columns.weight is not None and not pyarrow.types.is_integer(kind := rows.schema.field(columns.weight).type):
+        raise ValueError(f"{table.name} column {columns.weight!r} is {kind}; an engine adds up whole numbers only")
+    if missing == "drop":
+        rows = rows.filtered(f"{weight} is not null")
+    sums = {_SUM: f"cast(sum({weight}) as bigint)", "least": f"min({weight})", "absent": f"count(*) - count({weight})"}
+    found = rows.grouped(names, **sums).fetch("sums of users").to_pandas(integer_object_nulls=True)
+    if len(found) and (found["absent"].sum() or found["least"].min() < 0):
+        raise ValueError(f"{table.name} column {columns.weight!r} has a value that is missing or negative: it must be >= 0")
+    return found[[*names, _SUM]]
+
+
+def _users(
+    name: str,
+    source: str,
+    columns: EventColumns,
+    read: Callable[[], pd.DataFrame],
+    *,
+    categories_path: str | None,
+    prior: PriorName,
+    prior_path: str | None,
+    public_path: str | None,
+    missing: Missing,
+) -> Users:
+    """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
+    require_one_prior(prior, prior_path=prior_path, public_path=public_path, private_path=source)
+    categories = None if categories_path is None else read_categories(categories_path)
+    if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
+        categories = (*categories, MISSING_CATEGORY)
+    stated: dict[str, float] | None = None
+    if prior_path is not None:
+        table = read_events(prior_path, EventColumns(user=None, category=columns.category, weight=PROBABILITY))
+        if (twice := table["category"].duplicated().to_numpy()).any():
+            raise ValueError(f"{prior_path} names category {table['category'].iloc[int(twice.argmax())]!r} more than once")
+        checked_prior(torch.from_numpy(table["weight"].to_numpy(copy=True)), n=len(table), name=prior_path)
+        stated = dict(zip(table["category"], table["weight"].tolist()))
+    public = None if public_path is None else read_events(public_path, replace(columns, group=None))
+    events = read()
+    facts: tuple[Fact, ...] = ()
+    if categories is None and stated is not None:
+        categories = tuple(stated)
+    elif categories is None:
+        facts = (Fact.READ_CATEGORIES,) if public is None else ()
+        categories = tuple(sorted(set((events if public is None else public)["category"]), key=natural_order))
+    distribution, origin = None, PRIVATE if prior == "private" else UNIFORM
+    if stated is not None:
+        distribution, origin = aligned_prior(stated, categories, source=str(prior_path)), f"file {Path(str(prior_path)).name}"
+    elif public is not None:
+        distribution = public_average(public, categories, source=str(public_path))
+        origin = f"public table {Path(str(public_path)).name}"
+    found = count_events(events, categories, source=source)
+    return Users(
+        name=name,
+        counts=torch.from_numpy(found.counts),
+        user_names=found.users,
+        categories=categories,
+        groups=found.groups,
+        prior=distribution,
+        prior_origin=origin,
+        facts=facts,
     )

@@ -21,8 +21,8 @@ EVALUATORS: dict[type[Any], str] = {
     MappedRecords: "records:evaluate_stored",
     Points: "points:evaluate",
     Records: "records:evaluate",
-    RawTable: "tables:evaluate",
-    Table: "tables:evaluate",
+    RawTable: "compare:evaluate",
+    Table: "compare:evaluate",
     StreamedRecords: "records:evaluate_stored",
     Users: "users:evaluate",
 }
@@ -63,18 +63,14 @@ def _unless_weights(evaluate: Evaluator, release: Any, data: Any, **options: Any
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
     """What a run leaves that is not evaluated: of tables, synthetic rows."""
     module = EVALUATORS[type(data)].partition(":")[0]
-    if module not in ("linked", "tables") or hasattr(release, "weights"):
+    if module not in ("linked", "compare") or hasattr(release, "weights"):
         return Evaluation([])
     made: Evaluation = resolve_name(f"{__name__}.{module}:unscored")(release, seed=seed)
     return made
 
 
 def evaluate(release: Any, data: Any, *, seed: int = 0, full: bool = True) -> Evaluation:
-    """Scores and pictures of a release, beside what real data and plain baselines reach; see `evaluator`.
-
-    Raises:
-        ValueError: there is no evaluator for this kind of data.
-    """
+    """Scores and pictures of a release, beside what real data and plain baselines reach; see `evaluator`."""
     if type(data) not in EVALUATORS:
         raise ValueError(f"data is {type(data).__name__}; it must be one of {', '.join(t.__name__ for t in EVALUATORS)}")
     return evaluator(data, full=full)(release, data, seed=seed)

@@ -80,13 +80,15 @@ def evaluate(release: OrderedDistribution, data: Columns, *, seed: int) -> Evalu
         scores += _column_scores(name, release.cdfs[name], values, (data.truth or {}).get(name))
     samples = release.samples(SYNTHETIC, random_state=seed)
 
-    def picture(path: Path) -> None:
-        cdf_figure(release, ordered, data.truth, path)
-
+    levels = np.arange(1, 100) / 100
+    quantiles = pd.DataFrame({"level": levels} | {name: release.quantile(levels, name) for name in release.columns})
     return Evaluation(
         scores=scores,
-        released={"samples.csv": partial(samples.encoded, ".csv"), "quantiles.csv": partial(_quantiles, release)},
-        pictures={"cdf.png": picture},
+        released={
+            "samples.csv": partial(samples.encoded, ".csv"),
+            "quantiles.csv": lambda: quantiles.to_csv(index=False).encode(),
+        },
+        pictures={"cdf.png": lambda path: cdf_figure(release, ordered, data.truth, path)},
     )
 
 
@@ -101,12 +103,6 @@ def _column_scores(name: str, cdf: PiecewiseCDF, values: Values, truth: KnownDis
         own, chance = total_variation(cdf, truth), total_variation(uniform, truth)
         scores.append(Score(f"{name}: total variation to the truth", own, chance=chance, private=False, **options))
     return scores
-
-
-def _quantiles(release: OrderedDistribution) -> bytes:
-    levels = np.arange(1, 100) / 100
-    table = pd.DataFrame({"level": levels} | {name: release.quantile(levels, name) for name in release.columns})
-    return table.to_csv(index=False).encode()
 
 
 def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], truth: Any, path: Path | str) -> Path:

@@ -22,18 +22,32 @@ import pandas as pd
 import torch
 
 from dpgen.containers import InMemory, in_memory
+from dpgen.data import RawTable, Table
 from dpgen.data.table_files import form_of, read_table
-from dpgen.evaluation.scores import Score, markdown_table, metrics_markdown, number
-from dpgen.figures import new_figure
-from dpgen.files import write_atomically
+from dpgen.evaluation.scores import (
+    FULL,
+    QUICK,
+    Effort,
+    Evaluation,
+    Score,
+    Writer,
+    beside,
+    markdown_table,
+    metrics_markdown,
+    number,
+)
+from dpgen.figures import heat_maps, new_figure, save_drawn
+from dpgen.files import OVERLAYS, write_atomically
 from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
-from dpgen.schema import read_descriptor
+from dpgen.progress import report
+from dpgen.release import ColumnSamples
+from dpgen.schema import Schema, read_descriptor
 from dpgen.values import numbers_or_gaps, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from dpgen.metrics.tables import Judge
+    from dpgen.metrics.classification import Judge
 
 Codes = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -67,12 +81,8 @@ LIMITS = (
 class Comparison:
     """What `compare` found.
 
-    Arguments:
-        scores: of the whole table.
-        columns: a row for each column: its scores.
-        pictures: what draws the figure of each column, by name.
-        associations: what draws those of all columns, of real and of synthetic rows.
-        left_out: columns that one of the tables lacks.
+    `columns` has a row of scores for each column, `pictures` and `associations` draw figures of one and of all columns;
+    `left_out` are those that one of the tables lacks.
     """
 
     scores: list[Score]
@@ -143,14 +153,10 @@ def compare(
         target: column to predict, in place of the schema's.
         seed: of what is held out and drawn.
 
-    Raises:
-        ValueError: fewer than four real rows, no synthetic ones, no common column, one name twice, or an unknown target.
-
-    Example:
-        >>> rows = pd.DataFrame({"x": np.arange(100.0), "c": ["a", "b"] * 50})
-        >>> found = compare(rows, rows)
-        >>> bool(found.columns["KS or TV"].max() < 0.3)
-        True
+    >>> rows = pd.DataFrame({"x": np.arange(100.0), "c": ["a", "b"] * 50})
+    >>> found = compare(rows, rows)
+    >>> bool(found.columns["KS or TV"].max() < 0.3)
+    True
     """
     described = read_descriptor(Path(schema)) if isinstance(schema, str | Path) else dict(schema or {})
     wished = target or described.get("dpgen:target")
@@ -355,17 +361,11 @@ def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, _Column], se
         if ways <= len(columns):
             marginals = partial(marginal_errors, rows["own"], k=ways, n_sets=_MARGINALS, seed=seed)
             errors = {rival: float(marginals(x).mean()) for rival, x in rivals.items() if rival != "chance" or ways > 1}
-            yield _beside(f"{what}: mean total variation", errors)
+            yield beside(f"{what}: mean total variation", errors, "independent columns")
     if 1 < len(columns) <= _MOST_ASSOCIATED and min(map(len, rivals.values())) > 1:
         own = associations(rows["own"])
         errors = {rival: float((associations(x) - own).abs().mean()) for rival, x in rivals.items()}
-        yield _beside("associations (Cramér's V): mean absolute error", errors)
-
-
-def _beside(name: str, errors: Mapping[str, float]) -> Score:
-    """An error of synthetic rows, held-out ones and independent columns."""
-    real, chance = errors.get("real"), errors.get("chance")
-    return Score(name, errors["value"], real=real, chance=chance, better="lower", baseline="independent columns")
+        yield beside("associations (Cramér's V): mean absolute error", errors, "independent columns")
 
 
 def _prediction_scores(
@@ -398,7 +398,10 @@ def _copies(columns: Mapping[str, _Column], rng: np.random.Generator) -> list[Sc
     copied = {part: float(np.mean([row.tobytes() in known for row in rows[part]])) for part in ("made", "held")}
     points = {part: _points(part, columns) for part in rows}
     among = points["own"][rng.permutation(len(points["own"]))[: 20 * _CLOSEST]]
-    near = {part: float(np.median(_closest(points[part][:_CLOSEST], among))) for part in ("made", "held")}
+    near = {}  # mean difference over columns to the closest row, at most 1 a column
+    for part in ("made", "held"):
+        found = [np.minimum(np.abs(among - point), 1.0).mean(1).min() for point in points[part][:_CLOSEST]]
+        near[part] = float(np.median(found))
     return [
         Score("rows that equal a real row", copied["made"], real=copied["held"], better="lower"),
         Score("median distance to the closest real row (0: the same, 1: the farthest)", near["made"], real=near["held"]),
@@ -420,25 +423,75 @@ def _points(part: str, columns: Mapping[str, _Column]) -> Reals:
     return np.stack(points, axis=1)
 
 
-def _closest(points: Reals, among: Reals) -> Reals:
-    """Mean difference over columns to the closest row, at most 1 a column."""
-    found = [np.minimum(np.abs(among - point), 1.0).mean(1).min() for point in points]
-    return np.array(found)
-
-
 def _associations_picture(rows: Mapping[str, torch.Tensor], names: list[str]) -> Figure:
     """Associations of real and of synthetic rows, and their difference."""
-    shown = min(len(names), _MOST_ASSOCIATED)
-    one, two = (associations(codes[:, :shown]).numpy() for codes in rows.values())
-    panels = [(f"{label} rows", values, "viridis", (0.0, 1.0)) for label, values in zip(rows, (one, two))]
-    panels += [("difference", two - one, "RdBu_r", (-0.5, 0.5))]
-    figure = new_figure(12, 4.4)
-    for place, (title, values, colours, limits) in enumerate(panels):
-        axes = figure.add_subplot(1, 3, place + 1)
-        image = axes.imshow(values, cmap=colours, vmin=limits[0], vmax=limits[1], interpolation="nearest")
-        axes.set_title(title, fontsize=9)
-        axes.set_xticks(range(shown), labels=names[:shown], rotation=90, fontsize=7)
-        axes.set_yticks(range(shown), labels=names[:shown] if not place else [], fontsize=7)
-        axes.set(xlabel="column", ylabel="column")
-        figure.colorbar(image, ax=axes, shrink=0.6, label="association (Cramér's V)")
-    return figure
+    names = names[:_MOST_ASSOCIATED]
+    panels = {f"{label} rows": associations(codes[:, : len(names)]).numpy() for label, codes in rows.items()}
+    one, two = panels.values()
+    styles, label = {"difference": ("RdBu_r", -0.5, 0.5)}, "association (Cramér's V)"
+    both = panels | {"difference": two - one}
+    return heat_maps(both, names, names, axes_names=("column", "column"), label=label, side=4.4, styles=styles)
+
+
+# -- runs of tables ---------------------------------------------------------------------------------------------------
+
+
+_MOST_OVERLAYS = 100
+
+
+def evaluate(release: Any, data: Table | RawTable, *, seed: int, effort: Effort = FULL) -> Evaluation:
+    """Scores of the synthetic rows that are released, beside test rows, or a part of the private ones where there are none.
+
+    Numbers are compared as they were, whatever bins the model has; of tables that an engine keeps only codes are at hand, whose
+    values are drawn inside of their bins. The number of synthetic rows is the release's own noisy size. Of fewer than four
+    private rows there are no scores.
+    """
+    report(0.0, "sample")
+    samples = drawn(release, seed)
+    released = _files(release, samples)
+    schema: Schema = release.schema if isinstance(data, RawTable) else data.schema
+    private, test = (_values(data, schema, part, seed) for part in ("private", "test"))
+    if len(private) < LEAST:
+        return Evaluation([], released=released)
+    report(0.1, "evaluate")
+    described = schema.descriptor()
+    synthetic = samples.to_pandas()[list(schema.domain.names)]
+    most = min(MOST, effort.trained)
+    found = compared(private, test, synthetic, schema=described, target=schema.target, seed=seed, most=most)
+    valid = float(schema.admissible(schema.encode(synthetic)).double().mean())  # encoding refuses every other value
+    scores = [*found.scores, Score("rows that satisfy the schema and its constraints", valid, better="higher", private=False)]
+    overlays = list(found.pictures.values())[:_MOST_OVERLAYS]
+    drawings = {f"{OVERLAYS}/{number:03d}.png": draw for number, draw in enumerate(overlays)}
+    drawings["associations.png"] = found.associations
+    listed = found.columns.to_csv(index=False)
+    writers: dict[str, Writer] = {f"{OVERLAYS}.csv": lambda path: write_atomically(path, listed)}
+    writers |= {name: partial(save_drawn, draw) for name, draw in drawings.items()}
+    return Evaluation(scores, released=released, pictures=writers, notes=(COPIES,))
+
+
+def unscored(release: Any, *, seed: int) -> Evaluation:
+    """The synthetic rows alone."""
+    return Evaluation([], released=_files(release, drawn(release, seed)))
+
+
+def drawn(release: Any, seed: int) -> ColumnSamples:
+    """As many synthetic rows as the release says, with noise, that there were, at most 100,000."""
+    size = max(1, min(int(getattr(release, "size", QUICK.trained)), 2 * MOST))  # never the private number of rows
+    samples: ColumnSamples = release.samples(size, random_state=seed)
+    return samples
+
+
+def _files(release: Any, samples: ColumnSamples) -> dict[str, Callable[[], bytes]]:
+    return {"samples.csv": partial(samples.for_files(getattr(release, "form", None)).encoded, ".csv")}
+
+
+def _values(data: Table | RawTable, schema: Schema, part: str, seed: int) -> pd.DataFrame:
+    """Modelled columns of the private or the test rows, in the types of synthetic ones."""
+    if isinstance(data, RawTable):
+        return schema.typed(data.rows.some(MOST, seed) if part == "private" else data.test)
+    rows = data.rows if part == "private" else data.test_rows
+    if rows is not None:
+        return schema.typed(rows)
+    generator = torch.Generator().manual_seed(seed)
+    codes = data.some(MOST, generator) if part == "private" else data.test_codes
+    return schema.decode(codes, generator)[list(schema.domain.names)]

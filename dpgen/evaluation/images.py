@@ -89,8 +89,6 @@ def _flat(x: Tensor) -> Tensor:
     return image_rows(x) / 255
 
 
-# -- features ---------------------------------------------------------------------------------------------------------
-
 _SMALLEST = 8  # sides that a network is asked about
 _LEAST, _MOST, _MOST_ON_CPU, _NEIGHBOURS = 50, 10_000, 2_000, 5_000
 
@@ -165,9 +163,6 @@ def _agreement(judge: LeNetFeatures, images: Labelled) -> float:
     return float((judge.classes(judge(images.x)) == images.labels).double().mean())
 
 
-# -- pictures ----------------------------------------------------------------------------------------------------------
-
-
 def samples_figure(
     real: Tensor,
     clusters: Mapping[str, Tensor],
@@ -179,16 +174,10 @@ def samples_figure(
 ) -> Path:
     """Real records beside samples of each cluster, one cluster a row (Fig. 3 of Acs et al. 2017).
 
-    Without an image shape the share of ones of each feature is compared instead: real against synthetic.
-    The real records are shown as they are: give records that may be shown.
-
-    Arguments:
-        real: records, values in [0, 1], shape (n, d), n >= 1.
-        clusters: samples (m_c, d) of each cluster, by label; empty ones are left blank.
-        image_shape: (height, width) or (height, width, channels) of d values, or None.
-        path: file to write; its suffix chooses the format (.png, .pdf, .svg).
-        per_row: samples shown of each cluster.
-        title: of the whole picture.
+    Without an image shape the share of ones of each feature is compared instead: real against synthetic. The real records are
+    shown as they are: give records that may be shown. `real` are (n, d) in [0, 1], n >= 1; `clusters` samples (m, d) by label,
+    empty ones are left blank; `image_shape` is (height, width) or (height, width, channels). The suffix of the path chooses the
+    format.
     """
     if image_shape is None:
         figure = new_figure(4.5, 4.5)

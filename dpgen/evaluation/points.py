@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +16,6 @@ from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, 
 from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
 from dpgen.systems.mbde.densities import UniformReference
-
-# -- figures -----------------------------------------------------------------------------------------------------------
 
 _PER_ROW = 8
 _SHADES = 12
@@ -75,9 +73,6 @@ def _curves(densities: Mapping[str, Tensor], rule: Quadrature, path: Path, point
     return save_figure(figure, path)
 
 
-# -- evaluation --------------------------------------------------------------------------------------------------------
-
-
 _NODES = {1: 6001, 2: 241}
 _MOST_NODES = 2**18  # of a rule that has whole nodes in every cell of a lattice
 _REACH = 8.0
@@ -105,120 +100,85 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
     points of the reference. The reference Q0 alone is the baseline of every score, the target itself is "real"; the best that
     the release's box allows has a score of its own. Files: samples.csv of a released model, and density.png, whose title says
     where it shows the density behind private draws; for real points its name is then private_density.png.
-
-    Raises:
-        ValueError: the release shows no density to evaluate.
     """
-    view = _view(release, points, seed)
-    scores = view.exact_scores() if points.target is not None and view.rule is not None else view.test_scores()
-    pictures: dict[str, Callable[[Path], object]] = {}
-    if view.rule is not None:
-        pictures["private_density.png" if view.private and points.target is None else "density.png"] = view.picture
+    name = privacy_model(release.statement)
+    private = not isinstance(release, PublicModel)  # the density itself must not leave this machine
+    density, reference, cells, box = _density(release, points, seed)
+    nodes, log_volume, rule = _nodes(points, reference, cells, seed)
+    held, where = (points.test_x, "test points") if len(points.test_x) else (points.x, "private points")
+
+    def normalised(log_density: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+        """Log density at the nodes and at the held-out points; that of a lattice integrates to 1 as it is."""
+        at_nodes = log_density(nodes)
+        constant = 0.0 if cells is not None else torch.logsumexp(at_nodes + log_volume, 0)
+        return at_nodes - constant, log_density(held) - constant
+
+    (log_q, test_q), (log_q0, test_q0) = normalised(density), normalised(reference.log_prob)
+    target = None if rule is None or points.target is None else rule.normalised(points.target.log_prob(nodes))
+    figures: list[Figure] = []
+    if target is not None and rule is not None:
+        figures = _exact_scores(target, log_q, log_q0, rule, box)
+    elif len(held):
+        nll, start = -float(test_q.mean()), -float(test_q0.mean())
+        figures = [(f"negative log-likelihood of {where}, nats", nll, None, start)]
+        dense = [dense_threshold(at_nodes, at_nodes + log_volume) for at_nodes in (log_q, log_q0)]
+        covered = [float((at_test >= t).to(torch.float64).mean()) for at_test, t in zip((test_q, test_q0), dense)]
+        figures.append((f"mode coverage of {where}", covered[0], None, covered[1]))
+    scores = []
+    for measure, value, real, chance in figures:
+        options: dict[str, Any] = {"better": "lower" if "likelihood" in measure else "higher", "baseline": "Q0 alone"}
+        options["private"] = private or target is None
+        scores.append(Score(f"{measure} [{name}]", value, real=real, chance=chance, **options))
+
+    def picture(path: Path) -> None:
+        assert rule is not None
+        shown = {"Q0": log_q0, "density behind the draws" if private else name: log_q}
+        shown = shown if target is None else {"target": target, **shown}
+        draws = None
+        if isinstance(release, Draws) and list(release.to_pandas().columns) == list(points.columns):
+            draws = torch.from_numpy(release.to_pandas().to_numpy(copy=True)).to(torch.float64)
+        densities_figure(shown, rule, path, points=draws, title=name + f": {UNPROTECTED}" * private)
+
+    drawn = "private_density.png" if private and points.target is None else "density.png"
     released = {}
     if isinstance(release, PublicModel):
         released["samples.csv"] = partial(release.samples(_SYNTHETIC, random_state=seed).encoded, ".csv")
-    return Evaluation(scores=scores, released=released, pictures=pictures)
+    return Evaluation(scores=scores, released=released, pictures={} if rule is None else {drawn: picture})
 
 
-class _View:
-    """A density q beside its reference q0, at nodes with known masses and at the test points (private ones, without any)."""
-
-    def __init__(self, points: Points, name: str, nodes: Tensor, log_volume: Tensor, rule: Quadrature | None) -> None:
-        self.points, self.name, self.nodes, self.log_volume, self.rule = points, name, nodes, log_volume, rule
-        self.held, self.where = (points.test_x, "test points") if len(points.test_x) else (points.x, "private points")
-        self.private = False  # whether the density itself must not leave this machine
-        self.normalised = False  # whether densities integrate to 1 as they are
-        self.box: Any = None  # public bounds of the ratio of q and q0
-        self.draws: Tensor | None = None
-
-    def set_densities(self, log_q: Callable[[Tensor], Tensor], log_q0: Callable[[Tensor], Tensor]) -> None:
-        self.log_q, self.test_q = self._normalised(log_q)
-        self.log_q0, self.test_q0 = self._normalised(log_q0)
-
-    def _normalised(self, log_density: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
-        at_nodes = log_density(self.nodes)
-        constant = 0.0 if self.normalised else torch.logsumexp(at_nodes + self.log_volume, 0)
-        return at_nodes - constant, log_density(self.held) - constant
-
-    def exact_scores(self) -> list[Score]:
-        rule, target = self.rule, self.points.target
-        assert rule is not None
-        assert target is not None
-        log_p = rule.normalised(target.log_prob(self.nodes))
-        nll, ideal, start = (negative_log_likelihood(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
-        scores = [self._score("negative log-likelihood, nats", nll, ideal, start, "lower")]
-        if self.box is not None:
-            best_q = optimal_mollification(log_p, self.log_q0, rule, low=self.box.low, high=self.box.high)
-            best = negative_log_likelihood(log_p, best_q, rule)
-            scores.append(self._score("share of the optimal mollification's gain", (start - nll) / (start - best), None, 0.0))
-        covered, most, least = (mode_coverage(log_p, q, rule) for q in (self.log_q, log_p, self.log_q0))
-        return [*scores, self._score("mode coverage", covered, most, least)]
-
-    def test_scores(self) -> list[Score]:
-        if not len(self.held):
-            return []
-        nll, start = -float(self.test_q.mean()), -float(self.test_q0.mean())
-        scores = [self._score(f"negative log-likelihood of {self.where}, nats", nll, None, start, "lower", private=True)]
-        covered = []
-        for at_nodes, at_test in ((self.log_q, self.test_q), (self.log_q0, self.test_q0)):
-            threshold = dense_threshold(at_nodes, at_nodes + self.log_volume)
-            covered.append(float((at_test >= threshold).to(torch.float64).mean()))
-        scores.append(self._score(f"mode coverage of {self.where}", covered[0], None, covered[1], private=True))
-        return scores
-
-    def _score(
-        self,
-        measure: str,
-        value: float,
-        real: float | None,
-        chance: float,
-        better: Literal["higher", "lower"] = "higher",
-        *,
-        private: bool = False,
-    ) -> Score:
-        figures: dict[str, Any] = {"real": real, "chance": chance, "better": better, "baseline": "Q0 alone"}
-        return Score(f"{measure} [{self.name}]", value, **figures, private=private or self.private)
-
-    def picture(self, path: Path) -> None:
-        assert self.rule is not None
-        shown = {"Q0": self.log_q0, "density behind the draws" if self.private else self.name: self.log_q}
-        if self.points.target is not None:
-            shown = {"target": self.rule.normalised(self.points.target.log_prob(self.nodes)), **shown}
-        densities_figure(
-            shown, self.rule, path, points=self.draws, title=self.name + (f": {UNPROTECTED}" if self.private else "")
-        )
+Figure = tuple[str, float, float | None, float]
+"""A measure, its value, that of the target itself, and that of the reference alone."""
 
 
-def _view(release: Release, points: Points, seed: int) -> _View:
-    name = privacy_model(release.statement)
-    if isinstance(release, Draws) and isinstance(release.origin, PrivateDensity):
-        law = release.origin
-        view = _View(points, name, *_nodes(points, law.reference, law.per_axis, seed))
-        view.private, view.normalised, view.box = True, law.per_axis is not None, law.box
-        view.set_densities(lambda x: law.reference.log_prob(x) + law.log_ratio(x), law.reference.log_prob)
-        if list(release.to_pandas().columns) == list(points.columns):
-            view.draws = torch.from_numpy(release.to_pandas().to_numpy(copy=True)).to(torch.float64)
-    elif isinstance(release, PublicModel):
-        if points.bounds is None:
-            raise ValueError("bounds is None; a released density lives in a public box")
-        uniform = UniformReference(points.bounds)
-        view = _View(points, name, *_nodes(points, uniform, None, seed))
-        view.set_densities(_density(release, points.d, seed), uniform.log_prob)
-    else:
+def _exact_scores(log_p: Tensor, log_q: Tensor, log_q0: Tensor, rule: Quadrature, box: Any) -> list[Figure]:
+    """Measures of a density q beside the exact target p and the reference q0, by their logarithms at the nodes (m,)."""
+    nll, ideal, start = (negative_log_likelihood(log_p, q, rule) for q in (log_q, log_p, log_q0))
+    found: list[Figure] = [("negative log-likelihood, nats", nll, ideal, start)]
+    if box is not None:
+        best_q = optimal_mollification(log_p, log_q0, rule, low=box.low, high=box.high)
+        best = negative_log_likelihood(log_p, best_q, rule)
+        found.append(("share of the optimal mollification's gain", (start - nll) / (start - best), None, 0.0))
+    covered, most, least = (mode_coverage(log_p, q, rule) for q in (log_q, log_p, log_q0))
+    return [*found, ("mode coverage", covered, most, least)]
+
+
+def _density(release: Release, points: Points, seed: int) -> tuple[Callable[[Tensor], Tensor], Any, int | None, Any]:
+    """Log density, its reference, cells on an axis of a lattice and a box: of a model its own, or a kernel estimate of it."""
+    if isinstance(release, Draws) and isinstance(law := release.origin, PrivateDensity):
+        return lambda x: law.reference.log_prob(x) + law.log_ratio(x), law.reference, law.per_axis, law.box
+    if not isinstance(release, PublicModel):
         raise ValueError(f"release is a {type(release).__name__} without a density: its origin must be a PrivateDensity")
-    return view
-
-
-def _density(model: PublicModel, d: int, seed: int) -> Callable[[Tensor], Tensor]:
-    """Log density of a released model: its own, or a kernel estimate from its samples, whose error is the model's."""
-    if isinstance(model, DensityModel):
-        return model.log_prob
-    samples = model.samples(_KERNELS, random_state=seed)
+    if points.bounds is None:
+        raise ValueError("bounds is None; a released density lives in a public box")
+    uniform, d = UniformReference(points.bounds), points.d
+    if isinstance(release, DensityModel):
+        return release.log_prob, uniform, None, None
+    samples = release.samples(_KERNELS, random_state=seed)
     if not isinstance(samples, PointSamples) or samples.x.shape != (_KERNELS, d):
-        raise ValueError(f"release is a {type(model).__name__}: its samples must have points x of {d} columns")
+        raise ValueError(f"release is a {type(release).__name__}: its samples must have points x of {d} columns")
     x = samples.x.to(torch.float64)
     width = (x.std(0) * (4 / (d + 2) / len(x)) ** (1 / (d + 4))).clamp_min(1e-3)  # Silverman 1986, equation 4.15
-    return lambda y: kernel_density(y, x, width)
+    return lambda y: kernel_density(y, x, width), uniform, None, None
 
 
 def kernel_density(y: Tensor, x: Tensor, width: Tensor) -> Tensor:

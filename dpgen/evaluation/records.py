@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from dpgen.data import Images, MappedRecords, Records, Table
 from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
-from dpgen.evaluation.scores import FULL, MOST_SYNTHETIC, Effort, Evaluation, Score, require_size
+from dpgen.evaluation.scores import FULL, MOST_SYNTHETIC, Effort, Evaluation, Score, beside, require_size
 from dpgen.metrics import (
     chance_level,
     classifier_two_sample_test,
@@ -35,6 +35,7 @@ _FEWER = (
     "{drawn:,} synthetic records were drawn and scored, not {size:,}, for each takes {passes} passes through the model: "
     "--evaluation full, or dpgen sample, draws more"
 )
+INDEPENDENT = "independent marginals"
 LOOKED_AT = 60_000
 """Records on disk or in an engine, of each part, that an evaluation holds in memory."""
 
@@ -180,7 +181,7 @@ def _query_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Sco
         return []
     errors = {rival: query_errors(held.x, x, seed=seed) for rival, x in rivals.items()}
     return [
-        _beside_marginals(f"counting queries {name}: relative error{held.where}", {r: own[name] for r, own in errors.items()})
+        beside(f"counting queries {name}: relative error{held.where}", {r: own[name] for r, own in errors.items()}, INDEPENDENT)
         for name in errors["value"]
     ]
 
@@ -195,23 +196,15 @@ def _joint_scores(held: _Held, rivals: dict[str, Tensor], seed: int, effort: Eff
     scores = []
     if real.shape[1] >= 2:
         distances = {rival: float(marginal_errors(real, x, 2, seed=seed).mean()) for rival, x in others.items()}
-        scores.append(_beside_marginals(f"2-way marginals: mean total variation{held.where}", distances, size))
+        scores.append(beside(f"2-way marginals: mean total variation{held.where}", distances, INDEPENDENT, size))
     if int((real.amax(0) > real.amin(0)).sum()) >= 2:
         errors = {rival: float(correlation_errors(real, x).mean()) for rival, x in others.items()}
-        scores.append(_beside_marginals(f"pairwise correlations: mean absolute error{held.where}", errors, size))
+        scores.append(beside(f"pairwise correlations: mean absolute error{held.where}", errors, INDEPENDENT, size))
     if min(map(len, (real, *chosen))) >= _LEAST_TESTED:
         tests = {
             rival: classifier_two_sample_test(real, x, most=effort.tested, seed=seed).accuracy for rival, x in others.items()
         }
         scores.append(
-            _beside_marginals(f"classifier two-sample test: accuracy{held.where}", tests, _of(effort.tested, real, *chosen))
+            beside(f"classifier two-sample test: accuracy{held.where}", tests, INDEPENDENT, _of(effort.tested, real, *chosen))
         )
     return scores
-
-
-def _beside_marginals(name: str, values: dict[str, float], sample: str = "") -> Score:
-    """A score whose values are the synthetic records', the private records' and their independent marginals'."""
-    real, chance = values.get("real"), values.get("chance")
-    return Score(
-        name, values["value"], real=real, chance=chance, better="lower", baseline="independent marginals", sample=sample
-    )

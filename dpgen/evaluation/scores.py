@@ -12,9 +12,6 @@ from dpgen.files import METRICS, write_atomically
 from dpgen.metrics.classification import CNN_SIDE
 from dpgen.statement import UNPROTECTED
 
-# -- scores ------------------------------------------------------------------------------------------------------------
-
-
 _ESCAPED_BAR = r"\|"
 
 
@@ -22,15 +19,9 @@ _ESCAPED_BAR = r"\|"
 class Score:
     """One figure of merit of a release, beside what real data reach and what knowing nothing reaches.
 
-    Arguments:
-        name: what was measured.
-        value: the release's figure.
-        real: the same measure for real data in place of synthetic ones.
-        chance: the same measure without any knowledge of the records, or for the plain baseline that is named.
-        better: whether higher or lower figures are better.
-        baseline: what ``chance`` stands for, in a word or two.
-        sample: how many records of each sample it was computed on, in words, where these are not all.
-        private: whether one of the figures looks at private or test records; then every table carries the mark `UNPROTECTED`.
+    `real` is the measure for real data, `chance` that of the `baseline` that is named, `sample` says in words how many records
+    were looked at where these are not all. `private`: a figure looks at private or test records; every table then carries
+    `UNPROTECTED`.
     """
 
     name: str
@@ -46,6 +37,12 @@ class Score:
     def tag(self) -> str:
         """Name of the figure in the logs of a run, in a section that carries the mark."""
         return f"final{f' ({UNPROTECTED})' * self.private}/{self.name}"
+
+
+def beside(name: str, values: Mapping[str, float], baseline: str, sample: str = "") -> Score:
+    """An error of synthetic records, the "value", and of two rivals: "real" data and the baseline, by "chance"."""
+    real, chance = values.get("real"), values.get("chance")
+    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline=baseline, sample=sample)
 
 
 def verdict(value: float, real: float | None, chance: float | None, better: str, baseline: str) -> str:
@@ -125,9 +122,6 @@ def metrics_json(scores: Sequence[Score]) -> str:
     return json.dumps(rows, indent=2) + "\n"
 
 
-# -- evaluation --------------------------------------------------------------------------------------------------------
-
-
 Writer = Callable[[Path], object]
 
 
@@ -135,11 +129,8 @@ Writer = Callable[[Path], object]
 class Evaluation:
     """Scores and files of a release.
 
-    Arguments:
-        scores: figures of merit; some may look at private data.
-        released: bytes of files that the guarantee covers, by name, made when they are asked for.
-        pictures: files that it does not cover, by name.
-        notes: what the summary says about them.
+    `released` makes bytes of files that the guarantee covers, `pictures` writes those that it does not, by name; `notes` are of
+    the summary.
     """
 
     scores: list[Score]
@@ -164,8 +155,6 @@ def require_size(release: object, data: str, family: type[Any]) -> None:
         raise TypeError(f"release is {article(kind)}, which has no size; for an evaluation on {data} it must be {needed}")
 
 
-# -- effort ------------------------------------------------------------------------------------------------------------
-
 MOST_SYNTHETIC = 60_000
 
 
@@ -173,13 +162,9 @@ MOST_SYNTHETIC = 60_000
 class Effort:
     """Numbers of records of each sample that figures are computed on, at most; a random choice where there are more.
 
-    Arguments:
-        trained: by the classifier that is trained on synthetic records.
-        held: of the test records that judge that classifier.
-        tested: by the classifier two-sample test.
-        slow: synthetic records that are drawn, and scored, of a model that takes many passes for each.
-        steps: of training a convolutional network; None: as many as it usually has.
-        looks: whether features of images are compared, by a network that takes minutes.
+    `trained` and `held` are of the classifier that learns from synthetic records and is judged by test ones, `tested` of the
+    two-sample test, `slow` of a model with many passes for each record, `steps` of training a convolutional network (None: the
+    usual ones). `looks`: features of images are compared, by a network that takes minutes.
     """
 
     trained: int

@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.data.users import Users, normalised
 from dpgen.divergences import f_divergence
-from dpgen.evaluation.scores import Evaluation, Score, number
+from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import Draws
@@ -28,9 +29,6 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
     The release's sampler stands beside every other one with the same epsilon and prior, and beside the prior itself, which
     needs no data at all. Files: samplers.csv and samplers.png, which look at private distributions. Of nobody there are no
     scores.
-
-    Raises:
-        ValueError: the release does not know its mechanism, or that is for another number of categories.
     """
     if not users.u:
         return Evaluation([])
@@ -41,7 +39,7 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
         raise ValueError(f"release is for {mechanism.n} categories, the users have {users.n}: they must agree")
     samplers = rivals(mechanism)
     distances = {name: distances_of(sampler, users) for name, sampler in samplers.items()}
-    statistics: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "median": _median, "worst": torch.max}
+    statistics: dict[str, Callable[[Tensor], Any]] = {"mean": torch.mean, "median": np.median, "worst": torch.max}
     rows = [
         {"sampler": name, "epsilon": samplers[name].epsilon}
         | {key: float(f(values)) for key, f in statistics.items()}
@@ -54,7 +52,7 @@ def evaluate(release: Draws, users: Users, *, seed: int) -> Evaluation:
         "samplers.png": lambda path: _samplers_figure(distances, mechanism, path),
     }
     scores = _scores(mechanism, distances, release, users, seed)
-    return Evaluation(scores=scores, pictures=files, notes=_better(mechanism.kind, distances))
+    return Evaluation(scores=scores, pictures=files)
 
 
 def rivals(mechanism: FiniteSampler) -> dict[str, FiniteSampler]:
@@ -75,27 +73,9 @@ def _parts(users: Users) -> Iterator[Tensor]:
     return map(normalised, users.counts.split(max(1, MOST_CELLS // users.n)))
 
 
-def _better(own: str, distances: dict[str, Tensor]) -> tuple[str, ...]:
-    """That another sampler of the same epsilon would have been nearer to these users, if one would."""
-    means = {name: float(values.mean()) for name, values in distances.items()}
-    best = min(means, key=lambda name: means[name])
-    if means[best] >= means[own]:
-        return ()
-    return (
-        f"on these users --model {best} is better than {own}: mean total variation {number(means[best])}, not "
-        f"{number(means[own])} ({UNPROTECTED})",
-    )
-
-
-def _median(values: Tensor) -> Tensor:
-    """The middle value, or the mean of the two, as tables and boxes have it."""
-    ordered = values.sort().values
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
-
-
 def _scores(mechanism: FiniteSampler, distances: dict[str, Tensor], release: Draws, users: Users, seed: int) -> list[Score]:
     own, prior = distances[mechanism.kind], distances_of(mechanism.prior, users)
-    measures: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "median": _median, "worst user": torch.max}
+    measures: dict[str, Callable[[Tensor], Any]] = {"mean": torch.mean, "median": np.median, "worst user": torch.max}
     scores = [
         Score(f"TV(P, Q) {name}", float(f(own)), real=0.0, chance=float(f(prior)), better="lower", baseline="prior alone")
         for name, f in measures.items()

@@ -1,18 +1,18 @@
 """Classifiers as metrics: train on synthetic and test on real, two-sample test (C2ST), and accuracy of clusters."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple, get_args
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import hypergeom
 from torch import Tensor, nn
 
-from dpgen.metrics.queries import require_samples
-
-# -- train on synthetic, test on real ----------------------------------------------------------------------------------
+from dpgen.metrics.queries import require_codes, require_samples
 
 Kind = Literal["auto", "cnn", "mlp", "boosting"]
 
@@ -22,6 +22,11 @@ CNN_SIDE = 16
 _BATCH = {"cnn": 256, "mlp": 64}
 _PEAK_RATE = {"cnn": 4e-3, "mlp": 5e-3}
 _ROUNDS = 100
+
+Codes = npt.NDArray[np.int64]
+Judge = Literal["boosting", "logistic"]
+
+_MOST_BINS = 255  # categories that boosted trees take as such
 
 
 def train_on_synthetic_accuracy(
@@ -40,28 +45,14 @@ def train_on_synthetic_accuracy(
     Given synthetic records it is the usual utility measure of a release; given real ones, its reference. The result
     depends on `seed` only, and the global random state is left as it was.
 
-    Arguments:
-        train_x: training records, shape (n, d), finite values.
-        train_y: their classes, integers >= 0, shape (n,).
-        test_x: test records, shape (n_test, d).
-        test_y: their classes, shape (n_test,).
-        image_shape: (height, width) or (channels, height, width) of d values, needed by the "cnn".
-        kind: "cnn" (two convolutions), "mlp" (one hidden layer), "boosting" (scikit-learn's gradient boosting of histogram
-            trees), or "auto": "cnn" for images of at least 16 x 16 pixels, "mlp" otherwise.
-        seed: of initial weights and batches.
-        epochs: passes over the training records; by default 4, or more where that gives fewer than 1,000 steps. Of
-            "boosting" the number of rounds, by default 100.
+    Records are (n, d) of finite values, classes integers >= 0 (n,). `image_shape`, (height, width) or (channels, height,
+    width), is needed by the `kind` "cnn" (two convolutions); "mlp" has one hidden layer, "boosting" is scikit-learn's gradient
+    boosting of histogram trees, "auto" is "cnn" for images of at least 16 x 16 pixels, else "mlp". `epochs` are 4, or more
+    where that gives fewer than 1,000 steps; of "boosting" rounds, 100.
 
-    Returns:
-        Share of the test records that are classified correctly, in [0, 1].
-
-    Raises:
-        ValueError: shapes that do not agree, an empty part, a value that is not finite, an unknown `kind`.
-
-    Example:
-        >>> x = torch.eye(2).repeat(50, 1)
-        >>> train_on_synthetic_accuracy(x, x.argmax(1), x, x.argmax(1), epochs=20)
-        1.0
+    >>> x = torch.eye(2).repeat(50, 1)
+    >>> train_on_synthetic_accuracy(x, x.argmax(1), x, x.argmax(1), epochs=20)
+    1.0
     """
     _require_part("test", test_x, test_y)
     options: dict[str, Any] = {"image_shape": image_shape, "kind": kind, "seed": seed, "epochs": epochs}
@@ -88,7 +79,13 @@ def predicted_classes(
     kind = _choose(kind, image_shape, train_x.shape[1])
     train_x, train_y, test_x = train_x.cpu(), train_y.long().cpu(), test_x.cpu()
     if kind == "boosting":
-        return _boosted_classes(train_x, train_y, test_x, seed=seed, rounds=epochs or _ROUNDS)
+        from sklearn.ensemble import HistGradientBoostingClassifier
+
+        if len(train_y.unique()) == 1:  # nothing to boost
+            return train_y[:1].expand(len(test_x))
+        trees = HistGradientBoostingClassifier(max_iter=epochs or _ROUNDS, early_stopping=False, random_state=seed)
+        trees.fit(train_x.numpy(), train_y.numpy())
+        return torch.from_numpy(trees.predict(test_x.numpy())).long()
     n_classes = max(n_classes, int(train_y.max()) + 1)
     with _own_randomness(seed):
         network = _network(kind, train_x.shape[1], n_classes, image_shape)
@@ -110,9 +107,6 @@ def trained_cnn(
 
 def chance_level(test_y: Tensor) -> float:
     """Accuracy of always answering the most frequent class of `test_y` (n_test,): what knowing no record reaches.
-
-    Raises:
-        ValueError: there is no label.
 
     >>> chance_level(torch.tensor([0, 1, 1, 2]))
     0.5
@@ -184,16 +178,6 @@ def in_parts(network: nn.Module, x: Tensor) -> Tensor:
     return torch.cat([network(part.float()) for part in x.split(2000)])
 
 
-def _boosted_classes(train_x: Tensor, train_y: Tensor, test_x: Tensor, *, seed: int, rounds: int) -> Tensor:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    if len(train_y.unique()) == 1:  # nothing to boost
-        return train_y[:1].expand(len(test_x))
-    trees = HistGradientBoostingClassifier(max_iter=rounds, early_stopping=False, random_state=seed)
-    trees.fit(train_x.numpy(), train_y.numpy())
-    return torch.from_numpy(trees.predict(test_x.numpy())).long()
-
-
 def _require_part(part: str, x: Tensor, y: Tensor) -> None:
     require_samples(**{f"{part}_x": x})
     if y.shape != x.shape[:1] or y.is_floating_point():
@@ -202,17 +186,70 @@ def _require_part(part: str, x: Tensor, y: Tensor) -> None:
         raise ValueError(f"{part}_y has {int(y.min())}: classes must be >= 0")
 
 
-# -- classifier two-sample test ----------------------------------------------------------------------------------------
+def train_on_synthetic_auc(
+    train: Tensor,
+    test: Tensor,
+    target: int,
+    *,
+    sizes: Sequence[int],
+    ordered: Sequence[bool],
+    judge: Judge = "boosting",
+    seed: int = 0,
+) -> float:
+    """Area under the ROC curve on test rows of a classifier of one column by the others; of more classes the mean over them.
+
+    `train` (n, d) and `test` (m, d) are codes, `target` is the position of the column to predict, `sizes` are the numbers of
+    codes of each column, and `ordered` says which are in order: "logistic" also sees these as numbers.
+
+    >>> x = torch.tensor([[0, 0], [1, 1]] * 50)
+    >>> train_on_synthetic_auc(x, x, 1, sizes=(2, 2), ordered=(False, False), judge="logistic")
+    1.0
+    """
+    from sklearn.metrics import roc_auc_score
+
+    require_codes(train=train, test=test)
+    if judge not in get_args(Judge):
+        raise ValueError(f"judge is {judge!r}; it must be one of {', '.join(get_args(Judge))}")
+    truth, known = (rows[:, target].numpy() for rows in (test, train))
+    asked, classes = np.unique(truth), np.unique(known)
+    if len(asked) < 2:
+        raise ValueError(f"test has {len(asked)} classes in column {target}; two are needed")
+    others = [c for c in range(len(sizes)) if c != target and sizes[c] > 1]
+    scores = np.zeros((len(truth), sizes[target]))
+    if len(classes) > 1 and others:
+        fit = _boosted if judge == "boosting" else _regressed
+        columns = [rows[:, others].numpy() for rows in (train, test)]
+        scores[:, classes] = fit(columns[0], known, columns[1], [sizes[c] for c in others], [ordered[c] for c in others], seed)
+    kept = asked[-1:] if len(asked) == 2 else asked
+    return float(np.mean([roc_auc_score(truth == c, scores[:, c]) for c in kept]))
+
+
+def _boosted(train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int) -> Any:
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    categorical = [not inside and size <= _MOST_BINS for size, inside in zip(sizes, ordered)]
+    trees = HistGradientBoostingClassifier(random_state=seed, early_stopping=False, categorical_features=categorical)
+    return trees.fit(train, y).predict_proba(test)
+
+
+def _regressed(train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int) -> Any:
+    from scipy.sparse import csr_matrix, hstack
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import OneHotEncoder
+
+    numbers = [c for c, inside in enumerate(ordered) if inside]
+    scale = np.array([max(1, sizes[c] - 1) for c in numbers])
+    encoder = OneHotEncoder(handle_unknown="ignore").fit(train)
+    views = [hstack([encoder.transform(x), csr_matrix(x[:, numbers] / scale)]).tocsr() for x in (train, test)]
+    return LogisticRegression(max_iter=1000).fit(views[0], y).predict_proba(views[1])
 
 
 class TwoSampleTest(NamedTuple):
     """Outcome of a classifier two-sample test.
 
-    Arguments:
-        accuracy: share of the tested records that the classifier assigns to the right sample.
-        chance: accuracy without any difference between the samples; exactly 1/2, for both have as many tested records.
-        p_value: probability of this accuracy or a higher one if both samples come from one distribution.
-        n: tested records of each sample.
+    `accuracy` is the share of the tested records, n of each sample, that the classifier assigns to the right one; `chance` is
+    1/2, that of samples without any difference; `p_value` the probability of this accuracy or a higher one for samples of one
+    distribution.
     """
 
     accuracy: float
@@ -228,21 +265,14 @@ def classifier_two_sample_test(real: Tensor, synthetic: Tensor, *, most: int | N
     exact (Fisher's test of the answers against the truth), for records of one distribution can change places. A record
     that is in both samples, or twice in one, counts as evidence: copies of training records are what it also finds.
 
-    Arguments:
-        real: records, (n, d), n >= 4.
-        synthetic: records, (m, d), m >= 4.
-        most: at most so many records of each sample are used; None: all that both have.
-        seed: of the choice of records and of the classifier.
-
-    Raises:
-        ValueError: fewer than four records of a sample, other columns, or a value that is not finite.
+    Samples are (n, d) and (m, d) with n, m >= 4, of which at most `most` records each are used; `seed` is of their choice and
+    of the classifier.
 
     Source: Lopez-Paz and Oquab 2017; their p-value is the normal approximation.
 
-    Example:
-        >>> x = torch.arange(400.0)[:, None]
-        >>> classifier_two_sample_test(x[:200], x[200:]).accuracy > 0.95
-        True
+    >>> x = torch.arange(400.0)[:, None]
+    >>> classifier_two_sample_test(x[:200], x[200:]).accuracy > 0.95
+    True
     """
     require_samples(4, real=real, synthetic=synthetic)
     if most is not None and most < 4:
@@ -263,25 +293,15 @@ def classifier_two_sample_test(real: Tensor, synthetic: Tensor, *, most: int | N
     return TwoSampleTest((found + n - false) / (2 * n), 0.5, min(1.0, p_value), n)
 
 
-# -- clusters ----------------------------------------------------------------------------------------------------------
-
-
 def clustering_accuracy(labels: Tensor, clusters: Tensor) -> float:
     """Share of records whose cluster maps to their class under the best one-to-one mapping of clusters to classes.
 
-    ACC = max_u |{i : labels_i = u(clusters_i)}| / n over injective u (Acs et al. 2017, section IV), found by the
-    Hungarian algorithm on the contingency table. With more clusters than classes the surplus clusters count as wrong.
+    ACC = max_u |{i : labels_i = u(clusters_i)}| / n over injective u (Acs et al. 2017, section IV), found by the Hungarian
+    algorithm on the contingency table. With more clusters than classes the surplus clusters count as wrong. Both are integers
+    >= 0, (n,).
 
-    Arguments:
-        labels: classes, integers >= 0, shape (n,).
-        clusters: assignments, integers >= 0, shape (n,).
-
-    Raises:
-        ValueError: the two do not agree in shape, are empty, or hold negative or fractional values.
-
-    Example:
-        >>> clustering_accuracy(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 1]))
-        0.75
+    >>> clustering_accuracy(torch.tensor([0, 0, 1, 1]), torch.tensor([1, 1, 0, 1]))
+    0.75
     """
     from sklearn.metrics.cluster import contingency_matrix
 

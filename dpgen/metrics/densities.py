@@ -6,27 +6,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# -- by quadrature -----------------------------------------------------------------------------------------------------
-
 _NEGLIGIBLE = 1e-6
 _BISECTIONS = 200
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Quadrature:
-    """Midpoint rule on a box: exact far below 1e-6 for smooth densities whose scale is above the spacing.
+    """Midpoint rule on a box (d, 2), d of 1 or 2: exact far below 1e-6 for smooth densities whose scale is above the spacing.
 
-    Arguments:
-        bounds: box, shape (d, 2) with d of 1 or 2.
-        per_axis: nodes on each axis, at least 2.
-
-    Raises:
-        ValueError: a wrong shape, empty or infinite bounds, too few nodes.
-
-    Example:
-        >>> rule = Quadrature(torch.tensor([[0.0, 1.0]]), 100)
-        >>> round(rule.integral(rule.nodes[:, 0] ** 2).item(), 4)
-        0.3333
+    >>> rule = Quadrature(torch.tensor([[0.0, 1.0]]), 100)
+    >>> round(rule.integral(rule.nodes[:, 0] ** 2).item(), 4)
+    0.3333
     """
 
     bounds: Tensor
@@ -76,11 +66,10 @@ def negative_log_likelihood(log_p: Tensor, log_q: Tensor, rule: Quadrature) -> f
 
     Both log densities (m,) are taken at the nodes as they are: normalise them first.
 
-    Example:
-        >>> rule = Quadrature(torch.tensor([[-9.0, 9.0]]), 500)
-        >>> log_p = rule.normalised(-0.5 * rule.nodes[:, 0] ** 2)
-        >>> round(negative_log_likelihood(log_p, log_p, rule), 4) == round(0.5 * math.log(2 * math.pi * math.e), 4)
-        True
+    >>> rule = Quadrature(torch.tensor([[-9.0, 9.0]]), 500)
+    >>> log_p = rule.normalised(-0.5 * rule.nodes[:, 0] ** 2)
+    >>> round(negative_log_likelihood(log_p, log_p, rule), 4) == round(0.5 * math.log(2 * math.pi * math.e), 4)
+    True
     """
     log_p, log_q = _pair(log_p, log_q)
     p, supported = log_p.exp(), log_q > -math.inf
@@ -94,9 +83,6 @@ def mode_coverage(log_p: Tensor, log_q: Tensor, rule: Quadrature, *, level: floa
 
     Husain et al. 2018 and 2020 print P(dQ < t) with Q(dQ < t) = .95, which is the region of *low* density; meant is the
     region of high density (Tolstikhin et al. 2017).
-
-    Raises:
-        ValueError: level outside (0, 1).
     """
     log_p, log_q = _pair(log_p, log_q)
     return float(rule.integral(log_p.exp() * (log_q >= dense_threshold(log_q, log_q, level=level))))
@@ -122,9 +108,6 @@ def optimal_mollification(log_p: Tensor, log_q0: Tensor, rule: Quadrature, *, lo
 
     Lagrange: where no bound holds, p/q is constant. C is found by bisection, so that q integrates to 1. Log densities are (m,),
     at the nodes; that of the reference is normalised, and so is the result.
-
-    Raises:
-        ValueError: not 0 < low <= 1 <= high.
     """
     log_p, log_q0 = _pair(log_p, log_q0)
     if not 0 < low <= 1 <= high < math.inf:

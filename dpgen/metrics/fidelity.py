@@ -11,8 +11,6 @@ from dpgen.extras import extras
 from dpgen.metrics.classification import in_parts, trained_cnn
 from dpgen.metrics.queries import require_samples
 
-# -- features of images ------------------------------------------------------------------------------------------------
-
 _SIDE = 299
 _BATCH = 32
 
@@ -43,9 +41,6 @@ def inception_network(weights: Path | str) -> nn.Module:
     """Torchvision's Inception v3 without its last layer, with weights of a file: its own `.pth`, or `.safetensors`.
 
     Only tensors are read, and no code of the file runs; nothing is downloaded.
-
-    Raises:
-        ValueError: there is no such file, or it holds other tensors.
     """
     from safetensors.torch import load_file
 
@@ -68,12 +63,8 @@ def inception_network(weights: Path | str) -> nn.Module:
 class InceptionFeatures:
     """The 2,048 pooled features of torchvision's Inception v3, as `inception_network` reads it.
 
-    Published FID figures use another port of the network's weights: they are near these distances, not equal.
-
-    Arguments:
-        network: of `inception_network`.
-        image_shape: (height, width) or (channels, height, width), 1 or 3 channels; white pixels are 1.
-        device: where the network runs.
+    Published FID figures use another port of the network's weights: they are near these distances, not equal. `network` is of
+    `inception_network`, `image_shape` (height, width) or (channels, height, width) of 1 or 3 channels; white is 1.
     """
 
     def __init__(self, network: nn.Module, *, image_shape: tuple[int, ...], device: torch.device | str = "cpu") -> None:
@@ -83,13 +74,12 @@ class InceptionFeatures:
     def __call__(self, x: Tensor) -> Tensor:
         """Features (n, 2048) of images (n, pixels)."""
         _require_images(x, prod(self.image_shape))
-        return torch.cat([self.network(self._enlarged(part.to(self.device))).cpu() for part in x.split(_BATCH)])
-
-    def _enlarged(self, x: Tensor) -> Tensor:
-        """Three channels, equal ones of grey images, of 299 x 299 pixels in [-1, 1], as the network was trained."""
-        images = x.float().reshape(len(x), -1, *self.image_shape[-2:]) * 2 - 1
-        large = nn.functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
-        return large.expand(-1, 3, -1, -1)
+        found = []
+        for part in x.split(_BATCH):  # as 299 x 299 pixels in [-1, 1] of three channels, by which the network was trained
+            images = part.to(self.device).float().reshape(len(part), -1, *self.image_shape[-2:]) * 2 - 1
+            large = nn.functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
+            found.append(self.network(large.expand(-1, 3, -1, -1)).cpu())
+        return torch.cat(found)
 
 
 def _require_images(x: Tensor, d: int) -> None:
@@ -98,28 +88,18 @@ def _require_images(x: Tensor, d: int) -> None:
         raise ValueError(f"x has shape {tuple(x.shape)}: it must be (images, {d})")
 
 
-# -- Fréchet distance --------------------------------------------------------------------------------------------------
-
-
 def frechet_distance(real: Tensor, synthetic: Tensor) -> float:
     r"""Squared Wasserstein-2 distance of Gaussians, $|\mu - \nu|^2 + \mathrm{tr}(S + T - 2 (S^{1/2} T S^{1/2})^{1/2})$.
 
     Their moments are the means and unbiased covariances of the samples; of Inception features it is FID. It shrinks with more
-    samples: compare distances from equal numbers, and by the same features, only.
-
-    Arguments:
-        real: samples or features (n, k), n >= 2.
-        synthetic: the same (m, k), m >= 2.
-
-    Raises:
-        ValueError: fewer than two samples, wrong shapes, or values that are not finite.
+    samples: compare distances from equal numbers, and by the same features, only. Samples or features are (n, k) and (m, k), n,
+    m >= 2.
 
     Source: Dowson and Landau 1982; Heusel et al. 2017, equation 6.
 
-    Example:
-        >>> x = torch.tensor([[0.0], [2.0]])
-        >>> frechet_distance(x, x + 3)
-        9.0
+    >>> x = torch.tensor([[0.0], [2.0]])
+    >>> frechet_distance(x, x + 3)
+    9.0
     """
     require_samples(2, real=real, synthetic=synthetic)
     (mean, covariance), (other_mean, other) = _moments(real), _moments(synthetic)
@@ -142,8 +122,6 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, centred.T @ centred / (len(x) - 1)
 
 
-# -- neighbourhoods ----------------------------------------------------------------------------------------------------
-
 _MOST_PAIRS = 2**24
 _SLACK = 1e-12
 
@@ -162,20 +140,11 @@ def fidelity(real: Tensor, synthetic: Tensor, *, k: int = 5) -> Fidelity:
     share of y in some B(x), recall that of x in some B(y) (Kynkäänniemi et al. 2019, equations 1 and 2, with k = 3).
 
     Distances are Euclidean: give features where pixels mean little. Squares that differ by less than 1e-12 of the squared norms
-    (of real samples about their mean) count as equal, so that ties are inside.
+    (of real samples about their mean) count as equal, so that ties are inside. Both are (n, d) with more than k samples.
 
-    Arguments:
-        real: samples or features, (n, d), n > k.
-        synthetic: the same, (m, d), m > k.
-        k: neighbours, at least 1.
-
-    Raises:
-        ValueError: wrong shapes, values that are not finite, or not more than k samples.
-
-    Example:
-        >>> x = torch.arange(10.0)[:, None]
-        >>> fidelity(x, x[:5], k=1)
-        Fidelity(precision=1.0, recall=0.6)
+    >>> x = torch.arange(10.0)[:, None]
+    >>> fidelity(x, x[:5], k=1)
+    Fidelity(precision=1.0, recall=0.6)
     """
     if k < 1:
         raise ValueError(f"k is {k}: it must be >= 1")

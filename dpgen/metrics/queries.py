@@ -1,4 +1,4 @@
-"""Errors of counting queries on binary records, of k-way marginals and of pairwise correlations."""
+"""Errors of counting queries on binary records, of k-way marginals and of pairwise correlations and associations."""
 
 from collections.abc import Sequence
 from itertools import combinations
@@ -6,6 +6,7 @@ from math import comb
 from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -39,34 +40,18 @@ def require_codes(most: int | None = None, /, **samples: Tensor) -> None:
             raise ValueError(f"{name} has {low if low < 0 else high}: it must be {'in {0, 1}' if most == 1 else '>= 0'}")
 
 
-# -- counting queries --------------------------------------------------------------------------------------------------
-
-
 def random_queries(
     d: int, max_length: int, *, generator: torch.Generator, n_queries: int = 1000, classes: int = 5
 ) -> list[list[Tensor]]:
     """Random sets of items in length classes, the protocol of Acs et al. (2017), section IV.
 
-    A query of class i = 1..classes has a length uniform in [1, floor(i * max_length / classes)] and that many distinct
-    items, uniform over the d items.
+    A query of class i = 1..classes has a length uniform in [1, floor(i * max_length / classes)] and that many distinct items,
+    uniform over the d items: lists of n_queries / classes tensors of item indices, int64. `max_length`, in [1, d], is the
+    largest number of items of a record; n_queries must be a multiple of `classes`.
 
-    Arguments:
-        d: number of items.
-        max_length: largest number of items of a record, max |x|_1, in [1, d].
-        generator: public randomness.
-        n_queries: number of queries over all classes, a multiple of `classes`.
-        classes: number of length classes.
-
-    Returns:
-        For each class n_queries / classes tensors of item indices, int64.
-
-    Raises:
-        ValueError: an argument is out of range.
-
-    Example:
-        >>> queries = random_queries(64, 40, generator=torch.Generator().manual_seed(0))
-        >>> [max(len(items) for items in one_class) <= 8 * i for i, one_class in enumerate(queries, start=1)]
-        [True, True, True, True, True]
+    >>> queries = random_queries(64, 40, generator=torch.Generator().manual_seed(0))
+    >>> [max(len(items) for items in one_class) <= 8 * i for i, one_class in enumerate(queries, start=1)]
+    [True, True, True, True, True]
     """
     if not 1 <= max_length <= d:
         raise ValueError(f"max_length is {max_length}: it must be in [1, {d}]")
@@ -85,12 +70,8 @@ def conjunctions(
 ) -> list[Tensor]:
     """At most `n_queries` distinct sets of k items among those that more than `min_marginal` of the records (n, d) hold.
 
-    Raises:
-        ValueError: fewer than k items are frequent enough, or an argument is out of range.
-
-    Example:
-        >>> conjunctions(torch.tensor([[1, 1, 0]], dtype=torch.uint8), 2, generator=torch.Generator())
-        [tensor([0, 1])]
+    >>> conjunctions(torch.tensor([[1, 1, 0]], dtype=torch.uint8), 2, generator=torch.Generator())
+    [tensor([0, 1])]
     """
     require_codes(1, x=x)
     frequent = (_marginals(x) > min_marginal).nonzero().flatten()
@@ -112,26 +93,17 @@ def _item_sets(d: int, k: int, *, n_sets: int, generator: torch.Generator) -> li
 
 
 def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any") -> Tensor:
-    """Share of the records that satisfy each query: Q(x) / n with Q(x) = sum_i p(x_i).
+    """Share of the records that satisfy each query, (queries,): Q(x) / n with Q(x) = sum_i p(x_i).
 
     Acs et al. count "the users who visited these cells", which reads both ways. The default is "any": with "all" nearly
     every random query of more than a few items is answered 0 by any data.
 
-    Arguments:
-        x: records, uint8 in {0, 1}, shape (n, d).
-        queries: item indices of each query, int64 in [0, d).
-        predicate: "any": the record holds at least one of the items; "all": it holds every one.
+    x are records (n, d), uint8 in {0, 1}; queries are items, int64 in [0, d): by "any" a record holds at least one of them, by
+    "all" every one.
 
-    Returns:
-        float64 tensor (queries,) in [0, 1].
-
-    Raises:
-        ValueError: records that are not binary, a query without items or with one out of range, an unknown predicate.
-
-    Example:
-        >>> x = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.uint8)
-        >>> answers(x, [torch.tensor([0, 1])]).item(), answers(x, [torch.tensor([0, 1])], predicate="all").item()
-        (1.0, 0.5)
+    >>> x = torch.tensor([[1, 0, 0], [1, 1, 0]], dtype=torch.uint8)
+    >>> answers(x, [torch.tensor([0, 1])]).item(), answers(x, [torch.tensor([0, 1])], predicate="all").item()
+    (1.0, 0.5)
     """
     require_codes(1, x=x)
     if predicate not in get_args(Predicate):
@@ -150,11 +122,7 @@ def answers(x: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any
 def relative_errors(
     real: Tensor, synthetic: Tensor, queries: Sequence[Tensor], *, predicate: Predicate = "any", sanity: float = SANITY
 ) -> Tensor:
-    """|Q(synthetic) - Q(real)| / max(Q(real), sanity) of each query (queries,), all as shares of records (n, d) and (m, d).
-
-    Raises:
-        ValueError: as `answers`; other numbers of columns, or a `sanity` that is not positive.
-    """
+    """|Q(synthetic) - Q(real)| / max(Q(real), sanity) of each query (queries,), all as shares of records (n, d) and (m, d)."""
     if not sanity > 0:
         raise ValueError(f"sanity is {sanity}: it must be > 0")
     require_samples(real=real, synthetic=synthetic)
@@ -170,13 +138,9 @@ def query_errors(
     ``any_20%`` ... ``any_100%``: the five length classes of `random_queries`; ``all_1`` ... ``all_3``: `conjunctions`
     of 1, 2 and 3 items with marginal > 5 % (left out where too few items are that frequent).
 
-    Raises:
-        ValueError: as `relative_errors`.
-
-    Example:
-        >>> x = torch.eye(4, dtype=torch.uint8)
-        >>> query_errors(x, x, n_queries=10)["any_100%"]
-        0.0
+    >>> x = torch.eye(4, dtype=torch.uint8)
+    >>> query_errors(x, x, n_queries=10)["any_100%"]
+    0.0
     """
     require_codes(1, real=real)
     generator = torch.Generator().manual_seed(seed)
@@ -200,15 +164,8 @@ def _marginals(x: Tensor) -> Tensor:
     return x.cpu().sum(0, dtype=torch.int64).double() / len(x)
 
 
-# -- marginals and correlations ----------------------------------------------------------------------------------------
-
-
 def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> Tensor:
-    """n rows whose columns are drawn each for itself from the rows (m, d): a NON-private baseline with exact marginals.
-
-    Raises:
-        ValueError: no rows, or n < 1.
-    """
+    """n rows whose columns are drawn each for itself from the rows (m, d): a NON-private baseline with exact marginals."""
     require_samples(x=x)
     if n < 1:
         raise ValueError(f"n is {n}: it must be >= 1")
@@ -216,27 +173,14 @@ def independent_marginals(x: Tensor, n: int, *, generator: torch.Generator) -> T
 
 
 def marginal_errors(real: Tensor, synthetic: Tensor, k: int = 2, *, n_sets: int = 1000, seed: int = 0) -> Tensor:
-    r"""Total variation $\frac12 \sum_c |P_S(c) - Q_S(c)|$ between the marginals of each set S of k columns.
+    r"""Total variation $\frac12 \sum_c |P_S(c) - Q_S(c)|$ in [0, 1] of the marginals of each set S of k columns, (sets,).
 
-    Their mean is the average variation distance of Zhang et al. (2014), section 6.1.
+    Their mean is the average variation distance of Zhang et al. (2014), section 6.1. real (n, d) and synthetic (m, d) are
+    categories, integers >= 0. Of more than n_sets sets a random choice is taken.
 
-    Arguments:
-        real: categories as integers >= 0, (n, d).
-        synthetic: the same, (m, d).
-        k: columns of a marginal, in [1, d].
-        n_sets: at most so many sets of columns, drawn at random where there are more.
-        seed: of that choice.
-
-    Returns:
-        float64 tensor (sets,), each in [0, 1].
-
-    Raises:
-        ValueError: wrong shapes, values that are no integers >= 0, k or n_sets out of range.
-
-    Example:
-        >>> x = torch.tensor([[0, 0], [1, 1]])
-        >>> marginal_errors(x, torch.tensor([[0, 1], [1, 0]])).item(), marginal_errors(x, x.flip(0), 1).tolist()
-        (1.0, [0.0, 0.0])
+    >>> x = torch.tensor([[0, 0], [1, 1]])
+    >>> marginal_errors(x, torch.tensor([[0, 1], [1, 0]])).item(), marginal_errors(x, x.flip(0), 1).tolist()
+    (1.0, [0.0, 0.0])
     """
     require_codes(real=real, synthetic=synthetic)
     n, m, d = len(real), len(synthetic), real.shape[1]
@@ -260,25 +204,14 @@ def compressed(codes: Tensor) -> np.ndarray:
 
 
 def correlation_errors(real: Tensor, synthetic: Tensor) -> Tensor:
-    r"""$|\rho_{ij} - \hat\rho_{ij}|$ of Pearson's correlations of all pairs of columns i < j; of binary columns, phi.
+    r"""$|\rho_{ij} - \hat\rho_{ij}|$ of Pearson's correlations of all pairs i < j, (pairs,); of binary columns, phi.
 
     Pairs of a column that is constant in the real data are left out. A column that is constant in the synthetic data alone
     has correlation 0 there.
 
-    Arguments:
-        real: numbers or bits, (n, d).
-        synthetic: the same, (m, d).
-
-    Returns:
-        float64 tensor (pairs,), each in [0, 2].
-
-    Raises:
-        ValueError: wrong shapes, values that are not finite, or fewer than two real columns that vary.
-
-    Example:
-        >>> x = torch.tensor([[0, 0], [1, 1]])
-        >>> correlation_errors(x, 1 - x).tolist(), round(correlation_errors(x, x[:1]).item(), 9)
-        ([0.0], 1.0)
+    >>> x = torch.tensor([[0, 0], [1, 1]])
+    >>> correlation_errors(x, 1 - x).tolist(), round(correlation_errors(x, x[:1]).item(), 9)
+    ([0.0], 1.0)
     """
     require_samples(real=real, synthetic=synthetic)
     varies = real.amax(0) > real.amin(0)
@@ -298,3 +231,29 @@ def _correlations(x: Tensor) -> Tensor:
     scaled = centred / centred.abs().amax(0).where(~constant, 1)
     scaled = scaled / scaled.norm(dim=0).where(~constant, 1)
     return (scaled.T @ scaled).clamp(-1, 1)
+
+
+def associations(codes: Tensor) -> Tensor:
+    r"""Cramér's V of every two columns of codes (n, d), n >= 2, corrected for its bias: (d, d), 0 independent, 1 a function.
+
+    Source: Bergsma 2013, equation 5.
+
+    >>> associations(torch.tensor([[0, 0], [1, 1]] * 50)).round(decimals=2).tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
+    columns, n = compressed(codes), len(codes)
+    d = columns.shape[1]
+    found = torch.eye(d, dtype=torch.float64)
+    for i, j in combinations(range(d), 2):
+        found[i, j] = found[j, i] = _cramers_v(columns[:, i], columns[:, j], n)
+    return found
+
+
+def _cramers_v(left: npt.NDArray[np.int64], right: npt.NDArray[np.int64], n: int) -> float:
+    r, k = int(left.max()) + 1, int(right.max()) + 1
+    cells, counts = np.unique(left * k + right, return_counts=True)
+    expected = np.bincount(left, minlength=r)[cells // k] * np.bincount(right, minlength=k)[cells % k] / n
+    phi = float((counts**2 / expected).sum()) / n - 1  # chi squared over n, empty cells included
+    corrected = max(0.0, phi - (r - 1) * (k - 1) / (n - 1))
+    least = min(r - (r - 1) ** 2 / (n - 1), k - (k - 1) ** 2 / (n - 1)) - 1
+    return min(1.0, (corrected / least) ** 0.5) if least > 0 else 0.0

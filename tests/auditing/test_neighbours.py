@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from dpgen.auditing.audits import audit
-from dpgen.auditing.neighbours import (
+from dpgen.auditing.audits import (
+    audit,
     columns_pair,
     points_pair,
     records_pair,

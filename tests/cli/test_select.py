@@ -121,7 +121,7 @@ def test_what_is_refused(extra: list[str], among: str, match: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["--model=minimax", "--select=epsilon=1,2"], "private draws"),
+        (["--model=minimax", "--select=epsilon=1,2"], "0/1 records"),
         (["--select=epsilon=1,2", "--epsilon=1"], "select is"),
         (["--select_noise=3"], "select_noise needs --select"),
         (["--select=epsilon=1,2", "--print_config"], "print_config"),

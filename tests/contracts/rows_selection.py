@@ -15,9 +15,7 @@ from dpgen.privacy.selection import SELECTION as NOTE
 
 D, EPSILON = 4, 0.5
 BITS = pairs_of(lambda rng, n: (rng.random((n, D)) < rng.random()).astype(np.uint8))
-ASKED = Queries(
-    torch.tensor([[0, 0], [1, 1], [0, 3], [2, 1]]), torch.ones(4, 2, dtype=torch.uint8), torch.tensor([0.0, 0.0, 0.0, 0.0])
-)
+ASKED = Queries(torch.tensor([[0, 0], [1, 1], [0, 3], [2, 1]]), torch.tensor([0.0, 0.0, 0.0, 0.0]))
 HALVES = ASKED._replace(shares=torch.tensor([0.5, 0.25, 0.999, 0.3]))
 
 

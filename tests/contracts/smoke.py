@@ -13,7 +13,7 @@ from conformance import RELATIONS
 
 from dpgen.containers import in_memory
 from dpgen.data import Images, load_linked, load_mixture, load_ring, load_synthetic_users, load_table
-from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
+from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation

@@ -250,7 +250,7 @@ FAULTS = [
           ("dpgen.systems.marginals.fit:totals",)),
     Fault("noise of one row", MARGINALS, PEOPLE, "moves", lambda real: lambda *_: 1, ("dpgen.privacy.curator:Curator._steps",)),
     Fault("all rows used", MARGINALS, PEOPLE, "moves", lambda real: lambda self, people, rows: np.ones(len(people), bool),
-          ("dpgen.data.units:People.kept",)),
+          ("dpgen.data.split:People.kept",)),
     Fault("gaps filled from others", MARGINALS, RECORD, "moves",
           lambda real: lambda table, *a, **k: table.fillna(table.iloc[-1]), ("dpgen.data.split:settled",)),
     Fault("split by a permutation", SPLIT, RECORD, "moves",

@@ -17,8 +17,8 @@ import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import Records, load_records, load_sets
 from dpgen.data.sets import load_sql_sets
+from dpgen.data.split import People
 from dpgen.data.stored import StreamedRecords, load_sql_records
-from dpgen.data.units import People
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
@@ -242,8 +242,8 @@ def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     assert list(drawn.columns) == list(frame.columns)
     assert set(drawn["kind"]) <= {"a", "b", "c"}
     assert release.statement.says(Fact.NO_TEST_PART)
-    with pytest.raises(TypeError, match="data is a DuckDB relation; model 'dpgm' works on records"):
-        dpgen.fit(duckdb.from_df(frame), "dpgm", epsilon=3.0, label_column="kind")
+    with pytest.raises(TypeError, match="data is a DuckDB relation; model 'dpgan' works on records"):
+        dpgen.fit(duckdb.from_df(frame), "dpgan", epsilon=3.0, label_column="kind")
 
 
 def test_scores_compare_with_a_choice_of_the_records(folder: Path) -> None:

@@ -14,8 +14,8 @@ import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import Table, load_table
 from dpgen.data.batches import ROWS, KeptCodes, whole_groups
+from dpgen.data.split import People
 from dpgen.data.tables import VISITS, load_sql_table, simulated_visits
-from dpgen.data.units import People
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator

@@ -15,8 +15,8 @@ from fixed_source import FixedKeySource
 import dpgen
 from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.engines import open_table, own_tables
-from dpgen.data.events import load_events, load_sql_events
-from dpgen.data.units import People
+from dpgen.data.split import People
+from dpgen.data.users import load_events, load_sql_events
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime

@@ -16,8 +16,8 @@ import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
 from dpgen.data.linked import MOST_ROWS, LinkedTables, load_sql_linked
-from dpgen.data.patients import simulated_patients
 from dpgen.data.split import secret_key
+from dpgen.data.toy import simulated_patients
 from dpgen.privacy.curator import Curator
 
 PEOPLE = pd.DataFrame({"who": ["a", "b", "c", "d"], "old": [True, False, True, False]})

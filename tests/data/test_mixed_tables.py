@@ -164,16 +164,6 @@ def test_a_draft_shows_names_and_types_and_no_value() -> None:
     assert draft_schema(other) == draft
 
 
-def test_a_draft_from_private_values_fits_and_says_so(tmp_path: Path) -> None:
-    frame = visits().drop(columns="visit")
-    for data in (frame, tmp_path / "a.csv"):
-        frame.to_csv(tmp_path / "a.csv", index=False)
-        draft = draft_schema(data, from_private_values=True)
-        table = private(path=in_memory(frame) if data is frame else str(data), schema=draft)
-        assert table.n == 300
-        assert Fact.READ_DOMAINS in tiny.told(table)
-
-
 def test_values_outside_have_a_place_where_the_schema_gives_them_one() -> None:
     schema: dict[str, Any] = {
         "fields": [

@@ -27,10 +27,10 @@ from dpgen.data import (
     load_table,
 )
 from dpgen.data.columns import load_sql_columns
-from dpgen.data.events import load_sql_events
 from dpgen.data.records import pixels
 from dpgen.data.stored import load_sql_records
 from dpgen.data.tables import load_sql_table
+from dpgen.data.users import load_sql_events
 
 TEXT, NUMBER = "C1203928", 79.98
 SCHEMA = {"fields": [{"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 9, "required": True}}]}

@@ -19,12 +19,12 @@ from test_linked import key, require_same_bits  # noqa: F401  (fixtures)
 from dpgen.containers import in_memory
 from dpgen.data import load_records, load_table
 from dpgen.data.columns import load_columns, load_sql_columns
-from dpgen.data.events import load_events, load_sql_events
-from dpgen.data.patients import simulated_patients
 from dpgen.data.sets import load_sql_sets
+from dpgen.data.split import People
 from dpgen.data.stored import load_sql_records
 from dpgen.data.tables import VISITS, load_sql_table
-from dpgen.data.units import People
+from dpgen.data.toy import simulated_patients
+from dpgen.data.users import load_events, load_sql_events
 from dpgen.privacy.exact_sums import totals
 
 pytestmark = [

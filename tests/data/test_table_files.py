@@ -225,7 +225,7 @@ LOADERS: dict[str, tuple[str, Callable[..., Any]]] = {
     "columns": ("é,y\n1,2\n0,3\n", lambda path, **o: load_columns(path=path, columns="é", low=0, high=9, **o)),
     "points": ("é,y\n1,2\n0,3\n", lambda path, **o: load_points(path=path, bounds="0,9", **o)),
     "events": ("user,category\nä,ö\né,è\n", lambda path, **o: load_events(path=path, **o)),
-    "draft": ("é,y\nä,2\n", lambda path, **o: draft_schema(path, from_private_values=True, **o)),
+    "draft": ("é,y\nä,2\n", lambda path, **o: draft_schema(path, **o)),
     "table": (
         "é,y\nä,2\nö,3\n",
         lambda path, **o: load_table(

@@ -15,9 +15,8 @@ from refusals import refused
 from dpgen.data.columns import load_columns, load_sql_columns
 from dpgen.data.points import load_points
 from dpgen.data.records import load_records
-from dpgen.data.split import Split
+from dpgen.data.split import People, Split, texts
 from dpgen.data.tables import load_table
-from dpgen.data.units import People, texts
 
 KEY = b"k" * 32
 TABLES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3), st.sampled_from(["x", "y,", "\\"])), max_size=25)

@@ -9,8 +9,8 @@ import pytest
 import tiny
 from refusals import refused
 
-from dpgen.data import events as module
-from dpgen.data.events import (
+from dpgen.data import users as module
+from dpgen.data.users import (
     EventColumns,
     count_events,
     event_frame,

@@ -12,9 +12,9 @@ from smoke import linked_tables
 from dpgen.cli.main import main
 from dpgen.containers import Form
 from dpgen.data.linked import LinkedTables
-from dpgen.data.patients import simulated_patients
+from dpgen.data.toy import simulated_patients
 from dpgen.evaluation.linked import coder, drawn, errors, evaluate, without_link
-from dpgen.linked_samples import LinkedSamples
+from dpgen.release import LinkedSamples
 
 
 def changed(data: LinkedTables, name: str, value: object) -> LinkedTables:

@@ -58,14 +58,6 @@ def test_random_queries_follow_the_protocol() -> None:
     assert drawn.max() < 1.1 * drawn.mean()
 
 
-def test_relative_errors_by_hand() -> None:
-    real = torch.tensor([[1, 0, 0], [1, 1, 0], [1, 0, 0], [0, 0, 0]], dtype=torch.uint8)
-    synthetic = torch.tensor([[1, 0, 0], [0, 0, 1]], dtype=torch.uint8)
-    queries = [torch.tensor([0]), torch.tensor([1]), torch.tensor([2])]
-    errors = relative_errors(real, synthetic, queries, sanity=0.1)
-    assert errors.tolist() == pytest.approx([(0.75 - 0.5) / 0.75, 0.25 / 0.25, 0.5 / 0.1])
-
-
 def test_conjunctions_are_all_sets_of_frequent_items() -> None:
     x = torch.zeros(100, 6, dtype=torch.uint8)
     for item, count in enumerate([50, 6, 5, 99, 0, 7]):

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from dpgen.constraints import constraint_of
-from dpgen.linked_samples import LinkedSamples
-from dpgen.release import PublicModel, RandomState, sampling_seed
+from dpgen.release import LinkedSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import Chain, ChainFitter

@@ -10,7 +10,7 @@ noisy number of people, r of those who have rows, and a, b the columns of people
 | single columns alone | mu n < 20 (a + b) |
 
 So a small population gets two tables fitted apart, linked by how many rows a person has: across tables it would be told noise.
-The constants were set on simulated patients (`dpgen.data.patients`).
+The constants were set on simulated patients (`dpgen.data.toy`).
 """
 
 from dataclasses import dataclass

@@ -14,7 +14,7 @@ from refusals import refused
 from smoke import linked_tables
 
 import dpgen
-from dpgen.data.patients import PATIENTS, VISITS, simulated_patients
+from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.evaluation.linked import coder, errors, without_link
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime

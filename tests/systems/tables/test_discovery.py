@@ -10,8 +10,8 @@ import torch
 from scipy.stats import ks_2samp, norm
 
 import dpgen
+from dpgen.auditing.audits import with_direction
 from dpgen.auditing.lower_bounds import epsilon_lower_bound
-from dpgen.auditing.neighbours import with_direction
 from dpgen.containers import in_memory
 from dpgen.data import load_table
 from dpgen.data.raw_tables import FrameRows
