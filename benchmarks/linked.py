@@ -52,10 +52,10 @@ def auc(train: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame]) -> float:
 
 def bootstrap(data: Histories) -> Histories:
     """People drawn with replacement, with their rows."""
-    counts = np.diff(data.starts)
+    counts = np.diff(data.starts[0])
     drawn = np.random.default_rng(0).integers(0, len(counts), len(counts))
-    rows = [data.rows[data.starts[i] : data.starts[i + 1]] for i in drawn]
-    return Histories(data.people[drawn], np.concatenate(rows), np.r_[0, counts[drawn].cumsum()])
+    rows = [data.rows[0][data.starts[0][i] : data.starts[0][i + 1]] for i in drawn]
+    return Histories(data.people[drawn], [np.concatenate(rows)], [np.r_[0, counts[drawn].cumsum()]])
 
 
 def flights() -> dict[str, pd.DataFrame]:
@@ -97,7 +97,7 @@ def on_real(name: str, tables: dict[str, pd.DataFrame], options: dict[str, Any],
                 rows.append({"name": f"eps {epsilon:g} {method}", **found, "seconds": seconds})
                 print(name, rows[-1], flush=True)
     rows.append({"name": "bootstrap", **errors(private, bootstrap(private), shape)})
-    rows.append({"name": "no link, no noise", **errors(private, without_link(private, 0), shape)})
+    rows.append({"name": "no link, no noise", **errors(private, without_link(private, shape, 0), shape)})
     keep(name, rows)
 
 
@@ -167,7 +167,7 @@ def main() -> None:
         rows.append({"name": name, **errors(private, histories, shape)})
     dealt = real["visits"].assign(patient=np.random.default_rng(0).permutation(real["visits"]["patient"].to_numpy()))
     score = {"auc": auc(real | {"visits": dealt}, other)}
-    rows.append({"name": "no link", **errors(private, without_link(private, 0), shape), **score})
+    rows.append({"name": "no link", **errors(private, without_link(private, shape, 0), shape), **score})
     rows.append({"name": "real patients", "auc": auc(real, other)})
     keep("patients", rows)
 

@@ -20,6 +20,7 @@ from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, Raw
 from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
+from dpgen.data.raw_tables import types_of
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.stored import StreamedRecords
 from dpgen.data.table_files import form_of, is_source
@@ -74,8 +75,8 @@ def fit(
             values from public `low` to `high`, or events of users. As a pandas, polars or pyarrow table, a NumPy array, a
             tensor, a torch Dataset, a SciPy sparse matrix or a list of sets; as the path of a csv, parquet or npy file; as a
             table of DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
-            the name of a data set such as "digits"; or loaded by `dpgen.data`. People and their rows: a mapping of two tables
-            by name, or one long table, with `person` and `order`.
+            the name of a data set such as "digits"; or loaded by `dpgen.data`. People and their rows: a mapping of tables by
+            name, or one long table, with `person` and `order`.
         model: name of the system, see `dpgen.SYSTEMS`; "auto": the usual one for such data, see `chosen_model`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
@@ -195,33 +196,43 @@ def _named_tables(data: Any) -> bool:
 
 
 def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunConfig:
-    """People and their rows by the names of their tables; `order` may name the table of rows, else it is the last one."""
-    order = options.get("order")
-    names = list(data)
-    if not 1 <= len(names) <= 2:
-        raise ValueError(f"data has {len(names)} tables; it must have one of people and one of their rows, or one of rows")
-    if isinstance(order, Mapping):
-        if len(order) != 1 or (rows := next(iter(order))) not in names:
-            raise ValueError(f"order is {dict(order)!r}; it must be {{TABLE: COLUMN}} of one of {', '.join(map(repr, names))}")
-        names, options = [*(name for name in names if name != rows), rows], options | {"order": order[rows]}
-    if "people_path" in options or "path" in options:
-        raise ValueError("path and people_path must be left out: the data are tables in memory")
-    tables = [in_memory(data[name]) for name in names]
-    for name, table in zip(names, tables):
-        table.table = str(name)
-    *people, rows_table = tables
-    engine = rows_table.like == "sql"
-    if any((table.like == "sql") != engine for table in people):
-        raise TypeError("data has a table in memory and one in an engine; both must be in memory, or in one engine")
-    loader, place = ("sql", "people_source") if engine else ("linked", "people_path")
+    """People and their rows by the names of their tables; which is which, public names say.
+
+    Tables that `order` names hold rows. Of the others, people's is the first one that has the column of the person; of two
+    tables without an order the last one holds the rows.
+    """
     system = systems()[choose("model", model, list(systems()))]
     if "linked" not in system.kinds:
         raise TypeError(f"data is a mapping of tables; model {model!r} works on {' or '.join(system.kinds)}")
+    order, names, person = options.get("order"), list(data), options.get("person", "person")
+    tables = {name: in_memory(table) for name, table in data.items()}
+    for name, table in tables.items():
+        table.table = str(name)
+    timed = list(order) if isinstance(order, Mapping) else names[-1:] if len(names) < 3 else []
+    for name in timed:
+        if name not in names:
+            raise ValueError(f"order is {dict(order or {})!r}; it must be {{TABLE: COLUMN}} of {', '.join(map(repr, names))}")
+    engine = any(table.like == "sql" for table in tables.values())
+    if engine and (len(tables) > 2 or not all(table.like == "sql" for table in tables.values())):
+        raise TypeError(f"data has {len(names)} tables, some in an engine; all must be in memory, or two in one engine")
+    hung = options.get("links") or {}
+    able = [name for name in names if name not in hung and (engine or person in types_of(tables[name]))]
+    people = next((name for name in able if name not in timed), None) if len(able) > 1 else None
+    rows = next((name for name in able if name != people), None)
+    if rows is None:
+        raise ValueError(f"data has no table with the column {person!r}; it must have one of people and one of their rows")
+    if "people_path" in options or "path" in options:
+        raise ValueError("path and people_path must be left out: the data are tables in memory")
+    more = {name: table for name, table in tables.items() if name not in (people, rows)}
+    if engine and isinstance(order, Mapping):
+        options = options | {"order": order[rows]}
+    loader, place = ("sql", "people_source") if engine else ("linked", "people_path")
     completed = _all_private(loader, system, {"progress_bar": False} | options)
-    completed |= {place: str(people[0])} if people else {}
-    made = keyword_job(model, completed, data=loader, private=rows_table)
-    both = {**made.data.options} | ({place: people[0]} if people else {})
-    return replace(made, data=replace(made.data, options=both))
+    completed |= {place: str(tables[people])} if people else {}
+    completed |= {"tables": {name: str(table) for name, table in more.items()}} if more else {}
+    made = keyword_job(model, completed, data=loader, private=tables[rows])
+    named = {**made.data.options} | ({place: tables[people]} if people else {}) | ({"tables": more} if more else {})
+    return replace(made, data=replace(made.data, options=named))
 
 
 def loader_of_file(path: str, model: str, given: Iterable[str] = ()) -> tuple[str, str]:

@@ -61,6 +61,14 @@ class Fact(Enum):
         "At most {most} rows of a person are used: 95 % of noisy people have no more. Of a person with more it is a window of "
         "{most} that follow each other in {order}, chosen by a keyed hash of the person.",
     )
+    ROWS_OF_ROWS_BOUGHT = _C(
+        "At most {most} rows are used of those that hang on one row of another table: 95 % of noisy rows have no more. Of one "
+        "with more it is a window of {most} that follow each other in {order}, chosen by a keyed hash of the person.",
+    )
+    ROWS_OF_ROWS = _C(
+        "At most {most} rows of {table} are used for each person, or row, that they hang on; of more it is a window of {most} "
+        "successive ones, chosen by a keyed hash of the person.",
+    )
     ORPHANS_KEPT = _C("Rows whose person is not among the people are of people whose columns are missing.")
     ORPHANS_LEFT_OUT = _C("Rows whose person is not among the people are left out, each for its own person alone.")
     ANY_DATA = _C("Any data set may replace any other (integral privacy): of one person's data, this is local privacy.")

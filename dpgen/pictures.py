@@ -264,13 +264,14 @@ def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Pict
 
 def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
     """Numbers of rows, timelines, what follows what, and associations across the tables."""
-    *people, rows = samples.tables.values()
-    keys = people[0][samples.person] if people else rows[samples.person].unique()
-    counts = np.bincount(pd.Index(keys).get_indexer(pd.Index(rows[samples.person])), minlength=len(keys))
-    of_people, of_rows = (
-        table.drop(columns=samples.person) for table in (people[0] if people else pd.DataFrame({samples.person: keys}), rows)
-    )
-    part = LinkedFrames(of_people, of_rows, np.r_[0, counts.cumsum()].astype(np.int64), samples.order)
+    first, *_ = samples.tables
+    rows_of = next((name for name, (column, _) in samples.links.items() if column == samples.person), first)
+    rows = samples.tables[rows_of]
+    people = samples.tables[first] if first != rows_of else pd.DataFrame({samples.person: rows[samples.person].unique()})
+    counts = np.bincount(pd.Index(people[samples.person]).get_indexer(pd.Index(rows[samples.person])), minlength=len(people))
+    keys = [samples.person, *(column for column, _ in samples.links.values())]
+    of_people, of_rows = (table.drop(columns=keys, errors="ignore") for table in (people, rows))
+    part = LinkedFrames(of_people, of_rows, np.r_[0, counts.cumsum()].astype(np.int64), samples.orders.get(rows_of))
     one = {"synthetic": part}
     yield Picture("Rows of a person", f"Share of people with each number of rows; {source}.", rows_per_person(one))
     if (np.diff(part.starts) > 1).any():

@@ -5,7 +5,7 @@ import json
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
 from pkgutil import resolve_name
@@ -538,13 +538,15 @@ class LinkedSamples(Samples):
     """Synthetic tables whose keys match.
 
     `tables` are by name, people first where there is a table of them, `forms` containers, names and types of the data by table.
-    `person` is the column of the key, `order` the one by which the rows of a person are ordered, if any.
+    `person` is the column of the key of people, `orders` are the columns by which the rows of tables are ordered, `links` those
+    by which a table hangs on another one, beside that one.
     """
 
     tables: Mapping[str, pd.DataFrame]
     forms: Mapping[str, Form]
     person: str
-    order: str | None = None
+    orders: Mapping[str, str] = field(default_factory=dict)
+    links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> "LinkedSamples":
@@ -553,9 +555,13 @@ class LinkedSamples(Samples):
         return cls(tables={k: table[[str(c) for c in made[k].names]] for k, table in tables.items()}, forms=made, **names)
 
     def to_pandas(self) -> pd.DataFrame:
-        """One line for each row, with the columns of its person; people without rows have a line of gaps."""
-        *people, rows = self.tables.values()
-        return people[0].merge(rows, on=self.person, how="left", suffixes=("", "_of_row")) if people else rows
+        """One line for each row, with the columns of what it hangs on; people without rows have a line of gaps."""
+        first, *more = self.tables
+        found = self.tables[first]
+        for name in more:
+            suffixes = ("", f"_of_{'row' if len(more) == 1 else name}")
+            found = found.merge(self.tables[name], on=self.links[name][0], how="left", suffixes=suffixes)
+        return found
 
     def restored(self) -> Any:
         """The tables in the containers that the data came in; the rows alone where there was no table of people."""
@@ -578,11 +584,13 @@ class LinkedSamples(Samples):
     def package(self) -> dict[str, bytes]:
         """The files of a Data Package of the tables, by name."""
         resources, files = [], {}
-        first = next(iter(self.tables))
+        keys = {above: column for column, above in self.links.values()}
         for name, table in self.tables.items():
-            key = {"foreignKeys": [{"fields": self.person, "reference": {"resource": first, "fields": self.person}}]}
-            schema = {"primaryKey": self.person} if name == first and len(self.tables) > 1 else key if name != first else {}
-            order = {"dpgen:order": self.order} if self.order in table else {}
+            schema: dict[str, Any] = {"primaryKey": keys[name]} if name in keys else {}
+            if name in self.links:
+                column, above = self.links[name]
+                schema["foreignKeys"] = [{"fields": column, "reference": {"resource": above, "fields": column}}]
+            order = {"dpgen:order": self.orders[name]} if self.orders.get(name) in table else {}
             listed = [{"name": str(column)} for column in table]
             resources.append({"name": name, "path": f"{name}.csv", "schema": {"fields": listed, **schema, **order}})
             shown = self.forms[name].restore(table)

@@ -313,19 +313,28 @@ def table_pair(relation: str, copies: int = 1) -> Pair:
 
 
 def linked_pair(relation: str) -> Pair:
-    """People with m rows and one answer to all questions, half of them yes; one of yes more, or one of yes in place of no."""
+    """People with m rows, on each of which hang two others, and one answer to all questions, half of them yes; one of yes
+    more, or one of yes in place of no.
+    """
     answer = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}}
     schema = {"fields": [{"name": "answer", **answer}]}
-    options: dict[str, Any] = {"person": "person", "max_rows": _ROWS, "test_fraction": 0.0}
+    options: dict[str, Any] = {"person": "person", "max_rows": _ROWS, "test_fraction": 0.0, "schemas": {"below": schema}}
 
     def tables(*more: bool) -> LinkedTables:
         answers = np.array([i % 2 == 0 for i in range(_RECORDS)] + list(more))
-        people, rows = (pd.DataFrame({"person": np.repeat(np.arange(len(answers)), k)}) for k in (1, _ROWS))
-        both = [in_memory(t.assign(answer=np.where(answers[t["person"]], "yes", "no"))) for t in (people, rows)]
-        both[0].table, both[1].table = "people", "rows"
-        return load_linked(path=both[1], people_path=both[0], schema=schema, people_schema=schema, **options)
+        people = np.arange(len(answers))
+        rows = np.arange(_ROWS * len(answers))
+        keys = {"people": {"person": people}, "rows": {"person": rows // _ROWS, "row": rows}, "below": {"row": rows.repeat(2)}}
+        owners = (people, rows // _ROWS, rows.repeat(2) // _ROWS)
+        made = [
+            in_memory(pd.DataFrame(of).assign(answer=np.where(answers[p], "yes", "no"))) for of, p in zip(keys.values(), owners)
+        ]
+        for table, name in zip(made, keys):
+            table.table = name
+        others: dict[str, Any] = {"people_path": made[0], "tables": {"below": made[2]}, "links": {"below": "rows.row"}}
+        return load_linked(path=made[1], schema=schema, people_schema=schema, **others, **options)
 
-    person = f"a person with {_ROWS} rows of yes"
+    person = f"a person with {_ROWS} rows of yes on two levels"
     return _pair(relation, tables, True, False, f"{person} has no in all of them", person)
 
 

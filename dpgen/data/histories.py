@@ -5,7 +5,7 @@ they come.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -30,16 +30,43 @@ MEMORY = "200MB"
 """Of DuckDB for each of three tables: rows as they are, those that are used, people."""
 
 
+_HIDDEN = "\0rows"  # column of what hangs on a row, as a text
+
+
+@dataclass(frozen=True, eq=False)
+class Above:
+    """Persons, or rows of a table, that rows of another one hang on.
+
+    Arguments:
+        keys: that name each (n,), as texts.
+        known: all keys, of those that are not used, too.
+        person: whose each is (n,).
+        names: of all people, as texts.
+        labels: texts (n,) that choose the windows of what hangs on them, functions of the person alone.
+        times: of each (n,) in whole units, if they have an order.
+    """
+
+    keys: npt.NDArray[np.object_]
+    known: pd.Index
+    person: Integers
+    names: npt.NDArray[np.object_]
+    labels: npt.NDArray[np.object_]
+    times: Integers | None = None
+
+
 @dataclass
 class Reading:
     """Rows that are used of some people at a time, who are gathered in the order in which they come.
 
-    `people` and `path` are what people and rows are called in messages, `index` the people, None: those who have rows, `gap`
-    the name of the time since the last row, which later rows have if `timed`. `draft` is of rows, `most` is m, `show`: a
-    message shows a value.
+    `link` is the column that names the person, or the row, that a row hangs on, `key` the one that names a row itself. `people`
+    and `path` are what people, or what rows hang on, and rows are called in messages, `index` the people, None: those who have
+    rows, `gap` the name of the time since the last row, which later rows have if `timed`, and `since` that of the time of the
+    first row since the row which it hangs on. `draft` is of rows, `most` is m, `show`: a message shows a value.
     """
 
     person: str
+    link: str
+    key: str | None
     order: str | None
     time_unit: TimeUnit
     orphans: Orphans
@@ -48,22 +75,26 @@ class Reading:
     path: str
     people: str
     draft: dict[str, Any]
-    key: bytes
+    secret: bytes
     most: int
     gap: str
+    since: str | None
+    dated: bool
     show: bool
 
     def __post_init__(self) -> None:
         self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
         self.samples: list[pd.DataFrame] = []
-        known = {field["name"]: field for field in self.draft["fields"]}
-        self._dated = self.order is not None and known[self.order]["type"] in ("date", "datetime")
-        self._least = int(known[self.gap].get("constraints", {}).get("minimum") or 0) if self.timed else 0
+        self.known = pd.Index([])
+        self.own_keys = np.empty(0, object)
+        self.times: Integers = np.empty(0, np.int64)
+        fields = {field["name"]: field for field in self.draft["fields"]}
+        self._least = int(fields[self.gap].get("constraints", {}).get("minimum") or 0) if self.timed else 0
 
     @property
     def stamp(self) -> Any:
         """The type of the order where it is a date."""
-        return pyarrow.timestamp("s") if self._dated else None
+        return pyarrow.timestamp("s") if self.dated else None
 
     @property
     def keys(self) -> npt.NDArray[np.object_]:
@@ -77,80 +108,165 @@ class Reading:
 
     def made(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows that are used of the people in a table, who are in no other one."""
-        person, order = self.person, self.order
-        of_rows = rows[person].astype(str).to_numpy(object)
+        of_rows = rows[self.person].astype(str).to_numpy(object)
+        self._name(rows)
         if self.index is not None and self.orphans != "keep":
-            known = self.index.get_indexer(pd.Index(of_rows)) >= 0
-            if not known.all() and self.orphans == "error":
-                raise ValueError(
-                    f"{self.path} has rows whose person is not in {self.people}; add the people, or say what such rows are: "
-                    "orphans=drop, or orphans=keep"
-                )
+            known = self._known(self.index.get_indexer(pd.Index(of_rows)) >= 0)
             rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
         owner, keys = pd.factorize(of_rows, sort=True)  # numpy's texts end before a last zero byte
-        rows, starts = self._ordered(rows, owner.astype(np.int64), len(keys))
-        rows, starts, chosen = self._bounded(rows, starts, keys)
+        whole = Above(keys, pd.Index(keys), np.arange(len(keys)), keys, keys)
+        return self._used(rows, owner.astype(np.int64), whole)
+
+    def under(self, rows: pd.DataFrame, above: Above) -> pd.DataFrame:
+        """The rows that are used of a table whose rows hang on rows of another one, or on people who are known already."""
+        links = pd.Index(rows[self.link].astype(str).to_numpy(object))
+        self._name(rows)
+        self._known(above.known.get_indexer(links) >= 0)
+        owner = pd.Index(above.keys).get_indexer(links)
+        used = owner >= 0
+        rows, owner = rows[used].reset_index(drop=True), owner[used].astype(np.int64)
+        whose = rows[self.person].astype(str).to_numpy(object) if self.person in rows else above.names[above.person[owner]]
+        if (whose != above.names[above.person[owner]]).any():
+            raise ValueError(f"{self.path} has a row of another {self.person!r} than the row of {self.people} it hangs on")
+        return self._used(rows, owner, above)
+
+    def _name(self, rows: pd.DataFrame) -> None:
+        """Keep the keys of all rows, which must differ."""
+        if self.key is not None:
+            if rows[self.key].isna().any():
+                raise ValueError(f"{self.path} has a row without {self.key!r}, on which other rows hang")
+            self.known = pd.Index(rows[self.key].astype(str).to_numpy(object))
+            if not self.known.is_unique:
+                raise ValueError(f"{self.path} has a row of {self.key!r} twice; each must have one line")
+
+    def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        if not known.all() and (self.orphans == "error" or (self.orphans == "keep" and self.link != self.person)):
+            whose, more = ("person", "people") if self.link == self.person else (repr(self.link), "rows")
+            also = ", or orphans=keep" if self.link == self.person else ""
+            raise ValueError(
+                f"{self.path} has rows whose {whose} is not in {self.people}; add the {more}, or say what such rows are: "
+                f"orphans=drop{also}"
+            )
+        return known
+
+    def _used(self, rows: pd.DataFrame, owner: Integers, above: Above) -> pd.DataFrame:
+        order = self.order
+        rows, starts, counted = self._ordered(rows, owner, above)
+        inside, starts = self._window(starts, above.labels)
+        rows, counted = rows[inside].reset_index(drop=True), counted[inside]
         counts = np.diff(starts)
+        owner = np.repeat(np.arange(len(counts)), counts)
         if order is not None:  # the order of later rows follows from the times between them
+            begin = starts[owner]
             if self.gap in rows:
-                rows.loc[rows.index[starts[:-1]], self.gap] = self._least
-            rows[order] = rows[order].iloc[np.repeat(starts[:-1], counts)].to_numpy()
-        rows = rows.drop(columns=person)
+                rows.loc[rows.index[starts[:-1][counts > 0]], self.gap] = self._least
+            if self.since is not None and above.times is not None:
+                rows[self.since] = counted[begin] - above.times[owner]
+                rows = rows.drop(columns=order)
+            else:
+                rows[order] = rows[order].iloc[begin].to_numpy()
+        if self.key is not None:
+            self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
+        rows = rows.drop(columns=[name for name in {self.person, self.link, self.key} if name in rows])
         check(rows, self.draft, show=self.show)
-        sample = rows.iloc[starts[:-1] + chosen[:, 0]].reset_index(drop=True)
-        if self.gap in rows:
-            later = rows[self.gap].iloc[np.minimum(starts[:-1] + chosen[:, 1], max(0, len(rows) - 1))]
-            sample[self.gap] = later.reset_index(drop=True).astype(np.float64).mask(counts < 2)
-        self.found.append((keys, counts))
-        self.samples.append(sample)
+        self.samples.append(self._sample(rows, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
+        self.found.append((above.keys, counts))
         return rows
 
-    def _ordered(self, rows: pd.DataFrame, owner: Integers, n: int) -> tuple[pd.DataFrame, Integers]:
-        """Rows by person and time, ties by a keyed hash of their contents, with the time since the last one."""
-        person, name = self.person, self.order
+    def below(self, above: Above, counts: Integers) -> Above:
+        """The rows that are used, for tables whose rows hang on them; `counts` (n,) of those above."""
+        person = np.repeat(above.person, counts)
+        if self.key is None:
+            return Above(self.own_keys, self.known, person, above.names, self.own_keys)
+        place = np.arange(len(person)) - np.searchsorted(person, person)
+        labels = above.names[person] + "\0" + place.astype(str).astype(object)
+        return Above(self.own_keys, self.known, person, above.names, labels, self.times)
+
+    def _ordered(self, rows: pd.DataFrame, owner: Integers, above: Above) -> tuple[pd.DataFrame, Integers, Integers]:
+        """Rows by owner and time, ties by a keyed hash of their contents, with the time since the last one."""
+        name, keys = self.order, [name for name in {self.person, self.link, self.key} if name in rows]
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if name is not None:
-            exact = times(rows[name]) if self._dated else pd.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
+            exact = times(rows[name]) if self.dated else pd.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
             if not np.isfinite(exact).all():
-                what = "date (whole numbers need the type integer in schema)" if self._dated else "whole number"
+                what = "date (whole numbers need the type integer in schema)" if self.dated else "whole number"
                 raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
-            step = SECONDS[self.time_unit] if self._dated else 1
+            step = SECONDS[self.time_unit] if self.dated else 1
             counted = np.floor_divide(exact, step).astype(np.int64)
-            if self._dated:
+            if self.dated:
                 rows = rows.assign(**{name: (counted * step).astype("datetime64[s]")})
         ranks = np.zeros((len(rows), 4), np.uint64)
         groups = pd.DataFrame({"owner": owner, "time": exact})
         tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
         if len(tied):
-            part = rows.iloc[tied]
-            ranks[tied] = People(person, 1, self.key).ranks(part[person], part.drop(columns=person))
+            whose = pd.Series(above.names[above.person[owner[tied]]], dtype=object)
+            ranks[tied] = People(self.person, 1, self.secret).ranks(whose, rows.iloc[tied].drop(columns=keys))
         # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
         texts = np.zeros(len(rows), np.int64)
         same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
         if len(same):
-            texts[same], _ = pd.factorize(rows.iloc[same].map(str).agg("\0".join, axis=1), sort=True)
+            texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
         order = np.lexsort((texts, *ranks.T[::-1], exact, owner))
-        starts = np.r_[0, np.bincount(owner, minlength=n).cumsum()].astype(np.int64)
-        rows = rows.iloc[order].reset_index(drop=True)
+        starts = np.r_[0, np.bincount(owner, minlength=len(above.keys)).cumsum()].astype(np.int64)
+        rows, counted = rows.iloc[order].reset_index(drop=True).drop(columns=_HIDDEN, errors="ignore"), counted[order]
         if self.timed:
-            rows[self.gap] = np.diff(counted[order], prepend=0)
-        return rows, starts
+            rows[self.gap] = np.diff(counted, prepend=0)
+        return rows, starts, counted
 
-    def _bounded(self, rows: pd.DataFrame, starts: Integers, keys: npt.NDArray[Any]) -> tuple[pd.DataFrame, Integers, Integers]:
-        """At most m successive rows of each person, and the rows that stand for all of them."""
-        salt = hashlib.sha256(b"dpgen windows" + self.key).digest()
-        digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in keys)
-        words = np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64)
+    def _window(self, starts: Integers, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Integers]:
+        """Which rows are used: at most m successive ones of each person, or row above."""
         counts = np.diff(starts)
         spare = np.maximum(counts - self.most, 0)
-        begin = (words[:, 0] % (spare + 1).astype(np.uint64)).astype(np.int64)
+        begin = np.zeros(len(counts), np.int64)
+        long = np.flatnonzero(spare)
+        begin[long] = (self._words(labels[long])[:, 0] % (spare[long] + 1).astype(np.uint64)).astype(np.int64)
         kept = np.minimum(counts, self.most)
-        place = np.arange(len(rows)) - np.repeat(starts[:-1] + begin, counts)
+        place = np.arange(int(starts[-1])) - np.repeat(starts[:-1] + begin, counts)
         inside = (place >= 0) & (place < np.repeat(kept, counts))
-        one = words[:, 1] % np.maximum(kept, 1).astype(np.uint64)
-        later = 1 + words[:, 2] % np.maximum(kept - 1, 1).astype(np.uint64)
-        chosen = np.stack([one, later], axis=1).astype(np.int64)
-        return rows[inside].reset_index(drop=True), np.r_[0, kept.cumsum()].astype(np.int64), chosen
+        return inside, np.r_[0, kept.cumsum()].astype(np.int64)
+
+    def _words(self, texts: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+        """Keyed hashes (n, 4)."""
+        salt = hashlib.sha256(b"dpgen windows" + self.secret).digest()
+        digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in texts)
+        return np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64)
+
+    def _sample(self, rows: pd.DataFrame, place: Integers, person: Integers, names: npt.NDArray[Any]) -> pd.DataFrame:
+        """One row of each person who has any, chosen by a keyed hash of the person; of times between rows a later row's."""
+        people, starts, counts = np.unique(person, return_index=True, return_counts=True)
+        words = self._words(names[people])
+        one = starts + (words[:, 1] % np.maximum(counts, 1).astype(np.uint64)).astype(np.int64)
+        sample = rows.iloc[one].reset_index(drop=True)
+        if self.gap in rows:
+            later = np.flatnonzero(place > 0)
+            first = np.searchsorted(person[later], people)
+            number = np.searchsorted(person[later], people, side="right") - first
+            chosen = first + (words[:, 2] % np.maximum(number, 1).astype(np.uint64)).astype(np.int64)
+            values = rows[self.gap].to_numpy(np.float64)[np.r_[later, 0][np.minimum(chosen, len(later))]] if len(rows) else []
+            sample[self.gap] = pd.Series(values, dtype=np.float64).mask(number == 0)
+        return sample
+
+
+def with_rows(
+    rows: pd.DataFrame, keys: Sequence[str | None], key: str, below: Sequence[tuple[pd.DataFrame, str]]
+) -> pd.DataFrame:
+    """Rows with a column of what hangs on them, as a text, where nothing else tells rows apart: keys decide nothing.
+
+    Arguments:
+        keys: columns of the rows that are none of their contents.
+        key: the one that other rows name.
+        below: such rows without their keys, and with the texts by which they name one of these.
+    """
+    alike = rows.duplicated([name for name in rows if name not in {*keys} - {keys[0]}], keep=False).to_numpy()
+    if not alike.any():
+        return rows
+    texts, own = np.full(len(rows), "", object), pd.Index(rows[key].astype(str).to_numpy(object))
+    for table, link in below:
+        at = own.get_indexer(pd.Index(table[link].astype(str).to_numpy(object)))
+        found = pd.Series(table.drop(columns=link).map(str).agg("\1".join, axis=1).to_numpy(object))[alike[at] & (at >= 0)]
+        joined = found.groupby(at[found.index]).agg(lambda of: "\2".join(sorted(of)))
+        texts[joined.index] = texts[joined.index] + "\3" + joined.to_numpy(object)
+    return rows.assign(**{_HIDDEN: texts})
 
 
 def check(frame: pd.DataFrame, draft: dict[str, Any], *, show: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,8 @@ from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import heat_maps, new_figure, save_drawn
 from dpgen.metrics import associations
 from dpgen.progress import report
-from dpgen.systems.relational.sums import SPANS, Histories, Integers, Shape, instances
+from dpgen.schema import nearest
+from dpgen.systems.relational.sums import SPANS, Branch, Histories, Integers, Shape, instances, place_of
 from dpgen.values import as_numbers, times
 
 if TYPE_CHECKING:
@@ -49,10 +50,11 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     released: dict[str, Callable[[], bytes]] = {
         f"synthetic/{name}": partial(bytes, content) for name, content in samples.package().items()
     }
-    data = data.bounded(release.shown["most"]) if data.buys_most else data
-    if data.n > _MOST or not isinstance(data.rows, pd.DataFrame):
+    for number, table in enumerate(release.shown["rows"], 1):
+        data = data.bounded(number, table["most"])
+    if data.n > _MOST or not isinstance(data.tables[0].rows, pd.DataFrame):
         data = data.some(np.random.default_rng(seed).permutation(data.n) < _MOST)
-    if data.n < 4 or not data.starts[-1] or not len(samples.tables[data.names["tables"][-1]]):
+    if data.n < 4 or any(not t.starts[-1] or not len(samples.tables[t.name]) for t in data.tables):
         return Evaluation([], released=released)
     report(0.3, "evaluate")
     made = data.alike(samples.restored())
@@ -61,33 +63,53 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
 
 
 def compared(real: Path, synthetic: Path, *, seed: int) -> list[Score]:
-    """Scores of the Data Package of one synthetic pair of tables against a real one, of which people are held out."""
+    """Scores of the Data Package of synthetic tables against a real one, of which people are held out."""
     data = load_linked(path=str(real), test_fraction=HELD_OUT)
-    *files, person, _ = linked_package(synthetic / PACKAGE if synthetic.is_dir() else synthetic)
-    if person != data.names["person"]:
-        raise ValueError(f"{synthetic} links by {person!r}; it must be {data.names['person']!r}, as in {real}")
-    return _scored(data, data.alike({name: read_table(file) for name, file in zip(data.names["tables"], files)}), seed)
+    files, person, *_ = linked_package(synthetic / PACKAGE if synthetic.is_dir() else synthetic)
+    if person != data.person:
+        raise ValueError(f"{synthetic} links by {person!r}; it must be {data.person!r}, as in {real}")
+    for name in data.names:
+        if name not in files:
+            raise nearest(f"a table of {synthetic}", name, list(files))
+    return _scored(data, data.alike({name: read_table(files[name]) for name in data.names}), seed)
 
 
 def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
     shape, coded = coder(data)
     private, synthetic = coded(data), coded(made)
     held = {} if data.test is None else errors(private, coded(data.test), shape)
-    found, dealt = errors(private, synthetic, shape), errors(private, without_link(private, seed), shape)
+    found, dealt = errors(private, synthetic, shape), errors(private, without_link(private, shape, seed), shape)
     return [
         Score(text, found[kind], real=held.get(kind), chance=dealt[kind], better="lower", baseline=NO_LINK)
-        for kind, text in NAMED.items()
+        for kind, text in _named([table.name for table in data.tables]).items()
         if kind in found
     ]
 
 
+def _named(tables: Sequence[str]) -> Mapping[str, str]:
+    """What scores are called, by kind; of further tables of rows with the names of the tables."""
+    found = dict(NAMED)
+    for number, name in enumerate(tables[1:], 2):
+        found |= {f"{kind} {number}": f"{name}: {text}" for kind, text in NAMED.items() if kind not in ("people", "both")}
+        for above in range(number):
+            of = "people" if not above else tables[above - 1]
+            found[f"both {above} {number}"] = f"{name}: error of pairs of a row and a column of {of}"
+    return found
+
+
 def drawn(parts: Mapping[str, LinkedTables]) -> Mapping[str, Callable[[], Any]]:
     """Pictures of people and their rows side by side, by the names of their files; made when they are called."""
-    shown = {
-        label: LinkedFrames(data.people.iloc[:, :-1], data.frame, data.starts, data.names["order"])
-        for label, data in parts.items()
-    }
-    return {f"{name}.png": partial(draw, shown) for name, draw in PICTURES.items()}
+    found: dict[str, Callable[[], Any]] = {}
+    for number, table in enumerate(next(iter(parts.values())).tables, 1):
+        shown = {}
+        for label, data in parts.items():
+            own, frames = data.tables[number - 1], data.frames
+            above = frames[own.parent].drop(columns=[t.count for t in data.tables if t.parent == own.parent])
+            order = None if own.order is None or own.since is not None else own.order[0]
+            shown[label] = LinkedFrames(above, frames[number], own.starts, order)
+        prefix = f"{table.name}_" if number > 1 else ""
+        found |= {f"{prefix}{name}.png": partial(draw, shown) for name, draw in PICTURES.items()}
+    return found
 
 
 def unscored(release: Any, *, seed: int) -> Evaluation:
@@ -101,20 +123,35 @@ def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories
 
     Groups are quantiles of the private numbers and dates, and the most frequent other values, whatever codes a model has.
     """
-    spans = {name: data.spans.get(name, "all") for name in data.frame}
-    order = [name for span in SPANS for name, own in spans.items() if own == span]
-    *columns, count = data.people
-    groups = [[groups_of(frame[name]) for name in names] for frame, names in ((data.people, columns), (data.frame, order))]
-    people = (*(size for _, size in groups[0]), data.most + 1 - data.least)
-    shape = Shape(people, tuple(size for _, size in groups[1]), tuple(spans[name] for name in order), data.most)
+    counts = {(table.parent, table.count): table for table in data.tables}
+
+    def coder_of(number: int, name: str, frame: pd.DataFrame) -> tuple[Callable[[pd.Series], Integers], int]:
+        table = counts.get((number, name))
+        if table is None:
+            return groups_of(frame[name])
+        least, last = table.least, table.most - table.least
+        return (lambda values: np.clip(values.to_numpy(np.int64) - least, 0, last)), last + 1
+
+    orders, groups, sizes = list[list[str]](), list[list[Any]](), list[tuple[int, ...]]()
+    branches = list[Branch]()
+    for number, frame in enumerate(data.frames):
+        table = data.tables[number - 1]
+        spans = {name: table.spans.get(name, "all") if number else "all" for name in frame}
+        orders.append([name for span in SPANS for name in frame if spans[name] == span])
+        groups.append([coder_of(number, name, frame) for name in orders[-1]])
+        sizes.append(tuple(size for _, size in groups[-1]))
+        if number:
+            own, count = tuple(spans[name] for name in orders[-1]), orders[table.parent].index(table.count)
+            branches.append(Branch(sizes[-1], own, table.most, table.parent, count))
 
     def coded(part: LinkedTables) -> Histories:
-        own = [code(column_of(part.people, name)) for name, (code, _) in zip(columns, groups[0])]
-        numbers = np.clip(part.people[count].to_numpy(np.int64) - data.least, 0, people[-1] - 1)
-        rows = [code(column_of(part.frame, name)) for name, (code, _) in zip(order, groups[1])]
-        return Histories(np.stack([*own, numbers], 1), np.stack(rows, 1), part.starts)
+        found = [
+            np.stack([code(column_of(frame, name)) for name, (code, _) in zip(order, own)], 1)
+            for frame, order, own in zip(part.frames, orders, groups)
+        ]
+        return Histories(found[0], found[1:], [table.starts for table in part.tables])
 
-    return shape, coded
+    return Shape(sizes[0], tuple(branches)), coded
 
 
 def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, float]:
@@ -124,6 +161,8 @@ def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, floa
         kind, left, right = block
         if kind not in NAMED:
             continue
+        (above, _), (number, _) = place_of(left), place_of(right)
+        named = kind if number < 2 else f"{kind} {above} {number}" if kind == "both" else f"{kind} {number}"
         both = [instances(data, shape, block) for data in (real, other)]
         sizes = shape.sizes(left), shape.sizes(right)
         same = kind in ("people", "row") and left == right
@@ -131,13 +170,19 @@ def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, floa
             for j in range(i + 1 if same else 0, len(sizes[1])):
                 cells = [np.bincount(x.left[:, i] * sizes[1][j] + x.right[:, j], minlength=size * sizes[1][j]) for x in both]
                 laws = [cell / max(1, cell.sum()) for cell in cells]
-                found.setdefault(kind, []).append(0.5 * float(np.abs(laws[0] - laws[1]).sum()))
+                found.setdefault(named, []).append(0.5 * float(np.abs(laws[0] - laws[1]).sum()))
     return {kind: float(np.mean(values)) for kind, values in found.items()}
 
 
-def without_link(data: Histories, seed: int) -> Histories:
-    """The same people and rows, each row at a random place."""
-    return replace(data, rows=np.random.default_rng(seed).permutation(data.rows))
+def without_link(data: Histories, shape: Shape, seed: int) -> Histories:
+    """The same people and rows, each row at a random place; how many rows hang on it is that of the place."""
+    generator, dealt = np.random.default_rng(seed), []
+    for number, codes in enumerate(data.rows, 1):
+        rows = generator.permutation(codes)
+        counts = [branch.count for branch in shape.tables if branch.parent == number]
+        rows[:, counts] = codes[:, counts]
+        dealt.append(rows)
+    return replace(data, rows=dealt)
 
 
 MOST_GROUPS = 12

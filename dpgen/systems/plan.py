@@ -337,28 +337,41 @@ class PrivateRawTable(Protocol):
     def coded(self, schema: Schema) -> PrivateTable: ...
 
 
-class PrivateLinkedTables(Protocol):
-    """People and their rows, those of a person one after the other in order of time; all but what they hold is public."""
+class PrivateLinkedRows(Protocol):
+    """Rows that hang on people, or on rows of another table, in order; all but what they hold is public."""
 
     @property
-    def starts(self) -> npt.NDArray[np.int64]: ...  # (n + 1,) where the rows of each person begin
+    def parent(self) -> int: ...  # number of the table that they hang on; 0 is that of people
     @property
-    def people_draft(self) -> dict[str, Any]: ...  # descriptors; fields with "dpgen:blank" have no domain yet
+    def starts(self) -> npt.NDArray[np.int64]: ...  # where the rows of each person, or of each row of that table, begin
     @property
-    def rows_draft(self) -> dict[str, Any]: ...  # the last field of people is their number of rows
+    def draft(self) -> dict[str, Any]: ...  # descriptor; fields with "dpgen:blank" have no domain yet
+    @property
+    def count(self) -> str: ...  # the column of that table that is the number of rows
     @property
     def spans(self) -> Mapping[str, Any]: ...  # "later" of columns that begin with the second row, "first" of the first row's
     @property
-    def most(self) -> int: ...  # m, rows of a person at most
+    def most(self) -> int: ...  # m, rows at most
     @property
     def least(self) -> int: ...  # 0, or 1 where there are no people without rows
     @property
     def buys_most(self) -> bool: ...  # whether nobody said m: `most` is the greatest one that there can be
-    def bounded(self, most: int) -> PrivateLinkedTables: ...  # the same people with that m
-    def shown(self, people: Schema, rows: Schema) -> dict[str, Any]: ...  # how samples are given back, by the whole schemas
-    def one_of_each(self) -> PrivateRows: ...  # the people, for domains that are bought
     def one_row_each(self) -> PrivateRows: ...  # one row of each person who has any, a function of this person's rows
-    def coded(self, people: Schema, rows: Schema) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]: ...  # codes (n, a), (r, b)
+
+
+class PrivateLinkedTables(Protocol):
+    """People and their rows, a tree of tables; all but what they hold is public."""
+
+    @property
+    def n(self) -> int: ...  # people
+    @property
+    def people_draft(self) -> dict[str, Any]: ...  # descriptor, as of rows
+    @property
+    def tables(self) -> Sequence[PrivateLinkedRows]: ...  # each after the one that it hangs on; numbers begin with 1
+    def bounded(self, number: int, most: int) -> PrivateLinkedTables: ...  # the same people with that m in a table
+    def shown(self, schemas: Sequence[Schema]) -> dict[str, Any]: ...  # how samples are given back, by the whole schemas
+    def one_of_each(self) -> PrivateRows: ...  # the people, for domains that are bought
+    def coded(self, schemas: Sequence[Schema]) -> Sequence[npt.NDArray[Any]]: ...  # codes (n, a), and (r, b) of each table
 
 
 class PrivateUsers(Protocol):

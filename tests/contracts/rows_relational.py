@@ -8,17 +8,19 @@ from conformance import Law, LawRow, Pair, SumRow
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import GaussianSelection
-from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION
-from dpgen.systems.relational.sums import Counts, Histories, Layout, Level, Shape, Table, people_count, single_counts
+from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
+from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Level, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
 
 MOST = 5
-SHAPE = Shape((2, 3, MOST + 1), (3, 2, 4, 2), ("all", "all", "later", "first"), MOST)
+SHAPE = Shape((2, 3, MOST + 1), (Branch((3, 2, 4, 2), ("all", "all", "later", "first"), MOST),))
 GROUPS = Level(
-    Coarsening((np.array([0, 1]), np.array([0, 0, 1]), np.arange(MOST + 1)), (2, 2, MOST + 1)),
-    Coarsening((np.array([0, 1, 1]), np.arange(2), np.array([0, 0, 1, 1]), np.arange(2)), (2, 2, 2, 2)),
+    (
+        Coarsening((np.array([0, 1]), np.array([0, 0, 1]), np.arange(MOST + 1)), (2, 2, MOST + 1)),
+        Coarsening((np.array([0, 1, 1]), np.arange(2), np.array([0, 0, 1, 1]), np.arange(2)), (2, 2, 2, 2)),
+    )
 )
-LAYOUT = Layout(SHAPE, (Level(Coarsening.full(SHAPE.people), Coarsening.full(SHAPE.rows)), GROUPS))
+LAYOUT = Layout(SHAPE, (Level(tuple(Coarsening.full(SHAPE.of(i)) for i in (0, 1))), GROUPS))
 
 Person = tuple[tuple[int, ...], list[tuple[int, ...]]]
 """Codes of a person, and of the rows in order of time."""
@@ -27,22 +29,22 @@ Person = tuple[tuple[int, ...], list[tuple[int, ...]]]
 def histories(people: list[Person]) -> Histories:
     """The data set of some people."""
     codes = np.array([(*own, len(rows)) for own, rows in people], np.int64).reshape(-1, 3)
-    rows = np.array([row for _, own in people for row in own], np.int64).reshape(-1, len(SHAPE.rows))
-    return Histories(codes, rows, np.cumsum([0, *(len(own) for _, own in people)]))
+    rows = np.array([row for _, own in people for row in own], np.int64).reshape(-1, len(SHAPE.of(1)))
+    return Histories(codes, [rows], [np.cumsum([0, *(len(own) for _, own in people)])])
 
 
 def a_person(rng: np.random.Generator) -> Person:
     """A person with up to m rows, often of equal values."""
-    rows = [tuple(int(rng.integers(0, size)) for size in SHAPE.rows) for _ in range(rng.integers(0, MOST + 1))]
+    rows = [tuple(int(rng.integers(0, size)) for size in SHAPE.of(1)) for _ in range(rng.integers(0, MOST + 1))]
     alike = rng.random() < 0.3
     return (int(rng.integers(0, 2)), int(rng.integers(0, 3))), [rows[0]] * len(rows) if alike and rows else rows
 
 
-def neighbours(rng: np.random.Generator, relation: Relation) -> Pair:
+def neighbours(rng: np.random.Generator, relation: Relation, made: Any = a_person) -> Pair:
     """Some people, and one person more, less or another one with all of their rows, in another order of people."""
-    common = [a_person(rng) for _ in range(rng.integers(0, 5))]
-    first = [*common, a_person(rng)]
-    second = common if relation == "add_remove" else [*common, a_person(rng)]
+    common = [made(rng) for _ in range(rng.integers(0, 5))]
+    first = [*common, made(rng)]
+    second = common if relation == "add_remove" else [*common, made(rng)]
     both = [[people[i] for i in rng.permutation(len(people))] for people in (first, second)]
     return (both[0], both[1]) if rng.random() < 0.5 else (both[1], both[0])
 
@@ -94,6 +96,95 @@ def selected(people: list[Person], relation: Relation) -> Law:
     return Law(mechanism.event, mechanism.log_probabilities())
 
 
+# -- a tree of tables: visits of people with what was prescribed there, and other rows of people ---------------------------
+
+TREE = Shape(
+    (2, MOST, 3),
+    (
+        Branch((2, 4, 3, 2), ("all", "all", "later", "first"), MOST - 1, count=1),
+        Branch((2,), ("all",), 2, count=2),
+        Branch((3, 2), ("all", "later"), 3, parent=1, count=1),
+    ),
+)
+TREE_LAYOUT = Layout(TREE, (Level(tuple(Coarsening.full(TREE.of(i)) for i in range(4))),))
+
+Visit = tuple[int, int, int, list[tuple[int, int]]]
+"""Codes of the columns of a visit but for the number of its prescriptions, and these."""
+TreePerson = tuple[int, list[Visit], list[int]]
+
+
+def tree_histories(people: list[TreePerson]) -> Histories:
+    """The data set of some people."""
+    visits = [visit for _, own, _ in people for visit in own]
+    codes = [
+        [(own, len(of), len(others)) for own, of, others in people],
+        [(a, len(below), later, first) for a, later, first, below in visits],
+        [(value,) for *_, others in people for value in others],
+        [row for *_, below in visits for row in below],
+    ]
+    tables = [np.array(rows, np.int64).reshape(-1, len(TREE.of(i))) for i, rows in enumerate(codes)]
+    counts = [[len(of) for _, of, _ in people], [len(others) for *_, others in people], [len(below) for *_, below in visits]]
+    return Histories(tables[0], tables[1:], [np.cumsum([0, *own]).astype(np.int64) for own in counts])
+
+
+def a_tree_person(rng: np.random.Generator) -> TreePerson:
+    """A person with up to m rows on every level, often of equal values."""
+    visits: list[Visit] = []
+    for _ in range(rng.integers(0, MOST)):
+        below = [(int(rng.integers(0, 3)), int(rng.integers(0, 2))) for _ in range(rng.integers(0, 4))]
+        visits.append((int(rng.integers(0, 2)), int(rng.integers(0, 3)), int(rng.integers(0, 2)), below))
+    alike = rng.random() < 0.3
+    return int(rng.integers(0, 2)), [visits[0]] * len(visits) if alike and visits else visits, [0, 1][: rng.integers(0, 3)]
+
+
+def tree_neighbours(rng: np.random.Generator, relation: Relation) -> Pair:
+    return neighbours(rng, relation, a_tree_person)
+
+
+def tree_moved(visits: int, rows: int) -> Any:
+    """A person with so many equal visits with so many equal rows each leaves, or comes with other values."""
+
+    def person(value: int) -> TreePerson:
+        return value, [(value, 2 * value, value, [(2 * value, value)] * rows)] * visits, [value, value]
+
+    beside: TreePerson = (1, [(0, 1, 1, [(1, 0)]), (1, 0, 0, [])], [1])
+    return lambda relation: ([beside, person(0)], [beside] if relation == "add_remove" else [beside, person(1)])
+
+
+def tree_counted(*block: str, left: int = 0, right: int = 0) -> Any:
+    table = Table((block[0], block[1], block[2]), left, right, 0)
+    return lambda people: Counts.of(tree_histories(people), TREE_LAYOUT).sums(table)
+
+
+def tree_single(stack: str, column: int) -> Any:
+    return lambda people: single_counts(tree_histories(people), TREE, stack, column)
+
+
+def people_with_rows(people: list[TreePerson]) -> BoundedSum:
+    """As a fit counts those who have rows in the lowest table."""
+    return people_count(int((np.diff(tree_histories(people).of_people(3, TREE)) > 0).sum()))
+
+
+def rows_come(relation: Relation) -> Pair:
+    """A person whose visit has one row more, or a person with one."""
+    person: TreePerson = (0, [(0, 0, 0, [(0, 0)])], [])
+    return [person], [] if relation == "add_remove" else [(0, [(0, 0, 0, [])], [])]
+
+
+_OF_TREE = [
+    (tree_counted("both", "person", "all 2"), (1, 1)),
+    (tree_counted("both", "person", "all 3"), (4, 2)),
+    (tree_counted("both", "person", "later 3", right=0), (4, 3)),
+    (tree_counted("both", "all", "all 3"), (2, 2)),
+    (tree_counted("both", "later", "all 3"), (3, 2)),
+    (tree_counted("both", "first", "later 3"), (4, 2)),
+    (tree_counted("row", "all", "all", right=1), (4, 2)),
+    (tree_counted("row", "all 3", "later 3"), (2, 3)),
+    (tree_counted("pair", "all 3", "all 3"), (4, 2)),
+    (tree_counted("pair", "all 3", "later 3"), (2, 2)),
+    (tree_counted("next", "all 3", "all 3"), (4, 3)),
+    (tree_counted("next", "later 3", "later 3"), (4, 3)),
+]
 _TABLES = [
     (counted("people", "person", "person", right=1), 0),
     (counted("both", "person", "all", left=1), 1),
@@ -128,6 +219,20 @@ ROWS = [
             [] if relation == "add_remove" else [((0, 0), [ONE])],
         ),
         sums=counted("place", "position", "all"),
+        pairs=60,
+    ),
+    SumRow("relational", (NUMBER,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all", 1), relations=("add_remove",)),
+    SumRow("relational", (NUMBER,), tree_neighbours, rows_come, sums=tree_single("all", 1), relations=("replace_one",)),
+    SumRow("relational", (WITH_ROWS,), tree_neighbours, rows_come, sums=people_with_rows),
+    SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all 3", 0)),
+    SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(2, 3), sums=tree_single("later 3", 0)),
+    *(SumRow("relational", (MEASUREMENT,), tree_neighbours, tree_moved(*rows), sums=sums, pairs=60) for sums, rows in _OF_TREE),
+    SumRow(
+        "relational",
+        (MEASUREMENT,),
+        tree_neighbours,
+        lambda relation: tree_moved(4, 1)(relation),
+        sums=tree_counted("place", "position 3", "all 3"),
         pairs=60,
     ),
     LawRow("relational", (SELECTION,), neighbours, alone, law=selected, at=(1e-6, 0.2, 0.5), pairs=60),

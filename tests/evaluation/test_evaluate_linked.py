@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -17,8 +18,12 @@ from dpgen.evaluation.linked import coder, drawn, errors, evaluate, without_link
 from dpgen.release import LinkedSamples
 
 
+def of_rows(data: LinkedTables, rows: pd.DataFrame) -> LinkedTables:
+    return replace(data, tables=(replace(data.tables[0], rows=rows),))
+
+
 def changed(data: LinkedTables, name: str, value: object) -> LinkedTables:
-    return replace(data, rows=data.rows.assign(**{name: value}))
+    return of_rows(data, data.frames[1].assign(**{name: value}))
 
 
 def test_the_same_people_have_no_error_and_rows_at_random_have() -> None:
@@ -26,7 +31,7 @@ def test_the_same_people_have_no_error_and_rows_at_random_have() -> None:
     shape, coded = coder(data)
     private = coded(data)
     assert set(errors(private, private, shape).values()) == {0.0}
-    dealt = errors(private, without_link(private, 0), shape)
+    dealt = errors(private, without_link(private, shape, 0), shape)
     assert dealt["people"] == 0.0
     assert min(dealt[kind] for kind in ("both", "pair", "next")) > 0.1
 
@@ -43,7 +48,7 @@ def test_values_that_are_lost_are_errors_whatever_the_model_is() -> None:
 def test_a_column_that_a_release_left_out_is_lost() -> None:
     data = linked_tables()
     shape, coded = coder(data)
-    without = replace(data, rows=data.rows.drop(columns="ward"))
+    without = of_rows(data, data.frames[1].drop(columns="ward"))
     found = errors(coded(data), coded(without), shape)
     assert found["row"] > 0.2
     assert found["people"] == 0.0
@@ -53,11 +58,10 @@ def test_a_column_that_a_release_left_out_is_lost() -> None:
 
 def test_texts_of_files_are_read_as_what_they_are() -> None:
     data = linked_tables()
-    texts = replace(data, rows=data.rows.assign(cost=data.rows["cost"].astype(str)))
+    texts = changed(data, "cost", data.frames[1]["cost"].astype(str))
     shape, coded = coder(texts)
-    assert shape.rows[3] > 8
-    assert np.array_equal(coded(texts).rows, coder(data)[1](data).rows)
-    assert isinstance(texts.rows, pd.DataFrame)
+    assert shape.of(1)[3] > 8
+    assert np.array_equal(coded(texts).rows[0], coder(data)[1](data).rows[0])
 
 
 def test_a_release_without_a_row_has_no_scores() -> None:
@@ -66,6 +70,7 @@ def test_a_release_without_a_row_has_no_scores() -> None:
 
     class Release:
         size = 9
+        shown: ClassVar[dict[str, Any]] = {"rows": [{"most": 3}]}
 
         def samples(self, _n: int, **_options: object) -> LinkedSamples:
             tables = {"patients": people, "visits": people[:0]}
@@ -80,7 +85,8 @@ def test_packages_are_compared_by_a_command(tmp_path: Path, capsys: pytest.Captu
     forms = {name: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for name, t in tables.items()}
     dealt = np.random.default_rng(0).permutation(tables["visits"]["patient"])
     for name, visits in (("real", tables["visits"]), ("dealt", tables["visits"].assign(patient=dealt))):
-        samples = LinkedSamples(tables=tables | {"visits": visits}, forms=forms, person="patient", order="date")
+        links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
+        samples = LinkedSamples(tables=tables | {"visits": visits}, forms=forms, person="patient", **links)
         samples.save(tmp_path / name)
         assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / name), "--json"]) == 0
         found.append([score["value"] for score in json.loads(capsys.readouterr().out)["scores"]])

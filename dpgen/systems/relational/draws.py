@@ -1,19 +1,26 @@
-"""Draws of classes, and of values in classes, whose shares are close to those of their law."""
+"""Synthetic people and their rows: draws of classes, and of values in classes, whose shares are close to those of their law."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.schema import Schema
+from dpgen.constraints import constraint_of
+from dpgen.release import LinkedSamples
+from dpgen.schema import Schema, nearest
+from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
-from dpgen.systems.tables.mixture import Mixture, filled
+from dpgen.systems.tables.mixture import Mixture, edges, filled
+
+if TYPE_CHECKING:
+    from dpgen.systems.relational.model import RelationalModel
 
 TRIES = 100
 """Draws of a row or a person until one satisfies the constraints."""
@@ -73,3 +80,286 @@ def picked(law: npt.NDArray[Any], given: Integers, uniform: Reals) -> Integers:
         own = given == row
         found[own] = np.searchsorted(ends[row, :-1], uniform[own], side="right")
     return found
+
+
+def _classes(
+    chain: Chain,
+    z: Integers,
+    owner: Integers,
+    place: Integers,
+    counts: Integers,
+    begun: Begun,
+    generator: np.random.Generator,
+) -> Integers:
+    """Classes of all rows (r,) of classes z (n,) above; those of all but the last of given rows do not matter."""
+    found = np.zeros(len(owner), np.int64)
+    for t in range(max(0, begun.rows - 1), int(counts.max(initial=0))):
+        rows = np.flatnonzero(place == t)
+        own = z[owner[rows]]
+        fresh = systematic(own, generator)
+        if t == 0 or t == begun.rows - 1:
+            found[rows] = picked(begun.last if begun.rows else chain.first, own, fresh)
+            continue
+        stays = systematic(own, generator) < chain.kept[own]
+        before = found[rows - 1]
+        found[rows] = np.where(
+            stays, picked(chain.steps, before, systematic(before, generator)), picked(chain.usual, own, fresh)
+        )
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Begun:
+    """First rows that everybody has.
+
+    Arguments:
+        rows: how many.
+        known: their values, null where they are not known.
+        logs: log chance (K,) of them in each class of people.
+        last: law (K, W) of the class of the last one, given that of the person and them.
+    """
+
+    rows: int
+    known: pd.DataFrame
+    logs: Reals
+    last: Reals
+
+    @classmethod
+    def nothing(cls, chain: Chain) -> Begun:
+        """No rows."""
+        return cls(0, pd.DataFrame(), np.zeros(len(chain.kept)), np.zeros(chain.usual.shape))
+
+
+class Draws:
+    """Synthetic people and their rows, drawn from the people down to the rows that nothing hangs on.
+
+    Arguments:
+        model: the released one.
+        generator: of classes and values.
+        inner: of values inside bins.
+    """
+
+    def __init__(self, model: RelationalModel, generator: np.random.Generator, inner: torch.Generator) -> None:
+        self.model, self.generator, self.inner = model, generator, inner
+
+    def samples(self, n: int, given: Mapping[str, Any]) -> LinkedSamples:
+        """n people with their rows; see `RelationalModel.samples`."""
+        named = self.model.shown["tables"][:1] if self.model.named else []
+        on_people = {table["name"]: number for number, table in enumerate(self.model.about, 1) if not table["parent"]}
+        for name in given:
+            if name not in (*named, *on_people):
+                deeper = " (rows of other tables follow)" if name in self.model.shown["tables"] else ""
+                raise ValueError(f"given is of {name!r}; it must be of {' or '.join([*named, *on_people])}{deeper}")
+        values = given.get(named[0], {}) if named else {}
+        if not isinstance(values, Mapping):
+            raise ValueError(f"given {named[0]} is {type(values).__name__}; it must be a mapping of columns to values")
+        begun, given_people = dict[int, Begun](), dict(values)
+        for name, number in on_people.items():
+            begun[number] = self._begun(number, given.get(name, []))
+            given_people = self._with_rows(number, given_people, begun[number].rows)
+
+        def draw(size: int) -> list[pd.DataFrame]:
+            people, z = self._people(size, given_people, sum(own.logs for own in begun.values()))
+            frames, classes = [people], [z]
+            for number, table in enumerate(self.model.about, 1):
+                own = begun.get(number) or Begun.nothing(self.model.tree.chains[number - 1])
+                above = frames[table["parent"]]
+                w, rows = self._linked(number, classes[table["parent"]], above, own)
+                frames.append(rows)
+                classes.append(w)
+            return frames
+
+        return self._finished(self._satisfied(draw, n))
+
+    def _finished(self, frames: list[pd.DataFrame]) -> LinkedSamples:
+        """Tables with the keys that link them, which are numbers."""
+
+        def numbered(size: int, *, text: bool) -> npt.NDArray[Any]:
+            keys = np.arange(1, size + 1)
+            return keys.astype(str).astype(object) if text else keys
+
+        person, tables, links = self.model.shown["person"], dict[str, pd.DataFrame](), dict[str, tuple[str, str]]()
+        keys = [numbered(len(frames[0]), text=self.model.shown["text"])]
+        if self.model.named:
+            tables[self.model.shown["tables"][0]] = frames[0].assign(**{person: keys[0]})
+        for number, (table, rows) in enumerate(zip(self.model.about, frames[1:]), 1):
+            keys.append(numbered(len(rows), text=table["text"]))
+            own = {table["key"]: keys[-1]} if table["key"] is not None else {}
+            above = self.model.about[table["parent"] - 1]["name"] if table["parent"] else self.model.shown["tables"][0]
+            owner = keys[table["parent"]][self._owner(number, frames)]
+            tables[table["name"]] = rows.assign(**own, **{self.model.link(number): owner})
+            if above != table["name"]:
+                links[table["name"]] = (self.model.link(number), above)
+        orders = {table["name"]: table["order"] for table in self.model.about if table["order"] is not None}
+        return LinkedSamples.of(tables, self.model.shown["forms"], person=person, orders=orders, links=links)
+
+    def _owner(self, number: int, frames: Sequence[pd.DataFrame]) -> Integers:
+        """The person, or the row of another table, on whom each row hangs."""
+        above = frames[self.model.about[number - 1]["parent"]]
+        return np.repeat(np.arange(len(above)), above[self.model.about[number - 1]["count"]].to_numpy(np.int64))
+
+    def _begun(self, number: int, given: Any) -> Begun:
+        """The first rows of everybody in a table, as codes and as values."""
+        table, schema, chain = self.model.about[number - 1], self.model.schemas[number], self.model.tree.chains[number - 1]
+        of_rows, order = table["name"], table["order"]
+        if not (
+            isinstance(given, pd.DataFrame) or (isinstance(given, list) and all(isinstance(row, Mapping) for row in given))
+        ):
+            raise ValueError(
+                f"given {of_rows} is {type(given).__name__}; it must be a DataFrame, or a list of a mapping for each row"
+            )
+        frame = pd.DataFrame(given).reset_index(drop=True)
+        if not len(frame):
+            return Begun.nothing(chain)
+        if len(frame) > table["most"]:
+            raise ValueError(f"given {of_rows} has {len(frame)} rows; it must have at most {table['most']}")
+        names = [field.name for field in schema.modelled if field.name != table["gap"]]
+        for name in frame:
+            if name not in names:
+                raise nearest(f"a column of given {of_rows}", str(name), names)
+        full = frame.reindex(columns=names)
+        full = self.model.timed(number, full, np.zeros(len(full), np.int64))[0] if order in frame else full
+        codes, known = schema.known(full.reindex(columns=[field.name for field in schema.modelled]))
+        codes = codes[:, self.model.orders[number]]
+        groups = np.where(codes < 0, -1, self.model.columns[number].coarse.apply(np.maximum(codes, 0)).T)
+        seen = chain.seen(groups, np.arange(len(groups)), self.model.shape.tables[number - 1].spans)
+        logs, last = chain.forward(seen, np.array([0, len(groups)]))
+        return Begun(len(groups), known, logs[0], last[0])
+
+    def _with_rows(self, number: int, given: dict[str, Any], least: int) -> dict[str, Any]:
+        """What is given of people, who have so many rows at least."""
+        name = self.model.about[number - 1]["count"]
+        value = given.get(name)
+        if not least:
+            return given
+        if value is None or isinstance(value, Mapping):
+            return given | {name: {**(value or {}), "minimum": max(least, int((value or {}).get("minimum", 0)))}}
+        kept = [one for one in (value if isinstance(value, list) else [value]) if int(one) >= least]
+        if not kept:
+            raise ValueError(f"given {name} is {value!r}; it must be at least {least}, for so many rows are given")
+        return given | {name: kept}
+
+    def _satisfied(self, draw: Any, n: int) -> list[pd.DataFrame]:
+        """n people and their rows, drawn again where constraints on several tables are broken; sums of rows follow."""
+        rules = [(constraint_of(rule), rule) for rule in self.model.shown["across"]]
+        frames = draw(n)
+        for _ in range(TRIES):
+            owners, left = self._people_of(frames), np.zeros(len(frames[0]), bool)
+            for rule, described in rules:
+                if "sum" not in described:
+                    number, joined = self._joined(frames, rule.names)
+                    left |= np.bincount(owners[number], ~rule.holds(joined), len(left)) > 0 if len(joined) else False
+            if not left.any():
+                for _, described in rules:
+                    if "sum" in described:
+                        self._add_up(frames, described["sum"][0], described["total"])
+                return frames
+            more = draw(int(left.sum()))
+            kept = [frame[~left[owner]] for frame, owner in zip(frames, owners)]
+            frames = [pd.concat(both, ignore_index=True) for both in zip(kept, more)]
+        raise ValueError(
+            f"constraints on several tables accept none of {TRIES} draws of {int(left.sum())} of {n} people: they contradict "
+            "the model, or what is given; loosen them, or fit with a greater epsilon"
+        )
+
+    def _people_of(self, frames: Sequence[pd.DataFrame]) -> list[Integers]:
+        """Whose each row of each table is."""
+        found = [np.arange(len(frames[0]))]
+        for number, table in enumerate(self.model.about, 1):
+            found.append(found[table["parent"]][self._owner(number, frames)])
+        return found
+
+    def _number(self, name: str) -> int:
+        """The number of the table of a column with the name of its table."""
+        tables = ([] if self.model.named else [""]) + list(self.model.shown["tables"])
+        return tables.index(next(table for table in tables if table and name.startswith(f"{table}.")))
+
+    def _joined(self, frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[int, pd.DataFrame]:
+        """The rows of the lowest of some tables with columns of those above, and its number."""
+        wanted = {number: [name for name in names if self._number(name) == number] for number in map(self._number, names)}
+        lowest = max(wanted)
+        number, rows, found = lowest, np.arange(len(frames[lowest])), dict[str, Any]()
+        while True:
+            for name in wanted.get(number, []):
+                found[name] = frames[number][name.partition(".")[2]].iloc[rows].reset_index(drop=True)
+            if not number:
+                return lowest, pd.DataFrame(found)
+            rows, number = self._owner(number, frames)[rows], self.model.about[number - 1]["parent"]
+
+    def _add_up(self, frames: list[pd.DataFrame], column: str, total: str) -> None:
+        """A column of a table is the sum of one of rows that hang on it."""
+        low, high = self._number(column), self._number(total)
+        values, number = pd.to_numeric(frames[low][column.partition(".")[2]]).to_numpy(np.float64), low
+        rows = np.arange(len(values))
+        while number != high:
+            rows, number = self._owner(number, frames)[rows], self.model.about[number - 1]["parent"]
+        frames[high][total.partition(".")[2]] = np.bincount(rows, values, len(frames[high])).round(9)
+
+    def _linked(
+        self,
+        number: int,
+        z: Integers,
+        above: pd.DataFrame,
+        begun: Begun,
+    ) -> tuple[Integers, pd.DataFrame]:
+        """Classes and values of the rows that hang on people, or rows, of classes z (n,)."""
+        counts = above[self.model.about[number - 1]["count"]].to_numpy(np.int64)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        place = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
+        chain, schema, columns = self.model.tree.chains[number - 1], self.model.schemas[number], self.model.columns[number]
+        w, places = _classes(chain, z, owner, place, counts, begun, self.generator), np.argsort(self.model.orders[number])
+        shares, inside = [columns.shares[c] for c in places], columns.shares
+        rows = drawn(
+            w, chain.rows, columns, inside, schema, shares, schema.satisfied, self.generator, self.inner, places=places
+        )
+        if begun.rows and len(rows):
+            own = np.flatnonzero(place < begun.rows)
+            fixed = schema.overlaid(rows.iloc[own].reset_index(drop=True), begun.known.iloc[place[own]].reset_index(drop=True))
+            rows = pd.concat([fixed.set_axis(own), rows.drop(index=own)]).sort_index()
+        self._put_in_time(number, rows, above, owner, place)
+        return w, rows
+
+    def _people(self, n: int, given: dict[str, Any], logs: Any) -> tuple[pd.DataFrame, Integers]:
+        """Values of n people, and their classes."""
+        mixture, inside = self.model.people.conditioned(given)
+        mixture = replace(mixture, weights=mixture.weights * np.exp(logs - logs.max()))
+        z = np.searchsorted(
+            edges(mixture.weights.astype(np.float64)), (np.arange(n) + self.generator.random()) / max(n, 1), side="right"
+        )
+        z = self.generator.permutation(z)
+
+        def holds(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
+            return self.model.schemas[0].satisfied(table) & self.model.people.inside_ranges(table, given)
+
+        shares = self.model.people.columns.shares
+        found = drawn(
+            z, mixture, self.model.people.columns, inside, self.model.schemas[0], shares, holds, self.generator, self.inner
+        )
+        for name, value in given.items():
+            if not isinstance(value, list | Mapping) and not pd.isna(value):
+                found[name] = pd.Series([value] * n, dtype=found[name].dtype)
+        return found, z
+
+    def _put_in_time(self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, place: Integers) -> None:
+        """The order of each row: that of the first one and the times between the rows up to it."""
+        table = self.model.about[number - 1]
+        order, gap, since = table["order"], table["gap"], table["since"]
+        if order is None or (since is None and gap not in rows):
+            return
+        wait = pd.to_numeric(rows[gap]).to_numpy(np.float64) if gap in rows else np.zeros(len(rows))
+        waits = np.where(place == 0, 0, np.maximum(wait, 0)).round().astype(np.int64)
+        total = waits.cumsum()
+        first = np.flatnonzero(place == 0)
+        begin = np.repeat(first, np.diff(first, append=len(place)))
+        after = total - total[begin]
+        if since is None:
+            values = rows[order].to_numpy()[begin]
+        else:
+            values = above[self.model.about[table["parent"] - 1]["order"]].to_numpy()[owner]
+            after = after + pd.to_numeric(rows[since]).to_numpy(np.float64).round().astype(np.int64)[begin]
+        if values.dtype.kind == "M":
+            found = values + after * np.timedelta64(int(table["seconds"]), "s")
+            last = None if table["until"] is None else np.datetime64(table["until"])
+        else:
+            found, last = values + after, table["until"]
+        rows[order] = found if last is None else np.minimum(found, np.asarray(last).astype(found.dtype))

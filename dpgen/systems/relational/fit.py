@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,12 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.relational.chains import ChainFitter
+from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.model import Measured, RelationalModel
 from dpgen.systems.relational.plan import LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
 from dpgen.systems.relational.sums import (
     SPANS,
+    Branch,
     Counts,
     Histories,
     Integers,
@@ -31,6 +32,7 @@ from dpgen.systems.relational.sums import (
     Table,
     people_count,
     single_counts,
+    stack_of,
 )
 from dpgen.systems.tables.discovery import SHARES, Discovery, thresholds
 from dpgen.systems.tables.marginals import (
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
 
 WHOLE_FIT = "relational: all sums and choices together"
 COUNT, NUMBER, COLUMN = "number of people", "rows of a person", "columns of people and rows"
+WITH_ROWS = "number of people with rows that hang on a row"
 SELECTION, MEASUREMENT = "choice of a table of people", "table of two columns of people"
 FACTS = (Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
@@ -86,50 +89,65 @@ def fit(
         BudgetExceeded: the ledger allows less than the plan; nothing was released.
     """
     assert plan.budget is not None
-    lists = thresholds(data.people_draft) + thresholds(data.rows_draft)
+    lists = thresholds(data.people_draft) + sum(thresholds(table.draft) for table in data.tables)
     budget = GaussianBudget(curator, plan.budget, WHOLE_FIT, thresholds=lists)
     whole, mu = budget.left, budget.mu
-    noisy, std = budget.sums(COUNT, people_count(len(data.starts) - 1), COUNTING * whole)
+    noisy, std = budget.sums(COUNT, people_count(data.n), COUNTING * whole)
     n = max(1.0, float(noisy))
-    count = _number_of_rows(data, budget, COUNTING * whole)
-    with_rows = max(1.0, float(count.values.sum() if data.least else count.values[1:].sum()))
-    data, count, bounded = _bounded(data, count)
-    people, rows, facts = _domains(data, plan, budget, n, with_rows)
-    share = max((COLUMNS - 2 * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
-    columns = len(people.domain.sizes), len(rows.domain.sizes)
-    method = config.method if config.method != "auto" else measured(mu, n, with_rows, columns)
+    numbers, with_rows, bounded = list[Measurement](), list[float](), list[Said]()
+    for number in range(1, len(data.tables) + 1):
+        data, count, said = _bounded(data, number, _number_of_rows(data, number, budget, COUNTING * whole))
+        numbers.append(count)
+        bounded += said
+        with_rows.append(_with_rows(data, number, count, budget, COUNTING * whole))
+    counted = len(numbers) + sum(table.parent > 0 for table in data.tables)
+    sides, facts = _domains(data, plan, budget, [n, *with_rows])
+    share = max((COLUMNS - (1 + counted) * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
+    columns = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
+    method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), columns)
     share = budget.left if method == "independent" else share
-    private = Histories(people.codes, rows.codes, data.starts)
-    shape = Shape(people.domain.sizes, rows.domain.sizes, rows.spans, data.most)
-    released = _released_columns(private, shape, (people, rows), budget, share, count)
-    private = private.grouped(*(own.columns.coarse for own in released))
+    private = Histories(sides[0].codes, [side.codes for side in sides[1:]], [table.starts for table in data.tables])
+    shape = _shape(data, sides)
+    places = {(table.parent, branch.count): own for table, branch, own in zip(data.tables, shape.tables, numbers)}
+    released = _released_columns(private, shape, sides, budget, share, places)
+    private = private.grouped([own.columns.coarse for own in released])
     rounds = _Rounds.of(private, shape, released, n, method, config, mu, runtime.seed)
-    chain, picked = rounds.run(budget)
+    tree, picked = rounds.run(budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
-    single = _single(rounds.layout.shape, *(own.columns.measurements for own in released))
-    told = _told(method, config, len(picked), mu, with_rows, columns)
+    single = _single(rounds.layout.shape, [own.columns.measurements for own in released])
+    told = _told(method, config, len(picked), mu, min(with_rows), columns)
     statement = statement.extended([*told, *facts, *bounded])
+    schemas = [side.schema for side in sides]
     return RelationalModel(
-        chain,
-        people=released[0].columns,
-        rows=released[1].columns,
-        spans=[data.spans.get(name, "all") for name in rows.schema.domain.names],
-        schemas=(people.schema, rows.schema),
+        tree,
+        columns=[own.columns for own in released],
+        spans=[[table.spans.get(name, "all") for name in own.domain.names] for table, own in zip(data.tables, schemas[1:])],
+        schemas=schemas,
         size=round(n),
-        shown=data.shown(people.schema, rows.schema),
+        shown=data.shown(schemas),
         statement=statement,
         measured=Measured(rounds.layout, (*single, *picked)),
-        counted=((float(noisy), std), (count.values, np.broadcast_to(count.noise_std, count.values.shape))),
+        counted=((float(noisy), std), *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in numbers)),
     )
 
 
-def _single(shape: Shape, people: Sequence[Measurement], rows: Sequence[Measurement]) -> list[tuple[Table, Reals, Any]]:
+def _shape(data: PrivateLinkedTables, sides: Sequence[_Side]) -> Shape:
+    """What is public of the tables as codes."""
+    branches = []
+    for table, side in zip(data.tables, sides[1:]):
+        count = sides[table.parent].domain.names.index(table.count)
+        branches.append(Branch(side.domain.sizes, side.spans, table.most, table.parent, count))
+    return Shape(sides[0].domain.sizes, tuple(branches))
+
+
+def _single(shape: Shape, tables: Sequence[Sequence[Measurement]]) -> list[tuple[Table, Reals, Any]]:
     """Released sums of groups of single columns, by their tables."""
     found = []
-    for stack, side in (("person", people), *((span, rows) for span in SPANS)):
-        chosen = shape.columns(stack)
-        for m in [m for m in side if m.marginal.columns[0] in chosen]:
-            found.append((Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0), m.values, m.noise_std))
+    for number, side in enumerate(tables):
+        for stack in shape.stacks(number):
+            chosen = shape.columns(stack)
+            for m in [m for m in side if m.marginal.columns[0] in chosen]:
+                found.append((Table(("one", stack, "unit"), chosen.index(m.marginal.columns[0]), 0, 0), m.values, m.noise_std))
     return found
 
 
@@ -149,7 +167,7 @@ def _told(
 
 @dataclass(frozen=True, eq=False)
 class _Side:
-    """One of the two tables with its domain: codes are PRIVATE."""
+    """A table with its domain: codes are PRIVATE."""
 
     schema: Schema
     domain: TableDomain
@@ -160,86 +178,120 @@ class _Side:
 
 @dataclass(frozen=True, eq=False)
 class _Released:
-    """Released columns of one of the two tables, and their cells in a layout."""
+    """Released columns of a table."""
 
     domain: TableDomain
     columns: Columns
 
 
-def _number_of_rows(data: PrivateLinkedTables, budget: GaussianBudget, share: float) -> Measurement:
-    """Noisy counts of people with so many rows."""
-    counts = (np.diff(data.starts) - data.least)[:, None]
-    shape = Shape((data.most + 1 - data.least,), (), (), data.most)
-    alone = Histories(counts, np.zeros((int(data.starts[-1]), 0), np.int64), data.starts)
-    values, std = budget.sums(NUMBER, single_counts(alone, shape, "person", 0), share)
+def _numbers(data: PrivateLinkedTables) -> tuple[Histories, Shape]:
+    """The people and their rows with nothing but numbers of rows."""
+    codes, sizes, counts = [np.zeros((data.n, 0), np.int64)], [()], list[int]()  # type: list[Any], list[tuple[int, ...]], Any
+    for table in data.tables:
+        own = np.diff(table.starts) - table.least
+        counts.append(len(sizes[table.parent]))
+        codes[table.parent] = np.column_stack([codes[table.parent], own])
+        sizes[table.parent] += (table.most + 1 - table.least,)
+        codes.append(np.zeros((int(table.starts[-1]), 0), np.int64))
+        sizes.append(())
+    branches = [
+        Branch(size, ("all",) * len(size), table.most, table.parent, count)
+        for size, table, count in zip(sizes[1:], data.tables, counts)
+    ]
+    return Histories(codes[0], codes[1:], [table.starts for table in data.tables]), Shape(sizes[0], tuple(branches))
+
+
+def _number_of_rows(data: PrivateLinkedTables, number: int, budget: GaussianBudget, share: float) -> Measurement:
+    """Noisy counts of people with so many rows, or of rows of the table above, whose parts add up to a whole in each person."""
+    alone, shape = _numbers(data)
+    branch = shape.tables[number - 1]
+    stack = stack_of("all", branch.parent) if branch.parent else "person"
+    values, std = budget.sums(NUMBER, single_counts(alone, shape, stack, branch.count), share)
     return Measurement(Marginal((0,), 0), values.numpy(), std)
 
 
-def _bounded(data: PrivateLinkedTables, count: Measurement) -> tuple[PrivateLinkedTables, Measurement, list[Said]]:
+def _with_rows(data: PrivateLinkedTables, number: int, count: Measurement, budget: GaussianBudget, share: float) -> float:
+    """A noisy number of people who have rows in a table."""
+    table = data.tables[number - 1]
+    if not table.parent:
+        return max(1.0, float(count.values.sum() if table.least else count.values[1:].sum()))
+    alone, shape = _numbers(data)
+    noisy, _ = budget.sums(WITH_ROWS, people_count(int((np.diff(alone.of_people(number, shape)) > 0).sum())), share)
+    return max(1.0, float(noisy))
+
+
+def _bounded(data: PrivateLinkedTables, number: int, count: Measurement) -> tuple[PrivateLinkedTables, Measurement, list[Said]]:
     """The least m that 95 % of the noisy people who have rows keep to, where nobody said it; a window may follow in it.
 
-    Cells that do not stand out of the noise at the end of the counts are no people; where none does, m is a usual one.
+    Rows that hang on a row count by the rows above in place of people. Cells that do not stand out of the noise at the end of
+    the counts are no people; where none does, m is a usual one.
     """
-    if not data.buys_most:
+    table = data.tables[number - 1]
+    if not table.buys_most:
         return data, count, []
-    values, std = count.values[1 - data.least :], np.broadcast_to(count.noise_std, count.values.shape)
-    seen = np.flatnonzero(values > SEEN * std[1 - data.least :])
+    values, std = count.values[1 - table.least :], np.broadcast_to(count.noise_std, count.values.shape)
+    seen = np.flatnonzero(values > SEEN * std[1 - table.least :])
     ends = np.maximum(values[: seen[-1] + 1], 0.0).cumsum() if len(seen) else np.zeros(0)
     most = max(2, int(np.searchsorted(ends, QUANTILE * ends[-1])) + 1) if len(seen) else USUAL
-    kept = most + 1 - data.least
+    kept = most + 1 - table.least
     values = np.r_[count.values[: kept - 1], count.values[kept - 1 :].sum()]
     stds = np.r_[std[: kept - 1], np.linalg.norm(std[kept - 1 :])]
-    bounded = data.bounded(most)
-    order = "time" if data.spans else "the order of keyed hashes"
-    return bounded, replace(count, values=values, noise_std=stds), [Fact.ROWS_BOUGHT(most=most, order=order)]
+    bounded = data.bounded(number, most)
+    order = "time" if table.spans else "the order of keyed hashes"
+    said = Fact.ROWS_BOUGHT(most=most, order=order) if not table.parent else Fact.ROWS_OF_ROWS_BOUGHT(most=most, order=order)
+    return bounded, replace(count, values=values, noise_std=stds), [said]
 
 
 def _domains(
-    data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, n: float, with_rows: float
-) -> tuple[_Side, _Side, list[Fact | Said]]:
-    """Both tables as codes, their domains bought where they are not known, from one row of each person."""
-    shares, whole, facts = {part: share / 2 for part, share in SHARES.items()}, budget.left, list[Fact | Said]()
-    made = []
-    sources = (data.one_of_each(), data.people_draft, n), (data.one_row_each(), data.rows_draft, with_rows)
-    for source, draft, size in sources:
+    data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float]
+) -> tuple[list[_Side], list[Fact | Said]]:
+    """All tables as codes, their domains bought where they are not known, from one row of each person."""
+    shares, whole, facts = {part: share / len(sizes) for part, share in SHARES.items()}, budget.left, list[Fact | Said]()
+    schemas, counts = list[Schema](), list[dict[int, tuple[Reals, Reals]]]()
+    sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.draft) for table in data.tables)]
+    for (source, draft), size in zip(sources, sizes):
         left = {part: share * whole / budget.left for part, share in shares.items()}
         found = Discovery(source, draft, budget, size, left).run()
         bought = {"dpgen:privacy": plan.paid} if found.facts else {}
         schema = Schema.from_descriptor({**found.descriptor, **bought})
         facts += [*schema.facts, *found.facts]
-        known = {schema.domain.names.index(name): values for name, values in found.counts.items()}
-        made.append((schema, known))
-    (of_people, counts), (of_rows, sampled) = made
-    people_codes, row_codes = data.coded(of_people, of_rows)
-    people = _Side(of_people, of_people.domain, people_codes, counts)
-    # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
-    widened = {c: (values, np.hypot(std, np.sqrt(np.maximum(values, 1.0)))) for c, (values, std) in sampled.items()}
-    own = of_rows.domain
-    spans = [data.spans.get(name, "all") for name in own.names]
-    order = [c for span in SPANS for c, of_column in enumerate(spans) if of_column == span]
-    domain = TableDomain(
-        names=tuple(own.names[c] for c in order),
-        sizes=tuple(own.sizes[c] for c in order),
-        ordered=tuple(own.ordered[c] for c in order),
-        missing=tuple(own.missing[c] for c in order),
-    )
-    codes = row_codes[:, order]
-    placed = {place: widened[c] for place, c in enumerate(order) if c in widened}
-    return people, _Side(of_rows, domain, codes, placed, tuple(spans[c] for c in order)), facts
+        schemas.append(schema)
+        counts.append({schema.domain.names.index(name): values for name, values in found.counts.items()})
+    of_people, *codes = data.coded(schemas)
+    sides = [_Side(schemas[0], schemas[0].domain, of_people, counts[0])]
+    for table, own_codes, schema, sampled in zip(data.tables, codes, schemas[1:], counts[1:]):
+        # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
+        widened = {c: (values, np.hypot(std, np.sqrt(np.maximum(values, 1.0)))) for c, (values, std) in sampled.items()}
+        own = schema.domain
+        spans = [table.spans.get(name, "all") for name in own.names]
+        order = [c for span in SPANS for c, of_column in enumerate(spans) if of_column == span]
+        domain = TableDomain(
+            names=tuple(own.names[c] for c in order),
+            sizes=tuple(own.sizes[c] for c in order),
+            ordered=tuple(own.ordered[c] for c in order),
+            missing=tuple(own.missing[c] for c in order),
+        )
+        placed = {place: widened[c] for place, c in enumerate(order) if c in widened}
+        sides.append(_Side(schema, domain, own_codes[:, order], placed, tuple(spans[c] for c in order)))
+    return sides, facts
 
 
 def _released_columns(
-    data: Histories, shape: Shape, sides: tuple[_Side, _Side], budget: GaussianBudget, share: float, count: Measurement
-) -> tuple[_Released, _Released]:
-    """Noisy sums of all single columns for `share` of 1 / s^2, which is shared like size^(2/3)."""
-    stacks = ("person",), SPANS
-    wanted = [(stack, i, c) for i in (0, 1) for stack in stacks[i] for c in shape.columns(stack)]
+    data: Histories,
+    shape: Shape,
+    sides: Sequence[_Side],
+    budget: GaussianBudget,
+    share: float,
+    numbers: Mapping[tuple[int, int], Measurement],
+) -> list[_Released]:
+    """Noisy sums of all single columns for `share` of 1 / s^2, which is shared like size^(2/3); `numbers` of rows are there."""
+    wanted = [(stack, i, c) for i in range(len(sides)) for stack in shape.stacks(i) for c in shape.columns(stack)]
     weights = [sides[i].domain.sizes[c] ** (2 / 3) for _, i, c in wanted]
-    found: tuple[list[Measurement], list[Measurement]] = ([], [])
+    found: list[list[Measurement]] = [[] for _ in sides]
     for (stack, i, c), weight in zip(wanted, weights):
         known, part = sides[i].known.get(c), share * weight / sum(weights) * (1 - 1e-9)
-        if i == 0 and c == len(shape.people) - 1:
-            found[0].append(replace(count, marginal=Marginal((c,), 0)))
+        if (i, c) in numbers:
+            found[i].append(replace(numbers[i, c], marginal=Marginal((c,), 0)))
         if known is not None:
             found[i].append(Measurement(Marginal((c,), 0), *known))
             part -= (budget.noise_std(1.0) / float(np.median(known[1]))) ** 2
@@ -247,7 +299,7 @@ def _released_columns(
             sums = single_counts(data, shape, stack, shape.columns(stack).index(c))
             values, std = budget.sums(COLUMN, sums, part)
             found[i].append(Measurement(Marginal((c,), 0), values.numpy(), std))
-    return _released(sides[0], found[0]), _released(sides[1], found[1])
+    return [_released(side, own) for side, own in zip(sides, found)]
 
 
 def _released(side: _Side, found: list[Measurement]) -> _Released:
@@ -269,13 +321,13 @@ def _released(side: _Side, found: list[Measurement]) -> _Released:
 
 @dataclass(frozen=True, eq=False)
 class _Rounds:
-    """Rounds of selecting tables, measuring them, and fitting the chain again; of counts that are PRIVATE."""
+    """Rounds of selecting tables, measuring them, and fitting the tree again; of counts that are PRIVATE."""
 
     layout: Layout
     counts: Counts | None
     tables: list[Table]
     single: list[tuple[Integers, Reals, Any]]
-    fitter: ChainFitter
+    fitter: TreeFitter
     rounds: int
     picks: int  # of a round
     steps: int  # of the fit at the end
@@ -285,24 +337,24 @@ class _Rounds:
         cls,
         data: Histories,
         shape: Shape,
-        released: tuple[_Released, _Released],
+        released: Sequence[_Released],
         n: float,
         method: Method,
         config: RelationalConfig,
         mu: float,
         seed: int,
     ) -> _Rounds:
-        rule, (people, rows) = sizes(mu, n), (own.columns for own in released)
-        grouped = Shape(people.coarse.sizes, rows.coarse.sizes, shape.spans, shape.most)
-        levels = [Level(Coarsening.full(people.coarse.sizes), Coarsening.full(rows.coarse.sizes))]
-        levels += [Level(*(_coarser(own, most) for own in released)) for most in rule.groups if method != "independent"]
+        rule, own = sizes(mu, n), [of.columns for of in released]
+        levels = [Level(tuple(Coarsening.full(columns.coarse.sizes) for columns in own))]
+        grouped = levels[0].shape(shape)
+        levels += [Level(tuple(_coarser(of, most) for of in released)) for most in rule.groups if method != "independent"]
         layout = Layout(grouped, tuple(levels))
         tables = _candidates(layout, _KINDS[method])
-        single = [(layout.table_cells(table), *sums) for table, *sums in _single(grouped, people.smooth, rows.smooth)]
-        fitter = ChainFitter(
+        smooth = _single(grouped, [columns.smooth for columns in own])
+        single = [(layout.table_cells(table), *sums) for table, *sums in smooth]
+        fitter = TreeFitter(
             layout,
-            people.group_shares,
-            rows.group_shares,
+            [columns.group_shares for columns in own],
             n,
             classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
             information=rule.information,
@@ -314,7 +366,7 @@ class _Rounds:
         return cls(layout, counts, tables, single, fitter, config.rounds, picks, config.steps)
 
     def run(self, budget: GaussianBudget) -> tuple[Any, list[tuple[Table, Reals, float]]]:
-        """The chain with the tables that it was fitted to; spends all that is left."""
+        """The tree with the tables that it was fitted to; spends all that is left."""
         picked = list[tuple[Table, Reals, float]]()
         self._measure(picked)
         first, each = -(-5 * self.steps // 8), -(-self.steps // 4)
@@ -332,7 +384,7 @@ class _Rounds:
             self.fitter.restart()
             self.fitter.run(first + each * self.rounds, _RATE, _RATE / 2)
             self.fitter.run(self.steps, _RATE / 2, _RATE / 50)
-        return self.fitter.chain, picked
+        return self.fitter.tree, picked
 
     def _measure(self, picked: Sequence[tuple[Table, Reals, float]]) -> None:
         own = [(self.layout.cells(table), values, std) for table, values, std in picked]
@@ -342,7 +394,7 @@ class _Rounds:
     def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[tuple[Table, Reals, float]]:
         """Tables of one round, `part` of 1 / s^2 each, no two of the same columns."""
         cells = [self.layout.cells(table).ravel() for table in self.tables]
-        expected = self.fitter.n * self.layout.flat(self.fitter.chain.blocks(self.layout.shape))
+        expected = self.fitter.n * self.layout.flat(self.fitter.tree.blocks(self.layout.shape))
         noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
         offsets = PENALTY * noise * np.array([len(own) for own in cells])
         scores = counts.scores(cells, expected, np.ones(len(cells), np.int64), offsets)

@@ -1,8 +1,9 @@
 r"""Exact sums over people with their rows: every person counts for one in every table, however many rows they have.
 
-A table counts single values, or pairs of them: of a person, of a person and a row, of one row, of a position and a row, of an
-earlier and a later row, of a row and the next one. A person gives every instance of a table the same whole number of parts of
-:math:`2^{20}`, so that all instances of a person together have no more than :math:`2^{20}`, a whole:
+Rows hang on a person, or on a row of another table: a tree of tables. A table that is measured counts single values, or pairs
+of them: of a person, of a row and what it hangs on, of one row, of a position and a row, of an earlier and a later row, of a
+row and the next one. A person gives every instance of it the same whole number of parts of :math:`2^{20}`, so that all
+instances of a person together have no more than :math:`2^{20}`, a whole:
 
 | table | instances of a person | parts of each |
 |---|---|---|
@@ -10,6 +11,9 @@ earlier and a later row, of a row and the next one. A person gives every instanc
 | `one`, `both`, `row`, `place`: rows that exist, r of them | r | floor(2^20 / r) |
 | `pair`: earlier and later of r rows | r (r - 1) / 2 | floor(2^21 / (r (r - 1))) |
 | `next`: successive ones of r rows | r - 1 | floor(2^20 / (r - 1)) |
+
+Rows that hang on a row share the part of that row, whether or not others have any: the 2^20 is divided by the numbers of rows
+on all levels above, too. A table with a column of a row above counts rows of this row's span alone on its level.
 
 The parts of a person are a function of that person's own rows. They are non-negative and add up to at most one whole, so a
 table has L1 and L2 sensitivity 1 when a person comes or goes; for another person in their place
@@ -23,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -36,8 +40,10 @@ from dpgen.systems.tables.marginals import SCALE, Coarsening
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 Span = Literal["all", "later", "first"]
-Block = tuple[str, str, str]
-"""A kind of table, and the stacks of columns of its two sides: `person`, `position`, `unit`, or a span of columns of rows."""
+Stack = str
+"""Columns that are counted together: `person`, `unit`, and a span or `position` of a table of rows, as in "later 2"."""
+Block = tuple[str, Stack, Stack]
+"""A kind of table, and the stacks of columns of its two sides."""
 
 SPANS: tuple[Span, ...] = ("all", "later", "first")
 _INSIDE = (("all", "all"), ("all", "later"), ("all", "first"), ("later", "later"), ("first", "first"))
@@ -45,103 +51,163 @@ _ACROSS = (("all", "all"), ("all", "later"), ("later", "all"), ("later", "later"
 _PEOPLE = 2**13  # that are counted together, of at most 10 rows; fewer of more, as pairs of rows grow with their square
 
 
+def stack_of(name: str, number: int) -> Stack:
+    """The stack of a span, or of positions, of the rows of a table; that of the first one has no number."""
+    return name if number == 1 else f"{name} {number}"
+
+
+def place_of(stack: Stack) -> tuple[int, str]:
+    """Number of the table of a stack, 0 for people, and its span."""
+    name, _, number = stack.partition(" ")
+    return (0, "all") if name in ("person", "unit") else (int(number or 1), name)
+
+
 @dataclass(frozen=True, eq=False)
 class Histories:
     """People and their rows in order of time as codes, PRIVATE.
 
     Arguments:
-        people: codes (n, a + 1) of the columns of people; the last one is the number of rows, less the least possible one.
-        rows: codes (r, b); those of one person lie together, in order of time. Codes have any whole type.
-        starts: (n + 1,) where the rows of each person begin.
+        people: codes (n, a) of the columns of people, numbers of rows, less the least possible one, among them.
+        rows: codes (r, b) for each table of rows; those of one person, or of one row above, lie together, in order of time.
+            Codes have any whole type.
+        starts: where the rows of each person, or of each row above, begin, for each table.
     """
 
     people: npt.NDArray[Any]
-    rows: npt.NDArray[Any]
-    starts: Integers
+    rows: Sequence[npt.NDArray[Any]]
+    starts: Sequence[Integers]
 
-    def parts(self, most: int) -> Iterator[Histories]:
-        """The same people, of `most` rows, some at a time."""
-        together = min(_PEOPLE, 100 * _PEOPLE // most**2)
+    def parts(self, shape: Shape, together: int = _PEOPLE) -> Iterator[Histories]:
+        """The same people, at most so many at a time."""
+        pairs = max((shape.together(i) * branch.most for i, branch in enumerate(shape.tables, 1)), default=1)
+        together = max(1, min(together, 100 * _PEOPLE // pairs))
         for first in range(0, len(self.people), together):
-            starts = self.starts[first : first + together + 1]
-            people, rows = self.people[first : first + together], self.rows[starts[0] : starts[-1]]
-            yield Histories(people.astype(np.int64), rows.astype(np.int64), starts - starts[0])
+            ends, rows, starts = [(first, min(first + together, len(self.people)))], [], []
+            for own, codes, branch in zip(self.starts, self.rows, shape.tables):
+                above = own[ends[branch.parent][0] : ends[branch.parent][1] + 1]
+                ends.append((int(above[0]), int(above[-1])))
+                rows.append(codes[above[0] : above[-1]].astype(np.int64))
+                starts.append(above - above[0])
+            yield Histories(self.people[slice(*ends[0])].astype(np.int64), rows, starts)
 
-    def grouped(self, people: Coarsening, rows: Coarsening) -> Histories:
+    def grouped(self, tables: Sequence[Coarsening]) -> Histories:
         """The same people and rows as groups of their codes."""
         found = []
-        for codes, coarse in ((self.people, people), (self.rows, rows)):
+        for codes, coarse in zip((self.people, *self.rows), tables):
             kind = np.min_scalar_type(max(coarse.sizes))
             found.append(np.stack([group.astype(kind)[codes[:, c]] for c, group in enumerate(coarse.groups)], axis=1))
-        return Histories(found[0], found[1], self.starts)
+        return Histories(found[0], found[1:], self.starts)
+
+    def of_people(self, number: int, shape: Shape) -> Integers:
+        """Where the rows (n + 1,) of each person begin in a table."""
+        branch = shape.tables[number - 1]
+        return self.starts[number - 1][self.of_people(branch.parent, shape)] if branch.parent else self.starts[number - 1]
+
+
+@dataclass(frozen=True)
+class Branch:
+    """What is public of a table of rows.
+
+    Arguments:
+        sizes: of the columns, those of the span `all` first, then `later`, then `first`.
+        spans: of the columns.
+        most: m, rows of a person, or of a row above, at most.
+        parent: number of the table that the rows hang on; 0 is that of people.
+        count: which column of that table is the number of rows.
+    """
+
+    sizes: tuple[int, ...]
+    spans: tuple[str, ...]
+    most: int
+    parent: int = 0
+    count: int = -1
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is public of two linked tables.
+    """What is public of linked tables.
 
     Arguments:
-        people: sizes of the columns of people; the last one is the number of rows.
-        rows: sizes of the columns of rows, those of the span `all` first, then `later`, then `first`.
-        spans: of the columns of rows.
-        most: m, rows of a person at most.
+        people: sizes of the columns of people.
+        tables: of rows, each after the one that it hangs on; their numbers begin with 1.
     """
 
     people: tuple[int, ...]
-    rows: tuple[int, ...]
-    spans: tuple[Span, ...]
-    most: int
+    tables: tuple[Branch, ...]
 
-    @property
-    def least(self) -> int:
-        """Rows of a person at least, 0 or 1."""
-        return self.most + 1 - self.people[-1]
+    def of(self, number: int) -> tuple[int, ...]:
+        """Sizes of the columns of a table."""
+        return self.tables[number - 1].sizes if number else self.people
 
-    def columns(self, stack: str) -> list[int]:
-        """Numbers of the columns of a stack."""
-        if stack in ("position", "unit"):
+    def least(self, number: int) -> int:
+        """Rows of a person, or of a row above, at least: 0 or 1."""
+        branch = self.tables[number - 1]
+        return branch.most + 1 - self.of(branch.parent)[branch.count]
+
+    def together(self, number: int) -> int:
+        """Rows of one person in a table at most."""
+        return self.tables[number - 1].most * self.together(self.tables[number - 1].parent) if number else 1
+
+    def above(self, number: int) -> list[int]:
+        """The tables that the rows of a table hang on, the nearest one first; people come last."""
+        parent = self.tables[number - 1].parent if number else -1
+        return [parent, *self.above(parent)] if number else []
+
+    def columns(self, stack: Stack) -> list[int]:
+        """Numbers of the columns of a stack in their table."""
+        number, span = place_of(stack)
+        if span == "position" or stack == "unit":
             return [0]
-        return list(range(len(self.people))) if stack == "person" else [c for c, s in enumerate(self.spans) if s == stack]
+        return (
+            [c for c, own in enumerate(self.tables[number - 1].spans) if own == span] if number else [*range(len(self.people))]
+        )
 
-    def sizes(self, stack: str) -> list[int]:
+    def sizes(self, stack: Stack) -> list[int]:
         """Sizes of the columns of a stack."""
-        if stack == "position":
-            return [self.most]
-        if stack == "unit":
-            return [1]
-        sizes = self.people if stack == "person" else self.rows
-        return [sizes[c] for c in self.columns(stack)]
+        number, span = place_of(stack)
+        if span == "position" or stack == "unit":
+            return [self.tables[number - 1].most if number else 1]
+        return [self.of(number)[c] for c in self.columns(stack)]
+
+    def stacks(self, number: int) -> list[Stack]:
+        """Stacks of the columns of a table."""
+        return [stack_of(span, number) for span in SPANS] if number else ["person"]
 
     @property
     def blocks(self) -> list[Block]:
         """Tables of single columns, and of every two, by kind and stacks."""
-        found: list[Block] = [("one", stack, "unit") for stack in ("person", *SPANS)]
-        found += [("people", "person", "person"), *(("both", "person", span) for span in SPANS)]
-        found += [("row", *two) for two in _INSIDE]
-        if self.most > 1:
-            found += [("place", "position", "all"), *((kind, *two) for kind in ("pair", "next") for two in _ACROSS)]
+        found: list[Block] = [("one", "person", "unit")]
+        for number, branch in enumerate(self.tables, 1):
+            own = self.stacks(number)
+            found += [("one", stack, "unit") for stack in own]
+            found += [("people", "person", "person")] * (number == 1)
+            for above in reversed(self.above(number)):
+                found += [("both", left, right) for left in self.stacks(above) for right in own]
+            found += [("row", stack_of(left, number), stack_of(right, number)) for left, right in _INSIDE]
+            if branch.most > 1:
+                found.append(("place", stack_of("position", number), stack_of("all", number)))
+                across = [(stack_of(left, number), stack_of(right, number)) for left, right in _ACROSS]
+                found += [(kind, left, right) for kind in ("pair", "next") for left, right in across]
         return [block for block in found if self.columns(block[1]) and self.columns(block[2])]
 
 
 @dataclass(frozen=True)
 class Level:
-    """Groups of the codes of people's and of rows' columns."""
+    """Groups of the codes of the columns of all tables, people's first."""
 
-    people: Coarsening
-    rows: Coarsening
+    tables: tuple[Coarsening, ...]
 
     def shape(self, full: Shape) -> Shape:
         """The shape of the groups."""
-        return Shape(self.people.sizes, self.rows.sizes, full.spans, full.most)
+        people, *rows = (own.sizes for own in self.tables)
+        return Shape(people, tuple(replace(branch, sizes=sizes) for branch, sizes in zip(full.tables, rows)))
 
-    def matrix(self, stack: str, full: Shape) -> npt.NDArray[np.float32]:
+    def matrix(self, stack: Stack, full: Shape) -> npt.NDArray[np.float32]:
         """Sums over groups of the columns of a stack, 0 or 1: (groups, codes)."""
-        if stack == "position":
-            return np.eye(full.most, dtype=np.float32)
-        if stack == "unit":
-            return np.ones((1, 1), np.float32)
-        coarse = self.people if stack == "person" else self.rows
-        chosen = full.columns(stack)
+        number, span = place_of(stack)
+        if span == "position" or stack == "unit":
+            return np.eye(full.sizes(stack)[0], dtype=np.float32)
+        coarse, chosen = self.tables[number], full.columns(stack)
         return Coarsening(tuple(coarse.groups[c] for c in chosen), tuple(coarse.sizes[c] for c in chosen)).matrix()
 
 
@@ -224,32 +290,58 @@ class Instances:
 
 
 def instances(data: Histories, shape: Shape, block: Block) -> Instances:
-    """All instances of a block, with parts that are a function of the number of rows of their own person."""
+    """All instances of a block, with parts that are a function of the numbers of rows of their own person."""
     kind, left, right = block
-    counts = np.diff(data.starts)
-    of_left, of_right = (shape.columns(stack) for stack in (left, right))
     if left == "person" and kind != "both":
         whole = np.full(len(data.people), WHOLE, np.int64)
         return Instances(data.people, data.people if kind == "people" else np.zeros((len(whole), 1), np.int64), whole)
+    (above, _), (number, _) = place_of(left), place_of(left if kind == "one" else right)
+    of_left, of_right = shape.columns(left), shape.columns(right)
+    codes, starts, counts = data.rows[number - 1], data.starts[number - 1], np.diff(data.starts[number - 1])
     owner = np.repeat(np.arange(len(counts)), counts)
-    place = np.arange(len(owner)) - data.starts[owner]
+    place = np.arange(len(owner)) - starts[owner]
     if kind in ("one", "both", "row", "place"):
-        span = "first" if "first" in (left, right) else "later" if "later" in (left, right) else "all"
-        rows = np.flatnonzero((place == 0) if span == "first" else place >= (span == "later"))
-        existing = {"all": counts, "later": counts - 1, "first": np.minimum(counts, 1)}[span]
-        parts = (WHOLE // np.maximum(existing, 1))[owner[rows]]
+        spans = {place_of(side)[1] for side in (left, right) if place_of(side)[0] == number}
+        span = "first" if "first" in spans else "later" if "later" in spans else "all"
+        shares, there = _shares(data, shape, number, {number: span} | ({above: place_of(left)[1]} if kind == "both" else {}))
+        rows = np.flatnonzero(there)
+        parts = WHOLE // shares[rows]
         if kind == "one":
-            return Instances(data.rows[rows][:, of_left], np.zeros((len(rows), 1), np.int64), parts)
+            return Instances(codes[rows][:, of_left], np.zeros((len(rows), 1), np.int64), parts)
         if kind == "both":
-            return Instances(data.people[owner[rows]], data.rows[rows][:, of_right], parts)
-        own = place[rows][:, None] if kind == "place" else data.rows[rows][:, of_left]
-        return Instances(own, data.rows[rows][:, of_right], parts)
-    begin = int(left == "later")  # the earlier of two rows is the second one at least, where its column begins there
+            return Instances(_of_above(data, shape, number, above, rows)[:, of_left], codes[rows][:, of_right], parts)
+        own = place[rows][:, None] if kind == "place" else codes[rows][:, of_left]
+        return Instances(own, codes[rows][:, of_right], parts)
+    begin = int(
+        place_of(left)[1] == "later"
+    )  # the earlier of two rows is the second one at least, where its column begins there
     existing = counts - begin
     first, second = _earlier_and_later(owner, place, counts, begin, only_next=kind == "next")
-    number = existing - 1 if kind == "next" else existing * (existing - 1) // 2
-    parts = (WHOLE // np.maximum(number, 1))[owner[first]]
-    return Instances(data.rows[first][:, of_left], data.rows[second][:, of_right], parts)
+    pairs = existing - 1 if kind == "next" else existing * (existing - 1) // 2
+    shares, _ = _shares(data, shape, shape.tables[number - 1].parent, {})
+    parts = WHOLE // (shares * np.maximum(pairs, 1))[owner[first]]
+    return Instances(codes[first][:, of_left], codes[second][:, of_right], parts)
+
+
+def _shares(data: Histories, shape: Shape, number: int, spans: Mapping[int, str]) -> tuple[Integers, npt.NDArray[np.bool_]]:
+    """Into how many parts the whole of its person is divided, for each row of a table, and whether the row is of the spans."""
+    if not number:
+        return np.ones(len(data.people), np.int64), np.ones(len(data.people), bool)
+    above, there = _shares(data, shape, shape.tables[number - 1].parent, spans)
+    counts, span = np.diff(data.starts[number - 1]), spans.get(number, "all")
+    owner = np.repeat(np.arange(len(counts)), counts)
+    place = np.arange(len(owner)) - data.starts[number - 1][owner]
+    existing = {"all": counts, "later": counts - 1, "first": np.minimum(counts, 1)}[span]
+    inside = (place == 0) if span == "first" else place >= (span == "later")
+    return (above * np.maximum(existing, 1))[owner], there[owner] & inside
+
+
+def _of_above(data: Histories, shape: Shape, number: int, above: int, rows: Integers) -> Integers:
+    """Codes of the person, or of the row of a table above, on whom some rows hang."""
+    while number != above:
+        rows = np.searchsorted(data.starts[number - 1], rows, side="right") - 1
+        number = shape.tables[number - 1].parent
+    return np.asarray((data.rows[above - 1] if above else data.people)[rows])
 
 
 def _earlier_and_later(
@@ -275,7 +367,7 @@ class Counts:
     def of(cls, data: Histories, layout: Layout) -> Counts:
         """The sums over all people: whole numbers, so that no order or chunk of people changes them."""
         blocks = {block: _zeros(layout.shape, block) for block in layout.shape.blocks}
-        for part in data.parts(layout.shape.most):
+        for part in data.parts(layout.shape):
             for block, total in blocks.items():
                 _add(total, instances(part, layout.shape, block), layout.shape, block)
         return cls(layout, layout.flat(blocks).astype(np.int64))
@@ -317,7 +409,7 @@ def single_counts(data: Histories, shape: Shape, stack: str, column: int) -> Bou
     """Sums of one column of a stack: of people, or of rows whose parts add up to a whole in each person."""
     size = shape.sizes(stack)[column]
     total = np.zeros(size, np.int64)
-    for part in data.parts(shape.most):
+    for part in data.parts(shape):
         found = instances(part, shape, ("one", stack, "unit"))
         total += np.bincount(found.left[:, column], found.parts, size).astype(np.int64)
     return whole_sums(total)

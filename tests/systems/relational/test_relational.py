@@ -19,19 +19,33 @@ from dpgen.evaluation.linked import coder, errors, without_link
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import load
-from dpgen.systems.relational.chains import Chain, ChainFitter
+from dpgen.systems.relational.chains import Chain, Tree, TreeFitter
 from dpgen.systems.relational.draws import picked
 from dpgen.systems.relational.fit import fit
 from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
-from dpgen.systems.relational.sums import WHOLE, Counts, Histories, Layout, Level, Shape
+from dpgen.systems.relational.sums import WHOLE, Branch, Counts, Histories, Layout, Level, Shape
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture
 
-SHAPE = Shape((2, 3, 5), (3, 2, 4, 2), ("all", "all", "later", "first"), 4)
+SHAPE = Shape((2, 3, 5), (Branch((3, 2, 4, 2), ("all", "all", "later", "first"), 4),))
+HISTORIES = Shape((2, 3), (Branch((3, 2), ("all", "first"), 3),))
+TREE = Shape(
+    (2, 4, 3),
+    (
+        Branch((2, 4, 3, 2), ("all", "all", "later", "first"), 3, count=1),
+        Branch((2, 3), ("all", "first"), 2, count=2),
+        Branch((3, 2), ("all", "later"), 3, parent=1, count=1),
+    ),
+)
+"""Rows of people in two tables, and rows of the rows in the first one."""
 
 
-def random_chain(shape: Shape, classes: int = 3, row_classes: int = 4, seed: int = 0) -> Chain:
+def whole(shape: Shape) -> Layout:
+    return Layout(shape, (Level(tuple(Coarsening.full(shape.of(i)) for i in range(len(shape.tables) + 1))),))
+
+
+def random_tree(shape: Shape, classes: int = 3, row_classes: int = 4, seed: int = 0) -> Tree:
     rng = np.random.default_rng(seed)
 
     def stacked(sizes: tuple[int, ...], k: int) -> Any:
@@ -40,54 +54,64 @@ def random_chain(shape: Shape, classes: int = 3, row_classes: int = 4, seed: int
     def law(n: int, k: int) -> Any:
         return rng.dirichlet(np.ones(k), n).astype(np.float32)
 
-    people = Mixture(stacked(shape.people, classes), law(1, classes)[0], shape.people)
-    rows = Mixture(stacked(shape.rows, row_classes), law(1, row_classes)[0], shape.rows)
-    laws = (law(classes, row_classes), law(classes, row_classes), law(row_classes, row_classes))
-    return Chain(people, rows, *laws, rng.uniform(0.2, 0.8, classes).astype(np.float32))
+    people, chains = Mixture(stacked(shape.people, classes), law(1, classes)[0], shape.people), []
+    for branch in shape.tables:
+        above = row_classes if branch.parent else classes
+        rows = Mixture(stacked(branch.sizes, row_classes), law(1, row_classes)[0], branch.sizes)
+        laws = (law(above, row_classes), law(above, row_classes), law(row_classes, row_classes))
+        chains.append(Chain(rows, *laws, rng.uniform(0.2, 0.8, above).astype(np.float32)))
+    return Tree(people, tuple(chains))
 
 
-def drawn(chain: Chain, shape: Shape, n: int, seed: int = 1) -> Histories:
-    """People of a chain, drawn one after the other as its formula says."""
+def drawn(tree: Tree, shape: Shape, n: int, seed: int = 1) -> Histories:
+    """People of a tree, drawn one after the other as its formula says."""
     rng = np.random.default_rng(seed)
 
     def pick(law: Any, given: Any) -> Any:
         return picked(law, given, rng.random(len(given)))
 
-    z = rng.choice(len(chain.kept), n, p=chain.people.weights / chain.people.weights.sum())
-    people = np.stack([pick(chain.people.block(c).T, z) for c in range(len(shape.people))], 1)
-    counts = people[:, -1] + shape.least
-    found, w = [], np.zeros(n, np.int64)
-    for t in range(shape.most):
-        stays = rng.random(n) < chain.kept[z]
-        w = pick(chain.first, z) if t == 0 else np.where(stays, pick(chain.steps, w), pick(chain.usual, z))
-        found.append(np.stack([pick(chain.rows.block(c).T, w) for c in range(len(shape.rows))], 1))
-    rows = np.stack(found, 1)[np.arange(shape.most)[None] < counts[:, None]]
-    return Histories(people, rows, np.r_[0, counts.cumsum()])
+    classes = [rng.choice(len(tree.people.weights), n, p=tree.people.weights / tree.people.weights.sum())]
+    tables = [np.stack([pick(tree.people.block(c).T, classes[0]) for c in range(len(shape.people))], 1)]
+    starts = []
+    for number, (branch, chain) in enumerate(zip(shape.tables, tree.chains), 1):
+        z, counts = classes[branch.parent], tables[branch.parent][:, branch.count] + shape.least(number)
+        steps, w = [], np.zeros(len(z), np.int64)
+        for t in range(branch.most):
+            stays = rng.random(len(z)) < chain.kept[z]
+            w = pick(chain.first, z) if t == 0 else np.where(stays, pick(chain.steps, w), pick(chain.usual, z))
+            steps.append(w)
+        classes.append(np.stack(steps, 1)[np.arange(branch.most)[None] < counts[:, None]])
+        tables.append(np.stack([pick(chain.rows.block(c).T, classes[-1]) for c in range(len(branch.sizes))], 1))
+        starts.append(np.r_[0, counts.cumsum()])
+    return Histories(tables[0], tables[1:], starts)
 
 
-@pytest.mark.parametrize("shape", [SHAPE, Shape((2, 3), (3, 2), ("all", "first"), 3)], ids=["two tables", "histories"])
+@pytest.mark.parametrize("shape", [SHAPE, HISTORIES, TREE], ids=["two tables", "histories", "four tables"])
 def test_laws_are_those_of_drawn_people(shape: Shape) -> None:
     """Every cell of every table lies within 5 standard errors of its mean over 200,000 people."""
-    n, chain = 200_000, random_chain(shape)
-    layout = Layout(shape, (Level(Coarsening.full(shape.people), Coarsening.full(shape.rows)),))
-    counts = Counts.of(drawn(chain, shape, n), layout).values / WHOLE
-    expected = layout.flat(chain.blocks(shape))
+    n, tree, layout = 200_000, random_tree(shape), whole(shape)
+    counts = Counts.of(drawn(tree, shape, n), layout).values / WHOLE
+    expected = layout.flat(tree.blocks(shape))
     measured = np.concatenate([layout.cells(table).ravel() for table in layout.tables(0)])
     far = np.abs(counts - n * expected)[measured] / np.sqrt(n * expected[measured] + 1)
     assert far.max() < 5
 
 
-def test_a_fit_finds_what_it_was_told() -> None:
-    shape = Shape((2, 3, 4), (3, 2), ("all", "all"), 3)
-    layout = Layout(shape, (Level(Coarsening.full(shape.people), Coarsening.full(shape.rows)),))
-    target = layout.flat(random_chain(shape, 2, 2).blocks(shape))
-    even = [[np.full(size, 1 / size) for size in sizes] for sizes in (shape.people, shape.rows)]
+TOLD = Shape((2, 3, 4), (Branch((3, 2), ("all", "all"), 3),))
+TOLD_TREE = Shape((2, 3), (Branch((3, 3), ("all", "all"), 2, count=1), Branch((2,), ("all",), 2, parent=1, count=1)))
+
+
+@pytest.mark.parametrize("shape", [TOLD, TOLD_TREE], ids=["two tables", "three tables"])
+def test_a_fit_finds_what_it_was_told(shape: Shape) -> None:
+    layout = whole(shape)
+    target = layout.flat(random_tree(shape, 2, 2).blocks(shape))
+    even = [[np.full(size, 1 / size) for size in shape.of(i)] for i in range(len(shape.tables) + 1)]
     generator = torch.Generator().manual_seed(0)
-    fitter = ChainFitter(layout, *even, 1000.0, classes=(6, 5), information=0.0, generator=generator)
+    fitter = TreeFitter(layout, even, 1000.0, classes=(6, 5), information=0.0, generator=generator)
     cells = [layout.cells(table) for table in layout.tables(0)]
     fitter.measure(cells, [1000.0 * target[own] for own in cells], [10.0] * len(cells))
     assert fitter.run(400, 0.05, 0.005) < 0.05
-    found = layout.flat(fitter.chain.blocks(shape))
+    found = layout.flat(fitter.tree.blocks(shape))
     assert max(0.5 * np.abs(found[own] - target[own]).sum() for own in cells) < 0.02
 
 
@@ -122,11 +146,11 @@ def test_samples_are_near_the_data(release: RelationalModel) -> None:
     shape, coded = coder(data)
     private = coded(data)
     found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
-    dealt = errors(private, without_link(private, 0), shape)
+    dealt = errors(private, without_link(private, shape, 0), shape)
     assert found["people"] < 0.03
     for kind in ("both", "pair", "next"):
         assert found[kind] < 0.5 * dealt[kind], kind
-    shuffled = replace(private, rows=np.random.default_rng(0).permuted(private.rows, axis=0))  # dealt rows stay whole
+    shuffled = replace(private, rows=[np.random.default_rng(0).permuted(private.rows[0], axis=0)])  # dealt rows stay whole
     apart = errors(private, shuffled, shape)["row"]
     assert found["row"] < 0.5 * apart, (found["row"], apart)
 
@@ -178,10 +202,10 @@ def test_what_cannot_be_given(release: RelationalModel, given: dict[str, Any], w
 
 def test_log_probabilities_are_sums_over_all_classes() -> None:
     """Of one person with three rows: by every chain of classes."""
-    chain = random_chain(SHAPE)
+    (chain,) = random_tree(SHAPE).chains
     rng = np.random.default_rng(3)
-    rows = np.stack([rng.integers(0, size, 3) for size in SHAPE.rows], 1)
-    spans = list(SHAPE.spans)
+    rows = np.stack([rng.integers(0, size, 3) for size in SHAPE.of(1)], 1)
+    spans = SHAPE.tables[0].spans
     logs, last = chain.forward(chain.seen(rows, np.arange(3), spans), np.array([0, 3]))
     total = np.zeros((3, 4))
     for z in range(3):
@@ -293,7 +317,7 @@ def test_samples_go_to_a_folder(release: RelationalModel, tmp_path: Path) -> Non
     assert {path.name for path in (tmp_path / "synthetic").iterdir()} == {"datapackage.json", "patients.csv", "visits.csv"}
     again = dpgen.data.load_linked(path=str(tmp_path / "synthetic" / "datapackage.json"), test_fraction=0.0)
     assert again.n == 40
-    assert again.names["order"] == "date"
+    assert again.tables[0].order is not None
     with refused("path is 'x.csv'"):
         samples.save(tmp_path / "x.csv")
 

@@ -1,0 +1,212 @@
+"""People and their rows as systems get them: a tree of tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.containers import in_memory
+from dpgen.data.batches import ROWS, frames
+from dpgen.data.engines import EngineTable
+from dpgen.data.histories import SECONDS, TimeUnit
+from dpgen.data.raw_tables import EngineRows, FrameRows, types_of
+from dpgen.data.tables import form_of_samples
+from dpgen.facts import Fact, Said
+from dpgen.schema import Schema
+
+if TYPE_CHECKING:
+    from dpgen.data.linked_reader import Reader
+
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinkedRows:
+    """A table of private rows that hang on people, or on rows of another table.
+
+    Arguments:
+        name: of the table.
+        parent: number of the table that they hang on; 0 is that of people.
+        rows: those of a person, or of a row above, one after the other in order of time; in memory, or kept on disk.
+        starts: where the rows of each person, or of each row above, begin.
+        sample: the row that stands for all of a person who has any; of columns that later rows alone have a later row's value.
+        draft: what is known of their columns; fields with "dpgen:blank" have no domain yet.
+        spans: of columns that later rows alone have, and the first one alone.
+        most: m, rows at most.
+        least: of rows; 1 where there are no people without rows.
+        buys_most: whether nobody said m, and it is bought.
+        link: column by which they hang on people, or rows.
+        key: column that names a row, if rows of other tables hang on it.
+        count: column of the table above that is their number.
+        order: column of the order, if any, and its field.
+        gap: column of the time since the last row.
+        since: column of the time of the first row since that of the row which it hangs on, if both are in time.
+        source: of the table, whose container and types samples have.
+    """
+
+    name: str
+    parent: int
+    rows: pd.DataFrame | EngineTable
+    starts: Integers
+    sample: pd.DataFrame
+    draft: dict[str, Any]
+    spans: Mapping[str, Any]
+    most: int
+    least: int
+    buys_most: bool
+    link: str
+    key: str | None
+    count: str
+    order: tuple[str, Mapping[str, Any]] | None
+    gap: str
+    since: str | None
+    source: str | EngineTable
+
+    @property
+    def all_rows(self) -> FrameRows | EngineRows:
+        """The rows, wherever they are."""
+        return EngineRows(self.rows) if isinstance(self.rows, EngineTable) else FrameRows(self.rows)
+
+    def one_row_each(self) -> FrameRows:
+        """A row of each person who has any; columns that later rows alone have are those of a later row, or missing."""
+        return FrameRows(self.sample)
+
+    def some(self, above: Flags, people: Flags, whose: Integers) -> tuple[LinkedRows, Flags, Integers]:
+        """Rows of some of those (n,) above, and of some people; which rows they are, and whose all are."""
+        counts = np.diff(self.starts)
+        mask, owner, at, parts = np.repeat(above, counts), np.repeat(whose, counts), 0, list[pd.DataFrame]()
+        for table in [self.rows] if isinstance(self.rows, pd.DataFrame) else frames(self.rows.batches(ROWS, "read")):
+            parts.append(table[mask[at : at + len(table)]])
+            at += len(table)
+        made = replace(
+            self,
+            rows=pd.concat(parts, ignore_index=True),
+            starts=np.r_[0, counts[above].cumsum()].astype(np.int64),
+            sample=self.sample[people[np.unique(owner)]].reset_index(drop=True),
+        )
+        return made, mask, owner
+
+    def shown(self, unit: TimeUnit, above: str) -> dict[str, Any]:
+        """How the rows of samples are given back, as JSON."""
+        named, order = types_of(self.source), {} if self.order is None else self.order[1]
+        until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
+        own = {name: getattr(self, name) for name in ("name", "parent", "most", "gap", "since", "count", "key")}
+        time = {"order": self.order and self.order[0], "dated": dated(order), "seconds": SECONDS[unit], "until": until}
+        return {**own, **time, "text": self.key is not None and is_text(named[self.key])}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinkedTables:
+    """Private people and their rows, beside people for evaluation that are not protected.
+
+    Arguments:
+        name: what the data are called in reports.
+        people: private people; the last columns are their numbers of rows.
+        tables: of rows, each after the one that it hangs on.
+        people_draft: what is known of the columns of people; fields with "dpgen:blank" have no domain yet.
+        names: of the tables, people's first if there is one.
+        person: column that names the person.
+        across: constraints on columns of several tables.
+        source: of the people, if there is a table of them.
+        reader: reads other tables by the same rules.
+        facts: what a privacy statement says of them.
+        again: reads the same with other m, where one is to be bought; None: all m are public.
+        test: the people for evaluation, if there are any.
+    """
+
+    name: str
+    people: pd.DataFrame
+    tables: tuple[LinkedRows, ...]
+    people_draft: dict[str, Any]
+    names: tuple[str, ...]
+    person: str
+    across: Sequence[Mapping[str, Any]]
+    source: str | EngineTable | None
+    reader: Reader
+    facts: tuple[Fact | Said, ...] = ()
+    again: Callable[[Sequence[int | None]], LinkedTables] | None = None
+    test: LinkedTables | None = None
+
+    def __repr__(self) -> str:
+        return f"LinkedTables({self.name!r}: {self.n} people, {', '.join(f'{len(t.all_rows)} {t.name}' for t in self.tables)})"
+
+    @property
+    def n(self) -> int:
+        """Number of private people."""
+        return len(self.people)
+
+    @property
+    def frames(self) -> list[pd.DataFrame]:
+        """The private people and rows in memory."""
+        read = self if all(isinstance(table.rows, pd.DataFrame) for table in self.tables) else self.some(np.ones(self.n, bool))
+        return [self.people, *(table.rows for table in read.tables)]
+
+    def one_of_each(self) -> FrameRows:
+        """The private people, for domains that are bought."""
+        return FrameRows(self.people)
+
+    def coded(self, schemas: Sequence[Schema]) -> list[npt.NDArray[Any]]:
+        """Codes of complete schemas: of people (n, ...) and of the rows (r, ...) of each table, in a small type."""
+        found = []
+        for source, schema in zip((self.one_of_each(), *(table.all_rows for table in self.tables)), schemas):
+            codes = source.codes(schema)
+            batches = [codes.numpy()] if hasattr(codes, "numpy") else list(codes)  # type: ignore[arg-type]
+            kind = np.min_scalar_type(max(schema.domain.sizes))
+            found.append(np.concatenate([np.empty((0, len(schema.domain.sizes)), kind), *(b.astype(kind) for b in batches)]))
+        return found
+
+    def bounded(self, number: int, most: int) -> LinkedTables:
+        """The same people with at most so many rows of a table, where nobody said how many."""
+        if self.again is None or not self.tables[number - 1].buys_most:
+            return self
+        return self.again([most if i == number else None if t.buys_most else t.most for i, t in enumerate(self.tables, 1)])
+
+    def some(self, chosen: Flags) -> LinkedTables:
+        """Some of the people (n,), with all of their rows, in memory."""
+        masks, owners, made = [chosen], [np.arange(self.n)], list[LinkedRows]()
+        for table in self.tables:
+            own, mask, owner = table.some(masks[table.parent], chosen, owners[table.parent])
+            made.append(own)
+            masks.append(mask)
+            owners.append(owner)
+        return replace(self, people=self.people[chosen].reset_index(drop=True), tables=tuple(made))
+
+    def alike(self, tables: Any) -> LinkedTables:
+        """Other tables of the same names and columns, in memory, read by the same rules: synthetic ones."""
+        named = tables if isinstance(tables, Mapping) else {self.names[-1]: tables}
+        return self.reader.of({name: in_memory(named[name]) for name in self.names}, [table.most for table in self.tables])
+
+    def shown(self, schemas: Sequence[Schema]) -> dict[str, Any]:
+        """How samples are given back: names and forms, as JSON."""
+        forms, totals = {}, [str(rule["total"]) for rule in self.across if "sum" in rule]
+        above = [] if self.source is None else [(self.names[0], self.source, schemas[0], 0)]
+        rows = [(t.name, t.source, schema, i) for i, (t, schema) in enumerate(zip(self.tables, schemas[1:]), 1)]
+        for name, source, schema, number in (*rows, *above):
+            table = self.tables[number - 1] if number else None
+            own = {self.person} if table is None else {table.link, table.key, table.order and table.order[0]}
+            made = {child.count for child in self.tables if child.parent == number}
+            made |= set() if table is None else {table.gap, table.since or table.gap}
+            wanted = {field.name for field in schema.fields} - made | own
+            wanted |= {total.removeprefix(f"{name}.") for total in totals if total.startswith(f"{name}.")}
+            names = [column for column in types_of(source) if column in wanted]
+            forms[name] = form_of_samples(source, schema, names).to_dict()
+        of_person = types_of(self.tables[0].source)[self.person]
+        about = [table.shown(self.reader.time_unit, self.names[0]) for table in self.tables]
+        names_and_rules = {"tables": list(self.names), "person": self.person, "across": list(self.across)}
+        return {**names_and_rules, "text": is_text(of_person), "forms": forms, "rows": about}
+
+
+def is_text(kind: str) -> bool:
+    """Whether keys of a type are texts in samples: they are whole numbers where the data have them, or a file without types."""
+    return bool(kind) and not kind.startswith(("int", "uint"))
+
+
+def dated(field: Mapping[str, Any]) -> bool:
+    """Whether a field holds dates or times."""
+    return field.get("type") in ("date", "datetime")
