@@ -15,7 +15,7 @@ from torch import Tensor
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import ApproximateDpEvent, Secrets, pure_event, subsampled_gaussian_event
 from dpgen.privacy.noise import PublicRandomness, prefix_sensitivity
 from dpgen.privacy.sampling import PoissonMask
@@ -178,18 +178,3 @@ def test_charging_the_parts_of_a_step_apart_would_state_too_little() -> None:
 
 
 # -- plans -------------------------------------------------------------------------------------------------------------
-
-
-def test_a_plan_is_declared_once_and_spent_in_parts() -> None:
-    one = curator(budget=1.0)
-    one.declare(Planned(GaussianDpEvent(6.0), "rounds", divisible=True), Planned(GaussianDpEvent(50.0), "sizes"))
-    promised = one.ledger.epsilon()
-    one.gaussian("sizes", whole([3], 1.0), 50.0)
-    for number in range(4):
-        one.gaussian(f"round {number}", whole([3], 1.0), 12.0, of="rounds")
-    with pytest.raises(BudgetExceeded, match="1 x 'round 4' would take"):
-        one.gaussian("round 4", whole([3], 1.0), 12.0, of="rounds")
-    assert one.ledger.epsilon() == promised
-    assert one.ledger.spent() == pytest.approx(promised, rel=1e-8)
-    with pytest.raises(BudgetExceeded, match="a second plan of 1 x 'more'"):
-        one.declare(Planned(GaussianDpEvent(1.0), "more"))

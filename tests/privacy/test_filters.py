@@ -124,29 +124,7 @@ def test_choices_in_the_light_of_released_values_stay_within_the_budget():
         contract_rates_chosen_from_noisy_counts(CountsWhatRan)
 
 
-class SkipsLargeCounts(Ledger):
-    """Broken: what has room for 8^9 more is taken to have room for 10^9."""
-
-    def _require_filter(self, more, name):
-        costs = [self._cost(mechanism).times(count) for mechanism, count in more.items()]
-        if any(self.filter.fits(Cost(*(part * 8**9 // 10**8 for part in cost))) for cost in costs):
-            return
-        super()._require_filter(more, name)
-
-
-def contract_large_counts(kind):
-    budget, event = Budget(1.0, 1e-5), gaussian_event(1e5)
-    ledger = kind(budget)
-    with contextlib.suppress(BudgetExceeded):
-        for _ in range(100):
-            ledger.charge(event, 10**8, note="tiny")
-    assert epsilon(together(ledger), 1e-5) <= 1.0, "large counts overran the budget"
-
-
 def test_counts_in_the_hundreds_of_millions_are_asked_for_too():
-    contract_large_counts(Ledger)
-    with pytest.raises(AssertionError, match="overran the budget"):
-        contract_large_counts(SkipsLargeCounts)
     ledger = Ledger(Budget(1.0, 1e-5))
     room = ledger.allowance(gaussian_event(1e5))
     assert room > 10**8

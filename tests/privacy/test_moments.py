@@ -116,21 +116,6 @@ class TestGeneralMoments:
         guarantee = epsilon(SelfComposedDpEvent(event, 11780), 1e-5)
         assert guarantee == pytest.approx(8.59, abs=0.01)
 
-    def test_shared_coin(self):
-        """A1 releases a coin R, A2 releases R xor x: both moments are 0, so Theorem 3 gives 0; together they are x."""
-        joint = {x: {(r, r ^ x): 0.5 for r in (0, 1)} for x in (0, 1)}
-        for part in (0, 1):
-            marginals = [[sum(p for o, p in joint[x].items() if o[part] == value) for value in (0, 1)] for x in (0, 1)]
-            assert marginals[0] == marginals[1]
-        assert not set(joint[0]) & set(joint[1])
-
-    def test_no_histogram_is_the_moments_accountant(self):
-        got = general_moments_epsilon(
-            sampling_rate=0.01, steps=100, sigma_sgd=1.0, kmeans_rounds=20, sigma_kmeans=10.0, delta=1e-5
-        )
-        alpha = [100 * subsampled_gaussian_alpha(o, 0.01, 1.0) + 20 * o * (o + 1) / 10.0**2 for o in range(1, 101)]
-        assert got == pytest.approx(min((a + math.log(1e5)) / o for o, a in enumerate(alpha, 1)), rel=1e-12)
-
 
 def rigorous_lower_bound(sigma):
     """Epsilon below which no (epsilon, 1e-5) guarantee of 11,780 steps at q = .0017 exists.

@@ -165,12 +165,6 @@ def test_noise_grows_with_the_rows_of_a_person(relation: Any) -> None:
     assert spread == pytest.approx(M / 0.1, rel=0.15)
 
 
-def test_prefix_sums_know_the_rows() -> None:
-    cells = BoundedSum(torch.zeros(3, dtype=torch.int64), 1.0, replaced=2.0**0.5)
-    one, several = (curator(m).prefix_sums("n", cells, 2.0)[1] for m in (1, M))
-    assert (several / one).tolist() == pytest.approx([M**2] * 3)
-
-
 def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
     for rows in (1, M - 1):
         with pytest.raises(ValueError, match=f"the draw is of units of {rows} rows; they must be whole units, of up to 4 rows"):

@@ -14,7 +14,7 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import gaussian_event
-from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonTable
+from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dp_sgd.partition import MEANS
 from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
@@ -49,13 +49,6 @@ def trained(
 # -- what a step releases --------------------------------------------------------------------------------------------
 
 
-def test_every_step_is_charged_once() -> None:
-    gan = module(n_classes=2)
-    ledger = trained(gan)
-    assert [(e.note, e.count) for e in ledger.entries()] == [("cluster sizes", 1), ("training steps", 6)]
-    assert gan.global_step == 6
-
-
 def test_a_record_moves_the_critic_of_its_label_alone() -> None:
     gan = module(n_classes=2, config={"centred": True}, sigma_sgd=1e-6)
     assert (gan.bank.k, gan.categories) == (2, 0)
@@ -79,38 +72,6 @@ def test_every_critic_has_as_many_generated_records_of_its_own_label() -> None:
     assert gan.fakes(8, "critic")[1].bincount().tolist() == [4, 4]  # type: ignore[union-attr]
 
 
-def test_generated_records_are_public_and_cost_nothing() -> None:
-    """The fake sums are the same whatever the draw held: a function of released values."""
-    gan = module()
-    trained(gan)
-    first, second = gan.fake_gradient(), gan.fake_gradient()
-    assert torch.equal(first, second)
-    assert float(first.norm()) > 0
-
-
-def test_the_generator_step_touches_no_record(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While the generator learns, reading the table or the loader raises."""
-    gan, inside, steps = module(n_classes=2), [False], []
-    teach, original = gan.teach_generator, PoissonTable.__getitem__
-
-    def watched(turn: int) -> None:
-        inside[0] = True
-        teach(turn)
-        inside[0] = False
-        steps.append(gan.global_step)
-
-    def guarded(self: Any, draw: Any) -> Any:
-        assert not inside[0], "the generator reads private records"
-        return original(self, draw)
-
-    monkeypatch.setattr(PoissonTable, "__getitem__", guarded)
-    monkeypatch.setattr(gan, "teach_generator", watched)
-    before = {name: value.clone() for name, value in gan.generator.named_parameters()}
-    trained(gan)
-    assert steps == [2, 4, 6]
-    assert all(not torch.equal(value, before[name]) for name, value in gan.generator.named_parameters())
-
-
 def test_generator_steps_and_diversity_are_free_and_both_rates_fall() -> None:
     gan = module(n_classes=2, config={"generator_steps": 3, "diversity": 0.1, "generator_lr": 0.5})
     ledger = trained(gan)
@@ -120,33 +81,6 @@ def test_generator_steps_and_diversity_are_free_and_both_rates_fall() -> None:
     assert states["param_groups"][0]["lr"] < 0.5
     optimizer = gan.optimizers()
     assert optimizer.param_groups[0]["betas"] == (0.5, 0.999)  # type: ignore[union-attr]
-
-
-def test_the_generator_follows_from_the_critics_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two runs whose releases agree end with the same generator, whatever their records."""
-    ends = []
-    for flip in (False, True):
-        gan = module()
-        shape = gan.bank.theta.shape
-        stream = torch.Generator().manual_seed(5)
-        monkeypatch.setattr(
-            gan,
-            "noisy_sums",
-            lambda _, draw, out=None, averaged=True, s=stream, g=shape: draw.multipliers.clear() or torch.randn(g, generator=s),
-        )
-        counts = torch.tensor([64.0])
-        monkeypatch.setattr(
-            gan.partition,
-            "fit",
-            lambda *_, gan=gan, c=counts, **__: gan.partition.load_state_dict({"counts": c}),  # type: ignore[attr-defined]
-        )
-        records = tiny.records(labelled=False)
-        x = 1 - records.x if flip else records.x
-        loader = PoissonLoader(x, sampling_rate=0.5)
-        ledger = Ledger(None, delta=1e-5)
-        tiny.trainer(PrivacyAccountant(Curator(ledger)), gan.config.clipping_callback(gan.plan), steps=6).fit(gan, loader)
-        ends.append(torch.cat([p.flatten() for p in gan.generator.parameters()]))
-    assert torch.equal(*ends)
 
 
 # -- resuming and releasing ------------------------------------------------------------------------------------------

@@ -16,11 +16,9 @@ from refusals import refused
 from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
 from dpgen.facts import Fact
-from dpgen.privacy.accountants import delta
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, LedgerError
@@ -68,14 +66,6 @@ def fitted(ledger: Ledger | None = None, config: DPGMConfig | None = None, **opt
 # -- one step --------------------------------------------------------------------------------------------------------
 
 
-class Skipping(DPGM):
-    """The twin that leaves clusters without records alone."""
-
-    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
-        sums = super().noisy_sums(batch, draw, out, averaged=averaged)
-        return sums * (torch.bincount(batch.cluster, minlength=self.bank.k) > 0)[:, None]
-
-
 def test_a_step_is_divided_by_the_expected_number_of_records_never_by_the_drawn_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every sum 10^4, beside which the noise is small."""
     monkeypatch.setattr(private_sums, "clipped_sums", lambda gradients, weights, out, **_: out.fill_(1e4))
@@ -116,50 +106,6 @@ def test_sums_of_several_parts_are_float64(monkeypatch: pytest.MonkeyPatch) -> N
     for micro_batch, dtype in ((16, torch.float64), (512, torch.float32)):
         _, given = released(monkeypatch, micro_batch=micro_batch)
         assert {kind for name, kind, _ in given[-4:] if name == "gradients"} == {dtype}
-
-
-SURE = 1 - 1e-6
-LONE = 60  # clusters that hold one record each, or none: independent trials of one and the same question
-
-
-class Audit:
-    """Rows of a step's release, projected on the gradient of the one record that each cluster has or lacks."""
-
-    def __init__(self, kind: type[DPGM], sigma: float, *, steps: int) -> None:
-        options = plan(sampling_rate=1.0, sigma_sgd=sigma)
-        module = kind(d=D, plan=options, config=DPGMConfig(**TINY), n_classes=LONE)
-        module.bank.theta.data[:] = module.bank.theta.data[0]
-        sure: dict[str, Any] = {"silent": True, "policy": AutomaticClipping(stability=1e-6)}
-        # Latent noise 0 makes the gradient a known direction, the worst case to audit along.
-        x, clusters, nobody = torch.ones(LONE, D), torch.arange(LONE), torch.zeros(0, dtype=torch.int64)
-        direction = torch.zeros(module.bank.p)
-        for f in module.bank.gradients(x[:1], [0] + [1] * LONE, lambda *shape: torch.zeros(shape)).factors:
-            assert f.inputs is not None
-            assert f.weight is not None
-            assert f.bias is not None
-            direction[f.weight], direction[f.bias] = torch.outer(f.outputs[0], f.inputs[0]).flatten(), f.outputs[0]
-        present, absent = Batch(x, clusters, clusters), Batch(x[:0], nobody, nobody)
-        without = torch.cat([tiny.released(module, absent, **sure) for _ in range(steps)])
-        with_it = torch.cat([tiny.released(module, present, **sure) for _ in range(steps)])
-        self.first = with_it @ direction / direction.norm()
-        self.second = without @ direction / direction.norm()
-        self.silent = (without == 0).all(1).double()
-
-
-def test_a_step_passes_the_audit_that_less_noise_fails() -> None:
-    honest, twin = Audit(DPGM, 1.0, steps=180), Audit(DPGM, 0.8, steps=180)
-    assert abs(float(honest.first.mean() - honest.second.mean()) - 1.0) < 0.05, "the audit sees the record"
-    for level in (0.0, 0.5):
-        claimed = delta(plan(sampling_rate=1.0).step_event(DPGMConfig()), level)
-        assert epsilon_lower_bound(honest.first, honest.second, claimed, confidence=SURE).epsilon <= level
-        assert epsilon_lower_bound(twin.first, twin.second, claimed, confidence=SURE).epsilon > level
-
-
-def test_the_audit_rejects_a_twin_that_skips_empty_clusters() -> None:
-    claimed = delta(plan(sampling_rate=1.0).step_event(DPGMConfig()), 1.0)
-    honest, twin = Audit(DPGM, 1.0, steps=10), Audit(Skipping, 1.0, steps=10)
-    assert not honest.silent.any()
-    assert epsilon_lower_bound(twin.silent, torch.zeros(10 * LONE), claimed, confidence=SURE).epsilon > 1.0
 
 
 @pytest.mark.parametrize(("weight", "record", "moved"), [(1e6, 1.0, 1.0), (1e6, math.nan, 0.0), (math.nan, 1.0, 0.0)])

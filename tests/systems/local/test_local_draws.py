@@ -11,11 +11,10 @@ import torch
 
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import MOST_DRAWS, PRIVATE_ORIGIN, SAMPLERS, fit
-from dpgen.systems.local.plan import USER, LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
 
 PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
 PRIORLESS = ("randomized_response", "park")
@@ -136,19 +135,6 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_charged(
 
 
 # -- plans ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("epsilon", "draws", "prior"), [(1.0, 1, None), (0.3, 3, None), (1.0, 7, 0.3), (1400.0, 2, None)])
-def test_the_ledger_allows_exactly_the_plan(epsilon: float, draws: int, prior: float | None, tmp_path: Path) -> None:
-    plan = LocalPlan(epsilon=epsilon, draws=draws, prior_epsilon=prior)
-    ledger = plan.open_ledger(tmp_path / "ledger.jsonl")
-    assert (ledger.relation, ledger.unit, ledger.delta) == ("replace_one", USER, 0.0)
-    if prior:
-        ledger.charge(pure_event(prior), note="prior")
-    assert ledger.allowance(pure_event(plan.per_draw)) == draws
-    ledger.charge(pure_event(plan.per_draw), draws, note="draws")
-    assert ledger.epsilon() == pytest.approx(epsilon, rel=1e-11)
-    assert ledger.allowance(pure_event(1e-6)) == 0
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,6 @@ from dpgen.privacy.mechanisms import pure_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.fit import (
-    COUNT,
-    MEASUREMENT,
-    SELECTION,
-    TOTAL,
     Answers,
     Cells,
     Items,
@@ -82,32 +78,6 @@ def test_the_whole_plan_fits_its_budget(delta, relation):
         assert plan.step_epsilon(totals) >= basic
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-@pytest.mark.parametrize("domain", ["cells", "items"])
-def test_a_fit_charges_its_plan_and_adds_the_noise_that_this_pays_for(domain, relation):
-    class Spy(FixedKeySource):
-        def discrete_laplace(self, *shape, scale):
-            scales.append(scale)
-            return super().discrete_laplace(*shape, scale=scale)
-
-    scales, plan = [], MWEMPlan(epsilon=1.0, delta=0.0, relation=relation, rounds=3)
-    curator = Curator(plan.open_ledger(), source=Spy())
-    x = torch.randint(0, 2, (30, 4), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
-    data = SimpleNamespace(x=x, labels=None, n_classes=0, columns=None)
-    model = fit_mwem(data, plan=plan, config=MWEMConfig(domain=domain, max_items=2), curator=curator, runtime=QUIET)
-    notes = [*([COUNT] if relation == "add_remove" else []), *([TOTAL] if domain == "items" else [])]
-    share, step = (0.05 / len(notes) if notes else 0.0), (0.95 if notes else 1.0) / 6
-    expected = [(note, share) for note in notes] + 3 * [(SELECTION, step), (MEASUREMENT, step)]
-    charged = [(entry.note, entry.event.epsilon) for entry in curator.ledger.entries() for _ in range(entry.count)]
-    assert [note for note, _ in charged] == [note for note, _ in expected]
-    assert [cost for _, cost in charged] == pytest.approx([cost for _, cost in expected], rel=1e-9)
-    items = 2 if domain == "items" else 1
-    totals = [(1 if note == COUNT else items) / share for note in notes]
-    assert scales == pytest.approx([*totals, *([items / step] * 3)], rel=1e-9)
-    assert curator.ledger.epsilon() == pytest.approx(1.0, rel=1e-6)
-    assert (model.size == 30) == (relation == "replace_one"), "a replaced record leaves the number as it is"
-
-
 def test_no_records_are_no_reason_to_refuse():
     for domain in ("cells", "items"):
         model = fitted(torch.zeros(0, 3, dtype=torch.uint8), MWEMPlan(rounds=2), domain=domain)
@@ -141,13 +111,6 @@ def test_on_items_it_answers_sums_better_than_it_began():
     assert isinstance(model, ProductMixture)
     flat = float((p.mean() - p).abs().mean())
     assert float((model.probabilities[0] - p).abs().mean()) < 0.6 * flat
-
-
-def test_under_a_small_budget_there_is_noise():
-    """Too good means that noise is missing."""
-    plan, x = MWEMPlan(epsilon=0.01, delta=0.0, rounds=2), torch.zeros(200, 3, dtype=torch.uint8)
-    counts = [fitted(x, plan).counts.item() for _ in range(3)]
-    assert set(counts) != {200.0}
 
 
 def test_what_was_measured_is_fitted():

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fixed_source import FixedKeySource
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -67,30 +66,6 @@ def test_an_understated_certificate_still_cannot_move_more_than_the_units(monkey
 
 
 # -- privacy ---------------------------------------------------------------------------------------------------------
-
-
-class Spy(FixedKeySource):
-    """Remembers the scale of the noise."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scales: list[float] = []
-
-    def discrete_laplace(self, *shape: int, scale: float) -> torch.Tensor:
-        self.scales.append(scale)
-        return super().discrete_laplace(*shape, scale=scale)
-
-
-@pytest.mark.parametrize(
-    ("relation", "rows", "scale"), [("add_remove", 1, 2**25), ("add_remove", 3, 3 * 2**25), ("replace_one", 1, 2**26)]
-)
-def test_the_noise_of_a_release_has_the_size_that_its_charge_pays_for(relation: Any, rows: int, scale: int) -> None:
-    plan, spy = BernsteinPlan(epsilon=0.5, relation=relation, unit="who", max_contributions=rows), Spy()
-    curator = Curator(plan.open_ledger(), source=spy)
-    config = BernsteinConfig(degree=3, bandwidth=0.1)
-    fit(data(torch.rand(20, 2)), plan=plan, config=config, curator=curator, runtime=Runtime())
-    assert curator.ledger.epsilon() == 0.5
-    assert spy.scales == [scale]
 
 
 # -- sums and weights ------------------------------------------------------------------------------------------------

@@ -38,16 +38,6 @@ def run(data: Any, config: MBDEConfig, plan: DrawPlan | None = None, directory: 
     return fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
 
 
-def test_draws_cost_exactly_the_budget(tmp_path: Path) -> None:
-    release = run(ring(), MBDEConfig(codebook=32, **SMALL), directory=tmp_path)
-    assert release.statement.epsilon == pytest.approx(2.0)
-    assert (release.statement.delta, release.statement.relation) == (0.0, "replace_one")
-    assert list(release.to_pandas().columns) == ["east", "north"]
-    assert release.to_pandas().shape == (2, 2)
-    assert list(release.files()) == ["draws.csv"]
-    assert not list(tmp_path.iterdir())  # nothing of training is left behind
-
-
 def test_a_boosted_density_is_drawn_as_it_is() -> None:
     plan, config = DrawPlan(epsilon=3.0, draws=6), MBDEConfig(rounds=3, **SMALL)
     law = train(ring().x, GaussianReference.standard(2), plan=plan, config=config)

@@ -5,8 +5,6 @@ from typing import Any
 
 import pytest
 
-from dpgen.privacy.ledger import BudgetExceeded
-from dpgen.privacy.mechanisms import pure_event
 from dpgen.systems.mbde.plan import LOG2, DrawPlan, MBDEConfig, step_sizes
 
 
@@ -44,15 +42,3 @@ def test_refusals_name_the_option(option: dict[str, Any]) -> None:
 def test_bad_plans_are_refused(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=option):
         DrawPlan(**{option: value})
-
-
-@pytest.mark.parametrize("draws", [1, 7, 1000])
-def test_all_draws_fit_and_one_more_does_not(draws: int) -> None:
-    plan = DrawPlan(epsilon=1.0, draws=draws)
-    ledger = plan.open_ledger()
-    ledger.charge(pure_event(plan.per_draw), draws, note="draws")
-    assert ledger.epsilon() == pytest.approx(1.0, rel=1e-9)
-    assert (ledger.delta, ledger.relation) == (0.0, "replace_one")
-    assert "whole data set" in ledger.unit
-    with pytest.raises(BudgetExceeded, match="epsilon"):
-        ledger.charge(pure_event(plan.per_draw), 1, note="one more")

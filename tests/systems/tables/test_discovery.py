@@ -10,8 +10,6 @@ import torch
 from scipy.stats import ks_2samp, norm
 
 import dpgen
-from dpgen.auditing.audits import with_direction
-from dpgen.auditing.lower_bounds import epsilon_lower_bound
 from dpgen.containers import in_memory
 from dpgen.data import load_table
 from dpgen.data.raw_tables import FrameRows
@@ -428,45 +426,3 @@ def test_what_is_bought_is_a_function_of_what_was_released() -> None:
 def test_what_is_read_off_the_records_is_found(wrong: type[Discovery]) -> None:
     one, other = bought(wrong)
     assert one != other
-
-
-# -- an audit by two data sets -----------------------------------------------------------------------------------------
-
-BASE = pd.DataFrame({"c": ["a", "b"] * 20, "x": [*range(10)] * 4, "g": [1.5, 2.5, 3.5, 4.5] * 10})
-ONE_MORE = pd.concat([BASE, pd.DataFrame({"c": ["z"], "x": [10**6], "g": [np.nan]})], ignore_index=True)
-"""A row with a category that no other has, an outlier, and the only gap."""
-
-
-def told_of(frame: pd.DataFrame, trials: int) -> torch.Tensor:
-    """Numbers (trials, a) that releases tell of the table: names, ends of ranges, gaps, and shares of codes."""
-    found = []
-    for _ in range(trials):
-        release = dpgen.fit(frame, "tables", epsilon=1.0, delta=0.2, method="independent", progress_bar=False)
-        c, x, g = (release.schema.by_name[name] for name in BASE)
-        rules = release.schema.descriptor()["fields"][1]["constraints"]
-        ends = [float(rules["minimum"]), float(rules["maximum"]), float("z" in c.values), float(g.nullable), float(x.size)]
-        shares = [share[[0, -1]] for share in release.columns.shares]
-        found.append(np.concatenate([ends, [release.columns.n], *shares]))
-    return torch.tensor(np.array(found))
-
-
-def audited(trials: int, confidence: float) -> float:
-    sides = with_direction(*(told_of(frame, trials) for frame in (BASE, ONE_MORE)))
-    return epsilon_lower_bound(*sides, 0.2, confidence=confidence).epsilon
-
-
-@pytest.mark.filterwarnings("ignore:delta is 0.2")
-def test_the_audit_of_a_raw_fit_finds_nothing() -> None:
-    """A false alarm has probability at most 1e-6."""
-    assert audited(60, 1 - 1e-6) <= 1.0
-
-
-@pytest.mark.filterwarnings("ignore:delta is 0.2")
-@pytest.mark.parametrize("wrong", ["gaps", "bins", "names"])
-def test_the_audit_of_a_raw_fit_finds_what_is_read_off_the_records(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if wrong == "names":  # all values that occur, without a threshold
-        monkeypatch.setattr(FrequentCounts, "threshold", -1000)
-    else:
-        variant: Any = {"gaps": GapsOfTheData, "bins": BinsOfTheData}[wrong]
-        monkeypatch.setattr("dpgen.systems.tables.fit.Discovery", variant)
-    assert audited(40, 0.95) > 1.0
