@@ -78,7 +78,10 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     try:
         key = _key(event)
     except UnsupportedEvent:
-        return _other_epsilon(event, delta, relation, accountant)
+        parts = Parts.of(event)
+        if accountant == "rdp":
+            return rdp_epsilon(_mixed_alphas(parts, relation), delta) if delta else math.inf
+        return _mixed_epsilon(parts, delta, relation)
     if delta == 0:
         return math.inf if key else 0.0
     if accountant == "rdp":
@@ -279,14 +282,6 @@ def _sum_of_pure(parts: Parts, relation: Relation) -> float:
     if parts.rho or _key(parts.gaussian):
         return math.inf
     return parts.total + math.fsum(n * _compound_costs(compound, relation, (1.0,))[1] for compound, n in parts.compounds)
-
-
-def _other_epsilon(event: DpEvent, delta: float, relation: Relation, accountant: Accountant) -> float:
-    """Epsilon of events that are not Gaussians only."""
-    parts = Parts.of(event)
-    if accountant == "rdp":
-        return rdp_epsilon(_mixed_alphas(parts, relation), delta) if delta else math.inf
-    return _mixed_epsilon(parts, delta, relation)
 
 
 def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:

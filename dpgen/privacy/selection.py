@@ -405,12 +405,6 @@ def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fractio
     return low
 
 
-def uniform_words(source: Secrets, count: int) -> tuple[Words, Tensor]:
-    """The first 64 digits of `count` uniform reals, and the same as doubles, each at most $2^{-53}$ below the real."""
-    words = require_secure(source).words(count)
-    return words, torch.from_numpy((words >> np.uint64(11)) * 2.0**-53)
-
-
 def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: float | None = None) -> Tensor:
     """Draw k outcomes of each row of weights (u, n); int64 (k, u) on the CPU, exactly in proportion to the weights.
 
@@ -429,8 +423,8 @@ def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: fl
     totals = cumulative[:, -1:]
     if not bool(((weights.amin(1, keepdim=True) >= 0) & (totals > 0) & (totals < torch.inf)).all()):
         raise ValueError("weights must be finite and >= 0, with a positive sum in every row")
-    words, real = uniform_words(source, u * k)
-    target = real.reshape(u, k) * totals
+    words = require_secure(source).words(u * k)  # the first 64 digits of uniform reals, which doubles are at most 2^-53 below
+    target = torch.from_numpy((words >> np.uint64(11)) * 2.0**-53).reshape(u, k) * totals
     guess = torch.searchsorted(cumulative, target, right=True).clamp_(max=n - 1)
     above = cumulative.gather(1, guess) - target
     below = target - cumulative.gather(1, (guess - 1).clamp_(min=0)).masked_fill_(guess == 0, -torch.inf)

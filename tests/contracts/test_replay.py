@@ -163,7 +163,7 @@ class Row:
 
 
 SGD = {"steps": 2, "sampling_rate": 0.5, "hidden": 2, "accelerator": "cpu"}
-VAE, GAN = SGD | {"latent": 1}, SGD | {"latent": 1, "fakes": 4}
+VAE, GAN = SGD | {"latent": 1}, SGD | {"latent": 1, "fakes": 4, "critic_steps": 1}
 KMEANS = {"clusters": "kmeans", "k": 2, "n_features": 8, "kmeans_rounds": 2}
 MOMENTS = Row("gaussian", BITS, {})
 MARGINALS = Row("marginals", BITS, {})

@@ -12,7 +12,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from fixed_source import fixed_stream
 from mpmath import mp
 from scipy import special, stats
-from scipy.special import ndtr, ndtri
 
 from dpgen.privacy import draws
 from dpgen.privacy.draws import (
@@ -131,12 +130,6 @@ def kernel_normals(words: Words, extension: npt.NDArray[np.uint64], kind: type[n
     return values
 
 
-def secure_normals(count: int, seed: int = 0) -> Reals:
-    values = np.zeros(count, np.float32)
-    assert add_normal(fixed_stream(seed), values, noise_std=1.0, grid=GRID)
-    return values
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_kernel_matches_twin(kind: type[np.floating]) -> None:
     stream = fixed_stream()
@@ -172,79 +165,6 @@ def test_std_is_rounded_up() -> None:
     add_normal(fixed_stream(), values, noise_std=1.0 + 2.0**-30, grid=2.0**-60)
     add_normal(fixed_stream(), wide, noise_std=float(np.nextafter(np.float32(1), np.float32(2))), grid=2.0**-60)
     np.testing.assert_array_equal(values, wide)
-
-
-def body_p_value(values: Reals) -> float:
-    """Chi-square of 64 cells with edges half-way between grid points."""
-    edges = (np.rint(ndtri(np.arange(1, 64) / 64) / GRID) + 0.5) * GRID
-    counts = np.bincount(np.searchsorted(edges, values), minlength=64)
-    expected = values.size * np.diff(np.concatenate([[0], ndtr(edges), [1]]))
-    return float(stats.chisquare(counts, expected).pvalue)
-
-
-def moments_z(values: Reals) -> float:
-    """Largest deviation of the first six moments, in standard errors."""
-    exact = [1, 0, 1, 0, 3, 0, 15, 0, 105, 0, 945, 0, 10395]
-    z = [
-        (np.mean(values.astype(np.float64) ** k) - exact[k]) / math.sqrt((exact[2 * k] - exact[k] ** 2) / values.size)
-        for k in range(1, 7)
-    ]
-    return float(np.abs(z).max())
-
-
-@pytest.fixture(scope="module")
-def body() -> Reals:
-    return secure_normals(2_000_000)
-
-
-def test_body(body: Reals) -> None:
-    assert body_p_value(body) > ALPHA
-    assert moments_z(body) < 5
-    halves = body[: body.size // BLOCK * BLOCK].reshape(-1, 2, PAIRS)
-    x, y = halves[:, 0].ravel(), halves[:, 1].ravel()
-    for first, second in [(x, y), (x**2, y**2), (body[1:], body[:-1])]:
-        assert abs(np.corrcoef(first, second)[0, 1]) * math.sqrt(first.size) < 5
-
-
-@pytest.mark.parametrize(
-    "twin", [lambda z: 1.005 * z, lambda z: z + 0.004, lambda z: np.clip(z, -2.5, 2.5), lambda z: np.rint(z * 64) / 64]
-)
-def test_body_rejects_twins(body: Reals, twin: Callable[[Reals], Reals]) -> None:
-    assert body_p_value(twin(body)) < ALPHA or moments_z(twin(body)) > 5
-
-
-def deep_tail(chunks: int, draw: Callable[[int], Reals]) -> Reals:
-    return np.concatenate([values[np.abs(values) > 4.5] for values in map(draw, range(chunks))])
-
-
-def tail_p_value(tail: Reals, n: int) -> float:
-    """Chi-square of |z| in 32 cells equally likely beyond 4.75, and of how many there are."""
-    start = (round(4.75 / GRID) + 0.5) * GRID
-    beyond = np.abs(tail[np.abs(tail) > start])
-    edges = (np.rint(-ndtri(ndtr(-start) * np.arange(31, 0, -1) / 32) / GRID) + 0.5) * GRID
-    counts = np.bincount(np.searchsorted(edges, beyond), minlength=32)
-    expected = 2 * n * -np.diff(np.concatenate([ndtr(-np.concatenate([[start], edges])), [0]]))
-    inside = n - beyond.size
-    return float(stats.chisquare([*counts, inside], [*expected, n - expected.sum()]).pvalue)
-
-
-def inverse_24_bit(count: int, seed: int) -> Reals:
-    """The twin: inverse CDF of a 24-bit uniform, as single-precision generators do."""
-    integers = np.random.default_rng(seed).integers(2**24, size=count, dtype=np.uint32)
-    return np.rint(ndtri((integers[(integers < 200) | (integers >= 2**24 - 200)] + 0.5) * 2.0**-24) / GRID) * GRID
-
-
-def test_deep_tail_and_24_bit_twin() -> None:
-    chunk, chunks = 10_000_000, 6
-    n = chunk * chunks
-    tail = deep_tail(chunks, lambda seed: secure_normals(chunk, seed))
-    assert tail_p_value(tail, n) > ALPHA
-    for level in (4.75, 5.0):
-        level = (round(level / GRID) + 0.5) * GRID
-        expected = 2 * n * ndtr(-level)
-        assert abs((np.abs(tail) > level).sum() - expected) < 4 * math.sqrt(expected)
-    twin = deep_tail(chunks, lambda seed: inverse_24_bit(chunk, seed))
-    assert tail_p_value(twin, n) < ALPHA
 
 
 def test_conditional_tail() -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -110,11 +111,6 @@ class Inputs:
         )
 
     @property
-    def grey(self) -> bool:
-        """Whether `values` are grey."""
-        return self.grey_threshold is not None
-
-    @property
     def groups(self) -> int:
         """Disjoint groups with Gaussians of their own: classes, or one."""
         return max(1, self.n_classes)
@@ -157,7 +153,7 @@ class Inputs:
 
     def shares(self, subclusters: int) -> dict[str, float]:
         """Shares of mu^2 of a latent fit with that many Gaussians per class."""
-        separate = self.calibration == "thresholds" and self.grey
+        separate = self.calibration == "thresholds" and self.grey_threshold is not None
         extra = [name for name, wanted in (("pairs", self.calibration == "pairs"), ("marginals", separate)) if wanted]
         ruled = default_shares(subclusters=subclusters, extra=tuple(extra))
         if self.calibration == "thresholds" and not separate:  # the mean of bits is their marginals, and must be good
@@ -218,10 +214,6 @@ def fit(
     return _fit_sizes(inputs, budget) if inputs.form == "sizes" else _fit_latent(inputs, budget)
 
 
-def _statement(budget: GaussianBudget) -> PrivacyStatement:
-    return PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS)
-
-
 def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     """Sets: levels of size and classes of frequent items."""
     generator = PublicRandomness(inputs.seed).spawn("classes").generator
@@ -230,7 +222,7 @@ def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     return ProductMixture(
         mixture.probabilities,
         mixture.weights * mixture.count,
-        statement=_statement(budget),
+        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS),
         columns=inputs.columns,
         declared=(
             f"conjunctions of the {len(mixture.frequent)} items that were counted most are fitted; other items are independent "
@@ -247,7 +239,7 @@ def _fit_independent(inputs: Inputs, budget: GaussianBudget, why: str) -> Record
     return ProductMixture(
         frequencies,
         counts,
-        statement=_statement(budget).extended((declared,)),
+        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended((declared,)),
         n_classes=inputs.n_classes,
         columns=inputs.columns,
         declared=(declared.sentence,),
@@ -275,7 +267,7 @@ def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
         return _fit_independent(inputs, budget, _no_signal(mu, location, subspace))
     model = _fit_components(inputs, budget, shares, location, subspace, chosen)
     model.calibration = _calibration(inputs, budget, shares, model, location)
-    model.statement = _statement(budget).extended(model.statement.facts)
+    model.statement = PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended(model.statement.facts)
     return model
 
 
@@ -302,7 +294,9 @@ def _fit_components(
     batches: Batches = inputs.values
     coordinates: Encode = encode
     if chosen.subclusters > 1 and isinstance(batches, RecordStream) and isinstance(batches.x, Tensor):
-        batches, coordinates = _coordinates(batches, encode), _as_they_are
+        # For the six passes over records in memory: clipped coordinates lie on a grid that float32 holds exactly.
+        batches = [(clipped(u).float(), classes) for u, classes in starmap(encode, batches)]
+        coordinates = cast(Encode, lambda u, classes: (u, classes))
     components = release_components(
         batches,
         coordinates,
@@ -324,27 +318,14 @@ def _fit_components(
         density=components.density,
         classes=components.classes,
         counts=components.counts,
-        statement=_statement(budget).extended(declared),
+        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended(declared),
         n_classes=inputs.n_classes,
         residual=max(left, 1e-4 * location.spread / inputs.d),
-        post=PostProcessing(warp=inputs.warp, grey=inputs.grey, threshold=threshold),
+        post=PostProcessing(warp=inputs.warp, grey=inputs.grey_threshold is not None, threshold=threshold),
         image_shape=inputs.image_shape,
         columns=inputs.columns,
         declared=tuple(fact.sentence for fact in declared),
     )
-
-
-def _coordinates(batches: Batches, encode: Encode) -> Batches:
-    """Clipped coordinates and classes of records that are in memory, for the six passes of sub-clusters.
-
-    They lie on the grid of `clipped`, which float32 holds exactly.
-    """
-    return [(clipped(u).float(), classes) for u, classes in (encode(x, labels) for x, labels in batches)]
-
-
-def _as_they_are(u: Tensor, classes: Tensor | None) -> tuple[Tensor, Tensor]:
-    assert classes is not None
-    return u, classes
 
 
 def _calibration(
@@ -357,7 +338,7 @@ def _calibration(
     if inputs.calibration == "pairs":
         pairs, noise_std = release_pairs(bits, inputs.d, budget=budget, share=shares["pairs"])
         marginals = pairs.diagonal().clone()
-    elif inputs.grey:
+    elif inputs.grey_threshold is not None:
         marginals = release_marginals(bits, inputs.d, k=1, budget=budget, share=shares["marginals"])[1][0]
     else:
         marginals = location.mean

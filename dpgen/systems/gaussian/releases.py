@@ -500,14 +500,6 @@ def mixture_of(moments: Moments, owners: Tensor, cut: float) -> Components:
     return Components(mixture, density, classes, sizes, tuple(undetected))
 
 
-def _initial_centres(classes: Components, s: int, generator: torch.Generator) -> Tensor:
-    """s centres (k, s, m) of each class, drawn from its released Gaussian with public randomness."""
-    mixture, result = classes.mixture, []
-    for j in classes.classes.argsort().tolist():
-        result.append(mixture.means[j] + _SPREAD * (mixture.draw(j, s, generator).double() - mixture.means[j]))
-    return torch.stack(result)
-
-
 def release_components(
     batches: Batches,
     encode: Encode,
@@ -531,8 +523,11 @@ def release_components(
     if subclusters == 1:
         return mixture_of(moments("components", encode, k), torch.arange(k), cut)
     classes = mixture_of(moments("classes", encode, k), torch.arange(k), cut)
-    start = _initial_centres(classes, subclusters, generator)
-    centres = release_centres(batches, encode, start, budget=budget, share=shares["clusters"])
+    mixture, starts = classes.mixture, []
+    for j in classes.classes.argsort().tolist():  # drawn from the released Gaussian of each class with public randomness
+        drawn = mixture.draw(j, subclusters, generator).double()
+        starts.append(mixture.means[j] + _SPREAD * (drawn - mixture.means[j]))
+    centres = release_centres(batches, encode, torch.stack(starts), budget=budget, share=shares["clusters"])
     found = moments("components", nearest(encode, centres), k * subclusters)
     return mixture_of(found, torch.arange(k).repeat_interleave(subclusters), cut)
 

@@ -470,7 +470,9 @@ def release_sets(
     clip = max(1, int(bins[min(int(reached[0]) + 1, len(bins) - 1)]))
     counts = shrunken_counts(*released("items", item_sums(batches, d, clip)))
     frequent = counts.argsort(descending=True, stable=True)[: min(FREQUENT, d // 2)].sort().values
-    layout = FrequentItems(frequent, bins, _groups(histogram))
+    middle = histogram.cumsum(0) - histogram / 2.0  # groups of about equal mass of neighbouring bins
+    groups = (middle * _GROUPS).long().clamp(0, _GROUPS - 1).unique(return_inverse=True)[1]
+    layout = FrequentItems(frequent, bins, groups)
     found = layout.parted(*released("frequent", layout.sums(batches)))
     rest = torch.ones(d, dtype=torch.bool).index_fill_(0, frequent, False)
     others = cleaned_histogram(found.others, found.stds[1])
@@ -485,20 +487,10 @@ def release_sets(
     classes = fit_classes(found, first.weights, by_group, information=information, generator=generator)
     probabilities = torch.empty(len(classes.weights), d, dtype=torch.float64)
     probabilities[:, frequent] = classes.probabilities
-    probabilities[:, rest] = levels(_held(classes, first.weights)).probabilities[classes.level]
+    held = torch.zeros_like(first.weights).index_add_(0, classes.level, classes.weights * classes.probabilities.sum(1))
+    held = held / first.weights.clamp_min(1e-300)  # frequent items in the sets of each level, on average
+    probabilities[:, rest] = levels(held).probabilities[classes.level]
     return SetMixture(classes.weights, probabilities, found.n, frequent)
 
 
 _INFORMATION = 0.2  # strength of independence, over (mu n)^.7
-
-
-def _groups(histogram: Tensor) -> Tensor:
-    """Groups (bins,) of about equal mass of neighbouring bins."""
-    middle = histogram.cumsum(0) - histogram / 2.0
-    return (middle * _GROUPS).long().clamp(0, _GROUPS - 1).unique(return_inverse=True)[1]
-
-
-def _held(classes: Classes, weights: Tensor) -> Tensor:
-    """Mean number of frequent items (l,) in the sets of each level."""
-    held = torch.zeros_like(weights).index_add_(0, classes.level, classes.weights * classes.probabilities.sum(1))
-    return held / weights.clamp_min(1e-300)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpgen.facts import Fact, Said
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import pure_event
@@ -126,12 +126,7 @@ def fit(
     split = "; ".join(shares)
     several = (Fact.SPLIT_BUDGET(columns=len(columns), split=split), Fact.NO_DEPENDENCE)
     told = several if len(columns) > 1 else (Fact.BUDGET_OF_A_COLUMN(split=split),)
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, *told, _size_fact(plan.public_n, known=known)))
+    size = Fact.NOISY_SIZE() if plan.public_n is None else Fact.PUBLIC_SIZE(n=plan.public_n)
+    facts = (*FACTS, *told, Fact.KNOWN_SIZE() if known else size)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     return OrderedDistribution(cdfs, data.domains, statement=statement, notes=notes)
-
-
-def _size_fact(size: int | None, *, known: bool) -> Said:
-    """What a statement says of the number of records; `known`: all neighbours have as many."""
-    if known:
-        return Fact.KNOWN_SIZE()
-    return Fact.NOISY_SIZE() if size is None else Fact.PUBLIC_SIZE(n=size)

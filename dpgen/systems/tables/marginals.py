@@ -307,8 +307,9 @@ def release_columns(
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
         released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
         stds.append(std)
-    totals = [(float(m.values.sum()), _total_std(m)) for m in released]
-    n = max(1.0, _combined([count, *totals]))
+    variances = [float((np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum()) for m in released]
+    sums = np.array([count[0], *(float(m.values.sum()) for m in released)])
+    n = max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
     smooth = [replace(m, values=smoothed_marginal(m, domain, std)) for m, std in zip(released, stds)]
     empty = {c: (values == 0.0) & domain.ordered[c] for c, (values, _) in known.items()}
     shares = tuple(shares_of(smooth, c, n, empty.get(c)) for c in range(len(domain.sizes)))
@@ -320,11 +321,6 @@ def release_columns(
 def _precision(budget: GaussianBudget, noise_std: float) -> float:
     """The share of 1 / s^2 for which counts have this noise."""
     return float((budget.noise_std(1.0) / noise_std) ** 2)
-
-
-def _total_std(measured: Measurement) -> float:
-    """Noise std of the sum of all counts."""
-    return float((np.broadcast_to(measured.noise_std, measured.values.shape) ** 2).sum() ** 0.5)
 
 
 def smoothed_marginal(measured: Measurement, domain: TableDomain, noise_std: float | Reals) -> Reals:
@@ -360,12 +356,6 @@ def smoothed(values: Reals, noise_std: float) -> Reals:
     risk = ((1.0 - shrunk)[:, :, None] * spectrum[:, None]) ** 2
     best = (risk.sum(0) + 2.0 * noise_std**2 * shrunk.sum(0)[:, None]).argmin(0)
     return np.asarray(basis @ (shrunk[:, best] * spectrum))
-
-
-def _combined(values: Sequence[tuple[float, float]]) -> float:
-    """Mean of values with these noise stds, weighted by 1 / variance."""
-    weights = [std**-2 for _, std in values]
-    return sum(value * weight for (value, _), weight in zip(values, weights)) / sum(weights)
 
 
 def shares_of(released: Sequence[Measurement], column: int, n: float, empty: Flags | None) -> Reals:

@@ -108,6 +108,22 @@ def test_sums_of_several_parts_are_float64(monkeypatch: pytest.MonkeyPatch) -> N
         assert {kind for name, kind, _ in given[-4:] if name == "gradients"} == {dtype}
 
 
+class Skipping(DPGM):
+    """The twin that leaves clusters without records alone."""
+
+    def noisy_sums(self, batch: Batch, draw: Draw, out: Tensor | None = None, *, averaged: bool = False) -> Tensor:
+        sums = super().noisy_sums(batch, draw, out, averaged=averaged)
+        return sums * (torch.bincount(batch.cluster, minlength=self.bank.k) > 0)[:, None]
+
+
+@pytest.mark.parametrize(("kind", "noisy"), [(DPGM, True), (Skipping, False)])
+def test_clusters_without_records_in_a_draw_release_noise_too(kind: type[DPGM], noisy: bool) -> None:
+    nobody = torch.zeros(0, dtype=torch.int64)
+    module = kind(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    found = tiny.released(module, Batch(torch.zeros(0, D), nobody, nobody), policy=AutomaticClipping())
+    assert bool((found != 0).any(1).all()) == noisy
+
+
 @pytest.mark.parametrize(("weight", "record", "moved"), [(1e6, 1.0, 1.0), (1e6, math.nan, 0.0), (math.nan, 1.0, 0.0)])
 def test_a_policy_cannot_exceed_the_sensitivity(weight: float, record: float, moved: float) -> None:
     """A twin whose coefficients are far too large releases what clipping at 1 would; what is no number weighs nothing."""
