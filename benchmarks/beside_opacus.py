@@ -153,10 +153,11 @@ CASES: dict[str, Any] = {
     ),
     "cnn": (
         moduli,
-        lambda d: nn.Sequential(
-            nn.Conv2d(d[0], 16, 1), nn.Tanh(), nn.AvgPool2d(2, 2, 1), nn.Flatten(), nn.Linear(256, CLASSES)
-        ),
-        {key: {"batch": 4000, "steps": 400, "bound": 0.5, "lr": 2.0} for key in (1.0, 3.0)},
+        lambda d: nn.Sequential(nn.Conv2d(d[0], 16, 3, 2, 1), nn.Tanh(), nn.Flatten(), nn.Linear(256, CLASSES)),
+        {
+            1.0: {"batch": 4000, "steps": 400, "bound": 0.5, "lr": 2.0},
+            3.0: {"batch": 4000, "steps": 600, "bound": 0.5, "lr": 4.0},
+        },
     ),
 }
 WAYS: dict[str, Callable[..., nn.Module]] = {"dpgen": by_dpgen, "opacus": by_opacus}

@@ -149,7 +149,7 @@ class PerRecord:
         """
         before = marks(self.module)
         try:
-            with SameForEach(), self._standing_in(), torch.no_grad():
+            with SameForEach(), self.standing_in(), torch.no_grad():
                 several = torch.stack([run(*_rows(inputs, i, i + 1)) for i in range(3)])
                 together, two = run(*_rows(inputs, 0, 3)), run(*_rows(inputs, 1, 3))
                 doubled = run(*tree_map(lambda v: torch.cat([v[:1], v[:1]]), inputs))
@@ -170,7 +170,7 @@ class PerRecord:
         if not most > 0 or not all(torch.isfinite(g).all() for g in alone):
             raise UnlikeAlone("has a gradient that is 0 or not finite on random records")
         try:
-            with warnings.catch_warnings(), torch.no_grad(), self._standing_in():
+            with warnings.catch_warnings(), torch.no_grad(), self.standing_in():
                 warnings.simplefilter("ignore")
                 for self.randomness in ("different", "same"):  # numbers drawn into an empty tensor can only be the same
                     try:
@@ -222,7 +222,7 @@ class PerRecord:
     def _slowly(self, run: Run, *inputs: Any) -> Tensor:
         """The gradient (p,) of the sum by autograd."""
         own = list(self.values.values())
-        with torch.enable_grad(), SameForEach(), self._standing_in():
+        with torch.enable_grad(), SameForEach(), self.standing_in():
             total = run(*inputs)
             made = torch.autograd.grad(total, own, allow_unused=True) if total.requires_grad else [None] * len(own)
         return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)]).float().cpu()
@@ -257,7 +257,7 @@ class PerRecord:
         if self.whole:
             return [Factor(self._differentiated(run, *inputs), None, None, slice(0, self.p))]
         tape = _Tape(self, b)
-        with torch.enable_grad(), self._standing_in(), tape:
+        with torch.enable_grad(), self.standing_in(), tape:
             total = run(*inputs)
         return tape.factors(total)
 
@@ -275,7 +275,7 @@ class PerRecord:
         return torch.cat([found[f"module.{name}"].flatten(1) for name in self.shapes], 1).detach()
 
     @contextmanager
-    def _standing_in(self) -> Iterator[None]:
+    def standing_in(self) -> Iterator[None]:
         """Let opacus' layers stand in, on parameters as they are now."""
         plain = {name: self.module.get_submodule(name) for name in self._stand_ins}
         try:

@@ -76,7 +76,7 @@ class ModuleGradients:
     @contextmanager
     def secretly(self, noise: Any) -> Iterator[None]:
         """Let PyTorch's own random numbers come from secret ones."""
-        seed = int.from_bytes(sha256(noise(1, 16).cpu().numpy().tobytes()).digest()[:7], "big")
+        seed = int.from_bytes(sha256(noise(1, 16).numpy().tobytes()).digest()[:7], "big")
         device = self.module.device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             (torch.manual_seed if device.type == "cuda" else torch.default_generator.manual_seed)(seed)
@@ -161,12 +161,17 @@ class ModuleSums(PrivateSums):
         """Losses (b,) of records, in units of the bound."""
         chosen = self.bank.per_record.randomness
         found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness=chosen)
-        with torch.no_grad(), warnings.catch_warnings():
+        with torch.no_grad(), warnings.catch_warnings(), self.bank.per_record.standing_in():
             warnings.simplefilter("ignore")
             made = found(x.values).double() if len(x) else torch.zeros(0, dtype=torch.float64)
         return made / self._most
 
-    def noisy_loss(self, x: Held, draw: Any) -> float:
+    def latents(self, *shape: int) -> Tensor:
+        """Secret numbers, of which PyTorch's seed is made: on the host, which would have to wait for them elsewhere."""
+        assert self.curator is not None
+        return self.curator.latents(*shape)
+
+    def noisy_loss(self, x: Held, draw: Any) -> Tensor:
         """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
         if self._loss_change is None:
             records = self.random_records()
@@ -177,4 +182,5 @@ class ModuleSums(PrivateSums):
         with self.bank.secretly(self.latents):
             sums = loss_sum(self.losses(x))
         noisy = draw.gaussian("losses", widened(sums, self._loss_change * self.measure(1).records))
-        return float(noisy) * self._most / float(self.expected_sizes())
+        made: Tensor = noisy[0] * (self._most / float(self.expected_sizes()))
+        return made

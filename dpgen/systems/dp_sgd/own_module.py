@@ -146,7 +146,8 @@ class PrivateTraining(Callback):
             trainer.should_stop = True
             warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
             return None
-        self.bank.index, self.bank.live, loss, before = batch_idx, True, 0.0, marks(self.module)
+        self.bank.index, self.bank.live, before = batch_idx, True, marks(self.module)
+        loss = torch.zeros((), device=self.module.device)
         with draw, self.bank.quiet(trainer):
             self._gradient = self.sums.noisy_sums(batch, draw, averaged=True)[0]
             if self.sums.plan.sigma_loss is not None:
@@ -156,7 +157,7 @@ class PrivateTraining(Callback):
         if self.sums.plan.sigma_loss is not None:
             self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
         self.steps += 1
-        return torch.tensor(loss, device=self.module.device, requires_grad=True)
+        return loss.to(torch.float32).requires_grad_()
 
     def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
         """In the place of `backward`: the gradients that were released."""

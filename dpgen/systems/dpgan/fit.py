@@ -15,7 +15,7 @@ from dpgen.nets.own import OwnCriticBank, OwnGenerator
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.privacy.noise import PublicRandomness
+from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition
@@ -115,34 +115,41 @@ class DPGAN(DPSGD):
     # -- one step ----------------------------------------------------------------------------------------------------
 
     def fakes(self, n: int, name: str) -> tuple[Tensor, Tensor | None]:
-        """Public noise and labels of n generated records; the same for the same step and name."""
+        """Public noise, and labels on the host, of n generated records; the same for the same step and name."""
         generator = self._public.spawn(f"{name} {self.global_step}").generator
-        z = torch.randn(n, self.generator.latent, generator=generator).to(self.device)
+        z = to_device(torch.randn(n, self.generator.latent, generator=generator), self.device)
         if not self.n_classes:
             return z, None
         if self.bank.k > 1:  # each learns from as many
-            return z, torch.arange(n, device=self.device) % self.bank.k
+            return z, torch.arange(n) % self.bank.k
         weights = self.partition.sizes.clamp_min(0.0) + 1e-6
-        return z, torch.multinomial(weights, n, replacement=True, generator=generator).to(self.device)
+        return z, torch.multinomial(weights, n, replacement=True, generator=generator)
 
-    def by_critic(self, x: Tensor) -> tuple[Tensor, list[int]]:
-        """Records (n, d + n_classes) sorted by their critics, and the first row of each of them, (k + 1,)."""
-        if self.bank.k == 1:
+    def generated(self, z: Tensor, labels: Tensor | None) -> Tensor:
+        """Records (n, d + n_classes) of `fakes`."""
+        made: Tensor = self.generator(z, None if labels is None else to_device(labels, self.device))
+        return made
+
+    def by_critic(self, x: Tensor, labels: Tensor | None) -> tuple[Tensor, list[int]]:
+        """Generated records (n, d + n_classes) sorted by their critics, and the first row of each of them, (k + 1,)."""
+        if self.bank.k == 1 or labels is None:
             return x, [0, len(x)]
-        critic, order = x[:, -self.bank.k :].argmax(1).sort(stable=True)
+        critic, order = labels.sort(stable=True)  # on the host, which need not ask the device
         sizes = torch.bincount(critic, minlength=self.bank.k)
-        return x[order, : -self.bank.k], [0, *sizes.cumsum(0).tolist()]
+        return x[to_device(order, x.device), : -self.bank.k], [0, *sizes.cumsum(0).tolist()]
 
     def fake_gradient(self) -> Tensor:
         """Mean clipped gradients (k, p) of generated records, in units of the clip bound like those of real ones."""
-        rows, bounds = self.by_critic(self.generator(*self.fakes(self.gan.fakes, "critic")).detach())
-        sizes = torch.tensor(bounds, device=rows.device).diff()
-        critic = torch.arange(self.bank.k, device=rows.device).repeat_interleave(sizes)
+        z, labels = self.fakes(self.gan.fakes, "critic")
+        rows, bounds = self.by_critic(self.generated(z, labels).detach(), labels)
+        sizes = torch.tensor(bounds).diff()
+        critic = to_device(torch.arange(self.bank.k).repeat_interleave(sizes), rows.device)
         with torch.enable_grad():
             made = self.bank.fake_gradients(rows, bounds).full()
         with torch.no_grad():
             weights = self.policy.coefficients(gradient_norms(made), critic)
-            return clipped_sums(made, weights, torch.empty_like(self.bank.theta)) / sizes.clamp_min(1)[:, None]
+            sums, each = clipped_sums(made, weights, torch.empty_like(self.bank.theta)), sizes.clamp_min(1)[:, None]
+            return sums / to_device(each, rows.device)
 
     def descend(self, gradients: Tensor) -> None:
         bounds = self.policy.scale()
@@ -156,7 +163,7 @@ class DPGAN(DPSGD):
     def teach_generator(self, turn: int) -> None:
         """One step of the generator: it reads the critic's released parameters and public noise, and no record."""
         z, labels = self.fakes(self.gan.fakes, f"generator {turn}")
-        loss = self.generator_loss(self.generator(z, paired(labels)), z)
+        loss = self.generator_loss(z, paired(labels))
         for settings in self.generator_optimizer.param_groups:
             settings["lr"] = self.gan.generator_lr * max(0.0, 1.0 - self.global_step / self.plan.steps)
         parameters = [value for value in self.generator.parameters() if value.requires_grad]
@@ -166,9 +173,10 @@ class DPGAN(DPSGD):
         for name, value in self.generator.named_parameters():
             self.average[name].lerp_(value.detach(), 1.0 - self.gan.average)
 
-    def generator_loss(self, x: Tensor, z: Tensor) -> Tensor:
-        """Loss of the generator on its records x (m, d + categories), of `paired` labels, made of z (m, latent)."""
-        score = self.bank.score(*self.by_critic(x))
+    def generator_loss(self, z: Tensor, labels: Tensor | None) -> Tensor:
+        """Loss of the generator on its records of z (m, latent) and `paired` labels (m,)."""
+        x = self.generated(z, labels)
+        score = self.bank.score(*self.by_critic(x, labels))
         loss = critic_loss(score, real=True).mean()
         weight = self.gan.diversity
         return loss + weight * sameness(x[:, : self.generator.d], z) if weight else loss

@@ -66,7 +66,7 @@ def test_every_critic_has_as_many_generated_records_of_its_own_label() -> None:
     assert gan.fake_gradient().shape == gan.bank.theta.shape == (2, gan.bank.p)
     x = torch.arange(4 * tiny.D).view(4, -1).float()
     code = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 0.0]])
-    rows, bounds = gan.by_critic(torch.cat([x, code], 1))
+    rows, bounds = gan.by_critic(torch.cat([x, code], 1), code.argmax(1))
     assert bounds == [0, 3, 4]
     assert torch.equal(rows, x[[0, 2, 3, 1]])
     assert gan.fakes(8, "critic")[1].bincount().tolist() == [4, 4]  # type: ignore[union-attr]
