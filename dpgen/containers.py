@@ -74,7 +74,8 @@ class Form:
         types = self.types * len(self.names) if len(self.types) == 1 else self.types
         kept = {name: dtype for name, dtype in zip(self.names, types) if str(name) in table}
         if self.container == "sets":
-            return self._sets(table)
+            items = np.array(table.columns if self.types != ("int64",) else list(map(int, table.columns)), dtype=object)
+            return [set(items[row.astype(bool)].tolist()) for row in table.to_numpy()]
         if self.names and not kept:
             raise ValueError(
                 f"samples have the columns {', '.join(table.columns[:3])} ...; they must bear the names of the data's columns, "
@@ -120,12 +121,6 @@ class Form:
         orders = [name for name, text in kept.items() if "ordered=1" in text and str(name) in self.categories]
         enums = {str(name): polars.Enum(self.categories[str(name)]) for name in orders}
         return polars.DataFrame(polars.from_arrow(made)).cast(enums)  # type: ignore[arg-type]
-
-    def _sets(self, table: pd.DataFrame) -> list[set[str | int]]:
-        items = np.array(table.columns, dtype=object)
-        if self.types == ("int64",):
-            items = np.array([int(item) for item in items], dtype=object)
-        return [set(items[row.astype(bool)].tolist()) for row in table.to_numpy()]
 
 
 def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd.Series:

@@ -14,18 +14,13 @@ def _kl(p: Tensor, q: Tensor) -> Tensor:
     return torch.where(p > 0, p * (p / q).log(), 0.0)
 
 
-def _js(p: Tensor, q: Tensor) -> Tensor:
-    middle = (p + q) / 2
-    return (_kl(p, middle) + _kl(q, middle)) / 2
-
-
 DIVERGENCES: dict[str, Perspective] = {
     "tv": lambda p, q: (p - q).abs() / 2,
     "kl": _kl,
     "reverse_kl": lambda p, q: _kl(q, p),
     "chi2": lambda p, q: torch.where(p == q, 0.0, (p - q) ** 2 / q),
     "hellinger": lambda p, q: (p.sqrt() - q.sqrt()) ** 2 / 2,
-    "js": _js,
+    "js": lambda p, q: (_kl(p, (p + q) / 2) + _kl(q, (p + q) / 2)) / 2,
 }
 """Total variation, Kullback-Leibler, its reverse, chi-square, squared Hellinger distance (in [0, 1]), Jensen-Shannon (nats)."""
 

@@ -98,9 +98,6 @@ def _short(name: object) -> str:
     return text if len(text) <= _MOST_NAMES else f"{text[: _MOST_NAMES - 1]}…"
 
 
-# -- records -----------------------------------------------------------------------------------------------------------
-
-
 def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> Iterator[Picture]:
     source = _drawn(len(samples), "record")
     groups = _by_group(samples)
@@ -199,9 +196,6 @@ def _bars(shares: "pd.Series[float]", label: str, of: str) -> "Figure":
     return figure
 
 
-# -- columns -----------------------------------------------------------------------------------------------------------
-
-
 def _of_columns(release: OrderedDistribution) -> Iterator[Picture]:
     levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
     for name, domain in release.domains.items():
@@ -237,9 +231,6 @@ def _histogram(values: Any, bins: int, name: str, label: str, *, dates: bool = F
     if dates:
         figure.autofmt_xdate()
     return figure
-
-
-# -- tables ------------------------------------------------------------------------------------------------------------
 
 
 def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Picture]:
@@ -279,9 +270,6 @@ def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
         yield Picture("What follows what", f"A row, and the next row of the same person; {source}.", transitions(one))
     if len(rows):
         yield Picture("Associations across tables", f"Of people with their rows; {source}.", associations_across(one))
-
-
-# -- points and draws --------------------------------------------------------------------------------------------------
 
 
 def _of_points(table: pd.DataFrame, source: str) -> Iterator[Picture]:

@@ -35,9 +35,6 @@ _READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounti
 _FALSE_ALARMS = (0.1, 0.01, 0.001)
 
 
-# -- odds --------------------------------------------------------------------------------------------------------------
-
-
 def detected(false_alarms: float, epsilon: float, delta: float) -> float:
     r"""Greatest share of the cases in which a test notices a record, if it suspects wrongly in a share f of the others.
 
@@ -50,9 +47,6 @@ def detected(false_alarms: float, epsilon: float, delta: float) -> float:
     """
     grown = math.inf if epsilon > 700 else math.exp(epsilon) * false_alarms + delta
     return max(false_alarms, min(1.0, grown, 1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms)))
-
-
-# -- content -----------------------------------------------------------------------------------------------------------
 
 
 class Spending(NamedTuple):
@@ -225,9 +219,6 @@ def _size(count: int) -> str:
             return f"{count} {unit}"
         count //= 1000
     return f"{count} GB"
-
-
-# -- page --------------------------------------------------------------------------------------------------------------
 
 
 def report(source: Path | str | Release, out: Path | str | None = None, *, public: bool = False) -> Path:

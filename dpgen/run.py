@@ -82,9 +82,6 @@ def _beside(score: Score) -> str:
     return f"{number(score.value):<7} ({'; '.join(known)})"
 
 
-# -- rundir ------------------------------------------------------------------------------------------------------------
-
-
 PACKAGES = ("torch", "dp-accounting", "cryptography", "numpy", "scikit-learn", "lightning", "opacus", "torchvision")
 """Whose versions a run notes, as far as they are installed."""
 
@@ -194,9 +191,6 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
         raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(job.settings)}")
     if difference := job.difference(stored):
         raise ValueError(f"run_dir holds a run with {difference}: repeat its settings to go on, or choose another run_dir")
-
-
-# -- run ---------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

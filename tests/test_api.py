@@ -79,8 +79,6 @@ def test_random_states_are_those_of_scikit_learn(frame: pd.DataFrame) -> None:
         release.sample(3, "x")  # type: ignore[arg-type]
 
 
-# -- refusals ----------------------------------------------------------------------------------------------------------
-
 TABLE = pd.DataFrame(RNG.integers(0, 2, (60, 3)), columns=list("abc"))
 
 REFUSED: list[tuple[str, Any, dict[str, Any], str]] = [
@@ -169,9 +167,6 @@ def test_any_table_is_released_or_refused_in_one_line(frame: pd.DataFrame, model
     assert isinstance(back, pd.DataFrame)
 
 
-# -- missing values ----------------------------------------------------------------------------------------------------
-
-
 def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
     holes = TABLE.astype(float)
     holes.iloc[3, 1] = np.nan
@@ -210,9 +205,6 @@ def test_missing_values_may_be_a_category() -> None:
     users = job_of("minimax", clicks, {"epsilon": 1.0, "missing": "category"}).load(Path())
     assert users.categories == ("missing", "x", "y")
     assert job_of("minimax", clicks, {"epsilon": 1.0, "missing": "drop"}).load(Path()).counts.sum() == 2
-
-
-# -- what a release costs ----------------------------------------------------------------------------------------------
 
 
 def test_all_rows_are_private_unless_a_part_is_asked_for(tmp_path: Path) -> None:
@@ -352,8 +344,6 @@ def test_what_a_fit_returns_or_raises_is_committed(fails: bool, tmp_path: Path, 
     with refused("committed"):
         shared.give_back(payment.run)
 
-
-# -- estimators --------------------------------------------------------------------------------------------------------
 
 BITS = pd.DataFrame(np.random.default_rng(0).integers(0, 2, (80, 4)), columns=list("abcd"))
 

@@ -88,8 +88,6 @@ def test_a_release_whose_parts_say_different_things_is_refused(releases: dict[st
         find_release(run / "model")
 
 
-# -- every way of naming a release -------------------------------------------------------------------------------------
-
 WAYS = {
     *("path", "source", "test_path", "data_root"),
     *("people_path", "items_path", "categories_path", "prior_path", "public_path", "schema", "reference_path"),
@@ -194,9 +192,6 @@ def test_what_one_statement_cannot_cover_is_refused(extra: tuple[str, ...], word
         _ = job.own_plan
 
 
-# -- whole runs --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("model", "name"),
     [("gaussian", "selection"), ("marginals", "fit"), ("mwem", "fit"), ("dpgm", "selection"), ("dpgan", "fit")],
@@ -295,8 +290,6 @@ def test_what_a_shared_budget_has_paid_for_is_not_paid_for_again(tmp_path: Path,
         assert main(["verify", str(directory)]) == 0, capsys.readouterr().out
 
 
-# -- bought schemas ----------------------------------------------------------------------------------------------------
-
 FIELDS = [{"name": "ward", "type": "string", "constraints": {"enum": ["a", "b"]}, "dpgen:source": "dp"}]
 PRICE = {"epsilon": 0.5, "delta": 1e-6, "relation": "add_remove"}
 ROWS = pd.DataFrame({"ward": ["a", "b"] * 50})
@@ -340,9 +333,6 @@ def test_a_shared_budget_pays_for_domains_once(tmp_path: Path) -> None:
     assert bought.model == "schema"
     assert not any(item.note.startswith(NOTE) for item, _ in fitted.loads)
     assert stated(tmp_path / "run").mechanisms[0]["note"].startswith(NOTE)
-
-
-# -- below the command line --------------------------------------------------------------------------------------------
 
 
 def test_a_system_reads_no_release_that_its_curator_was_not_told_of(releases: dict[str, Path], tmp_path: Path) -> None:

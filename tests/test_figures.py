@@ -58,9 +58,6 @@ def test_what_is_missing_is_found() -> None:
     assert unlabelled(figure) == ["title", "x label", "y label"]
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 def test_names_with_dollars_are_names(tmp_path: Path) -> None:
     figure = new_figure(2.0, 1.0)
     axes = figure.add_subplot()

@@ -71,8 +71,6 @@ def test_what_is_left_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.M
     assert list(tmp_path.iterdir()) == []
 
 
-# -- tensors -----------------------------------------------------------------------------------------------------------
-
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor([2**60])}
 
 

@@ -243,8 +243,6 @@ def test_faulty_variants_are_seen_unpaid(
     assert moments.found
 
 
-# -- SIGKILL at random moments ---------------------------------------------------------------------------------------
-
 MANY = ("--steps=30", "--checkpoint_every=5")
 
 

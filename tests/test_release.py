@@ -30,8 +30,6 @@ from dpgen.release import (
 )
 from dpgen.systems.registry import load
 
-# -- files -----------------------------------------------------------------------------------------------------------
-
 
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
@@ -84,9 +82,6 @@ def test_a_sealed_card_that_makes_no_sense_is_refused(saved: Path, changes: dict
         load(saved)
 
 
-# -- draws -------------------------------------------------------------------------------------------------------------
-
-
 def test_rounding() -> None:
     mean, generator = torch.full((4000, 2), 0.3), torch.Generator().manual_seed(0)
     drawn = round_bits(mean, "bernoulli", generator)
@@ -94,9 +89,6 @@ def test_rounding() -> None:
     assert abs(float(drawn.float().mean()) - 0.3) < 0.03
     assert not bool(round_bits(mean, "threshold", generator).any())
     assert bool(round_bits(1 - mean, "threshold", generator).all())
-
-
-# -- private draws ---------------------------------------------------------------------------------------------------
 
 
 class Coin(PrivateSampler):
@@ -163,9 +155,6 @@ def test_models_of_earlier_versions_are_read_without_their_noise_multiplier(data
     again = type(model).rebuild(model.description() | {"noise_multiplier": 2.0}, model.tensors(), model.statement)
     assert torch.equal(again.samples(20, random_state=0).x, model.samples(20, random_state=0).x)
     assert "noise_multiplier" not in again.description()
-
-
-# -- samples -----------------------------------------------------------------------------------------------------------
 
 
 def samples(**options: Any) -> RecordSamples:

@@ -36,8 +36,6 @@ from dpgen.systems.dpgan.model import PointGANModel
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 
-# -- what epsilon means ------------------------------------------------------------------------------------------------
-
 
 @pytest.mark.parametrize(("mu", "epsilon"), [(0.3, 0.1), (1.0, 1.0), (3.0, 0.5), (3.0, 4.0)])
 def test_no_test_of_a_gaussian_mechanism_detects_more(mu: float, epsilon: float) -> None:
@@ -62,9 +60,6 @@ def test_guessing_is_the_best_of_all_tests() -> None:
     alarms = np.linspace(0, 1, 10_001)
     best = max(0.5 * (detected(float(f), 1.2, 0.01) + 1 - float(f)) for f in alarms)
     assert guessed(1.2, 0.01) == pytest.approx(best, abs=1e-4)
-
-
-# -- pages -------------------------------------------------------------------------------------------------------------
 
 
 class Page(HTMLParser):
@@ -219,8 +214,6 @@ def test_a_budget_that_others_pay_from_is_named(tmp_path: Path) -> None:
     assert "epsilon 1.25 of 7.5 at delta 1e-05 is paid for by 2 runs" in Page(model.report(tmp_path / "shared.html")).text
 
 
-# -- releases ----------------------------------------------------------------------------------------------------------
-
 NASTY = ("<script>alert(1)</script>", '"><img src=x onerror=alert(1)>', "a&b", "$_$", "\u00fc\U0001f600", "x" * 300)
 
 
@@ -349,9 +342,6 @@ def test_names_of_columns_are_text(tmp_path: Path) -> None:
     for name in ("<script>alert(1)</script>", "a&b", "$_$", "\u00fc\U0001f600"):
         assert page.text.count(name) >= 3, "a bar, a row and a column"
     assert "x" * 29 not in page.text
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_no_release_is_refused_in_one_line(tmp_path: Path) -> None:

@@ -43,9 +43,6 @@ LEFT = {"config.yaml", "versions.yaml", "ledger.jsonl", "last.ckpt", "tensorboar
         "metrics.json", "METRICS.md", "PRIVACY.md", "privacy.json"}  # fmt: skip
 
 
-# -- what is left ----------------------------------------------------------------------------------------------------
-
-
 def test_the_run_directory_is_complete(finished: Outcome) -> None:
     assert {p.name for p in finished.directory.iterdir()} == LEFT
     assert any((finished.directory / "tensorboard").iterdir())
@@ -122,8 +119,6 @@ def test_the_summary_never_rounds_epsilon_down() -> None:
     assert "released   nothing" in summary("run", replace(made, epsilon=1.00001), released=[], directory=".")
 
 
-# -- what is refused -------------------------------------------------------------------------------------------------
-
 REFUSED = [
     ("--k=5", "k must be 2"),
     ("--epsilon=1e-5", "raise epsilon"),
@@ -158,8 +153,6 @@ def test_bad_records_are_refused_before_anything_is_written(tmp_path: Path, valu
         run(tiny.job(tmp_path))
     assert not (tmp_path / "run").exists()
 
-
-# -- kill -9 ---------------------------------------------------------------------------------------------------------
 
 STEPS, EVERY = 40, 4
 MOMENTS = ["config.yaml", "split.key", "1", "3", "model/model.json"]
@@ -262,9 +255,6 @@ def points(directory: Path, *extra: str) -> RunConfig:
     return parse_job(["--model=grid_response", *data, f"--run_dir={directory / 'run'}", *extra])
 
 
-# -- evaluation ------------------------------------------------------------------------------------------------------
-
-
 def test_a_run_that_is_not_evaluated_can_be_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = records(tmp_path, "--evaluation=none")
     outcome = run(job)
@@ -288,9 +278,6 @@ def test_private_draws_are_evaluated_by_the_run_that_made_them_alone(
     assert main(["evaluate", str(directory)]) == 2
     assert "never kept" in capsys.readouterr().err
     assert (directory / "metrics.json").read_bytes() == metrics
-
-
-# -- Ctrl-C ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

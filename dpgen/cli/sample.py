@@ -24,7 +24,7 @@ def parser() -> OneLineParser:
     )
     result.add_argument(
         "--clusters",
-        type=lambda text: [int(part) for part in text.strip("[]").split(",")],
+        type=_whole_numbers,
         metavar="C,C",
         help="draw from these clusters only",
     )

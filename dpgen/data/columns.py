@@ -131,9 +131,6 @@ def require_whole(values: Any) -> None:
                 raise ValueError(f"value in row {row} {_NOT_WHOLE}")
 
 
-# -- positions ---------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ColumnCoder:
     """Rows of a table as positions on the grids, and, where values may be clamped, whether each of them was.
@@ -215,9 +212,6 @@ def _moved(batches: Iterable[npt.NDArray[Any]], columns: int) -> Tensor:
     for batch in batches:
         total += torch.from_numpy(batch[:, 1::2].astype(np.int64).sum(0))
     return total
-
-
-# -- loaders -----------------------------------------------------------------------------------------------------------
 
 
 Bound = list[str | float] | str | float | None

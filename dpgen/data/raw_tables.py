@@ -206,7 +206,10 @@ def draft_of(
     if "" in wanted:
         raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
     left = set(known) - set(wanted)
-    complete = _without_gaps(source)
+    complete = set[str]()  # columns whose type in memory holds no missing value, which is public
+    if isinstance(source, InMemory) and source.form.container == "pandas":
+        typed = zip(source.form.names, source.form.types)
+        complete = {str(name) for name, kind in typed if re.fullmatch(r"u?int\d+|bool", kind)}
     fields = [_field(name, types[name], known.get(name, {}), never=name in complete) for name in wanted]
     fields += [known[name] for name in left]
     draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
@@ -260,13 +263,6 @@ def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | Non
     shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
     index = ", ".join(getattr(source, "index_names", ()))
     return (*((Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()), *((Fact.INDEX_LEFT_OUT(names=index),) if index else ()))
-
-
-def _without_gaps(source: str | EngineTable) -> set[str]:
-    """Columns whose type in memory holds no missing value, which is public."""
-    if not isinstance(source, InMemory) or source.form.container != "pandas":
-        return set()
-    return {str(name) for name, kind in zip(source.form.names, source.form.types) if re.fullmatch(r"u?int\d+|bool", kind)}
 
 
 def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False) -> Descriptor:

@@ -193,9 +193,6 @@ def _presence(labels: Tensor | None) -> str:
     return "missing" if labels is None else "given"
 
 
-# -- record files ------------------------------------------------------------------------------------------------------
-
-
 def load_records(
     *,
     path: str,

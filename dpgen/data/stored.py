@@ -321,7 +321,8 @@ def load_sql_records(
     if not features:
         raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
     label = None if label_column is None else _Label.of(rows, label_column)
-    lists = features[0] if len(features) == 1 and _holds_lists(rows.schema.field(features[0]).type) else None
+    of_lists = ("list", "large_list", "fixed_size_list", "binary", "large_binary")
+    lists = features[0] if len(features) == 1 and str(rows.schema.field(features[0]).type).startswith(of_lists) else None
     form = None
     if lists is None:
         kept = [name for name in opened.schema.names if people is None or name != people.column]
@@ -393,11 +394,6 @@ class _Label:
         found = table.columns([column]).grouped([column]).fetch("classes")[column].to_pandas().dropna()
         names = class_labels(found.rename(column))[1]
         return cls(column, pd.Index(found.sort_values()), names)
-
-
-def _holds_lists(kind: Any) -> bool:
-    listed = (pyarrow.types.is_list, pyarrow.types.is_large_list, pyarrow.types.is_fixed_size_list)
-    return any(fits(kind) for fits in (*listed, pyarrow.types.is_binary, pyarrow.types.is_large_binary))
 
 
 def _white(kind: Any) -> int:

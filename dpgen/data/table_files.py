@@ -385,7 +385,13 @@ def _blocks(
     Arrow counts the fields of every row, and only without threads the rows. It may not guess types, which it would do from
     the first block alone.
     """
-    text = pyarrow.TransformInputStream(_recoded(stream, encoding), _without_zeros)
+
+    def without_zeros(block: Any) -> Any:
+        if b"\0" in bytes(block):
+            raise ValueError("it holds zero bytes")
+        return block
+
+    text = pyarrow.TransformInputStream(_recoded(stream, encoding), without_zeros)
     types = {f"f{i}": pyarrow.string() for i in range(len(names))}
     try:
         with arrow_csv.open_csv(
@@ -426,12 +432,6 @@ def _recoded(stream: Any, encoding: str) -> Any:
             raise ValueError(f"its text is not in the encoding {encoding!r}") from None
 
     return pyarrow.TransformInputStream(stream, recode)
-
-
-def _without_zeros(block: Any) -> Any:
-    if b"\0" in bytes(block):
-        raise ValueError("it holds zero bytes")
-    return block
 
 
 def _narrowed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:

@@ -169,8 +169,6 @@ def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str])
 
 _ISO = {"date": "%Y-%m-%d", "datetime": "%Y-%m-%dT%H:%M:%S"}
 
-# -- an embedded table -------------------------------------------------------------------------------------------------
-
 
 def _field(
     name: str, kind: str, own: Mapping[str, Any] | None = None, *, required: bool = True, **rules: Any
@@ -259,9 +257,6 @@ def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
         }
     )
     return in_memory(frame)
-
-
-# -- in an engine ------------------------------------------------------------------------------------------------------
 
 
 def load_sql_table(

@@ -264,9 +264,6 @@ def load_mixture(
     return Columns(name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, facts=(Fact.SYNTHETIC,))
 
 
-# -- people and their rows --------------------------------------------------------------------------------------------
-
-
 _WARDS = ["cardiology", "dialysis", "general", "orthopaedics", "psychiatry", "trauma"]
 _REASONS = ["check", "emergency", "infection", "injury", "pain", "surgery", "therapy"]
 _MOST = 12

@@ -54,9 +54,6 @@ def test_the_command_does_not_flag_the_engine() -> None:
     assert not audit(parse_audit(["--trainings=2", "--workers=2", "--progress_bar=false"])).violated
 
 
-# -- options -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("model", list(systems()))
 def test_every_system_can_be_audited_without_options(model: str) -> None:
     job = parse_audit(["--model", model])

@@ -24,9 +24,6 @@ def answered(plan: dict[str, Any], config: dict[str, Any] | None = None, *, cana
     return train_watched(DPGMPlan(**noise | plan), DPGMConfig(**config or {}), included), included
 
 
-# -- what the adversary sees -----------------------------------------------------------------------------------------
-
-
 def test_the_gradient_of_a_record_is_the_record_and_clipping_gives_it_its_own_coordinate() -> None:
     x = torch.tensor([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0]])
     slow = torch.autograd.functional.jacobian(lambda theta: STEEPNESS * (theta * x).sum(1), torch.zeros(2, 3))
@@ -61,9 +58,6 @@ def test_the_likelihood_ratio_is_that_of_one_value_at_a_time(relation: Any) -> N
     absent = -1.0 if relation == "replace_one" else 0.0
     slow = [sum(math.log(density(y, 1.0) / density(y, absent)) for y in canary) for canary in seen.T.tolist()]
     assert attack_scores(seen.double(), plan)[:, 0].tolist() == pytest.approx(slow)
-
-
-# -- the real engine and its twins -----------------------------------------------------------------------------------
 
 
 def bound(plan: dict[str, Any], config: dict[str, Any] | None = None) -> tuple[float, float, str]:

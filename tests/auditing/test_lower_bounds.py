@@ -20,8 +20,6 @@ def outputs(noise: float, shift: float, seed: int) -> torch.Tensor:
     return shift + noise * torch.randn(M, generator=torch.Generator().manual_seed(seed))
 
 
-# -- epsilon from many runs ------------------------------------------------------------------------------------------
-
 SURE = 1 - 1e-6
 
 
@@ -56,9 +54,6 @@ def test_false_alarms_are_as_rare_as_the_confidence_says() -> None:
         kept = torch.rand(400, generator=generator) < chance
         alarms[1] += one_run_lower_bound((coins == kept).double(), coins, 0.0, confidence=0.9).epsilon > 1.0
     assert max(alarms) <= 20, alarms
-
-
-# -- epsilon from one run --------------------------------------------------------------------------------------------
 
 
 def slow_p_value(correct: int, guesses: int, canaries: int, level: float, at: float) -> float:
@@ -109,9 +104,6 @@ def test_what_cannot_be_audited_is_refused(trials: torch.Tensor, word: str) -> N
     for bound in (epsilon_lower_bound, one_run_lower_bound):
         with refused("trials", word):
             bound(trials, torch.ones(30, dtype=torch.bool), 0.0)
-
-
-# -- findings ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_bound_above_the_claim_violates_it_and_an_equal_one_does_not() -> None:

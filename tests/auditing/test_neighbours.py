@@ -39,9 +39,6 @@ SMALL = {
 """Numbers of trials of systems whose trials are not cheap."""
 
 
-# -- pairs -----------------------------------------------------------------------------------------------------------
-
-
 def rows(data: Any) -> list[tuple[float, ...]]:
     if hasattr(data, "codes"):
         return sorted(map(tuple, data.codes.tolist()))
@@ -69,9 +66,6 @@ def test_whole_data_sets_and_users_are_replaced() -> None:
     assert points.first.x.min() > 0.9 > 0.1 > points.second.x.max()
     users = users_pair(5)
     assert users.first.distributions[:, 0].tolist() == users.second.distributions[:, -1].tolist() == [1.0] * 5
-
-
-# -- statistics ------------------------------------------------------------------------------------------------------
 
 
 def test_the_linear_statistic_joins_weak_signs() -> None:
@@ -103,8 +97,6 @@ def test_users_are_trials_with_all_their_draws() -> None:
     assert claimed == pytest.approx(job.plan.open_ledger().budget.epsilon)
 
 
-# -- every system ----------------------------------------------------------------------------------------------------
-
 BLACK_BOX = [name for name in SYSTEMS if name not in ("dpgm", "dpgan")]
 
 
@@ -130,9 +122,6 @@ def test_a_tight_sampler_whose_statement_halves_its_epsilon_is_flagged(model: st
     finding = audit(parse_audit([f"--model={model}", "--epsilon=2", "--trainings=8000", *FAST]))
     assert finding.claimed == pytest.approx(1.0)
     assert finding.violated
-
-
-# -- releases of whole fits -------------------------------------------------------------------------------------------
 
 
 class LittleNoise(SecureSource):

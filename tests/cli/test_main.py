@@ -127,9 +127,6 @@ def test_bash_completes(words: str, found: list[str], completion: Path) -> None:
     assert (ended.stderr, ended.stdout.split()) == ("", found)
 
 
-# -- samples -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
 def test_samples_are_drawn_from_a_run_or_from_its_model(
     ending: str, finished: Outcome, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -191,9 +188,6 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     (out := tmp_path / "taken.csv").mkdir()
     assert main([command, str(tmp_path / "absent"), "--out", str(out)]) == 2
     assert f"out '{out}' cannot be written: it is a directory" in capsys.readouterr().err
-
-
-# -- how commands end ---------------------------------------------------------------------------------------------------
 
 
 def test_a_text_is_printed_and_a_number_is_the_code(capsys: pytest.CaptureFixture[str]) -> None:

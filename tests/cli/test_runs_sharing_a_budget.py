@@ -83,9 +83,6 @@ def test_a_run_that_does_not_fit_or_differs_leaves_nothing(paid: Path, capsys: p
     assert not (paid / "three").exists()
 
 
-# -- dpgen budget FILE -------------------------------------------------------------------------------------------------
-
-
 def test_the_table_says_who_paid_and_what_is_left(paid: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, said = command(capsys, "budget", paid / "data.budget")
     assert code == 0
@@ -117,9 +114,6 @@ def test_a_budget_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (code, "epsilon 1 at delta 1e-05 (replace one user) in all\nnothing is paid" in said) == (0, True)
     code, said = command(capsys, "budget", file, "--create", "--epsilon", "1")
     assert (code, "a ledger is already there" in said) == (2, True)
-
-
-# -- dpgen verify ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -269,9 +263,6 @@ def test_a_model_that_was_received_alone_is_verified(copied: Path, capsys: pytes
     assert "model" in said
 
 
-# -- training that goes on ---------------------------------------------------------------------------------------------
-
-
 def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path) -> None:
     SharedBudget.create(tmp_path / "b", Budget(2.0, 1e-5))
     given = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", f"--ledger={tmp_path / 'b'}")
@@ -319,8 +310,6 @@ def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) 
         run(job)
     assert not (tmp_path / "run" / "model").exists()
 
-
-# -- plain DP-SGD ------------------------------------------------------------------------------------------------------
 
 DP_SGD = ["budget", "--dp_sgd", "--n=60000", "--batch=600", "--epochs=10"]
 

@@ -185,9 +185,6 @@ def test_missing_values_are_dropped_or_a_category(tmp_path: Path, missing: Any, 
     assert data.domains["x"].decode(data.values["x"].in_order()).tolist() == found
 
 
-# -- containers --------------------------------------------------------------------------------------------------------
-
-
 def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     connection = duckdb.connect(str(folder / "w.duckdb"), read_only=True)
     options: dict[str, Any] = {"epsilon": 1.0, "columns": "whole", "low": -50, "high": 10**6}
@@ -196,9 +193,6 @@ def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
         assert release.sample(3).dtypes.to_dict() == {"whole": np.dtype("int64")}
     assert dpgen.fit(str(folder / "w.duckdb"), "merr", table="visits", **options).epsilon <= 1
     connection.close()
-
-
-# -- events ------------------------------------------------------------------------------------------------------------
 
 
 def events() -> pd.DataFrame:
@@ -231,9 +225,6 @@ def test_wrong_events_are_refused(tmp_path: Path, change: dict[str, Any], option
     events().assign(**change).astype({"site": str} if "site" not in change else {}).to_parquet(tmp_path / "e.parquet")
     with pytest.raises(ValueError, match=message):
         load_sql_events(**{"source": str(tmp_path / "e.parquet"), "category": "site", "weight": "times"} | options)
-
-
-# -- people ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("person", ["small", "site"])

@@ -57,9 +57,6 @@ def archived(root: Path, ending: str) -> Path:
     return path
 
 
-# -- what is read ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ending", ["", ".tar", ".tar.gz", ".tgz", ".zip"])
 def test_folders_are_classes_in_sorted_order(tmp_path: Path, ending: str) -> None:
     root = folder(tmp_path / "pets")
@@ -139,9 +136,6 @@ def test_cifar10_is_read_from_folders_or_an_archive(tmp_path: Path, packed: bool
         load_cifar10(data_root=str(tmp_path / "other"))
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
-
-
 def transparent() -> Image.Image:
     return Image.fromarray(pixels()).convert("RGBA")
 
@@ -202,9 +196,6 @@ def test_bad_options_and_folders_are_refused(
     Path("data.csv").write_text("x\n1\n")
     with refused(said):
         load_images(**options)
-
-
-# -- in memory and in files, through the front door --------------------------------------------------------------------
 
 
 class Coloured(Dataset[Any]):
@@ -288,8 +279,6 @@ def test_images_are_checked(change: dict[str, Any], message: str) -> None:
     with refused(message):
         Images("mine", **(parts | change))
 
-
-# -- binary images -----------------------------------------------------------------------------------------------------
 
 NAMES = ["train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"]
 

@@ -95,9 +95,6 @@ def test_few_points_and_equal_ones_are_points(n: int) -> None:
     assert points.n + len(points.test_x) == n
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 def table(n: int = 30) -> pd.DataFrame:
     rng = np.random.default_rng(0)
     return pd.DataFrame({"age": rng.integers(18, 90, n), "income": rng.normal(30, 10, n), "name": ["x"] * n})

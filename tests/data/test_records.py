@@ -92,9 +92,6 @@ def test_split_refuses_wrong_labels_and_no_number_of_records() -> None:
         assert records.n + len(records.test_x) == n
 
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
-
 def table(n: int = 20) -> pd.DataFrame:
     rng = np.random.default_rng(1)
     return pd.DataFrame(

@@ -96,9 +96,6 @@ def test_values_outside_are_refused(spark: Any, tmp_path: Path) -> None:
         load_sql_columns(source=in_memory(spark.read.parquet(str(tmp_path / "x.parquet"))), columns="x", low=0, high=9)
 
 
-# -- rows that executors read ------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def visited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("visits")

@@ -27,9 +27,6 @@ from dpgen.files import remove_leftovers
 KEY = b"key of the tests of the split..."
 
 
-# -- coins -----------------------------------------------------------------------------------------------------------
-
-
 @given(n=st.integers(0, 300), fraction=st.floats(0, 1, exclude_max=True), key=st.binary(min_size=32, max_size=32))
 def test_a_coin_depends_on_its_position_only(n: int, fraction: float, key: bytes) -> None:
     split = Split(fraction, key)
@@ -101,8 +98,6 @@ def test_the_fact_says_how_and_never_how_many(split: Split, said: str) -> None:
     assert Split(0.0).fact().fact is Fact.NO_TEST_PART
 
 
-# -- people ----------------------------------------------------------------------------------------------------------
-
 BITS, M = 6, 3
 
 
@@ -152,9 +147,6 @@ def test_private_rows_belong_to_their_person_who_has_at_most_m_of_them(
         assert (set(private), set(test)) == (set(range(40)), set(held))
 
 
-# -- a line more or less ---------------------------------------------------------------------------------------------
-
-
 def permuted(n: int, seed: int) -> torch.Tensor:
     """The broken twin: a public shuffle of all positions, as every release up to 0.3 was split."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
@@ -196,9 +188,6 @@ def test_a_line_more_tells_everything_under_a_shuffle_and_nothing_under_secret_c
     first, second = (np.searchsorted(np.sort(part), at, side="right") / trials for part in (there, gone))
     # Dvoretzky-Kiefer-Wolfowitz with Massart's constant, for both samples.
     assert np.abs(first - second).max() < 2 * math.sqrt(math.log(4e6) / (2 * trials))
-
-
-# -- loaders ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -274,9 +263,6 @@ def test_what_is_refused(files: Path, options: dict[str, object], match: str, mo
     Path("short.key").write_bytes(b"abc")
     with refused(match):
         load_records(path="all.csv", label_column="kind", **options)  # type: ignore[arg-type]
-
-
-# -- keys ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_key_is_made_once_for_its_owner(tmp_path: Path) -> None:

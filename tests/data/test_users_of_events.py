@@ -21,8 +21,6 @@ from dpgen.data.users import (
 )
 from dpgen.facts import Fact
 
-# -- files -------------------------------------------------------------------------------------------------------------
-
 COLUMNS = EventColumns("who", "site", "clicks", "age")
 ROWS = [("007", "NA", 2, "old"), ("7", "news", 0.5, "young"), ("007", "news", 1, "old")]
 EXPECTED = [["007", "NA", "old", 2.0], ["7", "news", "young", 0.5], ["007", "news", "old", 1.0]]
@@ -122,8 +120,6 @@ def test_blanks_around_names_do_not_make_new_ones(tmp_path: Path, ending: str) -
     assert events[["user", "category"]].to_numpy().tolist() == [["ann", "x"], ["ann", "x"], ["ann", "y z"]]
 
 
-# -- users -------------------------------------------------------------------------------------------------------------
-
 LOG = "user_id,site,n,age\nb,news,1,old\na,shop,3,young\na,news,1,young\nc,shop,0,old\n"
 
 
@@ -207,9 +203,6 @@ def test_what_is_wrong_is_refused(
         Path(f"{name}.txt").write_bytes(content)
     with refused(said):
         load_events(**{"path": "clicks.csv", "user": "user_id", "category": "site"} | options)
-
-
-# -- priors ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -75,8 +75,6 @@ def test_tables_of_samples_have_a_column_for_each_value() -> None:
     assert set(samples.by_class()) <= {"dark", "bright"}
 
 
-# -- features ----------------------------------------------------------------------------------------------------------
-
 SHAPE = (3, 8, 8)
 
 
@@ -175,9 +173,6 @@ def test_weights_are_read_before_anything_is_spent(tmp_path: Path) -> None:
     points = dpgen.data.Points("p", torch.zeros(2, 1), torch.zeros(1, 1), columns=("a",))
     with pytest.raises(ValueError, match="fid_weights"):
         evaluator(points, fid_weights=path)
-
-
-# -- pictures ----------------------------------------------------------------------------------------------------------
 
 
 def noise(n: int, d: int, share: float = 0.5) -> torch.Tensor:

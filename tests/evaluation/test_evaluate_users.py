@@ -91,9 +91,6 @@ def test_releases_that_do_not_fit_are_refused(release: Draws) -> None:
         evaluate(Draws(release.to_pandas(), statement=release.statement), USERS, seed=0)
 
 
-# -- the command line ------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def arguments(tmp_path: Path) -> list[str]:
     rows = [f"{i % 30},{'abc'[i // 7 % 3]},{i % 30 // 10},{i % 4}" for i in range(200)]

@@ -68,9 +68,6 @@ def said(action: Callable[[], Any]) -> str:
     return ""
 
 
-# -- ranks and their ledger ------------------------------------------------------------------------------------------
-
-
 @check
 def agreement(ranks: Ranks, scratch: Path) -> Any:
     def fail() -> None:
@@ -113,9 +110,6 @@ def shared_ledger(ranks: Ranks, scratch: Path) -> Any:
     return seen | {"broken": said(lambda: shared.draw("step", PoissonMask(1.0), {"": 90.0}))}
 
 
-# -- noise -----------------------------------------------------------------------------------------------------------
-
-
 @check
 def noise(ranks: Ranks, scratch: Path) -> Any:
     source, odd = SecureSource(), 30_001
@@ -129,9 +123,6 @@ def noise(ranks: Ranks, scratch: Path) -> Any:
         "equal": all(torch.equal(b, released) for b in bits), "on_grid": bool((released * 2**9 % 1 == 0).all()),
         "infinite": infinite,
     }  # fmt: skip
-
-
-# -- steps -----------------------------------------------------------------------------------------------------------
 
 
 def plan(**options: Any) -> DPGMPlan:
@@ -251,9 +242,6 @@ def shards(ranks: Ranks, scratch: Path) -> Any:
     return result
 
 
-# -- training --------------------------------------------------------------------------------------------------------
-
-
 def trainer(ranks: Ranks, *callbacks: Callback, **options: Any) -> L.Trainer:
     defaults: dict[str, Any] = {
         "max_steps": 6, "max_epochs": -1, "logger": False, "enable_checkpointing": False, "enable_progress_bar": False,
@@ -369,9 +357,6 @@ def masks(ranks: Ranks, scratch: Path) -> Any:
     x = torch.arange(60)[:, None] // ranks.count >> torch.arange(D) & 1  # shards with equal records: only masks differ
     fitted(ranks, ledger_of(ranks), Look(), records=(x.to(torch.uint8), torch.arange(60) % 3))
     return seen
-
-
-# -- processes -------------------------------------------------------------------------------------------------------
 
 
 def rank(index: int, count: int, scratch: Path, out: Path) -> None:

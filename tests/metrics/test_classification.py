@@ -112,9 +112,6 @@ def test_bad_input(arguments: tuple, options: dict, name: str) -> None:
         train_on_synthetic_accuracy(*arguments, **options)
 
 
-# -- two samples -------------------------------------------------------------------------------------------------------
-
-
 def bits(n: int, seed: int, d: int = 8) -> Tensor:
     return torch.randint(0, 2, (n, d), generator=torch.Generator().manual_seed(seed), dtype=torch.uint8)
 
@@ -153,9 +150,6 @@ def test_seed_and_size() -> None:
     assert (first.n, classifier_two_sample_test(real, synthetic, most=41).n) == (100, 21)
     same = torch.ones(30, 2)
     assert classifier_two_sample_test(same, same)[::2] == (0.5, 1.0)
-
-
-# -- clusters ----------------------------------------------------------------------------------------------------------
 
 
 def by_enumeration(labels: list[int], clusters: list[int], size: int) -> float:

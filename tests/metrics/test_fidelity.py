@@ -23,8 +23,6 @@ from dpgen.metrics.fidelity import (
     inception_network,
 )
 
-# -- neighbourhoods ----------------------------------------------------------------------------------------------------
-
 
 def by_loops(real: np.ndarray, synthetic: np.ndarray, k: int) -> list[float]:
     """The definitions, ball by ball."""
@@ -79,9 +77,6 @@ def test_degenerate_samples() -> None:
     assert fidelity(outlier, outlier, k=2) == (1, 1)
 
 
-# -- Fréchet distance --------------------------------------------------------------------------------------------------
-
-
 def mixed(n: int, d: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, d, generator=generator, dtype=torch.float64) @ torch.randn(d, d, generator=generator).double() + seed
@@ -108,9 +103,6 @@ def test_fewer_samples_than_features_and_samples_far_from_the_origin() -> None:
     assert frechet_distance(x, x + 2) == pytest.approx(4 * 40, rel=1e-9)
     assert frechet_distance(torch.ones(2, 3), torch.ones(2, 3) + 1) == pytest.approx(3)
     assert frechet_distance(y + 1e6, 2 * y + 1e6) == pytest.approx(frechet_distance(y, 2 * y), rel=1e-6)
-
-
-# -- features ----------------------------------------------------------------------------------------------------------
 
 
 def images(n: int, seed: int, side: int = 6) -> tuple[Tensor, Tensor]:

@@ -102,9 +102,6 @@ def test_independent_marginals_keep_marginals_and_lose_pairs() -> None:
     assert errors["all_2"] > 2 * errors["all_1"]
 
 
-# -- marginals and correlations ----------------------------------------------------------------------------------------
-
-
 def categories(n: int, sizes: tuple[int, ...], seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     columns = [(torch.rand(n, generator=generator) ** 2 * size).long().clamp_max(size - 1) for size in sizes]

@@ -39,9 +39,6 @@ SMOKE = {
 """Options that make a run of each kind of data small, but of records."""
 
 
-# -- configurations --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", CONFIGS, ids=name)
 def test_every_configuration_parses_as_it_is(path: Path) -> None:
     job, text = parse_job(["--config", str(path)]), yaml.safe_load(path.read_text())
@@ -66,9 +63,6 @@ def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytes
     assert (outcome.directory / "privacy.json").exists()
 
 
-# -- scripts ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
 @pytest.mark.parametrize("argument", ["--help", "--stepz=3"])
 def test_every_script_explains_itself_and_refuses_in_one_line(
@@ -82,9 +76,6 @@ def test_every_script_explains_itself_and_refuses_in_one_line(
         assert (end.value.code, "usage" in out, errors) == (0, True, "")
     else:
         assert (end.value.code, out, errors[:7], errors.count("\n")) == (2, "", "error: ", 1)
-
-
-# -- notebooks and benchmarks ----------------------------------------------------------------------------------------
 
 
 def kinds(cell: nbformat.NotebookNode) -> list[tuple[str, ...]]:
