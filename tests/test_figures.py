@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from figure_labels import saved_figures, unlabelled
 from matplotlib.figure import Figure
 
 import dpgen
-from dpgen.figures import new_figure, save_figure
+from dpgen.figures import new_figure
 from dpgen.pictures import pictures
 
 RUNS: dict[str, tuple[str, Any, dict[str, Any]]] = {
@@ -45,23 +44,7 @@ def test_figures_of_a_run_and_of_its_report_say_what_they_show(name: str, saved:
     assert all("psilon 2" in picture.caption for picture in shown)
 
 
-def test_tables_as_well() -> None:
-    table = pd.DataFrame({"a": [0, 1] * 50, "b": [0, 0, 1, 1] * 25})
-    shown = pictures(dpgen.fit(table, "gaussian", epsilon=1.0))
-    assert len(shown) > 1
-    assert [unlabelled(picture.figure, titled=True) for picture in shown] == [[]] * len(shown)
-
-
 def test_what_is_missing_is_found() -> None:
     figure = new_figure(2.0, 2.0)
     figure.add_subplot().plot([0, 1], [0, 1])
     assert unlabelled(figure) == ["title", "x label", "y label"]
-
-
-def test_names_with_dollars_are_names(tmp_path: Path) -> None:
-    figure = new_figure(2.0, 1.0)
-    axes = figure.add_subplot()
-    axes.set(title="$_$", xlabel="income $10k-$20k")
-    axes.plot([0, 1], label="a_$_$")
-    axes.legend()
-    assert save_figure(figure, tmp_path / "f.png").exists()

@@ -57,20 +57,6 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(tmp_path: Path) 
     assert left == [".env.template", ".gitignore", ".hidden", "last.ckpt", "model/.keep.txt"]
 
 
-def test_what_is_left_is_known_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def killed(handle: int) -> None:
-        raise KeyboardInterrupt("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", killed)
-        patch.setattr(Path, "unlink", lambda *_, **__: None)  # a process that is killed cleans up nothing
-        with pytest.raises(KeyboardInterrupt, match="killed"):
-            write_atomically(tmp_path / "file", "x")
-    assert len(list(tmp_path.iterdir())) == 1
-    remove_leftovers(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 TENSORS = {"a": torch.arange(6.0).reshape(2, 3).T, "b": torch.tensor([2**60])}
 
 

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from refusals import refused
 
-from dpgen.data.columns import Columns, load_columns, require_whole
+from dpgen.data.columns import Columns, load_columns
 from dpgen.discretized import DiscretizedColumn
 from dpgen.facts import Fact
 
@@ -119,14 +119,6 @@ def test_bad_arrays(tmp_path: Path) -> None:
     (tmp_path / "no.parquet").write_text("nothing")
     with refused("cannot be read as parquet"):
         load_columns(path=str(tmp_path / "no.parquet"), columns="x", low=0, high=4)
-
-
-@pytest.mark.parametrize("values", [np.array([1.0, 2.5]), np.array(["1", "2.5"], object)])
-def test_numbers_without_a_resolution_must_be_whole(values: np.ndarray) -> None:
-    with refused("value in row 2 is no whole number"):
-        require_whole(values)
-    require_whole(np.array([1.0, 2.0]))
-    require_whole(np.array(["1", "2.0"], object))
 
 
 @pytest.mark.parametrize(

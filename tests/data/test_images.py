@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import os
 import struct
 import tarfile
 import zipfile
@@ -395,13 +394,3 @@ def test_digits() -> None:
     everything = torch.cat([records.x, records.test_x])
     assert everything.sum(0).tolist() == (reference().data >= 8).sum(0).tolist()
     assert (records.image_shape, records.n_classes, records.class_names[3]) == ((8, 8), 10, "3")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("DPGEN_DATA"), reason="DPGEN_DATA names no folder with real data")
-def test_real_mnist() -> None:
-    records = load_mnist()
-    sizes = records.x.sum(1)
-    assert (records.n, len(records.test_x), int(sizes.max())) == (60000, 10000, 312)
-    assert float(sizes.double().mean()) == pytest.approx(103.69, abs=0.005)
-    assert load_fashion_mnist().labels.bincount().tolist() == [6000] * 10
