@@ -7,7 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 import shtab
 
 from dpgen.auditing.options import AuditOptions
-from dpgen.cli import budget, compare, evaluate, report, sample, schema, sign, verify
+from dpgen.cli import budget, evaluate, report, sample, schema, verify
 from dpgen.cli.main import COMMANDS, OneLineParser
 from dpgen.cli.train import SCRIPT_OPTIONS
 from dpgen.config import CONFIGS
@@ -33,9 +33,9 @@ def everything() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser("dpgen")
     whole.add_argument("--version", action="store_true")
     commands = whole.add_subparsers()
-    modules = (budget, compare, evaluate, report, sample, schema, sign, verify)
+    modules = (budget, evaluate, report, sample, schema, verify)
     own = {module.__name__.rpartition(".")[2]: module.parser() for module in modules}
-    own["completion"] = parser()
+    own |= {"completion": parser(), "sign": verify.sign_parser(), "compare": evaluate.compare_parser()}
     for name, (_, meaning) in COMMANDS.items():
         found = [own[name]] if name in own else []
         made = commands.add_parser(name, help=meaning, parents=found, add_help=not found, conflict_handler="resolve")

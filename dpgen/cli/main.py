@@ -10,9 +10,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, is_dataclass
-from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 if TYPE_CHECKING:
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "train": ("dpgen.cli.train", "fit a system to private data, release it, evaluate the release"),
-    "schema": ("dpgen.cli.schema", "draft the public schema of a table: names and types, domains at a price"),
-    "sample": ("dpgen.cli.sample", "draw records from a released model"),
-    "evaluate": ("dpgen.cli.evaluate", "evaluate a run again, or compare several"),
-    "compare": ("dpgen.cli.compare", "two tables side by side by their values, of any package"),
-    "report": ("dpgen.cli.report", "one page about a run or a released model, for people"),
-    "budget": ("dpgen.cli.budget", "one budget for many runs: who paid for what, what is left, what a run would cost"),
-    "verify": ("dpgen.cli.verify", "whether statement, ledger, model and shared budget of a run say the same"),
-    "sign": ("dpgen.cli.sign", "sign a release, for whom receives it"),
-    "audit": ("dpgen.cli.audit", "attack a system: a lower bound on its epsilon, or a leak"),
-    "completion": ("dpgen.cli.completion", "completion of commands and options for bash, zsh or fish"),
+    "train": ("dpgen.cli.train:main", "fit a system to private data, release it, evaluate the release"),
+    "schema": ("dpgen.cli.schema:main", "draft the public schema of a table: names and types, domains at a price"),
+    "sample": ("dpgen.cli.sample:main", "draw records from a released model"),
+    "evaluate": ("dpgen.cli.evaluate:main", "evaluate a run again, or compare several"),
+    "compare": ("dpgen.cli.evaluate:compare", "two tables side by side by their values, of any package"),
+    "report": ("dpgen.cli.report:main", "one page about a run or a released model, for people"),
+    "budget": ("dpgen.cli.budget:main", "one budget for many runs: who paid for what, what is left, what a run would cost"),
+    "verify": ("dpgen.cli.verify:main", "whether statement, ledger, model and shared budget of a run say the same"),
+    "sign": ("dpgen.cli.verify:sign", "sign a release, for whom receives it"),
+    "audit": ("dpgen.cli.audit:main", "attack a system: a lower bound on its epsilon, or a leak"),
+    "completion": ("dpgen.cli.completion:main", "completion of commands and options for bash, zsh or fish"),
 }
-"""Module of every command, whose `main` takes the arguments and returns a text, an exit code or an `Ended`; its meaning."""
+"""Function of every command, which takes the arguments and returns a text, an exit code or an `Ended`; its meaning."""
 
 
 def usage() -> str:
@@ -75,7 +75,7 @@ def _run(name: str, arguments: list[str]) -> "str | int | Ended":
         from dpgen.options import choose
 
         choose("command", name, list(COMMANDS))
-    ended: str | int | Ended = import_module(COMMANDS[name][0]).main(arguments)
+    ended: str | int | Ended = resolve_name(COMMANDS[name][0])(arguments)
     return ended
 
 

@@ -45,9 +45,7 @@ class _SelectionJob(RunConfig):
         first = choices[0][1]
         for name, job in choices:
             if job.loader != LOADERS["records"].get(job.data.name):
-                raise ValueError(
-                    f"{name}: data {job.data.name!r} of model {job.model.name!r} are no 0/1 records; a score counts these"
-                )
+                raise ValueError(f"{name}: data are {job.data.name!r}; they must be 0/1 records, which a paid score counts")
             if (job.data, job.runtime) != (first.data, first.runtime):
                 raise ValueError(f"{name}: a selection is among options of model and privacy, on the same data in every run")
             for term in ("relation", "protected", "resolved_delta"):

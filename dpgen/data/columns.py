@@ -245,8 +245,7 @@ def column_readers(
         one = {key: values[i] for key, values in spread.items()}
         if one["low"] is None or one["high"] is None:
             raise ValueError(
-                f"low and high of column {name!r} are {one['low']} and {one['high']}: both must be given, as public bounds "
-                "(they may not be read from the records)"
+                f"low and high of {name!r} are {one['low']}, {one['high']}: both must be given, as public bounds"
             )
         date = not _is_number(one["low"])
         grid = DiscretizedColumn(
