@@ -396,11 +396,7 @@ class Schema:
         return self._keyed(kept.iloc[:n].reset_index(drop=True))
 
     def _kept(
-        self,
-        codes: Tensor,
-        generator: torch.Generator,
-        shares: Shares | None,
-        holds: Callable[[pd.DataFrame], Rows] | None,
+        self, codes: Tensor, generator: torch.Generator, shares: Shares | None, holds: Callable[[pd.DataFrame], Rows] | None
     ) -> pd.DataFrame:
         """Values that satisfy the constraints, of those of the codes (n, d) that have such values.
 

@@ -267,11 +267,7 @@ def test_draws_of_users_come_back_under_the_names_of_the_table() -> None:
 
 @pytest.mark.parametrize(
     ("model", "options"),
-    [
-        ("marginals", {}),
-        ("merr", {"low": 0, "high": 1, "resolution": 0.01}),
-        ("dpgan", {"bounds": "0,1", "steps": 1}),
-    ],
+    [("marginals", {}), ("merr", {"low": 0, "high": 1, "resolution": 0.01}), ("dpgan", {"bounds": "0,1", "steps": 1})],
 )
 def test_a_delta_that_allows_one_record_to_be_published_is_warned_of(model: str, options: dict[str, Any]) -> None:
     table = TABLE if model == "marginals" else pd.DataFrame({"x": RNG.random(N)})

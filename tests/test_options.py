@@ -39,11 +39,7 @@ SOURCES = {"paint": Paint, "data": load, "rest": Nothing}
 
 @pytest.mark.parametrize(
     ("arguments", "given"),
-    [
-        ([], {}),
-        (["--a", "1", "--b-c=2=3"], {"a": "1", "b_c": "2=3"}),
-        (["--a", "--b", "-4"], {"a": "true", "b": "-4"}),
-    ],
+    [([], {}), (["--a", "1", "--b-c=2=3"], {"a": "1", "b_c": "2=3"}), (["--a", "--b", "-4"], {"a": "true", "b": "-4"})],
 )
 def test_every_way_of_writing(arguments: list[str], given: dict[str, str]) -> None:
     assert split_options(arguments) == given

@@ -269,10 +269,7 @@ RELEASES: dict[str, tuple[Callable[[], Release], list[str]]] = {
     "points on a plane": (lambda: points(2), ["Distribution of axis 0", "Distribution of axis 1", "axis 0 and axis 1"]),
     "draws of users": (lambda: drawn(pd.DataFrame({"user": ["u", "v"], "category": NASTY[:2]})), ["Draws: category"]),
     "draws of points": (lambda: drawn(pd.DataFrame({"x": [0.5, math.nan]})), ["Distribution of x"]),
-    "people and their rows": (
-        linked,
-        ["Rows of a person", "Five people", "What follows what", "Associations across tables"],
-    ),
+    "people and their rows": (linked, ["Rows of a person", "Five people", "What follows what", "Associations across tables"]),
     "no draw": (lambda: drawn(pd.DataFrame({"x": []})), []),
 }
 

@@ -98,10 +98,7 @@ def test_fit_resumes_from_the_checkpoint_of_its_own_run(tmp_path: Path) -> None:
         fit(runtime, Ledger(None, delta=1e-5), 7)
 
 
-@pytest.mark.parametrize(
-    ("options", "strategy"),
-    [({}, SingleDeviceStrategy), ({"devices": 2}, DDPStrategy)],
-)
+@pytest.mark.parametrize(("options", "strategy"), [({}, SingleDeviceStrategy), ({"devices": 2}, DDPStrategy)])
 def test_the_strategy(tmp_path: Path, options: dict[str, Any], strategy: type) -> None:
     trainer = Runtime(run_dir=tmp_path, accelerator="cpu", **options).trainer(max_steps=5, callbacks=[])
     assert isinstance(trainer.strategy, strategy)

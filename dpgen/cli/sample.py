@@ -22,12 +22,7 @@ def parser() -> OneLineParser:
         metavar="FILE",
         help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv; of linked tables a folder",
     )
-    result.add_argument(
-        "--clusters",
-        type=_whole_numbers,
-        metavar="C,C",
-        help="draw from these clusters only",
-    )
+    result.add_argument("--clusters", type=_whole_numbers, metavar="C,C", help="draw from these clusters only")
     rows = 'rows of a table given values: {"sex": "female", "age": {"minimum": 60}}'
     result.add_argument("--given", type=_given, metavar="JSON", help=rows)
     result.add_argument("--rows", help="of a table: iid, or matched, whose counts are close to the model's")

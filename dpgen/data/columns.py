@@ -244,9 +244,7 @@ def column_readers(
     for i, name in enumerate(names):
         one = {key: values[i] for key, values in spread.items()}
         if one["low"] is None or one["high"] is None:
-            raise ValueError(
-                f"low and high of {name!r} are {one['low']}, {one['high']}: both must be given, as public bounds"
-            )
+            raise ValueError(f"low and high of {name!r} are {one['low']}, {one['high']}: both must be given, as public bounds")
         date = not _is_number(one["low"])
         grid = DiscretizedColumn(
             kind="date" if date else "number", low=one["low"], high=one["high"], resolution=one["resolution"] or "1"

@@ -324,13 +324,7 @@ def read_names(draft: Descriptor) -> list[str]:
 
 
 def load_raw(
-    source: str,
-    draft: Descriptor,
-    options: SplitOptions,
-    *,
-    name: str,
-    table_of: TableOf,
-    show_values: bool,
+    source: str, draft: Descriptor, options: SplitOptions, *, name: str, table_of: TableOf, show_values: bool
 ) -> RawTable:
     """The rows of a table, with a part for evaluation if the options ask for one."""
     names = read_names(draft)

@@ -343,14 +343,7 @@ def load_sql_records(
     )
 
 
-def streamed(
-    table: EngineTable,
-    reader: Any,
-    *,
-    by: str | None,
-    label: _Label | None = None,
-    **public: Any,
-) -> StreamedRecords:
+def streamed(table: EngineTable, reader: Any, *, by: str | None, label: _Label | None = None, **public: Any) -> StreamedRecords:
     """The records that a reader makes, all of them checked."""
     size = max(1, min(ROWS, _CELLS // reader.d))
     batches = EngineBatches(table, reader, by=by, size=size, count=table.count())

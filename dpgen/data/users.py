@@ -15,16 +15,7 @@ from torch import Tensor
 
 from dpgen.containers import Form, InMemory
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.table_files import (
-    MISSING_CATEGORY,
-    Missing,
-    csv_path,
-    existing_file,
-    name_of,
-    read_table,
-    sample_form,
-    settled,
-)
+from dpgen.data.table_files import MISSING_CATEGORY, Missing, csv_path, existing_file, name_of, read_table, sample_form, settled
 from dpgen.facts import Fact, Said
 
 UNIFORM = "uniform"

@@ -53,12 +53,7 @@ class _Held:
 
 
 def evaluate(
-    release: RecordModel,
-    records: Records,
-    *,
-    seed: int,
-    effort: Effort = FULL,
-    inception: nn.Module | None = None,
+    release: RecordModel, records: Records, *, seed: int, effort: Effort = FULL, inception: nn.Module | None = None
 ) -> Evaluation:
     """Scores of a release against the test records, and the synthetic records that were scored.
 

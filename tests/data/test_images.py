@@ -175,10 +175,7 @@ def test_bad_images_are_refused_by_name(tmp_path: Path, content: Any, message: s
         ({"path": "pets", "size": 3}, "size is 3"),
         ({"path": "pets", "test_fraction": 1.0}, "test_fraction is 1.0"),
         ({"path": "absent"}, "path is 'absent'"),
-        (
-            {"path": "data.csv"},
-            "path is 'data.csv'",
-        ),
+        ({"path": "data.csv"}, "path is 'data.csv'"),
         ({"path": "none"}, "none has no image"),
         ({"path": "broken.zip"}, "broken.zip cannot be read as an archive"),
         ({"path": "stray"}, "stray has 'stray.png' beside class folders"),
@@ -262,10 +259,7 @@ def test_images_come_back_as_they_came(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"x": torch.zeros(2, 8, 8)},
-            "x is torch.float32 (2, 8, 8)",
-        ),
+        ({"x": torch.zeros(2, 8, 8)}, "x is torch.float32 (2, 8, 8)"),
         ({"labels": torch.tensor([0, 2])}, "labels of x must be in [0, 1]"),
         ({"labels": torch.tensor([0])}, "labels of x are torch.int64 (1,)"),
         ({"test_x": torch.zeros(0, 9, 8, 3).byte()}, "test_x has images (9, 8, 3), x has (8, 8, 3)"),

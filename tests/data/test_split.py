@@ -68,11 +68,7 @@ def test_bad_fractions_are_refused(fraction: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"key": b"abc"}, "key has 3 bytes"),
-        ({"people": ["a"]}, "people has length 1"),
-    ],
+    ("options", "said"), [({"key": b"abc"}, "key has 3 bytes"), ({"people": ["a"]}, "people has length 1")]
 )
 def test_other_bad_splits_are_refused(options: dict[str, Any], said: str) -> None:
     with refused(said):

@@ -135,12 +135,7 @@ def mixture(*, labelled_by: str | None = "cluster", categories: int = 0) -> Mixt
     counts = torch.tensor([30.0, -4.0, 10.0])
     n_classes = categories or (3 if labelled_by == "cluster" else 0)
     return MixtureModel(
-        bank,
-        counts=counts,
-        statement=statement(),
-        n_classes=n_classes,
-        labelled_by=labelled_by,
-        image_shape=(4, 4),
+        bank, counts=counts, statement=statement(), n_classes=n_classes, labelled_by=labelled_by, image_shape=(4, 4)
     )
 
 

@@ -14,14 +14,7 @@ from torch import Tensor, nn
 from torchmetrics.image.fid import _compute_fid
 
 from dpgen.metrics.classification import trained_cnn
-from dpgen.metrics.fidelity import (
-    Fidelity,
-    InceptionFeatures,
-    LeNetFeatures,
-    fidelity,
-    frechet_distance,
-    inception_network,
-)
+from dpgen.metrics.fidelity import Fidelity, InceptionFeatures, LeNetFeatures, fidelity, frechet_distance, inception_network
 
 
 def by_loops(real: np.ndarray, synthetic: np.ndarray, k: int) -> list[float]:
