@@ -67,7 +67,10 @@ def main(arguments: list[str]) -> Ended | int:
 
 def _whole_numbers(text: str) -> list[int]:
     """A list of whole numbers as a command line writes it."""
-    return [int(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
+    try:
+        return [int(part) for part in text.removeprefix("[").removesuffix("]").split(",")]
+    except ValueError:
+        raise ArgumentTypeError(f"clusters is {text!r}; it must be whole numbers with commas between them") from None
 
 
 def _given(text: str) -> dict[str, Any]:

@@ -150,6 +150,7 @@ def test_samples_are_drawn_from_a_run_or_from_its_model(
         (["absent"], "holds no model"),
         (["RUN", "--n=-1"], "n is -1"),
         (["RUN", "--clusters", "9"], "[9]"),
+        (["RUN", "--clusters", "1,x"], "clusters is '1,x'"),
         (["RUN", "--out=s.txt"], ".npz, .csv, .parquet"),
         (["RUN", "--out=absent/s.csv"], "absent"),
         (["DRAWS", "--n=3"], "draws.csv"),
