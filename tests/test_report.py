@@ -57,8 +57,7 @@ def test_randomised_response_reaches_the_bounds(epsilon: float) -> None:
 
 
 def test_guessing_is_the_best_of_all_tests() -> None:
-    alarms = np.linspace(0, 1, 10_001)
-    best = max(0.5 * (detected(float(f), 1.2, 0.01) + 1 - float(f)) for f in alarms)
+    best = max(0.5 * (detected(float(f), 1.2, 0.01) + 1 - float(f)) for f in np.linspace(0, 1, 10_001))
     assert guessed(1.2, 0.01) == pytest.approx(best, abs=1e-4)
 
 

@@ -130,7 +130,11 @@ def name_of(path: str | Path) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Message of an error on one line of at most 200 characters."""
+    """Message of an error on one line of at most 200 characters.
+
+    >>> one_line(OSError("a\\n  b")), len(one_line(OSError("c" * 300)))
+    ('a b', 200)
+    """
     return " ".join(str(error).split())[:200]
 
 

@@ -135,12 +135,10 @@ def test_sources_of_domains_are_in_the_notes() -> None:
         (ROWS, {"schema": "absent.json"}, "schema is 'absent.json'"),
         ("n,colour,day,well\n", {}, "no record"),
         ("n,color,day,well\n1,red,2020-01-01,true\n", {}, "did you mean 'color'"),
-        ("n,colour,day,well\n1,red,2020-01-01\n", {}, "row 1 has 3 fields"),
         (ROWS.replace("9,", "10,"), {}, "column 'n' breaks a rule of the schema: minimum is 0 and maximum is 9"),
         (ROWS.replace("9,", "10,"), {"show_values": True}, "row 3 has 10"),
         (ROWS.replace("9,", "nine,"), {}, " it holds numbers"),
         (ROWS.replace("blue", "pink"), {}, "'colour' breaks "),
-        (ROWS, {"test_fraction": 1.0}, "test_fraction is 1.0"),
     ],
 )
 def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path, text: str, options: dict[str, Any], message: str) -> None:

@@ -147,8 +147,6 @@ def test_bounds_as_users_write_them(bounds: Any, d: int, expected: list[list[flo
         ({"bounds": "0,1,2"}, "bounds has 3 numbers"),
         ({"bounds": "1,0"}, "bounds is"),
         ({"bounds": "0,NaN"}, "bounds is"),
-        ({"path": "absent.csv"}, "there is no such file"),
-        ({"test_fraction": 1.0}, "test_fraction is"),
         ({"out_of_range": "drop"}, "out_of_range is"),
         ({"path": "gap.parquet"}, "column 'age' has no value in row 4"),
         ({"path": "infinite.parquet"}, "x has no finite value in row 1"),

@@ -68,7 +68,6 @@ def test_words_packed(tmp_path: Path) -> None:
         ({"items": ["2", "30", "2"]}, "items names item '2' more than once"),
         ({"items": []}, "items names no item"),
         ({"items_path": "/nowhere/x"}, "path is '/nowhere/x'"),
-        ({"test_fraction": 1.5}, "test_fraction is 1.5"),
     ],
 )
 def test_options_are_refused(path: str, options: dict, message: str) -> None:

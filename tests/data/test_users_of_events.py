@@ -10,15 +10,7 @@ import tiny
 from refusals import refused
 
 from dpgen.data import users as module
-from dpgen.data.users import (
-    EventColumns,
-    count_events,
-    event_frame,
-    load_events,
-    public_average,
-    read_events,
-    require_one_prior,
-)
+from dpgen.data.users import EventColumns, count_events, event_frame, load_events, public_average, read_events
 from dpgen.facts import Fact
 
 COLUMNS = EventColumns("who", "site", "clicks", "age")
@@ -170,10 +162,11 @@ def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"public_path": "clicks.csv"}, "a prior computed from them is not public"),
+        ({"public_path": "a/../clicks.csv"}, "a prior computed from them is not public; use prior=private"),
+        ({"prior": "private", "public_path": "p.csv"}, "public_path is 'p.csv' and prior is 'private'"),
+        ({"prior_path": "p.csv", "public_path": "t.csv"}, "give one of them"),
         ({"user": "site"}, "column 'site' is named for more than one of user, category"),
         ({"path": "one.csv"}, "1 categories"),
-        ({"path": "absent.csv"}, "path is 'absent.csv'"),
         ({"categories_path": "sites.txt"}, "none of the 2 public"),
         ({"categories_path": "absent"}, "categories_path is 'absent'"),
         ({"categories_path": "one.txt"}, "one.txt names 1 categories"),
@@ -203,20 +196,6 @@ def test_what_is_wrong_is_refused(
         Path(f"{name}.txt").write_bytes(content)
     with refused(said):
         load_events(**{"path": "clicks.csv", "user": "user_id", "category": "site"} | options)
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"prior": "private", "public_path": "p.csv"}, "public_path is 'p.csv' and prior is 'private'"),
-        ({"prior_path": "p.csv", "public_path": "t.csv"}, "give one of them"),
-        ({"public_path": "a/../x.csv"}, " use prior=private, which pays for it"),
-    ],
-)
-def test_contradictions_are_refused(options: dict[str, str], said: str) -> None:
-    given = {"prior": "uniform", "prior_path": None, "public_path": None} | options
-    with refused(said):
-        require_one_prior(private_path="x.csv", **given)  # type: ignore[arg-type]
 
 
 def test_the_average_counts_users_and_not_events() -> None:
