@@ -1,4 +1,4 @@
-"""People and their rows: `python benchmarks/linked.py [--epsilons 1 10] [--seeds 2] [--data patients|flights|purchases]`.
+"""People and their rows: `python benchmarks/linked.py [--epsilons 1 10] [--seeds 2] [--data NAME]`.
 
 Mean total variation distance of all tables of two columns (of people, of people and their rows, in a row, of two rows of a
 person, of successive rows; every row counts once), the area under the curve of a classifier of a person's label by the other
@@ -21,10 +21,10 @@ from measuring import machine, store
 
 import dpgen
 from dpgen.containers import in_memory
-from dpgen.data.linked import load_linked
+from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.evaluation.linked import coder, errors, without_link
-from dpgen.systems.relational.sums import Histories
+from dpgen.systems.relational.sums import Histories, Shape
 
 RESULTS = Path(__file__).parent / "results" / "linked.json"
 MOST = 8
@@ -50,12 +50,9 @@ def auc(train: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame]) -> float:
     return float(roc_auc_score(truth, HistGradientBoostingClassifier(random_state=0).fit(x, y).predict_proba(other)[:, 1]))
 
 
-def bootstrap(data: Histories) -> Histories:
+def bootstrap(data: Histories, shape: Shape) -> Histories:
     """People drawn with replacement, with their rows."""
-    counts = np.diff(data.starts[0])
-    drawn = np.random.default_rng(0).integers(0, len(counts), len(counts))
-    rows = [data.rows[0][data.starts[0][i] : data.starts[0][i + 1]] for i in drawn]
-    return Histories(data.people[drawn], [np.concatenate(rows)], [np.r_[0, counts[drawn].cumsum()]])
+    return data.chosen(np.random.default_rng(0).integers(0, len(data.people), len(data.people)), shape)
 
 
 def flights() -> dict[str, pd.DataFrame]:
@@ -78,13 +75,17 @@ def purchases(root: Path) -> dict[str, pd.DataFrame]:
     return {"purchases": table.assign(date=pd.to_datetime(table["date"].astype(str)))}
 
 
-def on_real(name: str, tables: dict[str, pd.DataFrame], options: dict[str, Any], epsilons: list[float], seeds: int) -> None:
-    """Errors of tables of two columns on real people and their rows, whose columns are all bought."""
+def real(tables: dict[str, pd.DataFrame], options: dict[str, Any]) -> LinkedTables:
+    """Real people and their rows, whose columns are all bought."""
     *people, of_rows = (in_memory(table) for table in tables.values())
     for table, own in zip((*people, of_rows), tables):
         table.table = own
     named: dict[str, Any] = {"people_path": people[0]} if people else {}
-    data = load_linked(path=of_rows, test_fraction=0.0, **named, **options)
+    return load_linked(path=of_rows, test_fraction=0.0, **named, **options)
+
+
+def compare(name: str, data: LinkedTables, epsilons: list[float], seeds: int, other: Any = None) -> None:
+    """Errors of tables of two columns, beside a bootstrap, rows without a link, and other people of the same rule."""
     shape, coded = coder(data)
     private, rows = coded(data), []
     for epsilon in epsilons:
@@ -96,7 +97,9 @@ def on_real(name: str, tables: dict[str, pd.DataFrame], options: dict[str, Any],
                 found = errors(private, coded(data.alike(release.sample(data.n, random_state=seed))), shape)
                 rows.append({"name": f"eps {epsilon:g} {method}", **found, "seconds": seconds})
                 print(name, rows[-1], flush=True)
-    rows.append({"name": "bootstrap", **errors(private, bootstrap(private), shape)})
+    more = {} if other is None else {"others": coded(data.alike(other))}
+    for named, histories in ({"bootstrap": bootstrap(private, shape)} | more).items():
+        rows.append({"name": named, **errors(private, histories, shape)})
     rows.append({"name": "no link, no noise", **errors(private, without_link(private, shape, 0), shape)})
     keep(name, rows)
 
@@ -134,16 +137,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--data", choices=("patients", "flights", "purchases"), default="patients")
+    parser.add_argument("--data", choices=("patients", "prescriptions", "flights", "purchases"), default="patients")
     parser.add_argument("--data_root", type=Path, default=Path(), help="folder with CDNOW_master.txt")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.data == "prescriptions":
+        most = {"visits": MOST, "prescriptions": 4}
+        data = load_linked(test_fraction=0.0, max_rows=most, prescriptions=True)
+        compare(options.data, data, options.epsilons, options.seeds, simulated_patients(seed=1, prescriptions=True))
+        return
     if options.data != "patients":
         tables = flights() if options.data == "flights" else purchases(options.data_root)
         how = {"flights": ("tailnum", "day", 20), "purchases": ("customer", "date", 10)}[options.data]
-        on_real(options.data, tables, dict(zip(("person", "order", "max_rows"), how)), options.epsilons, options.seeds)
+        data = real(tables, dict(zip(("person", "order", "max_rows"), how)))
+        compare(options.data, data, options.epsilons, options.seeds)
         return
-    real, other, data = simulated_patients(), simulated_patients(seed=1), load_linked(test_fraction=0.0, max_rows=MOST)
+    patients, other, data = simulated_patients(), simulated_patients(seed=1), load_linked(test_fraction=0.0, max_rows=MOST)
     rows = []
     for epsilon in options.epsilons:
         for method in ("auto", "apart"):
@@ -158,17 +167,17 @@ def main() -> None:
                 rows.append({"name": name, **found, "auc": auc(synthetic, other), "seconds": seconds})
                 print(rows[-1], flush=True)
         start = time.process_time()
-        synthetic = wide(real, epsilon)
+        synthetic = wide(patients, epsilon)
         seconds = time.process_time() - start
         found = errors(private, coded(data.alike(synthetic)), shape)
         rows.append({"name": f"eps {epsilon:g} wide", **found, "auc": auc(synthetic, other), "seconds": seconds})
         print(rows[-1], flush=True)
-    for name, histories in (("other patients", coded(data.alike(other))), ("bootstrap", bootstrap(private))):
+    for name, histories in (("other patients", coded(data.alike(other))), ("bootstrap", bootstrap(private, shape))):
         rows.append({"name": name, **errors(private, histories, shape)})
-    dealt = real["visits"].assign(patient=np.random.default_rng(0).permutation(real["visits"]["patient"].to_numpy()))
-    score = {"auc": auc(real | {"visits": dealt}, other)}
+    dealt = patients["visits"].assign(patient=np.random.default_rng(0).permutation(patients["visits"]["patient"].to_numpy()))
+    score = {"auc": auc(patients | {"visits": dealt}, other)}
     rows.append({"name": "no link", **errors(private, without_link(private, shape, 0), shape), **score})
-    rows.append({"name": "real patients", "auc": auc(real, other)})
+    rows.append({"name": "real patients", "auc": auc(patients, other)})
     keep("patients", rows)
 
 

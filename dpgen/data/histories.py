@@ -258,9 +258,9 @@ def with_rows(
         below: such rows without their keys, and with the texts by which they name one of these.
     """
     alike = rows.duplicated([name for name in rows if name not in {*keys} - {keys[0]}], keep=False).to_numpy()
-    if not alike.any():
-        return rows
     texts, own = np.full(len(rows), "", object), pd.Index(rows[key].astype(str).to_numpy(object))
+    if not alike.any() or not own.is_unique:  # which is refused
+        return rows
     for table, link in below:
         at = own.get_indexer(pd.Index(table[link].astype(str).to_numpy(object)))
         found = pd.Series(table.drop(columns=link).map(str).agg("\1".join, axis=1).to_numpy(object))[alike[at] & (at >= 0)]

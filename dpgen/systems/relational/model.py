@@ -190,17 +190,8 @@ class RelationalModel(PublicModel, kind="relational"):
         """
         tables = self.samples(4 * self.size, random_state=generator).tables
         codes = self._codes(tables if len(tables) > 1 else next(iter(tables.values())))
-        chosen = [generator.integers(0, len(codes.people), self.size)]
-        rows, starts = [], []
-        for own, at, branch in zip(codes.rows, codes.starts, self.shape.tables):
-            above = chosen[branch.parent]
-            counts = np.diff(at)[above]
-            ends = counts.cumsum()
-            chosen.append(np.repeat(at[above] - ends + counts, counts) + np.arange(int(counts.sum())))
-            rows.append(own[chosen[-1]])
-            starts.append(np.r_[0, ends])
-        layout = self._measured.layout
-        private = Histories(codes.people[chosen[0]], rows, starts).grouped([own.coarse for own in self.columns])
+        people = codes.chosen(generator.integers(0, len(codes.people), self.size), self.shape)
+        layout, private = self._measured.layout, people.grouped([own.coarse for own in self.columns])
         sums = Counts.of(private, layout).values / WHOLE
         return [
             (table, sums[layout.table_cells(table)] + std * generator.standard_normal(values.shape), std)

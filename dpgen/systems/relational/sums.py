@@ -98,6 +98,18 @@ class Histories:
             found.append(np.stack([group.astype(kind)[codes[:, c]] for c, group in enumerate(coarse.groups)], axis=1))
         return Histories(found[0], found[1:], self.starts)
 
+    def chosen(self, people: Integers, shape: Shape) -> Histories:
+        """Some of the people, each as often as it is listed, with all of their rows."""
+        listed, rows, starts = [people], [], []
+        for own, at, branch in zip(self.rows, self.starts, shape.tables):
+            above = listed[branch.parent]
+            counts = np.diff(at)[above]
+            ends = counts.cumsum()
+            listed.append(np.repeat(at[above] - ends + counts, counts) + np.arange(int(counts.sum())))
+            rows.append(own[listed[-1]])
+            starts.append(np.r_[0, ends])
+        return Histories(self.people[people], rows, starts)
+
     def of_people(self, number: int, shape: Shape) -> Integers:
         """Where the rows (n + 1,) of each person begin in a table."""
         branch = shape.tables[number - 1]

@@ -1,0 +1,176 @@
+"""Three tables: which row hangs on which, and that a person's own rows alone decide what is used of them on every level."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from refusals import refused
+
+import dpgen
+from dpgen.containers import in_memory
+from dpgen.data import load_linked
+from dpgen.data.linked import LinkedTables
+from dpgen.data.split import secret_key
+from dpgen.data.toy import simulated_patients
+
+PEOPLE = pd.DataFrame({"who": ["a", "b", "c"], "old": [True, False, True]})
+DAYS = ["2020-01-05", "2020-03-01", "2020-01-02", "2020-01-09"]
+VISITS = pd.DataFrame({"who": [*"babb"], "visit": [10, 11, 12, 13], "day": pd.to_datetime(DAYS), "kind": [*"xyxy"]})
+AT = ["2020-01-12", "2020-01-02", "2020-01-09", "2020-01-04", "2020-03-01"]
+PILLS = pd.DataFrame({"visit": [13, 12, 13, 12, 11], "at": pd.to_datetime(AT), "pill": [*"pqrst"]})
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> Path:
+    secret_key(tmp_path / "key")
+    return tmp_path / "key"
+
+
+def read(people: Any = PEOPLE, visits: Any = VISITS, pills: Any = PILLS, **options: Any) -> LinkedTables:
+    tables = {"people": people, "visits": visits, "pills": pills}
+    made = {name: in_memory(table) for name, table in tables.items() if table is not None}
+    for name, table in made.items():
+        table.table = name
+    given: dict[str, Any] = {"person": "who", "order": {"visits": "day", "pills": "at"}, "test_fraction": 0.0, "max_rows": 3}
+    more = {name: made[name] for name in made if name not in ("people", "visits")}
+    return load_linked(path=made["visits"], people_path=made.get("people"), tables=more, **given | options)
+
+
+def of(data: LinkedTables, person: int) -> list[tuple[Any, ...]]:
+    """Visits of a person, with what hangs on them."""
+    (visits, pills), (_, rows, below) = data.tables, data.frames
+    found = []
+    for v in range(visits.starts[person], visits.starts[person + 1]):
+        part = below.iloc[pills.starts[v] : pills.starts[v + 1]]
+        found.append((*rows.drop(columns="day", errors="ignore").iloc[v], part.to_numpy().tolist()))
+    return found
+
+
+def test_rows_hang_where_keys_say_and_keys_are_no_data() -> None:
+    data = read()
+    assert [table.parent for table in data.tables] == [0, 1]
+    assert [set(table.rows) for table in data.tables] == [
+        {"day", "kind", "days since the last", "number of pills"},
+        {"pill", "days since visits", "days since the last"},
+    ]
+    assert data.people["number of visits"].tolist() == [1, 3, 0]
+    assert of(data, 0) == [("y", 0, 1, [["t", 0, 0]])]
+    assert [[pill for pill, *_ in pills] for *_, pills in of(data, 1)] == [["q", "s"], [], ["r", "p"]]
+    times = data.frames[2][["days since visits", "days since the last"]].to_numpy().tolist()
+    assert times == [[0, 0], [0, 0], [0, 2], [0, 0], [0, 3]]
+    assert len(data.tables[1].one_row_each().frame) == 2, "of people with such rows"
+
+
+def test_people_of_two_tables_and_histories_with_rows_below() -> None:
+    labs = pd.DataFrame({"who": [*"ccb"], "lab": [1.0, 2.0, 3.0]})
+    data = read(pills=labs.rename_axis(None), order={"visits": "day"})
+    assert [table.parent for table in data.tables] == [0, 0]
+    assert data.people["number of pills"].tolist() == [0, 1, 2]
+    alone = read(people=None)
+    assert (alone.n, alone.tables[0].least, alone.tables[1].least) == (2, 1, 0)
+
+
+def test_files_and_keys_decide_nothing(key: Path) -> None:
+    """Positions as the order, ties by keys, or visits of equal contents that change places would show here."""
+    rng = np.random.default_rng(0)
+    visits = pd.concat([VISITS.assign(visit=VISITS["visit"] + 10 * i) for i in range(4)])
+    pills = pd.concat([PILLS.assign(visit=PILLS["visit"] + 10 * i, pill=PILLS["pill"] + str(i % 3)) for i in range(4)])
+    first = read(visits=visits, pills=pills, split_key=key)
+    for _ in range(5):
+        fresh = dict(zip(visits["visit"], rng.permutation(len(visits))))
+        parts = [part.assign(visit=part["visit"].map(fresh)).sample(frac=1.0, random_state=rng) for part in (visits, pills)]
+        other = read(visits=parts[0], pills=parts[1], split_key=key)
+        assert all(of(first, person) == of(other, person) for person in range(2))
+        pd.testing.assert_frame_equal(first.tables[1].sample, other.tables[1].sample)
+
+
+def test_rows_below_are_chosen_whoever_else_is_there(key: Path) -> None:
+    """Windows on both levels; one that other people's rows chose would show here."""
+    tables = simulated_patients(60, prescriptions=True)
+    options: dict[str, Any] = {"person": "patient", "order": {"visits": "date"}, "max_rows": 2, "split_key": key}
+    names = {"people": "patients", "visits": "visits", "pills": "prescriptions"}
+    full = {own: tables[name] for own, name in names.items()}
+    first = read(**full, **options)
+    assert max(np.diff(table.starts).max() for table in first.tables) == 2
+    keys = sorted(set(full["visits"]["patient"].astype(str)))  # people come in this order, those without visits last
+    for gone in keys[3:6]:
+        left = {own: table[table["patient"].astype(str) != gone] for own, table in full.items() if "patient" in table}
+        left["pills"] = full["pills"][full["pills"]["visit"].isin(left["visits"]["visit"])]
+        data = read(**left, **options)
+        for person, name in enumerate(name for name in keys if name != gone):
+            assert of(data, person) == of(first, keys.index(name))
+
+
+def test_rows_without_a_row_above_are_refused_or_left_out() -> None:
+    orphans = PILLS.assign(visit=[13, 12, 99, 12, 11])
+    for option in ("error", "keep"):
+        with refused("'visit' is not in", "orphans=drop"):
+            read(pills=orphans, orphans=option)
+    data = read(pills=orphans, orphans="drop")
+    assert len(data.frames[2]) == 4
+    windowed = read(max_rows={"visits": 1, "pills": 3})
+    assert len(windowed.frames[2]) < 5, "rows of a visit that is not used are no orphans"
+
+
+TWICE = pd.concat([VISITS, VISITS[:1]])
+BAD: list[tuple[dict[str, Any], list[str]]] = [
+    ({"visits": TWICE}, ["'visit' twice"]),
+    ({"visits": VISITS.assign(visit=[None, 11, 12, 13])}, ["without 'visit'"]),
+    ({"pills": PILLS.assign(visit=[None, 12, 13, 12, 11])}, ["without 'visit'"]),
+    ({"pills": PILLS.assign(visit=1.5)}, ["whole numbers or text"]),
+    ({"pills": PILLS.drop(columns="visit")}, ["'pills' hangs on nothing", "links"]),
+    ({"pills": PILLS.assign(kind="x")}, ["visits.visit, visits.kind", "links={'pills': 'visits.visit'}"]),
+    ({"links": {"pills": "visit.visit"}}, ["'visit'", "visits"]),
+    ({"links": {"pills": "visits.visits"}}, ["'visits'", "visit"]),
+    ({"links": {"pills": "pills.visit"}}, ["'pills'"]),
+    ({"links": {"visits": "pills.visit", "pills": "visits.visit"}}, ["circle"]),
+    ({"links": {"pils": "visits.visit"}}, ["'pils'", "pills"]),
+    ({"pills": PILLS.assign(who="a"), "links": {"pills": "visits.visit"}}, ["of another 'who'"]),
+    ({"people": None, "pills": PILLS.assign(who="a")}, ["must have a table of these people"]),
+    ({"order": "day"}, ["order is 'day'", "{TABLE: COLUMN}"]),
+    ({"order": {"pils": "at"}}, ["'pils'", "pills"]),
+    ({"order": {"pills": "att"}}, ["'att'", "at"]),
+    ({"max_rows": {"pils": 3}}, ["'pils'", "pills"]),
+    ({"max_rows": {"pills": 61}}, ["max_rows is 61"]),
+    ({"schemas": {"pils": {"fields": []}}}, ["'pils'", "pills"]),
+    ({"pills": PILLS[:0]}, ["is empty"]),
+    ({"pills": PILLS.assign(at=pd.NaT)}, ["'at' is missing"]),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), BAD, ids=[" ".join(words) for _, words in BAD])
+def test_bad_trees_are_one_line(options: dict[str, Any], words: list[str]) -> None:
+    with refused(*words):
+        read(**options)
+
+
+def test_a_data_package_names_a_tree(tmp_path: Path) -> None:
+    keys = {"people": None, "visits": ("who", "people"), "pills": ("visit", "visits")}
+    resources = []
+    for name, table in {"pills": PILLS, "people": PEOPLE, "visits": VISITS}.items():
+        table.to_csv(tmp_path / f"{name}.csv", index=False)
+        link = keys[name]
+        own = [] if link is None else [{"fields": link[0], "reference": {"resource": link[1], "fields": link[0]}}]
+        order = {"visits": {"dpgen:order": "day"}}.get(name, {})
+        resources.append({"name": name, "path": f"{name}.csv", "schema": {"foreignKeys": own, **order}})
+    (tmp_path / "datapackage.json").write_text(json.dumps({"resources": resources}))
+    data = load_linked(path=str(tmp_path / "datapackage.json"), test_fraction=0.0)
+    assert data.names == ("people", "visits", "pills")
+    assert [table.parent for table in data.tables] == [0, 1]
+    resources[1]["schema"] = {"foreignKeys": [{"fields": "visit", "reference": {"resource": "pills", "fields": "visit"}}]}
+    (tmp_path / "datapackage.json").write_text(json.dumps({"resources": resources}))
+    with refused("without a foreign key"):
+        load_linked(path=str(tmp_path / "datapackage.json"))
+
+
+def test_the_number_of_rows_below_is_bought_with_noise() -> None:
+    """An m that was read off the rows would be the same in all fits."""
+    tables = simulated_patients(120, prescriptions=True)
+    fast: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 4}
+    options = fast | {"person": "patient", "order": {"visits": "date"}, "max_rows": {"visits": 3, "prescriptions": None}}
+    fits = [dpgen.fit(tables, epsilon=3.0, **options) for _ in range(6)]
+    assert len({fit.shown["rows"][1]["most"] for fit in fits}) > 1
+    assert "95 % of noisy rows" in fits[0].statement.to_markdown()

@@ -1,0 +1,240 @@
+"""Fits to three tables: samples whose keys match on every level, laws and probabilities across them, constraints, files."""
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from fixed_source import FixedKeySource
+from refusals import refused
+
+import dpgen
+from dpgen.containers import in_memory
+from dpgen.data import LinkedTables, load_linked
+from dpgen.data.toy import PATIENTS, PRESCRIPTIONS, VISITS, simulated_patients
+from dpgen.evaluation.linked import coder, errors, evaluate, without_link
+from dpgen.privacy.curator import Curator
+from dpgen.runtime import Runtime
+from dpgen.systems.registry import load
+from dpgen.systems.relational.fit import fit
+from dpgen.systems.relational.model import RelationalModel
+from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
+
+MOST = {"visits": 3, "prescriptions": 3}
+SCHEMAS: dict[str, Any] = {
+    "schema": dict(VISITS),
+    "people_schema": dict(PATIENTS),
+    "schemas": {"prescriptions": dict(PRESCRIPTIONS)},
+}
+
+
+def patients(n: int = 3000) -> LinkedTables:
+    """Simulated patients with schemas of all tables."""
+    tables = {name: in_memory(table) for name, table in simulated_patients(n, prescriptions=True).items()}
+    for name, table in tables.items():
+        table.table = name
+    more: dict[str, Any] = {"tables": {"prescriptions": tables["prescriptions"]}, "schemas": SCHEMAS["schemas"]}
+    options: dict[str, Any] = {"person": "patient", "order": {"visits": "date"}, "max_rows": MOST, "test_fraction": 0.0}
+    own = {"schema": SCHEMAS["schema"], "people_schema": SCHEMAS["people_schema"]}
+    return load_linked(path=tables["visits"], people_path=tables["patients"], **own, **more, **options)
+
+
+@pytest.fixture(scope="module")
+def release() -> RelationalModel:
+    """Of simulated patients, with next to no noise."""
+    plan = RelationalPlan(epsilon=1000.0)
+    config = RelationalConfig(classes=8, row_classes=12, rounds=2, picks=60, steps=100)
+    curator = Curator(plan.open_ledger(), source=FixedKeySource())
+    return fit(patients(), plan=plan, config=config, curator=curator, runtime=Runtime(progress_bar=False))
+
+
+def test_samples_are_linked_on_every_level(release: RelationalModel) -> None:
+    tables, real = release.sample(500, random_state=0), simulated_patients(50, prescriptions=True)
+    assert list(tables) == ["patients", "visits", "prescriptions"]
+    for name, table in tables.items():
+        assert table.dtypes.astype(str).tolist() == real[name].dtypes.astype(str).tolist()
+        assert table.columns.tolist() == real[name].columns.tolist()
+    patients, visits, below = tables.values()
+    assert set(visits["patient"]) <= set(patients["patient"])
+    assert visits["visit"].is_unique
+    assert set(below["visit"]) <= set(visits["visit"])
+    assert below.groupby("visit").size().max() == 3
+    assert visits.groupby("patient")["date"].apply(lambda dates: dates.is_monotonic_increasing).all()
+
+
+def test_samples_are_near_the_data_on_every_level(release: RelationalModel) -> None:
+    """Two-sided: rows below are linked to visits, and to each other, far better than dealt at random."""
+    data = patients()
+    shape, coded = coder(data)
+    private = coded(data)
+    found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
+    dealt = errors(private, without_link(private, shape, 0), shape)
+    assert found["both 1 2"] < 0.6 * dealt["both 1 2"]
+    for kind in ("pair 2", "next 2"):
+        assert found[kind] < dealt[kind], kind
+
+
+def test_scores_and_pictures_know_all_tables(release: RelationalModel) -> None:
+    found = evaluate(release, patients(200), seed=0)
+    assert sum("prescriptions" in score.name for score in found.scores) == 5
+    assert {"rows_per_person.png", "prescriptions_rows_per_person.png"} <= set(found.pictures)
+    assert "synthetic/prescriptions.csv" in found.released
+
+
+@pytest.mark.parametrize(
+    ("columns", "kind"),
+    [
+        (["prescriptions.drug"], "same"),
+        (["patients.diabetic", "prescriptions.drug"], "same"),
+        (["prescriptions.drug", "visits.ward"], "same"),
+        (["visits.number of prescriptions", "prescriptions.drug"], "same"),
+        (["visits.number of prescriptions", "visits.ward"], "same"),
+        (["prescriptions.drug", "prescriptions.dose"], "next"),
+    ],
+)
+def test_marginals_below_are_those_of_samples(release: RelationalModel, columns: list[str], kind: Any) -> None:
+    """Every person counts for one, each visit for an equal part of it, each row below for an equal part of that."""
+    law = release.marginal(columns, kind)
+    assert law.sum() == pytest.approx(1.0)
+    patients, visits, below = release.sample(20_000, random_state=2).values()
+    counts = below.groupby("visit").size().reindex(visits["visit"]).fillna(0).to_numpy()
+    visits["weight"] = 1 / visits.groupby("patient")["visit"].transform("size")
+    visits["number of prescriptions"] = counts
+    table = visits.merge(patients, on="patient").rename(columns={c: f"visits.{c}" for c in visits})
+    table = table.rename(columns={"diabetic": "patients.diabetic"})
+    if any(name.startswith("prescriptions") for name in columns):
+        rows = below.add_prefix("prescriptions.").rename(columns={"prescriptions.visit": "visits.visit"})
+        table = table.merge(rows, on="visits.visit")
+        if kind == "next":
+            table["then"] = table.groupby("visits.visit")[columns[1]].shift(-1)
+            table = table.dropna(subset="then")
+        table["visits.weight"] /= table.groupby("visits.visit")["visits.visit"].transform("size")
+    names = [columns[0], *(["then"] if kind == "next" else columns[1:])]
+    found = table.groupby(names)["visits.weight"].sum() / table["visits.weight"].sum()
+    assert np.sort(found.to_numpy())[::-1][:5] == pytest.approx(np.sort(law.ravel())[::-1][:5], abs=0.02)
+
+
+def test_what_is_given_and_what_cannot_be(release: RelationalModel) -> None:
+    given: dict[str, Any] = {"patients": {"diabetic": True}, "visits": [{"ward": "dialysis"}]}
+    made = release.sample(2000, random_state=0, given=given)
+    assert made["visits"].groupby("patient")["ward"].first().eq("dialysis").all()
+    shares = []
+    for tables in (made, release.sample(2000, random_state=0)):
+        first = tables["visits"].groupby("patient").head(1)["visit"]
+        shares.append((tables["prescriptions"]["drug"][tables["prescriptions"]["visit"].isin(first)] == "insulin").mean())
+    assert shares[0] > shares[1] + 0.1
+    with refused("given is of 'prescriptions'", "patients or visits"):
+        release.sample(3, given={"prescriptions": [{"drug": "insulin"}]})
+    with refused("no such table"):
+        release.marginal(["visits.ward", "prescriptions.drug"], "pair")
+
+
+def test_counts_and_measurements_are_told_by_table(release: RelationalModel) -> None:
+    counts, data = release.counts(), patients()
+    assert counts.loc["visits", "estimate"] == pytest.approx(len(data.frames[1]), abs=5 * counts.loc["visits", "std"] + 1)
+    assert counts.loc["prescriptions", "estimate"] == pytest.approx(len(data.frames[2]), rel=0.02)
+    columns = [entry["columns"] for entry in release.measured()]
+    assert ["visits.ward", "prescriptions.drug"] in columns
+
+
+def test_the_release_comes_back_from_its_files(release: RelationalModel, tmp_path: Path) -> None:
+    release.save(tmp_path / "model")
+    again = load(tmp_path / "model")
+    pd.testing.assert_frame_equal(again.counts(), release.counts())
+    made = release.sample(50, random_state=3)
+    for name, table in made.items():
+        pd.testing.assert_frame_equal(again.sample(50, random_state=3)[name], table)
+    assert torch.equal(again.log_prob(made), release.log_prob(made))
+    release.samples(40, random_state=0).save(tmp_path / "synthetic")
+    read = load_linked(path=str(tmp_path / "synthetic" / "datapackage.json"), test_fraction=0.0)
+    assert (read.n, [table.name for table in read.tables]) == (40, ["visits", "prescriptions"])
+
+
+def test_a_model_of_two_tables_of_an_earlier_version_comes_back() -> None:
+    visits = simulated_patients(80)["visits"]
+    fast: dict[str, Any] = {"method": "linked", "classes": 2, "row_classes": 2, "rounds": 1, "picks": 2, "steps": 4}
+    made = dpgen.fit(visits, epsilon=5.0, person="patient", order="date", max_rows=3, schema=dict(VISITS), **fast)
+    described = made.description()
+    [rows] = described["shown"]["rows"]
+    moved = {name: rows[name] for name in ("order", "gap", "most", "seconds", "until", "count")}
+    shown = {name: value for name, value in described["shown"].items() if name != "rows"} | moved
+    old = described | {"shown": shown, "spans": described["spans"][0]}
+    again = RelationalModel.rebuild(old, made.tensors(), made.statement)
+    pd.testing.assert_frame_equal(again.sample(20, random_state=0), made.sample(20, random_state=0))
+
+
+FAST: dict[str, Any] = {"method": "linked", "classes": 3, "row_classes": 3, "rounds": 1, "picks": 6, "steps": 8}
+
+
+def tiny(name: str, values: Sequence[str]) -> dict[str, Any]:
+    return {"fields": [{"name": name, "type": "string", "constraints": {"required": True, "enum": [*values]}}]}
+
+
+def test_probabilities_of_all_people_add_up_to_one() -> None:
+    """Of every person with at most two rows, each with at most two rows below."""
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"who": rng.integers(0, 40, 60), "row": range(60), "x": rng.choice(["a", "b"], 60)})
+    below = pd.DataFrame({"row": rng.integers(0, 60, 70), "y": rng.choice(["c", "d"], 70)})
+    tables = {"people": pd.DataFrame({"who": range(40)}), "rows": rows, "below": below}
+    known = {"schema": tiny("x", "ab"), "schemas": {"below": tiny("y", "cd")}}
+    release = dpgen.fit(tables, epsilon=5.0, person="who", max_rows=2, **known, **FAST)
+    leaves = [of for n in range(3) for of in product("cd", repeat=n)]
+    options = [(x, of) for x in "ab" for of in leaves]
+    people = [of for n in range(3) for of in product(options, repeat=n)]
+    every = [(who, x, of) for who, own in enumerate(people) for x, of in own]
+    made = {
+        "people": pd.DataFrame({"who": range(len(people))}),
+        "rows": pd.DataFrame([(who, row, x) for row, (who, x, _) in enumerate(every)], columns=["who", "row", "x"]),
+        "below": pd.DataFrame([(row, y) for row, (_, _, of) in enumerate(every) for y in of], columns=["row", "y"]),
+    }
+    assert float(release.log_prob(made).exp().sum()) == pytest.approx(1.0, abs=1e-5)
+
+
+def test_constraints_hold_across_levels() -> None:
+    """A sum into the row above and one into the person, what is forbidden below, and no row before its visit."""
+    tables = simulated_patients(150, prescriptions=True)
+    below = tables["prescriptions"].assign(at=pd.Timestamp("2021-01-01"))
+    tables = {
+        "patients": tables["patients"].assign(days=0),
+        "visits": tables["visits"].assign(doses=0),
+        "prescriptions": below.assign(at=below["visit"].map(tables["visits"].set_index("visit")["date"])),
+    }
+    number = {"type": "integer"}
+    people = {"fields": [*PATIENTS["fields"], {"name": "days", **number}]}
+    people["dpgen:constraints"] = [{"sum": ["prescriptions.days"], "total": "days"}]
+    visits = {"fields": [*VISITS["fields"], {"name": "doses", **number}]}
+    visits["dpgen:constraints"] = [{"sum": ["prescriptions.dose"], "total": "doses"}]
+    rules = [
+        {"forbidden": {"visits.ward": "trauma", "drug": "sedative"}},
+        {"forbidden": {"patients.sex": "male", "drug": "vitamin"}},
+        {"less_equal": ["visits.date", "at"]},
+    ]
+    schemas = {
+        "prescriptions": {"fields": [*PRESCRIPTIONS["fields"], {"name": "at", "type": "date"}], "dpgen:constraints": rules}
+    }
+    options: dict[str, Any] = {"person": "patient", "order": {"visits": "date", "prescriptions": "at"}, "max_rows": 2, **FAST}
+    release = dpgen.fit(tables, epsilon=5.0, schema=visits, people_schema=people, schemas=schemas, **options)
+    made = release.sample(100, random_state=0)
+    joined = made["prescriptions"].merge(made["visits"], on="visit").merge(made["patients"], on="patient")
+    assert not (joined["ward"].eq("trauma") & joined["drug"].eq("sedative")).any()
+    assert not (joined["sex"].eq("male") & joined["drug"].eq("vitamin")).any()
+    assert (joined["at"] >= joined["date"]).all()
+    doses = made["prescriptions"].groupby("visit")["dose"].sum().reindex(made["visits"]["visit"]).fillna(0)
+    assert np.array_equal(made["visits"]["doses"], doses)
+    days = joined.groupby("patient")["days_x"].sum().reindex(made["patients"]["patient"]).fillna(0)
+    assert np.array_equal(made["patients"]["days"], days)
+    assert made["patients"]["patient"].is_unique
+    assert made["visits"]["visit"].is_unique
+
+
+def test_people_of_the_model_are_measured_as_people_were(release: RelationalModel) -> None:
+    """With next to no noise sums of drawn people are near those of the fit, for intervals."""
+    again = release.measured_again(np.random.default_rng(0))
+    first = [entry["counts"] for entry in release.measured()]
+    found = [0.5 * np.abs(values - own).sum() / release.size for (_, values, _), own in zip(again, first)]
+    assert len(found) == len(first)
+    assert np.median(found) < 0.05
