@@ -6,7 +6,7 @@ All are valid upper bounds, sharp to about .1 %.
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
 | Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
-| epochs of random allocation, also with both | `allocation.py`, then as above; add/remove only |
+| epochs of random allocation, also with both | `pld.py` as well; add/remove only |
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | basic composition, binary randomised response, or Renyi |
 | the best of several runs (`selection.py`), one of several events | Renyi moments, or pure epsilons |
 | anything else | nobody: `UnsupportedEvent`; say what is proved of it, as an (epsilon, delta) guarantee |
@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import pld
-from dpgen.privacy.allocation import LEAST_SIGMA, added_alpha
 from dpgen.privacy.mechanisms import (
     Budget,
     OneOfDpEvent,
@@ -40,6 +39,7 @@ from dpgen.privacy.mechanisms import (
     inside,
     require_relation,
 )
+from dpgen.privacy.pld import LEAST_SIGMA, added_alpha
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent

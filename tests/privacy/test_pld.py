@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from dpgen.privacy import pld
 from dpgen.privacy.accountants import replaced_alpha, subsampled_gaussian_alpha
-from dpgen.privacy.pairs import discretise, loss_variance
+from dpgen.privacy.pld import discretise, loss_variance
 
 PAIRS = [(1e-5, 0.3), (0.0017, 1.0), (0.05, 0.5), (0.5, 3.0), (0.9, 0.3), (1.0, 1.0), (0.01, 50.0)]
 
