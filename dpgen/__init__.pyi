@@ -100,7 +100,7 @@ from .systems.local.samplers import ProjectedKernel as ProjectedKernel
 from .systems.local.samplers import QInvariantMinimax as QInvariantMinimax
 from .systems.local.samplers import RandomizedResponse as RandomizedResponse
 from .systems.local.samplers import RelativeMollifier as RelativeMollifier
-from .systems.mbde.bernstein import BernsteinModel as BernsteinModel
+from .systems.mbde.boxes import BernsteinModel as BernsteinModel
 from .systems.mbde.densities import Box as Box
 from .systems.mbde.densities import ClippedDensity as ClippedDensity
 from .systems.mbde.densities import GaussianReference as GaussianReference

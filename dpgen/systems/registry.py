@@ -154,14 +154,14 @@ SYSTEMS: dict[str, System] = {
         kinds=("points",),
         plan_path="dpgen.systems.mbde.plan:BernsteinPlan",
         config_path="dpgen.systems.mbde.plan:BernsteinConfig",
-        fit_path="dpgen.systems.mbde.bernstein:fit",
-        model_paths=("dpgen.systems.mbde.bernstein:BernsteinModel",),
+        fit_path="dpgen.systems.mbde.boxes:fit_bernstein",
+        model_paths=("dpgen.systems.mbde.boxes:BernsteinModel",),
     ),
     "grid_response": System(
         kinds=("points",),
         plan_path="dpgen.systems.mbde.plan:DrawPlan",
         config_path="dpgen.systems.mbde.plan:GridResponseConfig",
-        fit_path="dpgen.systems.mbde.channels:fit_grid_response",
+        fit_path="dpgen.systems.mbde.boxes:fit_grid_response",
     ),
     **{
         name: System(

@@ -10,8 +10,7 @@ from conformance import Law, LawRow, Neighbours, Pair, SumRow, pairs_of, swapped
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.mbde import densities as samplers
-from dpgen.systems.mbde.bernstein import BernsteinConfig, lattice_sums
-from dpgen.systems.mbde.channels import CellSampler, GridResponse
+from dpgen.systems.mbde.boxes import BernsteinConfig, CellSampler, GridResponse, lattice_sums
 from dpgen.systems.mbde.densities import Box, ClippedDensity, GaussianReference
 from dpgen.systems.mbde.plan import DrawPlan
 

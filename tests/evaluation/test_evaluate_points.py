@@ -16,8 +16,7 @@ from dpgen.evaluation.points import evaluate, kernel_density
 from dpgen.evaluation.scores import Score
 from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
 from dpgen.statement import UNPROTECTED, PrivacyStatement
-from dpgen.systems.mbde.bernstein import BernsteinModel, BernsteinPlan
-from dpgen.systems.mbde.channels import GridResponse
+from dpgen.systems.mbde.boxes import BernsteinModel, BernsteinPlan, GridResponse
 from dpgen.systems.mbde.densities import Box, GaussianReference
 from dpgen.systems.mbde.plan import DrawPlan
 

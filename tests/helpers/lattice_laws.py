@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde.channels import GridResponse
+from dpgen.systems.mbde.boxes import GridResponse
 
 
 def log_density(law: GridResponse, x: Tensor) -> Tensor:

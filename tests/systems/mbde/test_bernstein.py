@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde import bernstein
-from dpgen.systems.mbde.bernstein import (
+from dpgen.systems.mbde import boxes
+from dpgen.systems.mbde.boxes import (
     BernsteinConfig,
     BernsteinModel,
     BernsteinPlan,
     basis,
-    fit,
+    fit_bernstein,
     kernel_mass,
     lattice_sums,
     record_weights,
@@ -35,7 +35,7 @@ def data(x: torch.Tensor, bounds: torch.Tensor | None = None) -> SimpleNamespace
 
 def released(x: torch.Tensor, config: BernsteinConfig, **plan: Any) -> BernsteinModel:
     made = BernsteinPlan(**plan)
-    return fit(data(x), plan=made, config=config, curator=Curator(made.open_ledger()), runtime=Runtime())
+    return fit_bernstein(data(x), plan=made, config=config, curator=Curator(made.open_ledger()), runtime=Runtime())
 
 
 # -- the certificate -------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_the_published_sensitivity_is_two_to_thirteen_times_larger() -> None:
 
 
 def test_an_understated_certificate_still_cannot_move_more_than_the_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bernstein, "kernel_mass", lambda degree, bandwidth: 0.3)
+    monkeypatch.setattr(boxes, "kernel_mass", lambda degree, bandwidth: 0.3)
     weights = record_weights(torch.rand(200, dtype=torch.float64), degree=20, bandwidth=0.1, units=2**10)
     assert float(weights.sum(1).max()) <= 2**10
 
@@ -90,7 +90,7 @@ def test_sums_have_the_same_bits_for_any_order_and_chunk_size(seed: int, chunk: 
     config = BernsteinConfig(degree=9, bandwidth=0.07)
     expected = lattice_sums(y, config=config).values
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bernstein, "_CHUNK", chunk)
+        patch.setattr(boxes, "_CHUNK", chunk)
         assert torch.equal(lattice_sums(y[torch.randperm(37, generator=generator)], config=config).values, expected)
     apart = sum(lattice_sums(row[None], config=config).values for row in y)
     assert torch.equal(apart, expected), "what a record adds depends on that record alone"
@@ -98,7 +98,7 @@ def test_sums_have_the_same_bits_for_any_order_and_chunk_size(seed: int, chunk: 
 
 def test_the_kernel_is_that_of_gauss() -> None:
     u = torch.cat([torch.linspace(0, 70, 9001, dtype=torch.float64), torch.tensor([1e300, math.inf]).double()])
-    assert float((bernstein.kernel_values(u) - (-u).exp()).abs().max()) < 1e-9
+    assert float((boxes.kernel_values(u) - (-u).exp()).abs().max()) < 1e-9
 
 
 def test_weights_are_the_nearest_density_and_hopeless_noise_gives_the_uniform_one() -> None:
@@ -183,7 +183,7 @@ def test_what_cannot_be_released_is_refused_before_it_is_charged(
     made = BernsteinPlan(**plan)  # type: ignore[arg-type]
     ledger = made.open_ledger()
     with pytest.raises(ValueError, match=said):
-        fit(data(x), plan=made, config=config, curator=Curator(ledger), runtime=Runtime())
+        fit_bernstein(data(x), plan=made, config=config, curator=Curator(ledger), runtime=Runtime())
     assert ledger.promised() == []
 
 

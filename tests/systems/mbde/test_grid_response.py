@@ -8,8 +8,8 @@ from lattice_laws import CountingSource, data, extremes, worst_loss
 from refusals import refused
 
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.mbde import channels
-from dpgen.systems.mbde.channels import GridResponse, require_box
+from dpgen.systems.mbde import boxes
+from dpgen.systems.mbde.boxes import GridResponse, require_box
 
 
 def unit(d: int) -> torch.Tensor:
@@ -32,7 +32,7 @@ def channel(law: GridResponse, total: int) -> torch.Tensor:
 @pytest.mark.parametrize(("d", "cells"), [(1, 2), (1, 7), (2, 3)])
 def test_every_word_is_enumerated(epsilon: float, d: int, cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     total = 2**12
-    monkeypatch.setattr(channels, "WORD", total)
+    monkeypatch.setattr(boxes, "WORD", total)
     law = GridResponse(extremes(d)[3], bounds=unit(d), per_axis=cells, epsilon=epsilon)
     counts = channel(law, total)
     assert counts.sum(1).tolist() == [total] * law.size
