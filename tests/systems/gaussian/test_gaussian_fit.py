@@ -119,18 +119,6 @@ def test_axes_of_large_images_lie_among_their_lowest_frequencies(shape: tuple[in
 # -- options and public rules --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "value"),
-    [
-        *((GaussianConfig, *option) for option in (("k", 0), ("axes", 0), ("radius", 0.0), ("radius", float("nan")))),
-        *((GaussianConfig, *option) for option in (("cut", -0.1), ("warp", -1.0), ("frequencies", 3))),
-    ],
-)
-def test_numbers_out_of_range_are_refused(kind: Any, name: str, value: float) -> None:
-    with refused(name):
-        kind(**{name: value})
-
-
 def test_more_signal_never_gives_fewer_axes_or_clusters() -> None:
     found = [sizes(mu, 60_000, d=784, k=10) for mu in (0.01, 0.1, 0.268, 0.5, 1.0, 2.0, 10.0)]
     assert [s.axes for s in found] == sorted(s.axes for s in found)

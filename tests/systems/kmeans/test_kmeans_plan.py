@@ -1,9 +1,6 @@
 """What k-means pays: its plan against the sum of its releases, and how the noise is divided."""
 
-import math
-
 import pytest
-from refusals import refused
 
 from dpgen.privacy.mechanisms import gaussian_parts
 from dpgen.systems.kmeans.plan import SUM_STEP, KMeansPlan, round_sensitivity
@@ -79,12 +76,3 @@ def test_allocation_is_the_best_split_for_a_centre_of_half_the_bound() -> None:
     assert ratio == pytest.approx(5.32, abs=0.01)
     assert error(ratio) <= min(error(0.1 * i) for i in range(1, 300)) * (1 + 1e-4)
     assert error(1.0) / error(ratio) == pytest.approx(1.87, abs=0.02)  # the published equal split
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("noise_count", 0.0), ("noise_sum", math.inf), ("noise_sum", math.nan), ("rounds", 0), ("rounds", 2.5)],
-)
-def test_what_is_out_of_range_is_refused(name: str, value: float) -> None:
-    with refused(name):
-        KMeansPlan(**({"noise_count": 1.0, "noise_sum": 1.0, "rounds": 3} | {name: value}))  # type: ignore[arg-type]

@@ -51,19 +51,6 @@ def test_with_a_large_budget_the_marginals_are_the_records():
     torch.testing.assert_close(share, model.probabilities[0], atol=0.08, rtol=0)
 
 
-@pytest.mark.parametrize(
-    ("make", "option"),
-    [
-        (lambda: SumsPlan(epsilon=0.0), "epsilon"),
-        (lambda: SumsPlan(delta=0.0), "delta"),
-        (lambda: MarginalsConfig(max_items=0), "max_items"),
-    ],
-)
-def test_bad_options_are_refused(make, option):
-    with refused(option):
-        make()
-
-
 def test_a_fit_counts_no_more_ones_than_it_says():
     ones = SimpleNamespace(x=torch.ones(50, D, dtype=torch.uint8), labels=None, n_classes=0, columns=None)
     model = fitted(ones, SumsPlan(epsilon=500.0), MarginalsConfig(max_items=1))

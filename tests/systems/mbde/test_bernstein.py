@@ -160,14 +160,6 @@ def test_more_budget_fits_better_and_less_budget_hides() -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("degree", 0), ("floor", 1.5), *(("bandwidth", value) for value in (0.0, math.nan, 1e-200))]
-)
-def test_options_out_of_range_are_refused(option: str, value: Any) -> None:
-    with pytest.raises(ValueError, match=option):
-        BernsteinConfig(**{option: value})
-
-
-@pytest.mark.parametrize(
     ("x", "config", "plan", "said"),
     [
         (torch.rand(20, 9), BernsteinConfig(degree=1), {}, "columns"),

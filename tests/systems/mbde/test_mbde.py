@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.systems.mbde.densities import GaussianReference, ModelReference
 from dpgen.systems.mbde.fit import MBDE, Minibatches
-from dpgen.systems.mbde.plan import MBDEConfig
+from dpgen.systems.mbde.plan import LOG2, MBDEConfig, step_sizes
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -125,3 +125,11 @@ def test_layers_are_the_papers_and_initial_weights_follow_the_seed() -> None:
     assert shapes == [(25, 3), (25,), (25, 25), (25,), (25, 25), (25,), (1, 25), (1,)]
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters()))
     assert next(first.parameters()).abs().max() <= 3**-0.5
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 50.0])
+@pytest.mark.parametrize("rounds", [1, 3, 20])
+def test_step_sizes_stay_within_the_budget(epsilon: float, rounds: int) -> None:
+    used = 4 * LOG2 * math.fsum(step_sizes(epsilon, rounds))
+    last = (epsilon / (epsilon + 4 * LOG2)) ** rounds
+    assert used == pytest.approx(epsilon * (1 - last))

@@ -3,12 +3,10 @@
 import pytest
 import tiny
 import torch
-from refusals import refused
 
 import dpgen
 from dpgen.data import Images
 from dpgen.release import ImageModel, RecordModel
-from dpgen.systems.merf.plan import MERFConfig
 
 FAST = {"n_features": 200, "hidden": 32, "depth": 1, "latent": 4, "steps": 60, "batch": 100}
 
@@ -30,11 +28,3 @@ def test_images_in_colour_become_images() -> None:
     release = dpgen.fit(images, "merf", epsilon=1.0, **FAST)
     assert isinstance(release, ImageModel)
     assert release.samples(5, random_state=0).x.shape == (5, 4, 4, 3)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"), [("n_features", 3), ("n_features", 0), ("gamma", 0.0), ("lr", -1.0), ("steps", 0), ("latent", 0)]
-)
-def test_choices_out_of_range_are_refused(name: str, value: float) -> None:
-    with refused(name):
-        MERFConfig(**{name: value})
