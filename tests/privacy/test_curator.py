@@ -80,6 +80,22 @@ def test_what_is_refused_is_neither_charged_nor_drawn(act: Callable[[Curator], o
     assert charged(one) == []
 
 
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda one: one.gaussian("sums", whole([1], 1.0), 1.0),
+        lambda one: one.laplace("counts", whole([1], 1.0, norm="l1"), 1.0),
+        lambda one: one.prefix_sums("prefix sums", whole([1, 2], 1.0), 1.0),
+        lambda one: one.release("coins", Coin(1)),
+    ],
+)
+def test_nothing_is_drawn_where_the_budget_refuses(act: Callable[[Curator], object], monkeypatch: pytest.MonkeyPatch) -> None:
+    one = curator(budget=0.1)
+    monkeypatch.setattr(FixedKeySource, "stream", lambda self: pytest.fail("drew before the ledger agreed"))
+    with pytest.raises(BudgetExceeded):
+        act(one)
+
+
 # -- Laplace and mechanisms --------------------------------------------------------------------------------------------
 
 

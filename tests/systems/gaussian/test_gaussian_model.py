@@ -1,6 +1,7 @@
 """The released Gaussian mixture: densities, classes, draws, and the post-processing of draws."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ from dpgen.systems.gaussian.model import (
     Calibration,
     GaussianMixtureModel,
     LatentMixture,
+    PostProcessing,
     Subspace,
     Warp,
     calibrated_thresholds,
     fit_tilt,
     tilted_choice,
 )
+from dpgen.systems.registry import load
 
 D, M = 16, 3
 
@@ -99,6 +102,23 @@ def test_another_warp_keeps_the_marginals() -> None:
         assert torch.allclose(x.mean(0), marginals, atol=0.02)
     with refused("image_shape is None"):
         model(image_shape=None).with_warp(None)
+
+
+def test_everything_survives_a_file(tmp_path: Path) -> None:
+    post = PostProcessing(warp=Warp(), grey=True, threshold=0.4)
+    calibration = Calibration(thresholds=torch.full((D,), 0.5), jitter=torch.full((D,), 0.1), marginals=torch.full((D,), 0.5))
+    made = model(post=post, calibration=calibration, declared=("a fallback",), columns=[f"c{i}" for i in range(D)])
+    made.save(tmp_path / "a")
+    loaded = load(tmp_path / "a")
+    assert isinstance(loaded, GaussianMixtureModel)
+    first, second = made.samples(50, random_state=4), loaded.samples(50, random_state=4)
+    assert first.grey is not None
+    assert second.grey is not None
+    assert torch.equal(first.grey, second.grey)
+    assert torch.equal(first.x, second.x)
+    assert (loaded.declared, loaded.columns, loaded.post) == (made.declared, made.columns, post)
+    x = torch.rand(5, D)
+    assert torch.allclose(loaded.log_prob(x), made.log_prob(x))
 
 
 def test_tilts_resample() -> None:
