@@ -122,6 +122,12 @@ class Thawing(Classifier):
         self.frozen.requires_grad_(self.current_epoch > 0)
 
 
+class Replacing(Classifier):
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        if self.global_step == 2:
+            self.layers[3] = nn.Linear(8, 3)
+
+
 class Exploding(Classifier):
     def on_before_zero_grad(self, optimizer: Any) -> None:
         with torch.no_grad():

@@ -136,9 +136,9 @@ class PrivateTraining(Callback):
         batch, self._batch = self._batch, None
         trainer, found = self.module.trainer, {n: v for n, v in self.module.named_parameters() if v.requires_grad}
         kept = self.bank.per_record.values
-        if found.keys() != kept.keys() or any(found[name] is not kept[name] for name in found):
-            changed = next(iter({**found, **kept}.keys() ^ kept.keys()), next(iter(kept)))
-            raise ValueError(f"parameter {changed!r} is trained in some steps only; freeze or add it before make_private")
+        for name in {**found, **kept}:
+            if found.get(name) is not kept.get(name):
+                raise ValueError(f"parameter {name!r} is trained in some steps only; freeze or add it before make_private")
         if batch is None or batch.mask is None:
             raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
         draw = self.accountant.draw(NOTES[self.sums.plan.sampling], batch.mask, self.sums.parts())
@@ -354,6 +354,8 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
             )
     if trainer._detect_anomaly:
         raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
+    if trainer.overfit_batches:
+        raise ValueError(f"overfit_batches is {trainer.overfit_batches}; it must be 0: it repeats the same batches")
     if sampling == "allocation" and trainer.limit_train_batches != 1.0:
         raise ValueError(
             f"limit_train_batches is {trainer.limit_train_batches}; it must be 1.0 with sampling='allocation', whose epochs "

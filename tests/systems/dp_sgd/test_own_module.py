@@ -15,12 +15,15 @@ from lightning.pytorch.callbacks import EarlyStopping, LearningRateFinder, Model
 from lightning.pytorch.loggers import CSVLogger
 from own_modules import Classifier, D, Generator
 from refusals import refused
+from sklearn.datasets import load_digits
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset, TensorDataset, WeightedRandomSampler
 
 import dpgen
 from dpgen.callbacks import DPNorm
+from dpgen.data import load_table
+from dpgen.data.tables import VISITS, simulated_visits
 from dpgen.facts import Fact
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.exact_sums import BoundedSum
@@ -89,6 +92,50 @@ def test_three_lines_train_and_release_a_classifier(tmp_path: Path) -> None:
     assert "hyperparameters, buffers and first weights are public" in again.statement.to_markdown()
     with refused("sample", "generator"):
         again.sample(3)
+
+
+class Reader(own_modules.Plain):
+    """Rows in sequence through an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.linear = torch.nn.LSTM(8, 12, batch_first=True), torch.nn.Linear(12, 10)
+
+    def training_step(self, batch: Any) -> Tensor:
+        return cross_entropy(self(batch[0]), batch[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.layer(x)[0][:, -1])
+
+
+class Attending(Reader):
+    """Codes of the columns of a table through two layers of attention."""
+
+    def __init__(self, codes: int) -> None:
+        super().__init__()
+        one = torch.nn.TransformerEncoderLayer(12, 2, 24, dropout=0.0, batch_first=True)
+        self.embed, self.layer = torch.nn.Embedding(codes, 12), torch.nn.TransformerEncoder(one, 2)  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear(self.layer(self.embed(x)).mean(1))
+
+
+@pytest.mark.parametrize("kind", [Reader, Attending])
+def test_sequences_of_rows_and_attention_over_columns_learn(kind: Any) -> None:
+    torch.manual_seed(0)
+    if kind is Reader:
+        images, labels = load_digits(return_X_y=True)
+        module, x, y = Reader(), torch.tensor(images).float().view(-1, 8, 8)[:, torch.randperm(8)] / 16, torch.tensor(labels)
+    else:
+        table: Any = load_table(path=simulated_visits(400), schema=dict(VISITS), test_fraction=0.0)
+        sizes, target = torch.tensor(table.schema.domain.sizes), table.schema.domain.names.index("ward")
+        x, y = (table.codes + sizes.cumsum(0) - sizes)[:, torch.arange(len(sizes)) != target], table.codes[:, target]
+        module = Attending(int(sizes.sum()))
+    before = cross_entropy(module(x), y).item()
+    runner = trainer(max_steps=12)
+    made, loader, _ = dpgen.make_private(module, loaded(TensorDataset(x, y)), runner, epsilon=8.0, sampling_rate=0.2)
+    runner.fit(made, loader)
+    assert cross_entropy(module(x), y).item() < 0.97 * before
 
 
 class Mapped(Dataset[Any]):
@@ -336,6 +383,7 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"trainer": trainer(accumulate_grad_batches=2)}, "accumulate_grad_batches"),
         ({"trainer": trainer(max_epochs=-1)}, "max_steps"),
         ({"trainer": trainer(detect_anomaly=True)}, "detect_anomaly"),
+        ({"trainer": trainer(overfit_batches=2)}, "overfit_batches"),
         ({"trainer": trainer(callbacks=[LearningRateFinder()])}, "LearningRateFinder"),
         ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "devices"),
         ({"module": torch.nn.Linear(2, 2)}, "LightningModule"),
@@ -368,6 +416,7 @@ def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word
     ("kind", "options", "word"),
     [
         ("Thawing", {}, "frozen"),
+        ("Replacing", {}, "layers.3.weight"),
         ("Exploding", {}, "not finite"),
         ("Classifier", {"optimizer": "LBFGS"}, "LBFGS"),
         ("Sharpening", {}, "several gradients"),
