@@ -99,13 +99,16 @@ class Reader(own_modules.Plain):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer, self.linear = torch.nn.LSTM(8, 12, batch_first=True), torch.nn.Linear(12, 10)
+        self.layer, self.linear = torch.nn.LSTM(16, 12, batch_first=True), torch.nn.Linear(12, 10)
 
     def training_step(self, batch: Any) -> Tensor:
         return cross_entropy(self(batch[0]), batch[1])
 
     def forward(self, x: Tensor) -> Tensor:
         return self.linear(self.layer(x)[0][:, -1])
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.Adam(self.parameters(), lr=0.03)
 
 
 class Attending(Reader):
@@ -125,14 +128,14 @@ def test_sequences_of_rows_and_attention_over_columns_learn(kind: Any) -> None:
     torch.manual_seed(0)
     if kind is Reader:
         images, labels = load_digits(return_X_y=True)
-        module, x, y = Reader(), torch.tensor(images).float().view(-1, 8, 8)[:, torch.randperm(8)] / 16, torch.tensor(labels)
+        module, x, y = Reader(), torch.tensor(images).float().view(-1, 4, 16)[:, torch.randperm(4)] / 16, torch.tensor(labels)
     else:
         table: Any = load_table(path=simulated_visits(400), schema=dict(VISITS), test_fraction=0.0)
         sizes, target = torch.tensor(table.schema.domain.sizes), table.schema.domain.names.index("ward")
         x, y = (table.codes + sizes.cumsum(0) - sizes)[:, torch.arange(len(sizes)) != target], table.codes[:, target]
         module = Attending(int(sizes.sum()))
     before = cross_entropy(module(x), y).item()
-    runner = trainer(max_steps=12)
+    runner = trainer(max_steps=15)
     made, loader, _ = dpgen.make_private(module, loaded(TensorDataset(x, y)), runner, epsilon=8.0, sampling_rate=0.2)
     runner.fit(made, loader)
     assert cross_entropy(module(x), y).item() < 0.97 * before
