@@ -130,6 +130,12 @@ def linked_tables(raw: bool = False) -> Any:
     return load_linked(path=visits, people_path=patients, **schemas, **options)
 
 
+def tree() -> Any:
+    """Patients, their visits and what was prescribed there."""
+    data = load_linked(test_fraction=0.0, max_rows=2, prescriptions=True)
+    return data.some(np.arange(data.n) < 60)
+
+
 def raw_linked_tables() -> Any:
     """The same of which nothing is known."""
     return linked_tables(raw=True)
@@ -200,6 +206,7 @@ SMOKE = [
     Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     Smoke("relational", {"epsilon": 2.0}, {"method": "linked", "classes": 4, "row_classes": 3, "rounds": 2, "picks": 4}),
     Smoke("relational", {"epsilon": 2.0}, {"method": "independent", "classes": 2, "row_classes": 2}, raw_linked_tables),
+    Smoke("relational", {"epsilon": 2.0}, {"method": "linked", "classes": 3, "row_classes": 2, "rounds": 1, "picks": 4}, tree),
     *(
         Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)
         for method, options in (

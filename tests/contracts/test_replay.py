@@ -110,6 +110,27 @@ HISTORIES = Histories(
     {"schema": {"fields": [*FIELDS, *DAYS]}, "person": "who", "order": "day"}, None,
 )  # fmt: skip
 
+
+class Trees(Histories):
+    """The same, and on each row hang up to m rows with its values."""
+
+    def data(self, what: str, m: int, *, gaps: bool, names: bool) -> Any:
+        table = super().data(what, m, gaps=gaps, names=True).assign(row=lambda t: range(len(t)))
+        below = table.loc[table.index.repeat(table["row"] % m + 1), ["row", *self.types]]
+        return {"rows": table, "below": below.rename(columns={name: f"{name}2" for name in self.types})}
+
+
+TREES = Trees(
+    TABLE.types, TABLE.common, TABLE.high, TABLE.low, TABLE.gap,
+    {
+        "schema": {"fields": [*FIELDS, *DAYS]},
+        "schemas": {"below": {"fields": [f | {"name": f"{f['name']}2"} for f in FIELDS]}},
+        "person": "who",
+        "order": {"rows": "day"},
+    },
+    None,
+)  # fmt: skip
+
 Unit = tuple[int, bool, Relation]
 """Most rows m of a person, 0 where rows have none; whether there are rows with gaps; the relation."""
 
@@ -172,6 +193,8 @@ CELLS = Row("mwem", BITS, {"domain": "cells", "rounds": 2}, (RECORD, *SIZED))
 MIXTURE = Row("tables", TABLE, {"method": "mixture", "components": 2, "rounds": 2, "picks": 2})
 PARTITION = Row("merr", CLAMPED, {"method": "partition", "delta": 1e-6}, (RECORD, *SIZED))
 POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "epsilon": 10.0}, SIZED)
+LINKED = {"classes": 2, "row_classes": 2, "rounds": 2, "steps": 4, "max_rows": 3, "method": "linked"}
+TREE = Row("relational", TREES, LINKED | {"picks": 8, "epsilon": 20.0}, (PEOPLE, OTHERS))
 NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
 MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "clusters": "none"}, (RECORD,))
 MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
@@ -197,12 +220,8 @@ ROWS = [
         Row(name, EVENTS, {"draws": 2}, (OTHERS,))
         for name in ("projected_kernel", "q_invariant", "randomized_response", "park")
     ),
-    Row(
-        "relational",
-        HISTORIES,
-        {"classes": 2, "row_classes": 2, "rounds": 2, "picks": 4, "max_rows": 3, "method": "linked"},
-        (PEOPLE, OTHERS),
-    ),
+    Row("relational", HISTORIES, LINKED | {"picks": 4}, (PEOPLE, OTHERS)),
+    TREE,
     Row("mollifier", EVENTS, {"draws": 2, "prior": "private", "prior_epsilon": 1.0}, (OTHERS,)),
 ]
 CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[2]}") for row in ROWS for unit in row.units]
@@ -296,6 +315,8 @@ FAULTS = [
     Fault("plan by what was clamped", PARTITION, RECORD, "plan",
           lambda real: lambda *a, **k: replace(c := real(*a, **k), clamped=c.clamped if any(c.clamped.values()) else None),
           ("dpgen.data.columns:assemble_columns",)),
+    Fault("a whole for each row below", TREE, PEOPLE, "moves",
+          lambda real: lambda *a: (np.ones_like((found := real(*a))[0]), found[1]), ("dpgen.systems.relational.sums:_shares",)),
     Fault("half the statement", MARGINALS, RECORD, "all of it", lambda real: lambda *a, **k: real(*a, **k) / 2,
           ("dpgen.privacy.ledger:Ledger.epsilon",)),
     Fault("n in the statement", MARGINALS, RECORD, "statement shows",

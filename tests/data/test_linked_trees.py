@@ -12,6 +12,7 @@ from refusals import refused
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
+from dpgen.data.histories import Reading
 from dpgen.data.linked import LinkedTables
 from dpgen.data.split import secret_key
 from dpgen.data.toy import simulated_patients
@@ -87,14 +88,14 @@ def test_files_and_keys_decide_nothing(key: Path) -> None:
         pd.testing.assert_frame_equal(first.tables[1].sample, other.tables[1].sample)
 
 
-def test_rows_below_are_chosen_whoever_else_is_there(key: Path) -> None:
-    """Windows on both levels; one that other people's rows chose would show here."""
+def require_own_choice(key: Path) -> None:
+    """That the rows of a person, on both levels, are the same ones without another person."""
     tables = simulated_patients(60, prescriptions=True)
     options: dict[str, Any] = {"person": "patient", "order": {"visits": "date"}, "max_rows": 2, "split_key": key}
     names = {"people": "patients", "visits": "visits", "pills": "prescriptions"}
     full = {own: tables[name] for own, name in names.items()}
     first = read(**full, **options)
-    assert max(np.diff(table.starts).max() for table in first.tables) == 2
+    assert [np.diff(table.starts).max() for table in first.tables] == [2, 2]
     keys = sorted(set(full["visits"]["patient"].astype(str)))  # people come in this order, those without visits last
     for gone in keys[3:6]:
         left = {own: table[table["patient"].astype(str) != gone] for own, table in full.items() if "patient" in table}
@@ -102,6 +103,22 @@ def test_rows_below_are_chosen_whoever_else_is_there(key: Path) -> None:
         data = read(**left, **options)
         for person, name in enumerate(name for name in keys if name != gone):
             assert of(data, person) == of(first, keys.index(name))
+
+
+def test_rows_are_chosen_whoever_else_is_there(key: Path) -> None:
+    require_own_choice(key)
+
+
+@pytest.mark.parametrize("fault", ["number of people", "place of the row"])
+def test_windows_by_the_rows_of_others_are_seen(fault: str, key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Reading._words
+
+    def words(self: Any, texts: Any) -> Any:
+        return real(self, [f"{text} {len(texts) if fault == 'number of people' else i}" for i, text in enumerate(texts)])
+
+    monkeypatch.setattr(Reading, "_words", words)
+    with pytest.raises(AssertionError):
+        require_own_choice(key)
 
 
 def test_rows_without_a_row_above_are_refused_or_left_out() -> None:
