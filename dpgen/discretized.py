@@ -161,11 +161,7 @@ class DiscretizedColumn:
         if self.kind == "category":
             return self._encode_names(values)
         first = None if isinstance(values, np.ndarray) else next(iter(values), None)
-        exact: dict[type, Any] = {
-            str: object,
-            Decimal: object,
-            datetime: "datetime64[ns]",
-        }  # which must not pass through float64
+        exact: dict[type, Any] = {str: object, Decimal: object, datetime: "datetime64[ns]"}  # not by way of float64
         array = np.asarray(values, next((dtype for kind, dtype in exact.items() if isinstance(first, kind)), None))
         if array.ndim != 1:
             raise ValueError(f"values have shape {array.shape}; they must be one column (n,)")
@@ -289,9 +285,8 @@ class DiscretizedColumn:
             scale = Fraction(10**9, q)
             if scale.denominator == 1 and (abs(start) + self.size * step) * scale < 2**63:
                 return ((array * step + start) * int(scale)).astype("datetime64[ns]")
-            return np.array([int((start + int(i) * step) * scale) for i in array.ravel()], "datetime64[ns]").reshape(
-                array.shape
-            )
+            times = [int((start + int(i) * step) * scale) for i in array.ravel()]
+            return np.array(times, "datetime64[ns]").reshape(array.shape)
         if self.whole and abs(start) + self.size * step < 2**62:
             return array * step + start
         if not self.decimals and not self.whole and max(abs(start), q) + self.size * step < 2**53:

@@ -542,9 +542,7 @@ def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[i
         raise ValueError(f"dpgen:bins of field {name!r} are logarithmic; dates have equal bins or edges")
     count = count or _BINS
     step, (low, high) = float(Decimal(grid.resolution)), grid.as_float([0, grid.size - 1])
-    sides = [
-        (start if start > 0 else step, end) for start, end in ((low, high), (-high, -low))
-    ]  # distances from 0 of either sign
+    sides = [(start if start > 0 else step, end) for start, end in ((low, high), (-high, -low))]  # distances from 0
     decades = [math.log(far / near) if far > near else 0.0 for near, far in sides]
     starts = {0, grid.size}
     if low <= 0 <= high:

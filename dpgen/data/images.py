@@ -220,12 +220,8 @@ def _listed(source: Path) -> _Places:
     for place, read in sorted(found.items()):
         folders = place.parts if read is None else place.parent.parts
         image = read is None or place.name.lower().endswith(ENDINGS)
-        if (
-            place.parts
-            and image
-            and not place.name.startswith(".")
-            and not any(part.startswith((".", "__")) for part in folders)
-        ):
+        hidden = place.name.startswith(".") or any(part.startswith((".", "__")) for part in folders)
+        if place.parts and image and not hidden:
             shown |= {above: None for above in place.parents if above.parts} | {place: read}
     return shown
 
