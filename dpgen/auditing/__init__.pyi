@@ -5,5 +5,3 @@ from .lower_bounds import Finding as Finding
 from .options import AuditJob as AuditJob
 from .options import AuditOptions as AuditOptions
 from .options import parse_audit as parse_audit
-
-__all__ = ["AuditJob", "AuditOptions", "Finding", "audit", "parse_audit"]

@@ -30,36 +30,3 @@ from .toy import load_ring as load_ring
 from .users import Users as Users
 from .users import load_events as load_events
 from .users import load_synthetic_users as load_synthetic_users
-
-__all__ = [
-    "LOADERS",
-    "Columns",
-    "Images",
-    "LinkedTables",
-    "MappedRecords",
-    "MappedRows",
-    "Points",
-    "RawTable",
-    "Records",
-    "Table",
-    "Users",
-    "draft_schema",
-    "load_cifar10",
-    "load_columns",
-    "load_digits",
-    "load_events",
-    "load_fashion_mnist",
-    "load_images",
-    "load_linked",
-    "load_mapped",
-    "load_mixture",
-    "load_mixture_1d",
-    "load_mnist",
-    "load_points",
-    "load_records",
-    "load_ring",
-    "load_sets",
-    "load_sql_linked",
-    "load_synthetic_users",
-    "load_table",
-]
