@@ -20,6 +20,9 @@ from dpgen.privacy.sampling import PoissonMask
 class PrivacyAccountant(Callback):
     """Holds the curator during `Trainer.fit`: steps are charged before they run, within the budget.
 
+    It is the general moments accountant of Acs et al. 2017: norms and sums of one draw, over every mechanism of a plan. Their
+    joint moments stand in place of the sum of Theorem 3, which is no bound (`effective_multiplier`).
+
     What it logs is a display of what has run so far, computed from public quantities: `eps` (progress bar),
     `privacy/epsilon_rdp` and `privacy/remaining` after every step, which bound it from above (below), and the tight
     `privacy/epsilon` (tens of milliseconds to a second) after epochs. The guarantee is that of the whole plan
