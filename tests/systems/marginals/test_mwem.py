@@ -11,19 +11,17 @@ from refusals import refused
 from small_domains import chi_square
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import pure_event
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.fit import (
-    Answers,
     Cells,
     Items,
     JointModel,
     MWEMConfig,
     MWEMPlan,
     fit_mwem,
-    multiplicative_weights,
     records_of,
 )
 from dpgen.systems.marginals.model import ProductMixture
@@ -133,20 +131,3 @@ def test_fewer_queries_than_rounds_leave_no_budget_unused():
     ledger = plan.open_ledger()
     fitted(x, plan, ledger=ledger, domain="items", queries=4)
     assert 1.9 < ledger.epsilon() <= 2.0
-
-
-def test_a_choice_that_may_cost_nothing_is_made_blindly():
-    """At a tiny epsilon every query is as likely as the one that is answered worst."""
-    learned = []
-
-    class Weights:
-        def answers(self):
-            return np.zeros(4)
-
-        def learn(self, query, value):
-            learned.append(query)
-
-    for _ in range(40):
-        curator, answers = Curator(Ledger(None, delta=1e-6)), Answers(np.array([9, 0, 0, 0]), 1)
-        multiplicative_weights(answers, Weights(), rounds=1, step=1e-3, curator=curator)
-    assert len(set(learned)) > 1
