@@ -71,10 +71,7 @@ class Clipping(Callback, ABC):
 
 
 class AutomaticClipping(Clipping):
-    r"""Normalised gradients :math:`g / (|g| + \gamma)`, gamma the `stability` (Bu et al.
-
-    2023): no bound to choose or pay for.
-    """
+    r"""Gradients over :math:`|g| + \gamma`, gamma the `stability`: no bound to choose or pay for (Bu et al. 2023)."""
 
     def __init__(self, *, stability: float = 0.01) -> None:
         self.stability = require_positive("stability", stability)
