@@ -150,7 +150,10 @@ def _of_ledger(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     for name, value in found.also.items():
         if not _same(statement.also.get(name), value):
             yield f"{name} is {statement.also.get(name)!r} in privacy.json, the ledger says {value!r}"
-    stated, charged = (Counter(json.dumps(m, sort_keys=True) for m in s.mechanisms) for s in (statement, found))
+    stated, charged = (
+        Counter(json.dumps({n: v for n, v in m.items() if v is not None}, sort_keys=True) for m in s.mechanisms)
+        for s in (statement, found)
+    )
     for line in charged - stated:
         yield f"privacy.json lacks the mechanism {line} of the ledger"
     for line in stated - charged:

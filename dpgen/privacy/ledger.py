@@ -156,7 +156,7 @@ class Ledger:
         names = ("relation", "unit", "rows", "always_used")
         ledger = cls(budget, delta=document["delta"] if budget is None else None, **{name: document[name] for name in names})
         if budget is not None:
-            ledger.filter = Filter(budget, ledger.relation, **document["filter"])
+            ledger.filter = Filter(budget, ledger.relation, document["filter"]["order"])
         ledger._identity, ledger.commits = document["identity"], require_whole("commits", document["commits"], 0)
         ledger._shown, ledger._released, ledger._moves = document["charges"], document["released"], document["moves"]
         ledger.follow(document)
@@ -167,6 +167,8 @@ class Ledger:
         with self._lock:
             self._empty()
             for line in document["mechanisms"]:
+                if line.get("group") is not None:
+                    raise ValueError(f"group is {line['group']!r}; it must be null: groups are of another version")
                 whole = self._declared[line["of"]] if "of" in line else None
                 event, divisible = decode_event(line["event"]), line.get("divisible", False)
                 self._number(self._find(event, line["note"], whole=whole, divisible=divisible))

@@ -275,7 +275,7 @@ def _spending(file: LedgerFile) -> Spending:
     if document.get("dpgen_shared_budget") != _FORMAT:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
     try:
-        limits = Filter(Budget(document["epsilon"], document["delta"]), document["relation"], **document["filter"])
+        limits = Filter(Budget(document["epsilon"], document["delta"]), document["relation"], document["filter"]["order"])
         standings = {run: Standing(**last) for run, last in document["committed"].items()}
         payments = tuple(_payment(line, limits) for line in document["payments"])
         return Spending(limits, document["unit"], payments, standings)
@@ -291,7 +291,7 @@ def _cost(loads: Loads, limits: Filter) -> Cost:
 def _payment(line: dict[str, Any], limits: Filter) -> Payment:
     loads = [
         (LedgerItem.of(decode_event(event), note, divisible=divisible), require_whole("count", count))
-        for note, event, count, divisible in line["plan"]
+        for note, *_, event, count, divisible in line["plan"]
     ]
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
     cost, returned = Cost() if line["returned"] else _cost(loads, limits), bool(line["returned"])

@@ -1,11 +1,12 @@
 """People instead of rows, from options to a statement: what runs, what it says, and what is refused before it is spent."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from dp_accounting import ZCDpEvent
 from refusals import refused
 
@@ -13,11 +14,13 @@ import dpgen
 from dpgen.config import parse_job
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.privacy.mechanisms import UnsupportedEvent, for_rows, pure_event
+from dpgen.privacy.mechanisms import UnsupportedEvent, for_rows, gaussian_event, pure_event
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.run import run
 from dpgen.runtime import quiet_training
+from dpgen.systems.ordered.plan import Method
 
 M = 4
 UNIT = f"one person (who) with at most {M} rows"
@@ -103,11 +106,63 @@ def test_a_shared_budget_of_records_refuses_people(bits: Path, tmp_path: Path) -
         dpgen.fit(pd.read_csv(bits), "marginals", epsilon=0.5, ledger=shared, unit="who", max_contributions=M)
 
 
+# -- how many rows there are -------------------------------------------------------------------------------------------
+
+
+GAPS = pd.DataFrame({"a": np.arange(300) % 2, "who": np.arange(300)}).astype({"a": "Int64"})
+OF_COLUMNS = {f"merr {method}": {"low": 0, "high": 1, "method": method} for method in get_args(Method)}
+PAIRS: dict[str, dict[str, Any]] = {
+    **OF_COLUMNS,
+    "mwem cells": {"domain": "cells", "rounds": 2},
+    "mwem items": {"domain": "items", "rounds": 2},
+}
+
+
+def sizes(name: str, frame: Any, **more: Any) -> set[int | None]:
+    """Numbers of records that some releases state."""
+    options = {"relation": "replace_one", "epsilon": 0.3} | PAIRS[name] | more
+    return {dpgen.fit(frame, name.split()[0], **options).size for _ in range(3)}
+
+
+@pytest.mark.parametrize("people", [{"unit": "who"}, {"unit": "who", "max_contributions": 2}, {}], ids=str)
+@pytest.mark.parametrize("name", PAIRS)
+def test_nobody_learns_whether_a_person_who_is_replaced_is_complete(name: str, people: Any) -> None:
+    """Where n was public, 300 people gave 300, always, and 299 with one of them replaced by somebody with a gap."""
+    frame = GAPS if people else GAPS[["a"]]
+    incomplete = frame.copy()
+    incomplete.loc[0, "a"] = pd.NA
+    for some in (frame, incomplete):
+        found = sizes(name, some, missing="drop", **people)
+        assert not found <= {299, 300}
+    if people:  # also without gaps: whoever replaces a person may have no row
+        assert not sizes(name, frame, **people) <= {300}
+    else:  # where nothing can vanish n is public, which the test above would find
+        assert sizes(name, frame) <= {300}
+
+
 # -- at the curator ----------------------------------------------------------------------------------------------------
 
 
 def curator(rows: int, **more: Any) -> Curator:
     return Curator(Ledger(Budget(1e3, 1e-5), unit="one person", rows=rows, **more))
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_noise_grows_with_the_rows_of_a_person(relation: Any) -> None:
+    """Also where a replaced row moves nothing: a person with another number of rows does."""
+    counts = BoundedSum(torch.zeros(4000, dtype=torch.int64), 1.0, replaced=1e-3)
+    if relation == "replace_one":  # also where a person has one row, which may be left out
+        alone = curator(1, relation=relation, always_used=False)
+        alone.gaussian("n", counts, 50.0)
+        assert alone.ledger.entries()[0].event == gaussian_event(100.0)
+    std = [float(curator(m, relation=relation).gaussian("n", counts, 50.0).double().std()) for m in (1, M)]
+    assert std[1] / std[0] == pytest.approx(M, rel=0.15)
+    charged = curator(M, relation="replace_one")
+    charged.gaussian("n", counts, 50.0)
+    assert charged.ledger.entries()[0].event == gaussian_event(100.0)  # which the ledger doubles
+    lots = BoundedSum(torch.zeros(4000, dtype=torch.int64), 1.0, replaced=1e-3, norm="l1")
+    spread = float(curator(M, relation="replace_one").laplace("n", lots, 0.1).double().abs().mean())
+    assert spread == pytest.approx(M / 0.1, rel=0.15)
 
 
 def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
