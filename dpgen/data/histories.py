@@ -18,7 +18,7 @@ import pyarrow
 from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import stated
-from dpgen.data.split import People
+from dpgen.data.split import People, texts
 from dpgen.values import times
 
 Integers = npt.NDArray[np.int64]
@@ -202,11 +202,11 @@ class Reading:
             whose = pd.Series(above.names[above.person[owner[tied]]], dtype=object)
             ranks[tied] = People(self.person, 1, self.secret).ranks(whose, rows.iloc[tied].drop(columns=keys))
         # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
-        texts = np.zeros(len(rows), np.int64)
+        as_texts = np.zeros(len(rows), np.int64)
         same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
         if len(same):
-            texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
-        order = np.lexsort((texts, *ranks.T[::-1], exact, owner))
+            as_texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
+        order = np.lexsort((as_texts, *ranks.T[::-1], exact, owner))
         starts = np.r_[0, np.bincount(owner, minlength=len(above.keys)).cumsum()].astype(np.int64)
         rows, counted = rows.iloc[order].reset_index(drop=True).drop(columns=_HIDDEN, errors="ignore"), counted[order]
         if self.timed:
@@ -225,10 +225,10 @@ class Reading:
         inside = (place >= 0) & (place < np.repeat(kept, counts))
         return inside, np.r_[0, kept.cumsum()].astype(np.int64)
 
-    def _words(self, texts: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    def _words(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
         """Keyed hashes (n, 4)."""
         salt = hashlib.sha256(b"dpgen windows" + self.secret).digest()
-        digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in texts)
+        digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in labels)
         return np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64)
 
     def _sample(self, rows: pd.DataFrame, place: Integers, person: Integers, names: npt.NDArray[Any]) -> pd.DataFrame:
@@ -252,21 +252,23 @@ def with_rows(
 ) -> pd.DataFrame:
     """Rows with a column of what hangs on them, as a text, where nothing else tells rows apart: keys decide nothing.
 
+    All rows have this column, so that what a row is hashed as is a function of its person's rows alone.
+
     Arguments:
-        keys: columns of the rows that are none of their contents.
+        keys: columns of the rows that are none of their contents; the first one says what they hang on.
         key: the one that other rows name.
-        below: such rows without their keys, and with the texts by which they name one of these.
+        below: such rows without their keys, and with the column by which they name one of these.
     """
     alike = rows.duplicated([name for name in rows if name not in {*keys} - {keys[0]}], keep=False).to_numpy()
-    texts, own = np.full(len(rows), "", object), pd.Index(rows[key].astype(str).to_numpy(object))
-    if not alike.any() or not own.is_unique:  # which is refused
-        return rows
-    for table, link in below:
+    found, own = np.full(len(rows), "", object), pd.Index(rows[key].astype(str).to_numpy(object))
+    for table, link in below if own.is_unique else ():  # others are refused
         at = own.get_indexer(pd.Index(table[link].astype(str).to_numpy(object)))
-        found = pd.Series(table.drop(columns=link).map(str).agg("\1".join, axis=1).to_numpy(object))[alike[at] & (at >= 0)]
-        joined = found.groupby(at[found.index]).agg(lambda of: "\2".join(sorted(of)))
-        texts[joined.index] = texts[joined.index] + "\3" + joined.to_numpy(object)
-    return rows.assign(**{_HIDDEN: texts})
+        used = np.flatnonzero(alike[at] & (at >= 0))
+        columns = [texts(table[name].iloc[used]) for name in table if name != link]
+        each = pd.Series(["\1".join(values) for values in zip(*columns)], dtype=object)
+        joined = each.groupby(at[used]).agg(lambda of: "\2".join(sorted(of)))
+        found[joined.index] = found[joined.index] + "\3" + joined.to_numpy(object)
+    return rows.assign(**{_HIDDEN: found})
 
 
 def check(frame: pd.DataFrame, draft: dict[str, Any], *, show: bool) -> None:

@@ -128,6 +128,8 @@ class Reader:
         schema, of_since = _without(schema, since)
         draft = self._draft(spec.source, schema, {self.person, spec.link, spec.key})
         spans, order = dict[str, str](), None
+        if not draft["fields"] and spec.order is None and spec.key is None:
+            raise ValueError(f"table {spec.name!r} has no column but keys; it must have one more")
         if spec.order is not None:
             order = spec.order, self._date(draft, spec.order, spec.source)
             if since is not None and dated(order[1]) != dated(above.order[1]):  # type: ignore[union-attr, index]

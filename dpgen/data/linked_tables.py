@@ -189,7 +189,7 @@ class LinkedTables:
         rows = [(t.name, t.source, schema, i) for i, (t, schema) in enumerate(zip(self.tables, schemas[1:]), 1)]
         for name, source, schema, number in (*rows, *above):
             table = self.tables[number - 1] if number else None
-            own = {self.person} if table is None else {table.link, table.key, table.order and table.order[0]}
+            own = {self.person} if table is None else {self.person, table.link, table.key, table.order and table.order[0]}
             made = {child.count for child in self.tables if child.parent == number}
             made |= set() if table is None else {table.gap, table.since or table.gap}
             wanted = {field.name for field in schema.fields} - made | own

@@ -147,6 +147,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"links": {"pils": "visits.visit"}}, ["'pils'", "pills"]),
     ({"pills": PILLS.assign(who="a"), "links": {"pills": "visits.visit"}}, ["of another 'who'"]),
     ({"people": None, "pills": PILLS.assign(who="a")}, ["must have a table of these people"]),
+    ({"pills": PILLS[["visit"]], "order": {}}, ["'pills' has no column but keys"]),
     ({"order": "day"}, ["order is 'day'", "{TABLE: COLUMN}"]),
     ({"order": {"pils": "at"}}, ["'pils'", "pills"]),
     ({"order": {"pills": "att"}}, ["'att'", "at"]),
@@ -191,3 +192,18 @@ def test_the_number_of_rows_below_is_bought_with_noise() -> None:
     fits = [dpgen.fit(tables, epsilon=3.0, **options) for _ in range(6)]
     assert len({fit.shown["rows"][1]["most"] for fit in fits}) > 1
     assert "95 % of noisy rows" in fits[0].statement.to_markdown()
+
+
+def test_ties_are_broken_whoever_else_has_rows_that_are_alike(tmp_path: Path) -> None:
+    """The contents that order a person's rows are not others than without a person whose rows only pills tell apart."""
+    day = pd.Timestamp("2020-01-01")
+    visits = pd.DataFrame({"who": [*"aaaabb"], "visit": range(6), "day": day, "kind": [*"stuvxx"]})
+    pills = pd.DataFrame({"visit": [0, 1, 2, 3, 4, 5], "at": day, "pill": [*"pqrspq"], "many": [1, 2, 3, 4, 5, None]})
+    for number in range(6):
+        secret_key(tmp_path / f"key{number}")
+        found = [
+            read(PEOPLE[:rows], visits[:end], pills[:end], split_key=tmp_path / f"key{number}", max_rows=4)
+            for rows, end in ((2, 6), (1, 4))
+        ]
+        kinds = [data.frames[1]["kind"].iloc[:4].tolist() for data in found]
+        assert kinds[0] == kinds[1]

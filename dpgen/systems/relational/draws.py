@@ -179,7 +179,7 @@ class Draws:
             return keys.astype(str).astype(object) if text else keys
 
         person, tables, links = self.model.shown["person"], dict[str, pd.DataFrame](), dict[str, tuple[str, str]]()
-        keys = [numbered(len(frames[0]), text=self.model.shown["text"])]
+        keys, people = [numbered(len(frames[0]), text=self.model.shown["text"])], self._people_of(frames)
         if self.model.named:
             tables[self.model.shown["tables"][0]] = frames[0].assign(**{person: keys[0]})
         for number, (table, rows) in enumerate(zip(self.model.about, frames[1:]), 1):
@@ -187,7 +187,7 @@ class Draws:
             own = {table["key"]: keys[-1]} if table["key"] is not None else {}
             above = self.model.about[table["parent"] - 1]["name"] if table["parent"] else self.model.shown["tables"][0]
             owner = keys[table["parent"]][self._owner(number, frames)]
-            tables[table["name"]] = rows.assign(**own, **{self.model.link(number): owner})
+            tables[table["name"]] = rows.assign(**{person: keys[0][people[number]]} | own | {self.model.link(number): owner})
             if above != table["name"]:
                 links[table["name"]] = (self.model.link(number), above)
         orders = {table["name"]: table["order"] for table in self.model.about if table["order"] is not None}

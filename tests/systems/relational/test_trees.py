@@ -195,7 +195,7 @@ def test_probabilities_of_all_people_add_up_to_one() -> None:
 def test_constraints_hold_across_levels() -> None:
     """A sum into the row above and one into the person, what is forbidden below, and no row before its visit."""
     tables = simulated_patients(150, prescriptions=True)
-    below = tables["prescriptions"].assign(at=pd.Timestamp("2021-01-01"))
+    below = tables["prescriptions"].merge(tables["visits"][["visit", "patient"]], on="visit")
     tables = {
         "patients": tables["patients"].assign(days=0),
         "visits": tables["visits"].assign(doses=0),
@@ -215,9 +215,11 @@ def test_constraints_hold_across_levels() -> None:
         "prescriptions": {"fields": [*PRESCRIPTIONS["fields"], {"name": "at", "type": "date"}], "dpgen:constraints": rules}
     }
     options: dict[str, Any] = {"person": "patient", "order": {"visits": "date", "prescriptions": "at"}, "max_rows": 2, **FAST}
+    options["links"] = {"prescriptions": "visits.visit"}  # they name their person, too
     release = dpgen.fit(tables, epsilon=5.0, schema=visits, people_schema=people, schemas=schemas, **options)
     made = release.sample(100, random_state=0)
-    joined = made["prescriptions"].merge(made["visits"], on="visit").merge(made["patients"], on="patient")
+    joined = made["prescriptions"].merge(made["visits"], on=["visit", "patient"]).merge(made["patients"], on="patient")
+    assert len(joined) == len(made["prescriptions"])
     assert not (joined["ward"].eq("trauma") & joined["drug"].eq("sedative")).any()
     assert not (joined["sex"].eq("male") & joined["drug"].eq("vitamin")).any()
     assert (joined["at"] >= joined["date"]).all()
