@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgen.facts import Fact, Said
+from dpgen.facts import Fact, Said, said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
@@ -96,9 +96,9 @@ def fit(
     n = max(1.0, float(noisy))
     numbers, with_rows, bounded = list[Measurement](), list[float](), list[Said]()
     for number in range(1, len(data.tables) + 1):
-        data, count, said = _bounded(data, number, _number_of_rows(data, number, budget, COUNTING * whole))
+        data, count, found = _bounded(data, number, _number_of_rows(data, number, budget, COUNTING * whole))
         numbers.append(count)
-        bounded += said
+        bounded += found
         with_rows.append(_with_rows(data, number, count, budget, COUNTING * whole))
     counted = len(numbers) + sum(table.parent > 0 for table in data.tables)
     drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
@@ -240,8 +240,8 @@ def _bounded(data: PrivateLinkedTables, number: int, count: Measurement) -> tupl
     stds = np.r_[std[: kept - 1], np.linalg.norm(std[kept - 1 :])]
     bounded = data.bounded(number, most)
     order = "time" if table.spans else "the order of keyed hashes"
-    said = Fact.ROWS_BOUGHT(most=most, order=order) if not table.parent else Fact.ROWS_OF_ROWS_BOUGHT(most=most, order=order)
-    return bounded, replace(count, values=values, noise_std=stds), [said]
+    fact = Fact.ROWS_BOUGHT(most=most, order=order) if not table.parent else Fact.ROWS_OF_ROWS_BOUGHT(most=most, order=order)
+    return bounded, replace(count, values=values, noise_std=stds), [fact]
 
 
 def _domains(
@@ -257,7 +257,9 @@ def _domains(
         found = Discovery(source, draft, budget, size, left).run()
         bought = {"dpgen:privacy": plan.paid} if found.facts else {}
         schema = Schema.from_descriptor({**found.descriptor, **bought})
-        facts += [*schema.facts, *found.facts]
+        earlier = any(field.get("dpgen:source") == "dp" for field in draft["fields"])
+        facts += [fact for fact in said(schema.facts) if earlier or fact.fact is not Fact.BOUGHT_DOMAINS]
+        facts += found.facts
         schemas.append(schema)
         counts.append({schema.domain.names.index(name): values for name, values in found.counts.items()})
     of_people, *codes = data.coded(schemas)

@@ -16,6 +16,7 @@ from smoke import linked_tables
 import dpgen
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.evaluation.linked import coder, errors, without_link
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import load
@@ -347,6 +348,9 @@ def test_histories_alone_come_back_as_one_table() -> None:
     assert isinstance(rows, pd.DataFrame)
     assert rows.columns.tolist() == visits.columns.tolist()
     assert rows["patient"].nunique() == 60
+    said = {fact.fact for fact in release.statement.facts}
+    assert Fact.BOUGHT in said
+    assert Fact.BOUGHT_DOMAINS not in said, "of a release of its own"
 
 
 def test_tables_apart_spend_more_on_what_nobody_knows() -> None:
