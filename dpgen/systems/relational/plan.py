@@ -10,9 +10,9 @@ noisy number of people, r of those who have rows, and a, b the columns of people
 | single columns alone | mu n < 20 (a + b) |
 
 So a small population gets two tables fitted apart, linked by how many rows a person has: across tables it would be told noise.
-It spends more on domains, too, as a value that is not bought is lost: 2.5 times the share, where all columns of the drafts
-say that tables across are not measured. The first two constants were set on simulated patients (`dpgen.data.toy`), the
-last one on planes and their flights.
+It spends 2.5 times the share on domains, too, as a value that is not bought is lost. That is decided by the columns of the
+drafts, those that are left out later among them. The other constants were set on simulated patients (`dpgen.data.toy`), this
+one on planes and their flights.
 """
 
 from collections.abc import Mapping
