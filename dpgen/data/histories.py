@@ -121,7 +121,7 @@ class Reading:
         """The rows that are used of a table whose rows hang on rows of another one, or on people who are known already."""
         links = pd.Index(rows[self.link].astype(str).to_numpy(object))
         self._name(rows)
-        self._known(above.known.get_indexer(links) >= 0)
+        self._known(above.known.get_indexer(links) >= 0, further=True)
         owner = pd.Index(above.keys).get_indexer(links)
         used = owner >= 0
         rows, owner = rows[used].reset_index(drop=True), owner[used].astype(np.int64)
@@ -139,13 +139,13 @@ class Reading:
             if not self.known.is_unique:
                 raise ValueError(f"{self.path} has a row of {self.key!r} twice; each must have one line")
 
-    def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
-        if not known.all() and (self.orphans == "error" or (self.orphans == "keep" and self.link != self.person)):
+    def _known(self, known: npt.NDArray[np.bool_], *, further: bool = False) -> npt.NDArray[np.bool_]:
+        """Which rows hang on something; the people of a further table must be those of the first one."""
+        if not known.all() and (self.orphans == "error" or (further and self.orphans == "keep")):
             whose, more = ("person", "people") if self.link == self.person else (repr(self.link), "rows")
-            also = ", or orphans=keep" if self.link == self.person else ""
             raise ValueError(
                 f"{self.path} has rows whose {whose} is not in {self.people}; add the {more}, or say what such rows are: "
-                f"orphans=drop{also}"
+                f"orphans=drop{'' if further else ', or orphans=keep'}"
             )
         return known
 

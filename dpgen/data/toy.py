@@ -307,7 +307,7 @@ PRESCRIPTIONS: Mapping[str, Any] = {
     "name": "prescriptions",
     "fields": [
         _field("drug", "string", enum=_DRUGS),
-        _field("days", "integer", {"bins": {"log": 8}}, minimum=1, maximum=90),
+        _field("days", "integer", {"bins": {"log": 24}}, minimum=1, maximum=90),
         _field("dose", "integer", minimum=1, maximum=4),
     ],
 }

@@ -126,6 +126,9 @@ def test_rows_without_a_row_above_are_refused_or_left_out() -> None:
     for option in ("error", "keep"):
         with refused("'visit' is not in", "orphans=drop"):
             read(pills=orphans, orphans=option)
+    labs = pd.DataFrame({"who": [*"cz"], "lab": [1.0, 2.0]})
+    with refused("person is not in", "orphans=drop"):
+        read(pills=labs, order={"visits": "day"}, orphans="keep")
     data = read(pills=orphans, orphans="drop")
     assert len(data.frames[2]) == 4
     windowed = read(max_rows={"visits": 1, "pills": 3})
