@@ -19,7 +19,7 @@ from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import stated
 from dpgen.data.split import People, texts
-from dpgen.values import times
+from dpgen.values import LARGEST, times
 
 Integers = npt.NDArray[np.int64]
 TimeUnit = Literal["day", "second"]
@@ -30,7 +30,7 @@ MEMORY = "200MB"
 """Of DuckDB for each of three tables: rows as they are, those that are used, people."""
 
 
-_HIDDEN = "\0rows"  # column of what hangs on a row, as a text
+_HIDDEN, _SPELT = "\0rows", "\0rows as they are"  # columns of what hangs on a row, as a text: by value, and letter by letter
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,8 @@ class Above:
 
     Arguments:
         keys: that name each (n,), as texts.
-        known: all keys, of those that are not used, too.
+        known: all keys (k,), of those that are not used, too.
+        whose: the person (k,) of each of these.
         person: whose each is (n,).
         names: of all people, as texts.
         labels: texts (n,) that choose the windows of what hangs on them, functions of the person alone.
@@ -48,6 +49,7 @@ class Above:
 
     keys: npt.NDArray[np.object_]
     known: pd.Index
+    whose: npt.NDArray[np.object_]
     person: Integers
     names: npt.NDArray[np.object_]
     labels: npt.NDArray[np.object_]
@@ -86,6 +88,7 @@ class Reading:
         self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
         self.samples: list[pd.DataFrame] = []
         self.known = pd.Index([])
+        self.whose = np.empty(0, object)
         self.own_keys = np.empty(0, object)
         self.times: Integers = np.empty(0, np.int64)
         fields = {field["name"]: field for field in self.draft["fields"]}
@@ -108,33 +111,35 @@ class Reading:
 
     def made(self, rows: pd.DataFrame) -> pd.DataFrame:
         """The rows that are used of the people in a table, who are in no other one."""
-        of_rows = rows[self.person].astype(str).to_numpy(object)
+        of_rows = self.whose = rows[self.person].astype(str).to_numpy(object)
         self._name(rows)
         if self.index is not None and self.orphans != "keep":
             known = self._known(self.index.get_indexer(pd.Index(of_rows)) >= 0)
             rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
         owner, keys = pd.factorize(of_rows, sort=True)  # numpy's texts end before a last zero byte
-        whole = Above(keys, pd.Index(keys), np.arange(len(keys)), keys, keys)
+        whole = Above(keys, pd.Index(keys), keys, np.arange(len(keys)), keys, keys)
         return self._used(rows, owner.astype(np.int64), whole)
 
     def under(self, rows: pd.DataFrame, above: Above) -> pd.DataFrame:
         """The rows that are used of a table whose rows hang on rows of another one, or on people who are known already."""
         links = pd.Index(rows[self.link].astype(str).to_numpy(object))
         self._name(rows)
-        self._known(above.known.get_indexer(links) >= 0, further=True)
+        at = above.known.get_indexer(links)
+        known = self._known(at >= 0, further=True)
+        self.whose = np.where(known, above.whose[at], "")
+        # Of rows that a window leaves out, too: they order the rows above, and would be of somebody else.
+        if self.person in rows and (known & (rows[self.person].astype(str).to_numpy(object) != self.whose)).any():
+            raise ValueError(f"{self.path} has a row of another {self.person!r} than the row of {self.people} it hangs on")
         owner = pd.Index(above.keys).get_indexer(links)
         used = owner >= 0
-        rows, owner = rows[used].reset_index(drop=True), owner[used].astype(np.int64)
-        whose = rows[self.person].astype(str).to_numpy(object) if self.person in rows else above.names[above.person[owner]]
-        if (whose != above.names[above.person[owner]]).any():
-            raise ValueError(f"{self.path} has a row of another {self.person!r} than the row of {self.people} it hangs on")
-        return self._used(rows, owner, above)
+        return self._used(rows[used].reset_index(drop=True), owner[used].astype(np.int64), above)
 
     def _name(self, rows: pd.DataFrame) -> None:
         """Keep the keys of all rows, which must differ."""
         if self.key is not None:
             if rows[self.key].isna().any():
                 raise ValueError(f"{self.path} has a row without {self.key!r}, on which other rows hang")
+            People(self.key, 1, self.secret).require_names(rows[self.key])
             self.known = pd.Index(rows[self.key].astype(str).to_numpy(object))
             if not self.known.is_unique:
                 raise ValueError(f"{self.path} has a row of {self.key!r} twice; each must have one line")
@@ -177,10 +182,10 @@ class Reading:
         """The rows that are used, for tables whose rows hang on them; `counts` (n,) of those above."""
         person = np.repeat(above.person, counts)
         if self.key is None:
-            return Above(self.own_keys, self.known, person, above.names, self.own_keys)
+            return Above(self.own_keys, self.known, self.whose, person, above.names, self.own_keys)
         place = np.arange(len(person)) - np.searchsorted(person, person)
         labels = above.names[person] + "\0" + place.astype(str).astype(object)
-        return Above(self.own_keys, self.known, person, above.names, labels, self.times)
+        return Above(self.own_keys, self.known, self.whose, person, above.names, labels, self.times)
 
     def _ordered(self, rows: pd.DataFrame, owner: Integers, above: Above) -> tuple[pd.DataFrame, Integers, Integers]:
         """Rows by owner and time, ties by a keyed hash of their contents, with the time since the last one."""
@@ -192,7 +197,7 @@ class Reading:
                 what = "date (whole numbers need the type integer in schema)" if self.dated else "whole number"
                 raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
             step = SECONDS[self.time_unit] if self.dated else 1
-            counted = np.floor_divide(exact, step).astype(np.int64)
+            counted = np.floor_divide(exact, step).clip(-LARGEST, LARGEST).astype(np.int64)
             if self.dated:
                 rows = rows.assign(**{name: (counted * step).astype("datetime64[s]")})
         ranks = np.zeros((len(rows), 4), np.uint64)
@@ -200,7 +205,8 @@ class Reading:
         tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
         if len(tied):
             whose = pd.Series(above.names[above.person[owner[tied]]], dtype=object)
-            ranks[tied] = People(self.person, 1, self.secret).ranks(whose, rows.iloc[tied].drop(columns=keys))
+            hashed = rows.iloc[tied].drop(columns=keys).drop(columns=_SPELT, errors="ignore")
+            ranks[tied] = People(self.person, 1, self.secret).ranks(whose, hashed)
         # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
         as_texts = np.zeros(len(rows), np.int64)
         same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
@@ -208,7 +214,8 @@ class Reading:
             as_texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
         order = np.lexsort((as_texts, *ranks.T[::-1], exact, owner))
         starts = np.r_[0, np.bincount(owner, minlength=len(above.keys)).cumsum()].astype(np.int64)
-        rows, counted = rows.iloc[order].reset_index(drop=True).drop(columns=_HIDDEN, errors="ignore"), counted[order]
+        rows, counted = rows.iloc[order].reset_index(drop=True), counted[order]
+        rows = rows.drop(columns=[_HIDDEN, _SPELT], errors="ignore")
         if self.timed:
             rows[self.gap] = np.diff(counted, prepend=0)
         return rows, starts, counted
@@ -250,9 +257,9 @@ class Reading:
 def with_rows(
     rows: pd.DataFrame, keys: Sequence[str | None], key: str, below: Sequence[tuple[pd.DataFrame, str]]
 ) -> pd.DataFrame:
-    """Rows with a column of what hangs on them, as a text, where nothing else tells rows apart: keys decide nothing.
+    """Rows with columns of what hangs on them, as texts, where nothing else tells rows apart: keys decide nothing.
 
-    All rows have this column, so that what a row is hashed as is a function of its person's rows alone.
+    All rows have these columns, so that what a row is hashed as is a function of its person's rows alone.
 
     Arguments:
         keys: columns of the rows that are none of their contents; the first one says what they hang on.
@@ -260,15 +267,18 @@ def with_rows(
         below: such rows without their keys, and with the column by which they name one of these.
     """
     alike = rows.duplicated([name for name in rows if name not in {*keys} - {keys[0]}], keep=False).to_numpy()
-    found, own = np.full(len(rows), "", object), pd.Index(rows[key].astype(str).to_numpy(object))
+    found = {name: np.full(len(rows), "", object) for name in (_HIDDEN, _SPELT)}
+    own = pd.Index(rows[key].astype(str).to_numpy(object))
     for table, link in below if own.is_unique else ():  # others are refused
         at = own.get_indexer(pd.Index(table[link].astype(str).to_numpy(object)))
         used = np.flatnonzero(alike[at] & (at >= 0))
-        columns = [texts(table[name].iloc[used]) for name in table if name != link]
-        each = pd.Series(["\1".join(values) for values in zip(*columns)], dtype=object)
-        joined = each.groupby(at[used]).agg(lambda of: "\2".join(sorted(of)))
-        found[joined.index] = found[joined.index] + "\3" + joined.to_numpy(object)
-    return rows.assign(**{_HIDDEN: found})
+        chosen = table.iloc[used].drop(columns=link)
+        by_value = [texts(chosen[name]) for name in chosen if name != _SPELT]
+        for name, columns in ((_HIDDEN, by_value), (_SPELT, [chosen[name].map(str) for name in chosen])):
+            each = pd.Series(["\1".join(values) for values in zip(*columns)], dtype=object)
+            joined = each.groupby(at[used]).agg(lambda of: "\2".join(sorted(of)))
+            found[name][joined.index] += "\3" + joined.to_numpy(object)
+    return rows.assign(**found)
 
 
 def check(frame: pd.DataFrame, draft: dict[str, Any], *, show: bool) -> None:

@@ -203,7 +203,7 @@ class Reader:
             people = known.astype(object).reindex(keys) if self.orphans == "keep" else known.loc[keys]
         people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
         frames = [people.drop(columns=self.person, errors="ignore").assign(**{first.count: counts}), rows]
-        above = [Above(keys, pd.Index(keys), np.arange(len(keys)), keys, keys)]
+        above = [Above(keys, pd.Index(keys), keys, np.arange(len(keys)), keys, keys)]
         above.append(reading.below(above[0], counts))
         readings, numbers = [reading], [counts]
         for table, own in zip(tables[1:], pieces[1:]):
