@@ -262,19 +262,22 @@ def with_rows(
     All rows have these columns, so that what a row is hashed as is a function of its person's rows alone.
 
     Arguments:
-        keys: columns of the rows that are none of their contents; the first one says what they hang on.
+        keys: columns of the rows that are none of their contents: what they hang on, their own key, the person.
         key: the one that other rows name.
         below: such rows without their keys, and with the column by which they name one of these.
     """
-    alike = rows.duplicated([name for name in rows if name not in {*keys} - {keys[0]}], keep=False).to_numpy()
+    link, _, person = keys
+    # Rows below two rows that are alike may be so, too, and order these.
+    alike = rows.duplicated([name for name in rows if name not in {*keys} - {link}], keep=False).to_numpy() | (link != person)
     found = {name: np.full(len(rows), "", object) for name in (_HIDDEN, _SPELT)}
     own = pd.Index(rows[key].astype(str).to_numpy(object))
-    for table, link in below if own.is_unique else ():  # others are refused
-        at = own.get_indexer(pd.Index(table[link].astype(str).to_numpy(object)))
+    for table, column in below if own.is_unique else ():  # others are refused
+        at = own.get_indexer(pd.Index(table[column].astype(str).to_numpy(object)))
         used = np.flatnonzero(alike[at] & (at >= 0))
-        chosen = table.iloc[used].drop(columns=link)
+        chosen = table.iloc[used].drop(columns=column)
         by_value = [texts(chosen[name]) for name in chosen if name != _SPELT]
-        for name, columns in ((_HIDDEN, by_value), (_SPELT, [chosen[name].map(str) for name in chosen])):
+        as_they_are = [*by_value, *(chosen[name].map(str) for name in chosen)]  # gaps of others make 1 of a number 1.0
+        for name, columns in ((_HIDDEN, by_value), (_SPELT, as_they_are)):
             each = pd.Series(["\1".join(values) for values in zip(*columns)], dtype=object)
             joined = each.groupby(at[used]).agg(lambda of: "\2".join(sorted(of)))
             found[name][joined.index] += "\3" + joined.to_numpy(object)

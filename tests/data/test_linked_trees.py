@@ -37,6 +37,7 @@ def read(people: Any = PEOPLE, visits: Any = VISITS, pills: Any = PILLS, **optio
         table.table = name
     given: dict[str, Any] = {"person": "who", "order": {"visits": "day", "pills": "at"}, "test_fraction": 0.0, "max_rows": 3}
     more = {name: made[name] for name in made if name not in ("people", "visits")}
+    more |= {name: options.pop(name) for name in ("doses",) if name in options}
     return load_linked(path=made["visits"], people_path=made.get("people"), tables=more, **given | options)
 
 
@@ -96,6 +97,16 @@ def test_values_that_count_as_one_have_an_order_of_their_own() -> None:
         read(visits=visits, pills=pills.assign(visit=places), order={}, max_rows=4).frames[2]["pill"].tolist()
         for places in (range(4), [3, 1, 0, 2])
     ]
+    assert found[0] == found[1]
+
+
+def test_what_hangs_two_levels_below_orders_rows_that_are_alike(key: Path) -> None:
+    visits, pills = pd.DataFrame({"who": "a", "visit": range(4), "kind": "x"}), pd.DataFrame({"visit": range(4), "pill": "y"})
+    found = []
+    for places in (range(4), [3, 1, 0, 2]):
+        doses = in_memory(pd.DataFrame({"taken": places, "dose": [*"pqrs"]}))
+        data = read(visits=visits, pills=pills.assign(taken=range(4)), doses=doses, order={}, max_rows=4, split_key=key)
+        found.append(data.frames[3]["dose"].tolist())
     assert found[0] == found[1]
 
 
