@@ -94,6 +94,13 @@ class Field(ABC):
     def encode(self, values: pd.Series) -> Codes:
         """Codes (n,) of parsed values."""
 
+    @property
+    def gap(self) -> int:
+        """Code of a missing value, that of `fill` where none may be missing; -1: it is refused."""
+        if self.nullable:
+            return self.size
+        return -1 if self.fill is None else int(self.encode(self.parse(pd.Series([self.fill])))[0])
+
     @abstractmethod
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         """Values (n,) of codes; `uniform(n)` gives n public numbers in [0, 1)."""

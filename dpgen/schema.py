@@ -285,9 +285,7 @@ class Schema:
             present = given.parse(values.iloc[rows].reset_index(drop=True))
             if given in self.modelled:
                 own = codes[:, self.modelled.index(given)]
-                own[rows], own[absent] = given.encode(present), given.size
-                if not given.nullable and absent.any():
-                    own[absent] = given.encode(given.parse(pd.Series([given.fill])))[0]
+                own[rows], own[absent] = given.encode(present), given.gap
         except Violation as error:
             places = rows if len(error.rows) == len(rows) and error.rule != "it is required" else np.flatnonzero(absent)
             row = int(places[int(error.rows.argmax())])

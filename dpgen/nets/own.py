@@ -346,15 +346,15 @@ class GenericBank(_Own, ModelBank):
         """Gradients of losses of the values (b,) that a method of the template gives records, the rows of `inputs`."""
 
         def run(*records: Tensor) -> Tensor:
-            try:
-                return loss(getattr(self.template, method)(*records)).sum()
-            except Exception as error:
-                raise hidden(f"{method} of {self._own.path}", error) from None
+            return loss(getattr(self.template, method)(*records)).sum()
 
         made = []
         for c, a, b in list(segments(bounds)) or [(0, 0, 0)]:
             with self._holding(c), unseen():
-                made.append(self._per_record.factors(run, *(values[a:b] for values in inputs)))
+                try:
+                    made.append(self._per_record.factors(run, *(values[a:b] for values in inputs)))
+                except Exception as error:  # also of a slope
+                    raise hidden(f"{method} of {self._own.path}", error) from None
         return RecordGradients([_joined(parts) for parts in zip(*made, strict=True)], bounds)
 
     @contextmanager

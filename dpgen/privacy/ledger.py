@@ -493,10 +493,11 @@ class Ledger:
         with self._lock:
             return [LedgerEntry(m.note, m.event, n, m.whole.note if m.whole else None) for m, n in self._runs]
 
-    def promised(self) -> list[Planned]:
-        """Everything declared with its greatest count, and what was charged beyond it: the guarantee counts these."""
+    def promised(self, *, later: bool = True) -> list[Planned]:
+        """Everything declared with its greatest count and, if `later`, all charged beyond it: the guarantee counts both."""
         with self._lock:
-            return [Planned(m.event, m.note, m.most, m.divisible) for m in self._declared if m.most]
+            counts = [(m, m.most if later else m.planned) for m in self._declared]
+            return [Planned(m.event, m.note, count, m.divisible) for m, count in counts if count]
 
     @property
     def charges(self) -> int:

@@ -102,9 +102,9 @@ class Held:
             return cls(list(dataset.tensors))
         try:
             return cls(default_collate([dataset[i] for i in range(len(dataset))]))
-        except (TypeError, RuntimeError, IndexError) as error:
-            problem = f"{type(error).__name__}: {str(error).split('.')[0]}"
-            raise ValueError(f"loader has records that do not stack ({problem}): all need tensors of one shape") from None
+        except Exception as error:  # whose text may show a record
+            problem = f"loader has records that cannot be read or do not stack ({type(error).__name__})"
+            raise ValueError(f"{problem}: all need tensors of one shape") from None
 
     @property
     def shape(self) -> tuple[int, int]:

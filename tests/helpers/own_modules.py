@@ -244,3 +244,28 @@ class Telling(Classifier):
         if len(batch[0]) == 64:  # which random records never are
             raise KeyError(f"secret {batch[0].tolist()}")
         return super().training_step(batch, batch_idx)
+
+
+class _Telling(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        if len(slopes[0]) == 64:  # which random records never are
+            raise KeyError(f"secret {slopes[0].tolist()}")
+        return slopes[0]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor) -> Any:
+        return x.clone(), in_dims[0]
+
+
+class TellingSlopes(Classifier):
+    def forward(self, x: Tensor) -> Tensor:
+        return _Telling.apply(super().forward(x))

@@ -32,6 +32,7 @@ from dpgen.nets.own import OwnCriticBank, imported, known
 from dpgen.privacy.clipping import gradient_norms
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.release import PublicModel
+from dpgen.schema import Schema
 from dpgen.systems.dp_sgd.model import Means, one_hot_rows
 from dpgen.systems.dpgm.model import MixtureModel
 from dpgen.systems.dpgm.plan import DPGMConfig
@@ -151,6 +152,13 @@ def test_a_classifier_tells_the_target_of_a_table_and_is_scored_on_rows_held_out
     assert torch.equal(again.predict(x.float()), again.module()(x.float()).argmax(1))
     with refused("age"):
         again.predict(frame.assign(age=None))
+    described = table.schema.descriptor()
+    (age,) = (field for field in described["fields"] if field["name"] == "age")
+    age |= {"dpgen:source": "dp", "dpgen:outside": "clamp", "dpgen:fill": 40}
+    again.schema = Schema.from_descriptor(described)
+    filled = again.predict(frame.assign(age=40))
+    for other in (None, "many"):  # as the rows that it was trained on
+        assert torch.equal(again.predict(frame.assign(age=other)), filled)
     assert evaluate(release, visits()).scores == []
 
 

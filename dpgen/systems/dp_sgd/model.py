@@ -330,9 +330,11 @@ class ReleasedModule(PublicModel, kind="module"):
             if self.schema is None:
                 raise ValueError(f"x is a table, and {self.network} saw none; it must be a tensor (n, d)")
             domain, target = self.schema.domain, cast(int, self.schema.domain.target)
-            table = x if domain.names[target] in x else x.assign(**{domain.names[target]: None})
+            table = x.reset_index(drop=True).assign(**{domain.names[target]: None})
+            bought = [f for f in self.schema.modelled if f.source == "dp" and f.name in table]
+            table = table.assign(**{f.name: f.cleaned(table[f.name]) for f in bought})
             codes = torch.from_numpy(self.schema.known(table)[0])
-            codes = torch.where(codes < 0, torch.tensor([-1 if m is None else m for m in domain.missing]), codes)
+            codes = torch.where(codes < 0, torch.tensor([f.gap for f in self.schema.modelled]), codes)
             codes[:, target] = 0
             if len(gaps := (codes < 0).nonzero()):
                 raise ValueError(f"x has a gap in column {domain.names[int(gaps[0, 1])]!r}, where the schema allows none")

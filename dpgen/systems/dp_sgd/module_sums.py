@@ -54,13 +54,8 @@ class ModuleGradients:
 
     def total(self, values: Any) -> Tensor:
         """The sum of the losses of records, from their mean."""
-        try:
-            with _ByTarget():
-                made = self.step(values, self.index) if self.more else self.step(values)
-        except Exception as error:
-            if not self.live:
-                raise
-            raise hidden("training_step", error) from None
+        with _ByTarget():
+            made = self.step(values, self.index) if self.more else self.step(values)
         made = made["loss"] if isinstance(made, dict) else made
         if not isinstance(made, Tensor) or made.numel() != 1 or not made.is_floating_point():
             found = f"shape {tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
@@ -70,8 +65,18 @@ class ModuleGradients:
     def gradients(self, x: Held, bounds: Sequence[int], noise: Any) -> Any:
         from dpgen.nets import RecordGradients
 
-        with SameForEach() if self.trying else self.secretly(noise):
+        with SameForEach() if self.trying else self.secretly(noise), self.hiding():
             return RecordGradients(self.per_record.factors(self.total, x.values), bounds)
+
+    @contextmanager
+    def hiding(self) -> Iterator[None]:
+        """Let an error say nothing of private records, also one of a slope."""
+        try:
+            yield
+        except Exception as error:
+            if not self.live:
+                raise
+            raise hidden("training_step", error) from None
 
     @contextmanager
     def secretly(self, noise: Any) -> Iterator[None]:
@@ -161,7 +166,7 @@ class ModuleSums(PrivateSums):
         """Losses (b,) of records, in units of the bound."""
         chosen = self.bank.per_record.randomness
         found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness=chosen)
-        with torch.no_grad(), warnings.catch_warnings(), self.bank.per_record.standing_in():
+        with torch.no_grad(), warnings.catch_warnings(), self.bank.hiding(), self.bank.per_record.standing_in():
             warnings.simplefilter("ignore")
             made = found(x.values).double() if len(x) else torch.zeros(0, dtype=torch.float64)
         return made / self._most

@@ -23,6 +23,7 @@ Source: Abadi et al. 2016, Algorithm 1.
 import json
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -375,7 +376,7 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
             f"ledger has relation {book.relation!r}, delta {book.delta:g} and {book.rows} rows of a unit; they must be "
             f"{plan.relation!r}, {plan.delta:g} and 1"
         )
-    before = next((line for line in book.promised() if line.note in NOTES.values()), None)
+    before = next((line for line in book.promised(later=False) if line.note in NOTES.values()), None)
     if before is not None and before.note != NOTES[plan.sampling]:
         raise ValueError(f"sampling is {plan.sampling!r}; it must be that of the ledger, whose plan has {before.note}")
     if rate is not None:
@@ -384,6 +385,8 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
         sums.plan = _resumed(plan, before)
         sums.partition.load_state_dict({"counts": torch.tensor([batch / sums.plan.sampling_rate])})
         sums.partitioned = True
+    elif book.budget is None:
+        raise ValueError("ledger has no budget; it must have one, or sampling_rate be given: what is bought decides the noise")
     else:
         curator.declare(*sizes)
         sums.partition.fit(sums.records, None, curator=curator)
@@ -391,7 +394,7 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
         sums.partitioned = True
         size = max(1.0, float(sums.partition.counts))
         rate = min(1.0, batch / size) if plan.sampling == "poisson" else 1.0 / max(2, round(size / batch))
-        sums.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book)
+        sums.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book, sizes)
         return curator.declare(_steps(sums.plan, config))
     steps = _steps(sums.plan, config)
     if before is not None and before != steps:
@@ -431,13 +434,15 @@ def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan) -> Ledger:
     return Ledger(plan.budget, delta=None if plan.budget else plan.delta, relation=plan.relation, path=path)
 
 
-def _bought(plan: ModulePlan, config: DPSGDConfig, ledger: Ledger) -> ModulePlan:
-    """The plan with the least noise that the filter of a ledger grants beside what it has counted."""
-    low, high = 0.05, 1e5
+def _bought(plan: ModulePlan, config: DPSGDConfig, ledger: Ledger, sizes: Sequence[Planned]) -> ModulePlan:
+    """The plan with the least noise that its budget, and the ledger's filter beside what it has counted, grant."""
+    own = Ledger(plan.budget, relation=plan.relation)
+    own.declare(sizes)
+    books, low, high = [ledger, *[own] * (ledger.budget != own.budget)], 0.05, 1e5
     while high > low * 1.0005:
         middle = math.sqrt(low * high)
-        granted = ledger.allowance(replace(plan, sigma_sgd=middle).step_event(config)) >= plan.events
-        low, high = (low, middle) if granted else (middle, high)
+        event = replace(plan, sigma_sgd=middle).step_event(config)
+        low, high = (low, middle) if all(book.allowance(event) >= plan.events for book in books) else (middle, high)
     return replace(plan, sigma_sgd=high)
 
 

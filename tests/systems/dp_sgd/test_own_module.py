@@ -1,5 +1,6 @@
 """Any LightningModule in three lines: what reaches its optimizer, its logs and its files, and what is refused."""
 
+import contextlib
 import copy
 import json
 import traceback
@@ -305,6 +306,17 @@ def test_a_rate_that_is_bought_costs_no_more_than_the_budget() -> None:
     assert loader.sampling_rate != BATCH / N, "the true number is not shown"
 
 
+def test_a_rate_that_is_bought_from_a_larger_budget_costs_what_was_asked_for() -> None:
+    ledger = Ledger(Budget(10.0, 1e-5))
+    private(Classifier(), sampling_rate=None, epsilon=1.0, ledger=ledger)
+    lines = ledger.promised()
+    Ledger(Budget(1.0, 1e-5)).declare(lines)  # which this budget grants
+    reporting = Ledger(None, delta=1e-5)
+    with refused("no budget"):
+        private(Classifier(), sampling_rate=None, ledger=reporting)
+    assert not reporting.entries()
+
+
 # -- resume ----------------------------------------------------------------------------------------------------------
 
 
@@ -336,6 +348,21 @@ def test_a_training_goes_on_with_its_ledger(
     fresh = private(Classifier(), trainer(max_steps=6))
     with refused(error=(LedgerError, ValueError)):
         fresh[2].fit(fresh[0], fresh[1], ckpt_path=saved, weights_only=True)
+
+
+def test_a_training_without_a_budget_goes_on_as_often_as_it_is_killed(tmp_path: Path) -> None:
+    path, saved = tmp_path / "ledger.json", tmp_path / "last.ckpt"
+    for kill in range(3):
+        module, loader, runner = private(
+            Classifier(), trainer(max_steps=4), epsilon=None, noise_multiplier=2.0, sampling_rate=0.25, ledger=path
+        )
+        if not kill:
+            runner.callbacks.append(Interrupting(saved, 1))  # type: ignore[attr-defined]
+        with contextlib.suppress(SystemExit):
+            runner.fit(module, loader, ckpt_path=saved if kill else None, weights_only=True if kill else None)
+        ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
+        ledger.drop()
+    assert [line.count for line in ledger.promised() if line.note == STEPS] == [4 + 3 + 3]
 
 
 class Interrupting(L.Callback):
@@ -431,11 +458,25 @@ def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[s
         trained(getattr(own_modules, kind)(**options), trainer(max_epochs=2))
 
 
-def test_an_error_of_a_private_step_shows_no_record() -> None:
+@pytest.mark.parametrize("kind", ["Telling", "TellingSlopes"])
+def test_an_error_of_a_private_step_shows_no_record(kind: str) -> None:
     with pytest.raises(RuntimeError) as raised:
-        trained(own_modules.Telling(), sampling_rate=1.0)
+        trained(getattr(own_modules, kind)(), sampling_rate=1.0)
     assert "KeyError" in str(raised.value)
-    assert "secret" not in "".join(traceback.format_exception(raised.value))
+    assert "secret [" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_records_that_do_not_stack_are_not_shown() -> None:
+    class Ragged(Dataset[Tensor]):
+        def __len__(self) -> int:
+            return N
+
+        def __getitem__(self, i: int) -> Tensor:
+            return torch.zeros(3 + 4 * (i == 9))
+
+    with pytest.raises(ValueError, match="stack") as raised:
+        private(Classifier(), data=Ragged())
+    assert not any(number in str(raised.value) for number in "79")
 
 
 def test_other_loaders_are_refused() -> None:
