@@ -21,6 +21,7 @@ Source: Goodfellow 2015; Yousefpour et al. 2021 (opacus).
 """
 
 import io
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -86,6 +87,8 @@ _ODD_VALUES, _ODD_CODES = (torch.nan, 1e3, -1e3, 0.0), (-100, -1, 2, 9)
 """Of records that others may stand beside."""
 
 _MODULE = {*vars(nn.Module()), "_current_fx_name", "_flat_weights"}
+_OF_OTHERS = {*sys.stdlib_module_names, "torch", "lightning", "pytorch_lightning"}
+"""Packages whose objects a call may change: they keep no records."""
 
 
 @contextmanager
@@ -553,12 +556,16 @@ def _rows(inputs: Any, first: int, last: int) -> Any:
 
 
 def marks(module: nn.Module) -> dict[str, list[Any]]:
-    """What a call must leave as it is: all that a module holds, tensors with their versions."""
+    """What a call must leave as it is: all that a module and its plain objects hold, tensors with their versions."""
     found: dict[str, list[Any]] = {}
     for prefix, part in module.named_modules():
         for name, value in (*vars(part).items(), *part._parameters.items(), *part._buffers.items()):
-            if name not in _MODULE and isinstance(value, Tensor | list | dict | set | deque | int | float | str | tuple):
+            if name in _MODULE:
+                continue
+            if isinstance(value, Tensor | list | dict | set | deque | int | float | str | tuple):
                 found[f"{prefix}.{name}".lstrip(".")] = list(_held(value))
+            elif hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in _OF_OTHERS:
+                found[f"{prefix}.{name}".lstrip(".")] = [value, *_held(vars(value))]
     return found
 
 

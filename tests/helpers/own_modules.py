@@ -89,6 +89,30 @@ class Keeping(Classifier):
         return loss
 
 
+class Meter:
+    def __init__(self) -> None:
+        self.total = torch.zeros(())
+
+
+class Averaging(Classifier):
+    def __init__(self) -> None:
+        super().__init__()
+        self.meter = Meter()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)["loss"]
+        self.meter.total = self.meter.total + loss.detach()
+        return loss
+
+
+class Stateful(Classifier):
+    def get_extra_state(self) -> Any:
+        return {"seen": 0}
+
+    def set_extra_state(self, state: Any) -> None:
+        pass
+
+
 class Endless(Classifier):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         return super().training_step(batch, batch_idx)["loss"] / 0.0

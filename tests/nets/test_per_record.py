@@ -182,12 +182,22 @@ def test_doubles_and_rows_that_a_layer_leaves_alone(words: int) -> None:
 
 def test_what_a_module_holds_deep_inside_is_looked_at() -> None:
     module: Any = nn.Linear(2, 2)
-    module.kept = {"a": [1, torch.zeros(2)]}
-    for change in (lambda: module.kept["a"].__setitem__(0, 3), lambda: module.kept["a"][1].fill_(1.0)):
+    module.kept, module.meter = {"a": [1, torch.zeros(2)]}, Meter()
+    for name, change in (
+        ("kept", lambda: module.kept["a"].__setitem__(0, 3)),
+        ("kept", lambda: module.kept["a"][1].fill_(1.0)),
+        ("meter", lambda: setattr(module.meter, "total", 2.0)),
+        ("meter", lambda: module.meter.all.append(1)),
+    ):
         before = marks(module)
         assert moved(before, marks(module)) is None
         change()
-        assert moved(before, marks(module)) == "kept"
+        assert moved(before, marks(module)) == name
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.total, self.all = 0.0, list[int]()
 
 
 def test_no_records_have_no_gradients() -> None:

@@ -335,6 +335,8 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
     ):
         if getattr(type(module), name) is not getattr(L.LightningModule, name):
             raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
+    if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
+        raise ValueError("module has a get_extra_state of its own; it must have none: a release holds tensors alone")
     if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
         raise ValueError("loader has a sampler of its own; it must have a batch_size and none: records are drawn secretly")
     if loader.collate_fn is not default_collate and type(loader.dataset) is not TensorDataset:

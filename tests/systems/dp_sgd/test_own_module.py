@@ -388,6 +388,8 @@ class Interrupting(L.Callback):
         ("Asking", "torch.func"),
         ("Keeping", "losses"),
         ("Hoarding", "_seen"),
+        ("Averaging", "meter"),
+        ("Stateful", "get_extra_state"),
         ("Mixing", "mean"),
         ("Endless", "finite"),
         ("Writing", "training_step"),
