@@ -565,7 +565,8 @@ def marks(module: nn.Module) -> dict[str, list[Any]]:
             if isinstance(value, Tensor | list | dict | set | deque | int | float | str | tuple):
                 found[f"{prefix}.{name}".lstrip(".")] = list(_held(value))
             elif hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in _OF_OTHERS:
-                found[f"{prefix}.{name}".lstrip(".")] = [value, *_held(vars(value))]
+                own = (_held(part) for pair in vars(value).items() for part in pair)
+                found[f"{prefix}.{name}".lstrip(".")] = [value, *chain.from_iterable(own)]
     return found
 
 

@@ -182,7 +182,7 @@ def test_doubles_and_rows_that_a_layer_leaves_alone(words: int) -> None:
 
 def test_what_a_module_holds_deep_inside_is_looked_at() -> None:
     module: Any = nn.Linear(2, 2)
-    module.kept, module.meter = {"a": [1, torch.zeros(2)]}, Meter()
+    module.kept, module.meter, module.kind = {"a": [1, torch.zeros(2)]}, Meter(), Made
     for name, change in (
         ("kept", lambda: module.kept["a"].__setitem__(0, 3)),
         ("kept", lambda: module.kept["a"][1].fill_(1.0)),
@@ -193,6 +193,14 @@ def test_what_a_module_holds_deep_inside_is_looked_at() -> None:
         assert moved(before, marks(module)) is None
         change()
         assert moved(before, marks(module)) == name
+
+
+class Kind(type):
+    pass
+
+
+class Made(metaclass=Kind):
+    pass
 
 
 class Meter:

@@ -113,8 +113,8 @@ class TrainingData:
         if isinstance(data, PrivateRawTable):
             left = [field["name"] for field in data.draft["fields"] if field.get("dpgen:blank")]
             raise ValueError(
-                f"schema lacks the domain of {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}; networks need all: "
-                "dpgen schema FILE --epsilon 0.5 --out schema.json buys it, and --schema schema.json uses it"
+                f"schema lacks the domain, or dpgen:bins, of {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}; "
+                "networks need all: dpgen schema FILE --epsilon 0.5 --out schema.json buys it, and --schema schema.json uses it"
             )
         if not isinstance(data.codes, Tensor):
             raise ValueError("source is an engine, which keeps the rows; networks need a table in memory or in a file (path)")
