@@ -371,7 +371,12 @@ class _Attention(nn.Module):
             if mask is not None:
                 mask = mask.unflatten(0, (-1, self.heads)) if mask.ndim == 3 else mask
                 scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        weights = dropout(scores.softmax(-1), self.dropout, self.training)
+        if need_weights or (key_padding_mask is None and attn_mask is None):
+            weights = scores.softmax(-1)
+        else:  # torch gives 0 where nothing may be looked at
+            nothing = scores.isneginf().all(-1, keepdim=True)
+            weights = scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
+        weights = dropout(weights, self.dropout, self.training)
         made = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
         made = made if self.batch_first else made.transpose(0, 1)
         return made, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
