@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.values import LARGEST, NUMBER, Violation, numbers, numbers_or_gaps, times, to_microseconds
+from dpgen.values import LARGEST, NUMBER, REPRESENTED, Violation, numbers, numbers_or_gaps, times, to_microseconds
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
@@ -32,7 +32,6 @@ Source = Literal["public", "private", "dp"]
 Descriptor = Mapping[str, Any]
 
 _BINS = 32
-_REPRESENTED = (-9_223_000_000, 9_223_000_000)  # seconds since 1970 that fit nanoseconds
 EXACT = 64  # a grid of at most so many values has a bin for each
 _DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
@@ -258,11 +257,11 @@ class NumberField(Field):
             return numbers_or_gaps(values)
         if self.format and values.dtype.kind != "M":
             values = pd.to_datetime(values, errors="coerce", format=self.format)
-        return pd.Series(pd.to_datetime(np.clip(times(values), *_REPRESENTED), unit="s"))
+        return pd.Series(pd.to_datetime(np.clip(times(values), *REPRESENTED), unit="s"))
 
     def cleaned(self, values: pd.Series) -> pd.Series:
         if self.of_dates:
-            seconds = np.clip(times(values), *_REPRESENTED)
+            seconds = np.clip(times(values), *REPRESENTED)
             return pd.Series(pd.to_datetime(seconds, unit="s"), index=values.index)
         found = numbers_or_gaps(values)
         if self.type == "number":

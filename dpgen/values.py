@@ -9,6 +9,8 @@ import pandas as pd
 
 LARGEST = 2**60
 """Whole numbers beyond it are taken for it."""
+REPRESENTED = (-106_747 * 86_400, 106_747 * 86_400)
+"""Seconds since 1970, whole days, that fit nanoseconds, from 1677 to 2262; times beyond them are taken for them."""
 
 
 class Violation(ValueError):

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from dpgen.privacy.exact_sums import BoundedSum, totals
-from dpgen.values import LARGEST, as_numbers, times
+from dpgen.values import LARGEST, REPRESENTED, as_numbers, times
 
 # -- forms -------------------------------------------------------------------------------------------------------------
 
@@ -221,7 +221,7 @@ class Grid:
     def read(self, values: pd.Series) -> npt.NDArray[Any]:
         """The values that are there, each by itself: int64 units, or float64 values."""
         present = values[values.notna()]
-        x = times(present) if self.dates else as_numbers(present)
+        x = np.clip(times(present), *REPRESENTED) if self.dates else as_numbers(present)
         x = x[~np.isnan(x)] if x.dtype.kind == "f" else x
         if self.step is None:
             return np.clip(x, -(2.0**63), 2.0**63) + 0.0
@@ -238,6 +238,7 @@ class Grid:
         if self.dates:
             assert self.step is not None
             edges = np.arange(_FROM, _UNTIL + _SCALE_OF_DAYS, _SCALE_OF_DAYS) * (DAY // int(self.step))
+            edges = np.minimum(edges, REPRESENTED[1] // int(self.step) + 1)
         elif self.step is None:
             powers = 2.0 ** np.arange(-30, 65)
             edges = np.concatenate([-powers[::-1], powers])

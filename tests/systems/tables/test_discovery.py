@@ -189,6 +189,15 @@ def test_dates_that_are_thin_everywhere_are_seen() -> None:
     assert ks_2samp(frame["since"].astype("int64"), rows.astype("datetime64[us]").astype("int64")).statistic < 0.3
 
 
+def test_dates_beyond_nanoseconds_are_the_last_that_fit() -> None:
+    """Open ends are often written so; the schema of what was bought could not be read."""
+    frame = pd.DataFrame({"until": ["0001-01-01", "2020-01-01", "2020-01-01", "9999-12-31"] * 100})
+    schema = {"fields": [{"name": "until", "type": "date"}], "fieldsMatch": "partial"}
+    drawn = dpgen.fit(frame, "tables", epsilon=50.0, schema=schema).sample(400, random_state=0)["until"]
+    shares = drawn.value_counts(normalize=True)
+    assert {date: round(shares[date], 1) for date in ("2020-01-01", "2262-04-07")} == {"2020-01-01": 0.5, "2262-04-07": 0.2}
+
+
 def test_frequent_values_that_the_step_of_a_wide_range_joins_are_one() -> None:
     rows = dpgen.fit(pd.DataFrame({"x": [1.5, 2.5, 1e15] * 200}), "tables", epsilon=20.0, method="independent").sample(300)
     assert abs((rows["x"] < 1e14).mean() - 2 / 3) < 0.1
