@@ -18,6 +18,7 @@ from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
+from dpgen.values import REPRESENTED
 
 if TYPE_CHECKING:
     from dpgen.systems.relational.model import RelationalModel
@@ -358,7 +359,10 @@ class Draws:
             values = above[self.model.about[table["parent"] - 1]["order"]].to_numpy()[owner]
             after = after + pd.to_numeric(rows[since]).to_numpy(np.float64).round().astype(np.int64)[begin]
         if values.dtype.kind == "M":
-            found = values + after * np.timedelta64(int(table["seconds"]), "s")
+            seconds, (low, high) = int(table["seconds"]), (np.datetime64(bound, "s") for bound in REPRESENTED)
+            most = 2 * REPRESENTED[1] // seconds
+            found = values.astype("datetime64[s]") + after.clip(-most, most) * np.timedelta64(seconds, "s")
+            found = np.clip(found, low, high).astype(values.dtype)
             last = None if table["until"] is None else np.datetime64(table["until"])
         else:
             found, last = values + after, table["until"]

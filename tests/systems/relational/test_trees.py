@@ -231,6 +231,18 @@ def test_constraints_hold_across_levels() -> None:
     assert made["visits"]["visit"].is_unique
 
 
+def test_times_that_add_up_beyond_nanoseconds_are_the_last_that_fit() -> None:
+    rng, dates = np.random.default_rng(0), ["0001-01-01", "9999-12-31", "2020-01-01"]
+    rows = pd.DataFrame({"who": rng.integers(0, 40, 80), "row": range(80), "t": rng.choice(dates, 80)})
+    below = pd.DataFrame({"row": rng.integers(0, 80, 90), "u": rng.choice(dates, 90)})
+    release = dpgen.fit(
+        {"rows": rows, "below": below}, epsilon=20.0, person="who", order={"rows": "t", "below": "u"}, max_rows=2, **FAST
+    )
+    made = release.sample(200, random_state=0)
+    assert made["rows"].groupby("who")["t"].apply(lambda own: own.is_monotonic_increasing).all()
+    assert set(made["below"]["u"].str.len()) == {10}
+
+
 def test_people_of_the_model_are_measured_as_people_were(release: RelationalModel) -> None:
     """With next to no noise sums of drawn people are near those of the fit, for intervals."""
     again = release.measured_again(np.random.default_rng(0))
