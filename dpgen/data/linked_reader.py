@@ -443,4 +443,6 @@ def _without(schema: Any, name: str | None) -> tuple[Any, dict[str, Any] | None]
         return schema, None
     given = descriptor_of(schema)
     found = next((field for field in given["fields"] if field.get("name") == name), None)
+    if found is not None:  # no row is without it
+        found = {**found, "constraints": {**found.get("constraints", {}), "required": True}}
     return {**given, "fields": [field for field in given["fields"] if field.get("name") != name]}, found
