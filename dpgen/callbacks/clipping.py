@@ -52,7 +52,7 @@ class Clipping(Callback, ABC):
         """Called when training starts or resumes, with the number of clusters."""
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
-        """Counts (k, w) of the norms (b,) of a draw: the private query of adaptive policies."""
+        """Counts (k, w) of the norms (b,) of a draw, the private query of adaptive policies; others have none."""
         raise NotImplementedError(f"{type(self).__name__} releases no histogram")
 
     def observe(self, released: Tensor) -> None:

@@ -106,7 +106,7 @@ class Reading:
 
     @property
     def counts(self) -> Integers:
-        """How many rows of each are used."""
+        """Numbers (k,) of used rows, one for each person of `keys`."""
         return np.concatenate([counts for _, counts in self.found])
 
     def made(self, rows: pd.DataFrame) -> pd.DataFrame:

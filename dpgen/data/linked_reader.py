@@ -47,7 +47,7 @@ class Spec:
 
 
 def called(source: Source, table: str) -> str:
-    """What messages call a table: its file, or its name where it is in memory or handed over."""
+    """The name of a table in messages: its path, or the table's own name where it is in memory or a relation of an engine."""
     if isinstance(source, EngineTable):
         return source.name if source.files or source.snapshot else table
     return table if isinstance(source, InMemory) else source
@@ -418,7 +418,7 @@ class Reader:
 
 
 def _with_counts(draft: Mapping[str, Any], number: int, tables: Sequence[LinkedRows]) -> dict[str, Any]:
-    """What is known of a table, with the numbers of rows that hang on it."""
+    """The draft of a table's schema with one integer field in [least, most] for each table that hangs on its rows."""
     counts = [
         {"name": t.count, "type": "integer", "constraints": {"required": True, "minimum": t.least, "maximum": t.most}}
         for t in tables
@@ -429,7 +429,7 @@ def _with_counts(draft: Mapping[str, Any], number: int, tables: Sequence[LinkedR
 
 
 def _placed(tables: Sequence[LinkedRows]) -> Iterator[Said]:
-    """What a statement says of the rows that are used, where m is public."""
+    """Facts of a statement on at most m rows of a person or of a row above, for each table whose m is public."""
     for number, table in enumerate(tables):
         if not table.buys_most and number:
             yield Fact.ROWS_OF_ROWS(most=table.most, table=table.name)

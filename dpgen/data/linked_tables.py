@@ -92,8 +92,8 @@ class LinkedRows:
         )
         return made, mask, owner
 
-    def shown(self, unit: TimeUnit, above: str) -> dict[str, Any]:
-        """How the rows of samples are given back, as JSON."""
+    def shown(self, unit: TimeUnit) -> dict[str, Any]:
+        """Names, parent, m and units of time of this table for a released model, as JSON: what `LinkedSamples` needs of it."""
         named, order = types_of(self.source), {} if self.order is None else self.order[1]
         until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
         own = {name: getattr(self, name) for name in ("name", "parent", "most", "gap", "since", "count", "key")}
@@ -183,7 +183,7 @@ class LinkedTables:
         return self.reader.of({name: in_memory(named[name]) for name in self.names}, [table.most for table in self.tables])
 
     def shown(self, schemas: Sequence[Schema]) -> dict[str, Any]:
-        """How samples are given back: names and forms, as JSON."""
+        """Person, links, constraints across tables and forms of all tables for a released model, as JSON."""
         forms, totals = {}, [str(rule["total"]) for rule in self.across if "sum" in rule]
         above = [] if self.source is None else [(self.names[0], self.source, schemas[0], 0)]
         rows = [(t.name, t.source, schema, i) for i, (t, schema) in enumerate(zip(self.tables, schemas[1:]), 1)]
@@ -197,7 +197,7 @@ class LinkedTables:
             names = [column for column in types_of(source) if column in wanted]
             forms[name] = form_of_samples(source, schema, names).to_dict()
         of_person = types_of(self.tables[0].source)[self.person]
-        about = [table.shown(self.reader.time_unit, self.names[0]) for table in self.tables]
+        about = [table.shown(self.reader.time_unit) for table in self.tables]
         names_and_rules = {"tables": list(self.names), "person": self.person, "across": list(self.across)}
         return {**names_and_rules, "text": is_text(of_person), "forms": forms, "rows": about}
 

@@ -156,7 +156,7 @@ class Fitter:
         self._pairs = _Linear([m for m in aims if len(m.marginal.columns) < 3], levels, self.sizes, self.n)
         deep = [m for m in aims if len(m.marginal.columns) == 3]
         self._triples = [
-            _Triples([deep[i] for i in numbers], levels[level], self.sizes, self.n)
+            _Triples([deep[i] for i in numbers], levels[level], self.n)
             for level, numbers in together([m.marginal for m in deep])
         ]
 
@@ -291,7 +291,7 @@ class _Linear:
 class _Triples:
     """Measured marginals of three columns at one level, padded to one shape."""
 
-    def __init__(self, measurements: Sequence[Measurement], level: Coarsening, sizes: tuple[int, ...], n: float) -> None:
+    def __init__(self, measurements: Sequence[Measurement], level: Coarsening, n: float) -> None:
         from scipy.sparse import csr_matrix
 
         self._sums = csr_matrix(level.matrix())
