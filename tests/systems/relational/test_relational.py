@@ -20,6 +20,7 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import load
+from dpgen.systems.relational import fit as relational_fit
 from dpgen.systems.relational.chains import Chain, Tree, TreeFitter
 from dpgen.systems.relational.draws import picked
 from dpgen.systems.relational.fit import fit
@@ -363,6 +364,26 @@ def test_tables_apart_spend_more_on_what_nobody_knows() -> None:
         )
         stds.append(next(own["noise_std"].min() for own in release.measured() if own["columns"] == ["patients.region"]))
     assert stds[0] > 1.4 * stds[1]
+
+
+def test_rules_of_a_fit_see_noisy_numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen, measured, discovery = list[float](), relational_fit.measured, relational_fit.Discovery
+
+    def rule(mu: float, n: float, with_rows: float, columns: tuple[int, int]) -> Any:
+        seen.extend((n, with_rows))
+        return measured(mu, n, with_rows, columns)
+
+    def bought(source: Any, draft: Any, budget: Any, n: float, shares: Any) -> Any:
+        seen.append(n)
+        return discovery(source, draft, budget, n, shares)
+
+    monkeypatch.setattr(relational_fit, "measured", rule)
+    monkeypatch.setattr(relational_fit, "Discovery", bought)
+    data, plan = linked_tables(), RelationalPlan(epsilon=0.5)
+    config = RelationalConfig(classes=1, row_classes=1, rounds=1, picks=1, steps=1)
+    fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger(), source=FixedKeySource()), runtime=Runtime())
+    assert len(seen) == 6
+    assert not {data.n, int((np.diff(data.tables[0].starts) > 0).sum())} & {*seen}
 
 
 def test_a_small_population_is_not_linked() -> None:
