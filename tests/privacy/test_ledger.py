@@ -467,3 +467,10 @@ def test_a_resumed_plan_is_taken_up_once(tmp_path):
         assert ledger.epsilon() == pytest.approx(0.4)
         ledger.declare(plan)
         assert ledger.epsilon() == pytest.approx(0.8)
+
+
+def test_a_plan_after_charges_is_counted_with_them():
+    ledger = Ledger(Budget(1.0, 0.0))
+    ledger.charge(pure_event(0.6), note="first")
+    with pytest.raises(BudgetExceeded, match=r"1 x 'plan' would bring it to 1\.2"):
+        ledger.declare([Planned(pure_event(0.6), "plan")])

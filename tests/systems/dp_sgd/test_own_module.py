@@ -306,15 +306,23 @@ def test_a_rate_that_is_bought_costs_no_more_than_the_budget() -> None:
     assert loader.sampling_rate != BATCH / N, "the true number is not shown"
 
 
-def test_a_rate_that_is_bought_from_a_larger_budget_costs_what_was_asked_for() -> None:
-    ledger = Ledger(Budget(10.0, 1e-5))
-    private(Classifier(), sampling_rate=None, epsilon=1.0, ledger=ledger)
-    lines = ledger.promised()
-    Ledger(Budget(1.0, 1e-5)).declare(lines)  # which this budget grants
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+def test_a_rate_that_is_bought_from_a_larger_budget_costs_what_was_asked_for(relation: Any) -> None:
+    ledger, asked = Ledger(Budget(10.0, 1e-5), relation=relation), Ledger(Budget(1.0, 1e-5), relation=relation)
+    private(Classifier(), sampling_rate=None, epsilon=1.0, ledger=ledger, relation=relation)
+    for line in ledger.promised():
+        asked.declare([line])  # which this budget grants, the steps in the light of the sizes
     reporting = Ledger(None, delta=1e-5)
     with refused("no budget"):
         private(Classifier(), sampling_rate=None, ledger=reporting)
     assert not reporting.entries()
+
+
+@pytest.mark.parametrize("cost", [{"epsilon": 3.0}, {"epsilon": None, "noise_multiplier": 4.0}], ids=["epsilon", "noise"])
+def test_the_guarantee_is_that_of_the_relation_and_delta_that_were_asked_for(cost: dict[str, Any]) -> None:
+    _, _, runner = private(Classifier(), relation="replace_one", delta=1e-6, **cost)
+    ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
+    assert (ledger.relation, ledger.delta) == ("replace_one", 1e-6)
 
 
 # -- resume ----------------------------------------------------------------------------------------------------------
