@@ -192,7 +192,7 @@ def tallied(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Integers]:
 
 @dataclass(frozen=True, eq=False)
 class EngineColumn:
-    """Values of a column, arrays (b,), PRIVATE; see `dpgen.systems.plan.PrivateValues`."""
+    """Values of a column, arrays (b,), PRIVATE, each read by itself."""
 
     batches: EngineBatches
 
@@ -223,7 +223,7 @@ class EngineColumn:
 
 
 class EngineValues:
-    """Different values of a column, PRIVATE, of a table of value and n; see `dpgen.systems.plan.DifferentValues`."""
+    """Different values of a column, PRIVATE, sorted, of a table of value and n, how many rows have it."""
 
     def __init__(self, table: EngineTable) -> None:
         self._table = table

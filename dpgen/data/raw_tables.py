@@ -120,7 +120,7 @@ class RawTable:
 
 
 class FrameRows:
-    """Private rows of a table in memory, see `dpgen.systems.plan.PrivateRows`."""
+    """Private rows of a table in memory."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame
@@ -129,7 +129,7 @@ class FrameRows:
         return len(self.frame)
 
     def column(self, name: str, read: Read) -> FrameColumn:
-        """The values of a column that count."""
+        """The values of a column that count, at most one of a row: `read` looks at each by itself."""
         return FrameColumn(read(self.frame[name]))
 
     def codes(self, schema: Schema) -> Tensor:
@@ -143,7 +143,7 @@ class FrameRows:
 
 @dataclass(frozen=True, eq=False)
 class FrameColumn:
-    """Values of a column, see `dpgen.systems.plan.PrivateValues`."""
+    """Values of a column, a source for `totals` of arrays; each was read by itself."""
 
     values: npt.NDArray[Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, cast
 
 import pandas as pd
 import torch
@@ -31,7 +31,9 @@ from dpgen.release import (
 )
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.plan import PrivateImages, PrivateRawTable, PrivateRecords, PrivateTable
+
+if TYPE_CHECKING:
+    from dpgen.data import Images, MappedRecords, RawTable, Records, Table
 
 WHITE = 255
 """The value of a pixel that networks see as 1."""
@@ -104,13 +106,13 @@ class TrainingData:
     schema: Schema | None = None
 
     @classmethod
-    def of_table(cls, data: PrivateTable | PrivateRawTable, *, labelled: bool) -> TrainingData:
+    def of_table(cls, data: Table | RawTable, *, labelled: bool) -> TrainingData:
         """Those of a table whose domains are public: one-hot codes by its schema; `labelled`: the target is the label.
 
         Raises:
             ValueError: a domain that is not known, rows that only an engine has.
         """
-        if isinstance(data, PrivateRawTable):
+        if hasattr(data, "draft"):
             left = [field["name"] for field in data.draft["fields"] if field.get("dpgen:blank")]
             raise ValueError(
                 f"schema lacks the domain, or dpgen:bins, of {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}; "
@@ -123,13 +125,13 @@ class TrainingData:
         return cls(inputs=Inputs(x, labels), n_classes=n_classes, schema=data.schema)
 
     @classmethod
-    def of(cls, data: PrivateRecords | PrivateImages, *, grey: bool = False) -> TrainingData:
+    def of(cls, data: Records | MappedRecords | Images, *, grey: bool = False) -> TrainingData:
         """Those of records or images; `grey`: with their grey values, if they have any."""
         if data.x.ndim == 4:
-            images, shape = cast(PrivateImages, data), channels_first(data.x.shape[1:])
+            images, shape = cast("Images", data), channels_first(data.x.shape[1:])
             inputs = Inputs(image_rows(images.x), images.labels, WHITE)
             return cls(inputs=inputs, n_classes=images.n_classes, image_shape=shape, class_names=images.class_names)
-        records = cast(PrivateRecords, data)
+        records = cast("Records | MappedRecords", data)
         told = {name: getattr(records, name) for name in ("n_classes", "image_shape", "people", "columns")}
         if grey and getattr(records, "grey", None) is not None:
             inputs = Inputs(cast(Tensor, records.grey), records.labels, WHITE)

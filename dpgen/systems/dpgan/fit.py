@@ -22,9 +22,9 @@ from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
-from dpgen.systems.plan import PrivateImages, PrivatePoints, PrivateRecords
 
 if TYPE_CHECKING:
+    from dpgen.data import Images, MappedRecords, Points, Records
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
@@ -221,7 +221,7 @@ class DPGAN(DPSGD):
 
 
 def fit(
-    data: PrivateRecords | PrivateImages | PrivatePoints,
+    data: Records | MappedRecords | Images | Points,
     *,
     plan: DPSGDPlan[Any],
     config: DPGANConfig,
@@ -229,9 +229,9 @@ def fit(
     runtime: Runtime,
 ) -> PublicModel:
     """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement."""
-    points = data if isinstance(data, PrivatePoints) else None
+    points: Any = data if hasattr(data, "location") else None
     if points is None:
-        own = TrainingData.of(cast(PrivateRecords | PrivateImages, data))
+        own = TrainingData.of(cast("Records | MappedRecords | Images", data))
     else:
         x = ((points.x - points.location) / points.scale).float()
         own = TrainingData(inputs=Inputs(x, None), people=points.people)

@@ -18,9 +18,9 @@ from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans.fit import DPKMeans
-from dpgen.systems.plan import PrivateImages, PrivateRawTable, PrivateRecords, PrivateTable
 
 if TYPE_CHECKING:
+    from dpgen.data import Images, MappedRecords, RawTable, Records, Table
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
@@ -107,7 +107,7 @@ class DPGM(DPSGD):
 
 
 def fit(
-    data: PrivateRecords | PrivateImages | PrivateTable | PrivateRawTable,
+    data: Records | MappedRecords | Images | Table | RawTable,
     *,
     plan: DPGMPlan,
     config: DPGMConfig,
@@ -143,7 +143,7 @@ def fit(
 
 def _seen(data: Any, plan: DPGMPlan, config: DPGMConfig) -> TrainingData:
     """The data as networks see them: of a table its target is the label where a network of its own, or a classifier, has it."""
-    if not isinstance(data, PrivateRawTable) and not hasattr(data, "schema"):
+    if not hasattr(data, "draft") and not hasattr(data, "schema"):
         return TrainingData.of(data, grey=config.grey and config.network is not None)
     if plan.rows > 1:
         raise ValueError(f"max_contributions is {plan.rows}; it must be 1 for networks of a table")

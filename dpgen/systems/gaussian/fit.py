@@ -46,9 +46,11 @@ from dpgen.systems.gaussian.releases import (
 )
 from dpgen.systems.gaussian.sets import SHARES, release_sets
 from dpgen.systems.marginals.model import ProductMixture
-from dpgen.systems.plan import PrivateImages, PrivateRecords, PrivateStream, large
+from dpgen.systems.plan import large
 
 if TYPE_CHECKING:
+    from dpgen.data import Images, MappedRecords, Records
+    from dpgen.data.stored import StreamedRecords
     from dpgen.runtime import Runtime
 
 PAIR_FEATURES = 128
@@ -76,7 +78,7 @@ class Inputs:
     @classmethod
     def of(
         cls,
-        records: PrivateRecords | PrivateStream,
+        records: Records | MappedRecords | StreamedRecords,
         config: GaussianConfig,
         *,
         seed: int = 0,
@@ -86,7 +88,7 @@ class Inputs:
         clusters = config.resolved(n_classes=records.n_classes).clusters
         labelled, n_classes = clusters == "labels", records.n_classes
         read: Any
-        if isinstance(records, PrivateStream):
+        if hasattr(records, "stream"):
             n, d, read = records.n, records.d, records.stream
         else:
             (n, d), read = records.x.shape, partial(_stream, records, device=device)
@@ -95,7 +97,7 @@ class Inputs:
         if n > MOST_RECORDS:
             raise ValueError(f"there are more than {MOST_RECORDS} records, whose sums would not fit int64")
         bits = read(labelled=labelled)
-        grey = config.grey and (isinstance(records, PrivateStream) or records.grey is not None)
+        grey = config.grey and (hasattr(records, "stream") or records.grey is not None)
         threshold = records.grey_threshold if grey else None
         return cls(
             values=bits if threshold is None else read(labelled=labelled, grey=True),
@@ -169,7 +171,7 @@ class Inputs:
             raise ValueError(f"axes must be at most {self.d}, the features of a record, got {self.config.axes}")
 
 
-def _stream(records: PrivateRecords, *, device: str, labelled: bool = False, grey: bool = False) -> RecordStream:
+def _stream(records: Records | MappedRecords, *, device: str, labelled: bool = False, grey: bool = False) -> RecordStream:
     """Bits of records in memory, which are checked here, or their grey values."""
     labels = records.labels if labelled else None
     if grey and records.grey is not None:
@@ -187,7 +189,7 @@ FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_SUMS(
 
 
 def fit(
-    data: PrivateRecords | PrivateStream | PrivateImages,
+    data: Records | MappedRecords | StreamedRecords | Images,
     *,
     plan: GaussianPlan,
     config: GaussianConfig,
@@ -203,11 +205,11 @@ def fit(
     device = "cuda" if runtime.accelerator == "gpu" else "cpu"
     if curator.relation != plan.relation:
         raise ValueError(f"the ledger's relation must be the plan's {plan.relation!r}, got {curator.relation!r}")
-    if not isinstance(data, PrivateStream) and data.x.ndim == 4:
+    if not hasattr(data, "stream") and data.x.ndim == 4:
         config.require_for("images")
-        return fit_images(cast(PrivateImages, data), config, GaussianBudget(curator, plan.budget, WHOLE), device=device)
+        return fit_images(cast("Images", data), config, GaussianBudget(curator, plan.budget, WHOLE), device=device)
     config.require_for("records")
-    records = cast(PrivateRecords | PrivateStream, data)
+    records = cast("Records | MappedRecords | StreamedRecords", data)
     inputs = Inputs.of(records, config, seed=runtime.seed, device=device)
     inputs.require_sound()
     budget = GaussianBudget(curator, plan.budget, WHOLE)

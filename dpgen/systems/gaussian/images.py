@@ -49,7 +49,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -62,9 +62,11 @@ from dpgen.release import ImageModel, ImageSamples, RandomState, draw_components
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.plan import GaussianConfig
 from dpgen.systems.gaussian.releases import NOTES, gram, members, symmetric
-from dpgen.systems.plan import PrivateImages
 
 # -- the map -----------------------------------------------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from dpgen.data import Images
 
 CHROMA_SHARE = 0.4
 _GAINS = (1.0, 4.0, 6.0)
@@ -490,7 +492,7 @@ def _shrunken(values: Tensor, variances: Tensor, band: Tensor, *, caution: float
 # -- fit ---------------------------------------------------------------------------------------------------------------
 
 
-def fit_images(data: PrivateImages, config: GaussianConfig, budget: GaussianBudget, *, device: str = "cpu") -> GaussianImages:
+def fit_images(data: Images, config: GaussianConfig, budget: GaussianBudget, *, device: str = "cpu") -> GaussianImages:
     """Spend the budget on one release of the sums of all classes, and clean it up."""
     map = Frequencies(tuple(data.x.shape[1:]), config.frequencies, config.mirror)  # type: ignore[arg-type]
     k = data.n_classes

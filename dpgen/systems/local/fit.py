@@ -30,10 +30,10 @@ from dpgen.systems.local.samplers import (
     RandomizedResponse,
     RelativeMollifier,
 )
-from dpgen.systems.plan import PrivateUsers
 from dpgen.systems.registry import released
 
 if TYPE_CHECKING:
+    from dpgen.data import Users
     from dpgen.runtime import Runtime
 
 SAMPLERS: dict[str, Callable[..., FiniteSampler]] = {
@@ -59,7 +59,7 @@ MOST_DRAWS = 2**25
 
 
 def fit(
-    name: str, data: PrivateUsers, *, plan: LocalPlan, config: LocalConfig | PriorlessConfig, curator: Curator, runtime: Runtime
+    name: str, data: Users, *, plan: LocalPlan, config: LocalConfig | PriorlessConfig, curator: Curator, runtime: Runtime
 ) -> Draws:
     """Private draws of all users with the sampler `name` of `SAMPLERS`; a user without events draws from the prior.
 
@@ -102,7 +102,7 @@ fit_randomized_response = partial(fit, "randomized_response")
 fit_park = partial(fit, "park")
 
 
-def _require_possible(data: PrivateUsers, plan: LocalPlan, reference_path: str | None) -> None:
+def _require_possible(data: Users, plan: LocalPlan, reference_path: str | None) -> None:
     """Data and options that draws can be made with; called before anything is charged."""
     users, n = len(data.user_names), len(data.categories)
     if tuple(data.counts.shape) != (users, n):
@@ -127,7 +127,7 @@ def _require_possible(data: PrivateUsers, plan: LocalPlan, reference_path: str |
         raise ValueError(f"reference_path is given and the prior of the data is {data.prior_origin!r}; give one of them")
 
 
-def _table(data: PrivateUsers, draws: Tensor) -> pd.DataFrame:
+def _table(data: Users, draws: Tensor) -> pd.DataFrame:
     k = draws.shape[0]
     columns: dict[str, Any] = {"user": np.array(data.user_names, dtype=object).repeat(k)}
     if data.groups is not None:

@@ -26,9 +26,11 @@ from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
 from dpgen.systems.marginals.plan import MarginalsConfig, MWEMConfig, MWEMPlan
-from dpgen.systems.plan import PrivateRecords, PrivateStream, SumsPlan
+from dpgen.systems.plan import SumsPlan
 
 if TYPE_CHECKING:
+    from dpgen.data import MappedRecords, Records
+    from dpgen.data.stored import StreamedRecords
     from dpgen.runtime import Runtime
 
 NOTE = "marginals"
@@ -113,7 +115,12 @@ class Layout:
 
 
 def fit_marginals(
-    data: PrivateRecords | PrivateStream, *, plan: SumsPlan, config: MarginalsConfig, curator: Curator, runtime: Runtime
+    data: Records | MappedRecords | StreamedRecords,
+    *,
+    plan: SumsPlan,
+    config: MarginalsConfig,
+    curator: Curator,
+    runtime: Runtime,
 ) -> ProductMixture:
     """Release noisy marginals, one row per class if there are labels.
 
@@ -140,15 +147,15 @@ def fit_marginals(
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 
 
-def records_of(records: PrivateRecords | PrivateStream) -> tuple[Any, int]:
+def records_of(records: Records | MappedRecords | StreamedRecords) -> tuple[Any, int]:
     """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d; records in memory are checked here."""
-    if isinstance(records, PrivateStream):
+    if hasattr(records, "stream"):
         return records.stream(labelled=records.n_classes > 0), records.d
     require_records(records)
     return [(records.x, records.labels if records.n_classes else None)], records.x.shape[1]
 
 
-def require_records(records: PrivateRecords) -> None:
+def require_records(records: Records | MappedRecords) -> None:
     """The public schema of binary records: how many there are is private, and no reason to refuse them."""
     x, labels = records.x, records.labels
     if x.ndim != 2:
@@ -223,7 +230,7 @@ def multiplicative_weights(answers: Answers, weights: Weights, *, rounds: int, s
 
 
 def fit_mwem(
-    data: PrivateRecords | PrivateStream, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
+    data: Records | MappedRecords | StreamedRecords, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 

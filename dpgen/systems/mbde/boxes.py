@@ -20,10 +20,10 @@ from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, Pri
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.densities import UniformReference
 from dpgen.systems.mbde.plan import GRID_CELLS, BernsteinConfig, BernsteinPlan, DrawPlan, GridResponseConfig
-from dpgen.systems.plan import PrivatePoints
 from dpgen.systems.simplex_projection import project_to_simplex
 
 if TYPE_CHECKING:
+    from dpgen.data import Points
     from dpgen.runtime import Runtime
 
 WORD = 2**52
@@ -42,7 +42,7 @@ class CellSampler(PrivateSampler):
         return self._density.scatter(cells, secrets)
 
 
-def require_box(data: PrivatePoints) -> Tensor:
+def require_box(data: Points) -> Tensor:
     """The public bounds (d, 2) of data whose points lie inside."""
     if data.bounds is None:
         raise ValueError("bounds is None; this mechanism works in a public box: give bounds, such as [[0, 1], [-5, 5]]")
@@ -118,9 +118,7 @@ class GridResponse(PrivateDensity):
         return torch.where(word < self.own, number, (number + step) % self.size)
 
 
-def fit_grid_response(
-    data: PrivatePoints, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime
-) -> Draws:
+def fit_grid_response(data: Points, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation."""
     runtime.require_one_process()
     note = "randomised response on a public grid"
@@ -277,7 +275,7 @@ class BernsteinModel(DensityModel, kind="bernstein"):
 
 
 def fit_bernstein(
-    data: PrivatePoints, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
+    data: Points, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
 ) -> BernsteinModel:
     """Release a density; ValueError without bounds, for points outside them, or too many columns or coefficients."""
     runtime.require_one_process()

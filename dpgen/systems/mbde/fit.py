@@ -6,7 +6,7 @@ import itertools
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning as L
 import pandas as pd
@@ -34,8 +34,10 @@ from dpgen.systems.mbde.densities import (
     bounded,
 )
 from dpgen.systems.mbde.plan import EPSILONS, LOG2, DrawPlan, MBDEConfig, step_sizes
-from dpgen.systems.plan import PrivatePoints
 from dpgen.systems.registry import released
+
+if TYPE_CHECKING:
+    from dpgen.data import Points
 
 
 def _classifier(d: int, *, hidden: Sequence[int], generator: torch.Generator) -> nn.Sequential:
@@ -217,7 +219,7 @@ FACTS = (Fact.ANY_DATA, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.SECRET_REPETI
 """Facts of the statement."""
 
 
-def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
+def fit(data: Points, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
     ValueError is raised before anything is charged for several devices, bad points, or a reference whose support does not hold
@@ -233,13 +235,13 @@ def fit(data: PrivatePoints, *, plan: DrawPlan, config: MBDEConfig, curator: Cur
     return Draws(pd.DataFrame(draws.numpy(), columns=list(data.columns)), statement=statement, origin=density)
 
 
-def reference_for(data: PrivatePoints, config: MBDEConfig) -> Reference:
+def reference_for(data: Points, config: MBDEConfig) -> Reference:
     """The public reference of the configuration, in the user's units."""
     if config.reference == "uniform":
         if data.bounds is None:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")
         return UniformReference(data.bounds)
-    return GaussianReference(data.location, data.scale, bounds=data.bounds)
+    return GaussianReference(cast(Tensor, data.location), cast(Tensor, data.scale), bounds=data.bounds)
 
 
 def require_points(x: Tensor, reference: Reference) -> Tensor:

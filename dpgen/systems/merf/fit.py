@@ -31,9 +31,10 @@ from dpgen.systems.dpgan.model import GANModel
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.marginals.fit import FACTS, require_records
 from dpgen.systems.merf.plan import MERFConfig
-from dpgen.systems.plan import PrivateImages, PrivateRecords, SumsPlan
+from dpgen.systems.plan import SumsPlan
 
 if TYPE_CHECKING:
+    from dpgen.data import Images, MappedRecords, Records
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
@@ -58,7 +59,7 @@ def embeddings(inputs: Inputs, k: int, features: RandomFourierFeatures) -> Bound
 
 
 def fit(
-    data: PrivateRecords | PrivateImages, *, plan: SumsPlan, config: MERFConfig, curator: Curator, runtime: Runtime
+    data: Records | MappedRecords | Images, *, plan: SumsPlan, config: MERFConfig, curator: Curator, runtime: Runtime
 ) -> PublicModel:
     """Release noisy mean embeddings as a generator that has them."""
     private = TrainingData.of(data)

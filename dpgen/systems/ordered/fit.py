@@ -15,9 +15,9 @@ from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
 from dpgen.systems.ordered.plan import CLAMP_SHARE, EPSILON, OrderedConfig, OrderedPlan
-from dpgen.systems.plan import PrivateColumns
 
 if TYPE_CHECKING:
+    from dpgen.data import Columns
     from dpgen.runtime import Runtime
 
 _CLAMPED_NOTE = "number of clamped values"
@@ -49,9 +49,7 @@ def ordered_estimator(
     return MERR(**common, steps=config.steps)
 
 
-def _columns(
-    data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, *, factor: float = 1.0
-) -> list[_Column]:
+def _columns(data: Columns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, *, factor: float = 1.0) -> list[_Column]:
     """Estimator and budget of each column, `factor` times its share of epsilon; only public facts decide."""
     size, found = None if ledger.keeps_size else plan.public_n, []
     share, delta = plan.share(len(data.values))
@@ -70,7 +68,7 @@ def _columns(
     return found
 
 
-def _composed(data: PrivateColumns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger) -> list[_Column]:
+def _composed(data: Columns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger) -> list[_Column]:
     r"""The columns with the greatest common factor on their shares at which all releases together cost the budget.
 
     Shares that add up to epsilon cost less than it at delta > 0: Gaussian noise and zCDP compose better than their epsilons.
@@ -97,9 +95,7 @@ def _cost(columns: list[_Column], plan: OrderedPlan) -> float:
     return ledger.epsilon()
 
 
-def fit(
-    data: PrivateColumns, *, plan: OrderedPlan, config: OrderedConfig, curator: Curator, runtime: Runtime
-) -> OrderedDistribution:
+def fit(data: Columns, *, plan: OrderedPlan, config: OrderedConfig, curator: Curator, runtime: Runtime) -> OrderedDistribution:
     """Release one distribution for each column, each with its share of the budget, see `_composed`.
 
     The plan of all columns is declared before any of them is looked at. Where values may have been clamped, 2 % of a

@@ -48,9 +48,9 @@ from dpgen.systems.tables.marginals import (
 )
 
 if TYPE_CHECKING:
+    from dpgen.data import LinkedTables
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
-    from dpgen.systems.plan import PrivateLinkedTables
 
 WHOLE_FIT = "relational: all sums and choices together"
 COUNT, NUMBER, COLUMN = "number of people", "rows of a person", "columns of people and rows"
@@ -80,7 +80,7 @@ _RATE = 0.05  # of the fit
 
 
 def fit(
-    data: PrivateLinkedTables, *, plan: RelationalPlan, config: RelationalConfig, curator: Curator, runtime: Runtime
+    data: LinkedTables, *, plan: RelationalPlan, config: RelationalConfig, curator: Curator, runtime: Runtime
 ) -> RelationalModel:
     """Release a model of people and their rows.
 
@@ -133,7 +133,7 @@ def fit(
     )
 
 
-def _shape(data: PrivateLinkedTables, sides: Sequence[_Side]) -> Shape:
+def _shape(data: LinkedTables, sides: Sequence[_Side]) -> Shape:
     """What is public of the tables as codes."""
     branches = []
     for table, side in zip(data.tables, sides[1:]):
@@ -186,7 +186,7 @@ class _Released:
     columns: Columns
 
 
-def _numbers(data: PrivateLinkedTables) -> tuple[Histories, Shape]:
+def _numbers(data: LinkedTables) -> tuple[Histories, Shape]:
     """The people and their rows with nothing but numbers of rows."""
     codes, sizes, counts = [np.zeros((data.n, 0), np.int64)], [()], list[int]()  # type: list[Any], list[tuple[int, ...]], Any
     for table in data.tables:
@@ -203,7 +203,7 @@ def _numbers(data: PrivateLinkedTables) -> tuple[Histories, Shape]:
     return Histories(codes[0], codes[1:], [table.starts for table in data.tables]), Shape(sizes[0], tuple(branches))
 
 
-def _number_of_rows(data: PrivateLinkedTables, number: int, budget: GaussianBudget, share: float) -> Measurement:
+def _number_of_rows(data: LinkedTables, number: int, budget: GaussianBudget, share: float) -> Measurement:
     """Noisy counts of people with so many rows, or of rows of the table above, whose parts add up to a whole in each person."""
     alone, shape = _numbers(data)
     branch = shape.tables[number - 1]
@@ -212,7 +212,7 @@ def _number_of_rows(data: PrivateLinkedTables, number: int, budget: GaussianBudg
     return Measurement(Marginal((0,), 0), values.numpy(), std)
 
 
-def _with_rows(data: PrivateLinkedTables, number: int, count: Measurement, budget: GaussianBudget, share: float) -> float:
+def _with_rows(data: LinkedTables, number: int, count: Measurement, budget: GaussianBudget, share: float) -> float:
     """A noisy number of people who have rows in a table."""
     table = data.tables[number - 1]
     if not table.parent:
@@ -222,7 +222,7 @@ def _with_rows(data: PrivateLinkedTables, number: int, count: Measurement, budge
     return max(1.0, float(noisy))
 
 
-def _bounded(data: PrivateLinkedTables, number: int, count: Measurement) -> tuple[PrivateLinkedTables, Measurement, list[Said]]:
+def _bounded(data: LinkedTables, number: int, count: Measurement) -> tuple[LinkedTables, Measurement, list[Said]]:
     """The least m that 95 % of the noisy people who have rows keep to, where nobody said it; a window may follow in it.
 
     Rows that hang on a row count by the rows above in place of people. Cells that do not stand out of the noise at the end of
@@ -245,7 +245,7 @@ def _bounded(data: PrivateLinkedTables, number: int, count: Measurement) -> tupl
 
 
 def _domains(
-    data: PrivateLinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float], more: float
+    data: LinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float], more: float
 ) -> tuple[list[_Side], list[Fact | Said]]:
     """All tables as codes, their domains bought where they are not known, from one row of each person, for `more` shares."""
     shares, facts = {part: more * share / len(sizes) for part, share in SHARES.items()}, list[Fact | Said]()

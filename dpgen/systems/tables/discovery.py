@@ -38,8 +38,9 @@ from dpgen.systems.tables.bins import FORMS, GAP, TOLD, Form, Grid, Leaves, cell
 from dpgen.values import times
 
 if TYPE_CHECKING:
+    from dpgen.data import RawTable
+    from dpgen.data.raw_tables import EngineRows, FrameRows
     from dpgen.privacy.curator import Curator
-    from dpgen.systems.plan import PrivateRawTable, PrivateRows, PrivateValues
     from dpgen.systems.tables.plan import TablesPlan
 
 Integers = npt.NDArray[np.int64]
@@ -91,7 +92,7 @@ def row_count(n: int) -> BoundedSum:
     return BoundedSum(torch.tensor([n]), 1.0, replaced=1.0)
 
 
-def release_domains(table: PrivateRawTable, *, plan: TablesPlan, curator: Curator) -> Found:
+def release_domains(table: RawTable, *, plan: TablesPlan, curator: Curator) -> Found:
     """What a draft leaves blank, for a schema of its own: all of the budget goes into it."""
     assert plan.budget is not None
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
@@ -110,7 +111,7 @@ class Discovery:
     `n` is the noisy number of rows, `shares` are of 1 / s^2, see `SHARES`.
     """
 
-    table: PrivateRows
+    table: FrameRows | EngineRows
     draft: Descriptor
     budget: GaussianBudget
     n: float
@@ -215,7 +216,7 @@ class Discovery:
         self.keys, self.left_out = ([name for name in listed if name != given["name"]] for listed in (self.keys, self.left_out))
         return given | {"constraints": given["constraints"] | {"enum": [OTHER]}, "dpgen:outside": OTHER, "dpgen:fill": OTHER}
 
-    def _frequent(self, name: str, values: PrivateValues, share: float) -> tuple[npt.NDArray[Any], Integers, float]:
+    def _frequent(self, name: str, values: Any, share: float) -> tuple[npt.NDArray[Any], Integers, float]:
         """Frequent values in their own order, with noisy counts and the noise std of these."""
         found = values.different()
         places, noisy, std, _ = self.budget.frequent(f"{NAMES} of {name}", found.counts, share)

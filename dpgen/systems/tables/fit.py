@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -19,7 +19,6 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.plan import PrivateRawTable, PrivateTable
 from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
 from dpgen.systems.tables.marginals import (
     SCALE,
@@ -39,6 +38,7 @@ from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, TablesPlan, sizes
 
 if TYPE_CHECKING:
+    from dpgen.data import RawTable, Table
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
 
@@ -66,18 +66,16 @@ _FORCED_COMPONENTS = 64  # where constraints alone tie columns
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
 
 
-def fit(
-    data: PrivateTable | PrivateRawTable, *, plan: TablesPlan, config: TablesConfig, curator: Curator, runtime: Runtime
-) -> TablesModel:
+def fit(data: Table | RawTable, *, plan: TablesPlan, config: TablesConfig, curator: Curator, runtime: Runtime) -> TablesModel:
     """Release a model of a mixed table.
 
     ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
     """
     assert plan.budget is not None
-    raw = data if isinstance(data, PrivateRawTable) else None
+    raw = cast("RawTable", data) if hasattr(data, "draft") else None
     budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else thresholds(raw.draft))
     whole, mu = budget.left, budget.mu
-    count = row_count(len(data.rows)) if isinstance(data, PrivateRawTable) else record_count(data.codes)
+    count = record_count(cast("Table", data).codes) if raw is None else row_count(len(raw.rows))
     noisy, std = budget.sums(COUNT, count, COUNTING * whole)
     size = max(1.0, float(noisy))
     found = None if raw is None else Discovery(raw.rows, raw.draft, budget, size).run()
