@@ -2,25 +2,7 @@
 
 from . import data as data
 from . import metrics as metrics
-from .api import BernsteinSynthesizer as BernsteinSynthesizer
-from .api import DPGANSynthesizer as DPGANSynthesizer
-from .api import DPGMSynthesizer as DPGMSynthesizer
-from .api import GaussianSynthesizer as GaussianSynthesizer
-from .api import GridResponseSynthesizer as GridResponseSynthesizer
-from .api import MarginalsSynthesizer as MarginalsSynthesizer
-from .api import MBDESynthesizer as MBDESynthesizer
-from .api import MERFSynthesizer as MERFSynthesizer
-from .api import MERRSynthesizer as MERRSynthesizer
-from .api import MinimaxSynthesizer as MinimaxSynthesizer
-from .api import MollifierSynthesizer as MollifierSynthesizer
-from .api import MWEMSynthesizer as MWEMSynthesizer
-from .api import ParkSynthesizer as ParkSynthesizer
-from .api import ProjectedKernelSynthesizer as ProjectedKernelSynthesizer
-from .api import QInvariantSynthesizer as QInvariantSynthesizer
-from .api import RandomizedResponseSynthesizer as RandomizedResponseSynthesizer
-from .api import RelationalSynthesizer as RelationalSynthesizer
 from .api import Synthesizer as Synthesizer
-from .api import TablesSynthesizer as TablesSynthesizer
 from .api import fit as fit
 from .auditing import AuditJob as AuditJob
 from .auditing import AuditOptions as AuditOptions

@@ -1,12 +1,11 @@
-"""The front door: `fit` private data in memory or in files to a release, and estimators for scikit-learn that do the same."""
+"""The front door: `fit` private data in memory or in files to a release, and an estimator of scikit-learn around it."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -24,12 +23,12 @@ from dpgen.data.raw_tables import types_of
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.stored import StreamedRecords
 from dpgen.data.table_files import form_of, is_source
-from dpgen.options import choose, meanings
+from dpgen.options import choose
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.release import RandomState, Release
 from dpgen.run import run
-from dpgen.runtime import Runtime, quiet_training
+from dpgen.runtime import quiet_training
 from dpgen.systems.registry import System, systems
 
 KINDS: dict[type[Any], str] = {
@@ -306,13 +305,13 @@ def _all_private(name: str, system: System, options: Options) -> Options:
     return {"test_fraction": 0.0} | options
 
 
-# -- estimators --------------------------------------------------------------------------------------------------------
+# -- estimator ---------------------------------------------------------------------------------------------------------
 
 
 class Synthesizer(BaseEstimator):
-    """Estimators of scikit-learn around `fit`: `Synthesizer(model)` makes that of a system, whose options are its parameters.
+    """The estimator of scikit-learn around `fit`: its parameters are the model and the options of `fit`, which checks them.
 
-    Every call of `fit` spends epsilon again: cross-validation and searches over parameters spend it many times.
+    Every call of `fit` spends epsilon (1 unless it is given) again: cross-validation and searches spend it many times.
 
     Attributes:
         model: name of the system.
@@ -320,43 +319,28 @@ class Synthesizer(BaseEstimator):
         n_features_in_: columns of the data, the label included.
         feature_names_in_: their names, of tables whose names are all texts.
 
-    Raises:
-        TypeError: an option that the system does not have, and the nearest one that it has.
-        ValueError: no such system.
-
-    >>> Synthesizer("gaussian", epsilon=2.0, relation="replace_one")
-    GaussianSynthesizer(epsilon=2.0, relation='replace_one')
+    >>> Synthesizer("mwem", epsilon=2.0, relation="replace_one")
+    Synthesizer(epsilon=2.0, model='mwem', relation='replace_one')
     """
 
-    model: ClassVar[str]
     release_: Release
 
-    def __new__(cls, model: str = "gaussian", **options: Any) -> Self:
-        return super().__new__(cls if cls is not Synthesizer else estimator(model))
+    def __init__(self, model: str = "gaussian", **options: Any) -> None:
+        self.model, self._options = model, options
 
-    def __init__(self, model: str = "", **options: Any) -> None:
-        defaults = self._defaults()
-        try:
-            for name in options:
-                choose("parameter", name, list(defaults))
-        except ValueError as error:
-            raise TypeError(f"{type(self).__name__}: {error}") from None
-        for name, default in defaults.items():
-            setattr(self, name, options.get(name, default))
+    def get_params(self, deep: bool = True) -> Options:
+        """The model and the options that are given."""
+        return {"model": self.model, **self._options}
 
-    @classmethod
-    def _defaults(cls) -> Options:
-        return {name: entry.default for name, entry in inspect.signature(cls).parameters.items()}
-
-    def _given(self) -> Options:
-        """Parameters that were changed, and epsilon."""
-        defaults = self._defaults()
-        given = {name: value for name, value in self.get_params(deep=False).items() if value is not defaults[name]}
-        return {"epsilon": self.epsilon} | given
+    def set_params(self, **params: Any) -> Self:
+        """Another model, or other options beside those that are given."""
+        self._options = self.get_params() | params
+        self.model = self._options.pop("model")
+        return self
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Release a model of X within epsilon; `y` is scikit-learn's and ignored: a label is a column of X, `label_column`."""
-        self.release_ = fit(X, self.model, **self._given())
+        self.release_ = fit(X, self.model, **({"epsilon": 1.0} | self._options))
         names = self.release_.form.names if self.release_.form is not None else ()
         self.n_features_in_ = _width(X) or len(names)
         self.__dict__.pop("feature_names_in_", None)
@@ -379,7 +363,7 @@ class Synthesizer(BaseEstimator):
             name = type(self).__name__
             raise ValueError(f"X has {width} features, but {name} is expecting {self.n_features_in_} features as input")
         with TemporaryDirectory(prefix="dpgen-") as scratch:
-            records = job_of(self.model, X, self._given()).load(Path(scratch))
+            records = job_of(self.model, X, {"epsilon": 1.0} | self._options).load(Path(scratch))
         return float(density(records.x).mean())
 
     def __sklearn_tags__(self) -> Tags:
@@ -391,45 +375,3 @@ class Synthesizer(BaseEstimator):
 def _width(X: Any) -> int | None:
     """Columns of data that say so."""
     return int(X.shape[1]) if len(getattr(X, "shape", ())) > 1 else None
-
-
-_ACRONYMS = {"dpgm", "dpgan", "mwem", "merf", "merr", "mbde"}
-
-
-@cache
-def estimator(model: str) -> type[Synthesizer]:
-    """The estimator of one system; its parameters are the options of the system, of data that it reads, and of the runtime."""
-    system = systems()[choose("model", model, list(systems()))]
-    sources: list[Callable[..., Any]] = [loader.options for kind in system.kinds for loader in LOADERS[kind].values()]
-    sources += [system.plan, system.config, Runtime]
-    options = {name: entry.default for source in sources for name, entry in inspect.signature(source).parameters.items()}
-    ours = {"epsilon": 1.0, "delta": None} if "delta" in options else {"epsilon": 1.0}
-    options = ours | {name: value for name, value in options.items() if name not in (*ours, "path")} | _OURS
-    options = {name: None if value is inspect.Parameter.empty else value for name, value in options.items()}
-    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=v) for name, v in options.items()]
-
-    def __init__(self: Synthesizer, model: str = "", **options: Any) -> None:
-        Synthesizer.__init__(self, model, **options)
-
-    __init__.__signature__ = inspect.Signature([_SELF, *parameters])  # type: ignore[attr-defined]
-    texts = {key: text for source in sources for key, text in meanings(source).items() if key in options}
-    lines = "\n".join(f"    {key}: {text}" for key, text in texts.items())
-    doc = f"The estimator of the system {model!r}, see `Synthesizer`.\n\nArguments:\n{lines}"
-    members = {"__init__": __init__, "__doc__": doc, "__module__": __name__, "model": model}
-    return type(_estimator_name(model), (Synthesizer,), members)
-
-
-def _estimator_name(model: str) -> str:
-    return "".join(word.upper() if word in _ACRONYMS else word.capitalize() for word in model.split("_")) + "Synthesizer"
-
-
-_SELF = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-_OURS: Options = {"test_fraction": 0.0, "progress_bar": False}
-"""Defaults that differ from the command line's."""
-
-
-def __getattr__(name: str) -> Any:
-    """The estimator of a system by its name, as in `GaussianSynthesizer`."""
-    if model := next((model for model in systems() if name == _estimator_name(model)), None):
-        return estimator(model)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
