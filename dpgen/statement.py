@@ -252,6 +252,13 @@ class PrivacyStatement:
     def __str__(self) -> str:
         return f"{self.in_words()}\n{self.odds()}"
 
+    def _repr_markdown_(self) -> str:
+        """The statement in a notebook: what `str` says, and what ran."""
+        lines = [f"| {m['note']} | `{m['event']}` | {m['count']} |" for m in collected(self.mechanisms)]
+        return "\n".join(
+            [f"**{self.in_words()}**", "", self.odds(), "", "| mechanism | event | times |", "|---|---|---|", *lines]
+        )
+
     def to_markdown(self) -> str:
         """The statement for people: the guarantee as odds and as numbers, what ran, and three lists."""
         headings = {

@@ -52,6 +52,14 @@ def test_markdown_has_every_fact() -> None:
         assert fact in text
 
 
+def test_a_notebook_and_a_terminal_show_a_short_text() -> None:
+    made = PrivacyStatement.from_ledger(ledger(), facts=[Fact.CHOSEN_BLIND])
+    shown = made._repr_markdown_()
+    assert str(made).splitlines() == [made.in_words(), made.odds()]
+    assert all(text in shown for text in (*str(made).splitlines(), *(m["note"] for m in made.mechanisms)))
+    assert Fact.CHOSEN_BLIND.sentence not in shown
+
+
 def test_parts_of_one_gaussian_are_one_line_for_people_and_stay_apart_for_programs() -> None:
     book = Ledger(Budget(3.0, 1e-5))
     whole = Planned(gaussian_event(2.0), "all of a fit", divisible=True)

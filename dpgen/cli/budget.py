@@ -2,16 +2,24 @@
 
 dpgen budget census.budget --create --epsilon 3 --delta 1e-5
 dpgen budget census.budget
+dpgen budget --dp_sgd --n 60000 --batch 600 --epochs 10 --noise 1.0 --delta 1e-5
 """
 
+import argparse
+import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.main import Ended, OneLineParser, aligned
 from dpgen.options import require_writable
+from dpgen.privacy.accountants import calibrate_noise, epsilon
 from dpgen.privacy.ledger import Budget
+from dpgen.privacy.mechanisms import require_positive, require_whole, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import Payment, SharedBudget, Spending
 from dpgen.statement import guarantee, rounded_up
+
+if TYPE_CHECKING:
+    from dp_accounting import DpEvent
 
 COLUMNS = ("time", "user", "model", "run", "id", "alone", "together")
 
@@ -20,22 +28,31 @@ def parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen budget",
         description="A budget that all runs on a data set pay from: who paid, what is left. What a run would cost says "
-        "dpgen train with --ledger FILE --dry_run.",
+        "dpgen train with --ledger FILE --dry_run. --dp_sgd: epsilon or noise of plain DP-SGD.",
     )
-    result.add_argument("file", type=Path, metavar="FILE", help="the budget; runs pay from it with --ledger FILE")
+    result.add_argument("file", type=Path, nargs="?", metavar="FILE", help="the budget; runs pay from it with --ledger FILE")
     result.add_argument("--create", action="store_true", help="make FILE, with")
     result.add_argument("--epsilon", type=float, help="its total in nats,")
     result.add_argument("--delta", type=float, default=1e-5, help="at this delta (default 1e-05),")
     result.add_argument("--relation", choices=["add_remove", "replace_one"], default="add_remove", help="of neighbouring data")
     result.add_argument("--unit", default="one record", help='that differ in this (default "one record")')
     result.add_argument("--release", metavar="RUN", help="give back what this run has reserved, which never committed")
+    result.add_argument("--dp_sgd", action="store_true", help="without FILE: plain DP-SGD on Poisson samples, by")
+    result.add_argument("--n", type=int, help="records,")
+    result.add_argument("--batch", type=int, help="expected records of a step,")
+    result.add_argument("--epochs", type=float, default=1.0, help="expected uses of a record (default 1), and")
+    result.add_argument("--noise", type=float, help="noise multiplier; or --epsilon, which says the least noise")
     return result
 
 
 def main(arguments: list[str]) -> Ended:
-    """Make a budget, or show it."""
+    """Make a budget, show it, or say what a run would cost."""
     options = parser().parse_args(arguments)
     file = options.file
+    if options.dp_sgd:
+        return _dp_sgd(options)
+    if file is None:
+        raise ValueError("FILE is missing; dpgen budget needs the file of a budget, or --dp_sgd")
     if options.create:
         if options.epsilon is None:
             raise ValueError("epsilon is missing; --create needs the total, as in --epsilon 3")
@@ -52,6 +69,35 @@ def main(arguments: list[str]) -> Ended:
             shared.give_back(options.release)
     spending = shared.spending()
     return Ended("\n".join([*_table(shared, spending), _left(spending)]), values=_values(shared, spending))
+
+
+def _dp_sgd(options: argparse.Namespace) -> Ended:
+    """The epsilon of plain DP-SGD, or the least noise for an epsilon."""
+    if options.file is not None:
+        raise ValueError(f"FILE is {str(options.file)!r}; it must be left out with --dp_sgd")
+    if (options.noise is None) == (options.epsilon is None):
+        raise ValueError("give one of noise and epsilon with --dp_sgd; the other one is computed")
+    for name in ("n", "batch"):
+        if getattr(options, name) is None:
+            raise ValueError(f"{name} is missing; --dp_sgd needs n, batch and epochs")
+    n = require_whole("n", options.n)
+    batch, epochs = require_whole("batch", options.batch, 1, n), require_positive("epochs", options.epochs)
+    relation, budget = options.relation, Budget(options.epsilon or 1.0, options.delta)
+    from dp_accounting import SelfComposedDpEvent
+
+    rate, steps = batch / n, math.ceil(epochs * n / batch)
+
+    def run(noise: float) -> "DpEvent":
+        return SelfComposedDpEvent(subsampled_gaussian_event(rate, noise), steps)
+
+    noise = options.noise
+    if noise is None:
+        noise = calibrate_noise(run, budget, relation=relation)
+    cost = epsilon(run(require_positive("noise", noise)), budget.delta, relation=relation)
+    text = f"DP-SGD: {steps} steps, each a Poisson sample of rate {rate:.6g}, noise multiplier {noise:.6g}"
+    values = {"steps": steps, "sampling_rate": rate, "noise_multiplier": noise}
+    values |= {"epsilon": cost, "delta": budget.delta, "relation": relation, "unit": options.unit}
+    return Ended(f"{text}\n{guarantee(cost, budget.delta, relation, options.unit)}", values=values)
 
 
 def _table(shared: SharedBudget, spending: Spending) -> list[str]:

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "verify": ("dpgen.cli.verify:main", "whether statement, ledger, model and shared budget of a run say the same"),
     "sign": ("dpgen.cli.verify:sign", "sign a release, for whom receives it"),
     "audit": ("dpgen.cli.audit:main", "attack a system: a lower bound on its epsilon, or a leak"),
+    "completion": ("dpgen.cli.completion:main", "completion of commands and options for bash, zsh or fish"),
 }
 """Function of every command, which takes the arguments and returns a text, an exit code or an `Ended`; its meaning."""
 

@@ -1,4 +1,4 @@
-"""The command `dpgen`: its table, how fast it answers, and how commands end."""
+"""The command `dpgen`: its table, how fast it answers, what a shell completes, and how commands end."""
 
 import errno
 import io
@@ -19,6 +19,7 @@ from refusals import refused
 
 import dpgen
 from dpgen.callbacks.checkpoint import Preempted
+from dpgen.cli.completion import main as write_completion
 from dpgen.cli.main import COMMANDS, OneLineParser, exit_code, main
 from dpgen.options import REMOVED, keys
 from dpgen.privacy.distributed import RemoteFailure
@@ -96,6 +97,34 @@ def test_help_imports_no_command() -> None:
         "import sys\nfrom dpgen.cli.main import main\nmain([])\nassert not {'yaml', 'jsonargparse', 'torch'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def completion(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The script for bash."""
+    script = tmp_path_factory.mktemp("completion") / "completion.bash"
+    script.write_text(write_completion(["bash"]))
+    return script
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("dpgen tr", ["train"]),
+        ("dpgen train --model gau", ["gaussian"]),
+        ("dpgen train --sampling_r", ["--sampling_rate"]),
+        ("dpgen train --config dpgm_mnist_p", ["dpgm_mnist_paper"]),
+        ("dpgen sample run --clu", ["--clusters"]),
+        ("dpgen audit --relation re", ["replace_one"]),
+        ("dpgen audit --model ga", ["gaussian"]),
+        ("dpgen audit --ledg", []),
+    ],
+)
+def test_bash_completes(words: str, found: list[str], completion: Path) -> None:
+    """After these words, the last of which is being typed."""
+    typed = f'COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); _shtab_dpgen; printf "%s\n" "${{COMPREPLY[@]}}"'
+    ended = subprocess.run(["bash", "-c", f"source {completion}; {typed}"], capture_output=True, text=True, check=True)
+    assert (ended.stderr, ended.stdout.split()) == ("", found)
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])
@@ -257,6 +286,7 @@ def test_every_command_answers_programs(tmp_path: Path, capsys: pytest.CaptureFi
         "schema": [rows],
         "compare": [rows, rows],
         "budget": [tmp_path / "budget"],
+        "completion": ["bash"],
     }
     assert {*wanted, "audit"} == {*COMMANDS}
     main(["budget", str(tmp_path / "budget"), "--create", "--epsilon=2", "--relation=replace_one"])

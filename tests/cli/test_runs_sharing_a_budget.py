@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import dp_accounting
 import lightning as L
 import pytest
 import tiny
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
 from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
@@ -307,3 +309,36 @@ def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) 
     with pytest.raises(LedgerError, match="restored from a copy"):
         run(job)
     assert not (tmp_path / "run" / "model").exists()
+
+
+DP_SGD = ["budget", "--dp_sgd", "--n=60000", "--batch=600", "--epochs=10"]
+
+
+def test_plain_dp_sgd_costs_what_the_library_says(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*DP_SGD, "--noise=1.0", "--delta=1e-5"]) == 0
+    step = dp_accounting.PoissonSampledDpEvent(0.01, dp_accounting.GaussianDpEvent(1.0))
+    accountant = PLDAccountant().compose(step, 1000)
+    said = capsys.readouterr().out
+    assert "1000 steps" in said
+    [stated] = re.findall(r"epsilon ([\d.]+)", said)
+    assert float(stated) == pytest.approx(accountant.get_epsilon(1e-5), rel=5e-3)
+    assert main([*DP_SGD, f"--epsilon={stated}"]) == 0
+    [noise] = re.findall(r"multiplier ([\d.]+)", capsys.readouterr().out)
+    assert float(noise) == pytest.approx(1.0, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        (["budget"], "FILE"),
+        (DP_SGD, "noise"),
+        ([*DP_SGD, "--noise=1", "--epsilon=1"], "noise"),
+        ([*DP_SGD, "--noise=0"], "noise"),
+        ([*DP_SGD, "--noise=1", "--batch=60001"], "batch"),
+        (["budget", "--dp_sgd", "--batch=6", "--noise=1"], "n is missing"),
+        (["budget", "some.budget", *DP_SGD[1:], "--noise=1"], "FILE"),
+    ],
+)
+def test_what_plain_dp_sgd_lacks_is_named(arguments: list[str], name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    assert name in capsys.readouterr().err
