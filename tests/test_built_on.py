@@ -282,10 +282,10 @@ def test_what_a_shared_budget_has_paid_for_is_not_paid_for_again(tmp_path: Path,
     assert main([*read, *shared, f"--run_dir={second}"]) == 0
     assert stated(second).mechanisms[0]["note"].startswith(NOTE)
     payments = SharedBudget(tmp_path / "b").spending().payments
-    assert [any(item.note.startswith(NOTE) for item, _ in payment.loads) for payment in payments] == [False, False]
+    assert [any(line.note.startswith(NOTE) for line in payment.plan) for payment in payments] == [False, False]
     assert main([*read, f"--ledger={tmp_path / 'c'}", f"--run_dir={third}"]) == 0
     [payment] = SharedBudget(tmp_path / "c").spending().payments
-    assert any(item.note.startswith(NOTE) for item, _ in payment.loads), "which has paid for nothing of the earlier run"
+    assert any(line.note.startswith(NOTE) for line in payment.plan), "which has paid for nothing of the earlier run"
     for directory in (first, second, third):
         assert main(["verify", str(directory)]) == 0, capsys.readouterr().out
 
@@ -331,7 +331,7 @@ def test_a_shared_budget_pays_for_domains_once(tmp_path: Path) -> None:
     assert main(["verify", str(tmp_path / "run")]) == 0
     bought, fitted = SharedBudget(Path(budget)).spending().payments
     assert bought.model == "schema"
-    assert not any(item.note.startswith(NOTE) for item, _ in fitted.loads)
+    assert not any(line.note.startswith(NOTE) for line in fitted.plan)
     assert stated(tmp_path / "run").mechanisms[0]["note"].startswith(NOTE)
 
 

@@ -83,9 +83,9 @@ class _SelectionJob(RunConfig):
         """The charge of one score."""
         return paid.price(self.selection.select_noise, self.privacy.relation)
 
-    def trials(self, data: Any) -> list[list[Planned]]:
+    def trials(self, data: Any) -> list[Sequence[Planned]]:
         """Plans of the choices, which they declare before they look at a record."""
-        return [[Planned(m.event, m.note, n, m.divisible) for m, n in declared(job, data)] for _, job in self.choices]
+        return [declared(job, data) for _, job in self.choices]
 
     def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""

@@ -183,7 +183,7 @@ def _of_shared(
     paid = Counter[Any]()
     for payment in spending.kept:
         if payment.run == payer.run:
-            paid.update({(m.note, str(m.event)): count for m, count in payment.loads})
+            paid.update({(line.note, str(line.event)): line.count for line in payment.plan})
     for note, event in (load for load in loads - paid if load[0] not in payer.settled):
         yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
     then = account(spending.upto(statement.shared.get("payments", 0))) | {"run": payer.run, "file": payer.path.name}

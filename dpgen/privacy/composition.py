@@ -36,7 +36,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -67,6 +67,30 @@ class Planned:
     count: int = 1
     divisible: bool = False
 
+    @property
+    def key(self) -> str:
+        """Event and note as text, by which lines of different ledgers are the same."""
+        return json.dumps([self.note, as_json(self.event), self.divisible])
+
+    @property
+    def priced(self) -> DpEvent:
+        """What one run is accounted for as: of a divisible Gaussian all parts, with their rounding."""
+        if not self.divisible:
+            return self.event
+        from dp_accounting import GaussianDpEvent
+
+        if not (isinstance(self.event, GaussianDpEvent) and 0 < self.event.noise_multiplier < math.inf):
+            raise ValueError(f"event is {self.event!r}; only a plain Gaussian is divisible")
+        return GaussianDpEvent(self.event.noise_multiplier / math.sqrt(1 + 2 * _SURPLUS))
+
+
+def as_json(event: DpEvent) -> str:
+    """An event as a file holds it; ValueError for one that cannot be written."""
+    try:
+        return json.dumps(encode_event(event), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"event {event!r} cannot be recorded: {error}") from None
+
 
 @dataclass(frozen=True)
 class LedgerEntry:
@@ -80,60 +104,39 @@ class LedgerEntry:
 
 @dataclass(eq=False)
 class LedgerItem:
-    """One event under one note of a ledger."""
+    """One event under one note of a ledger, with what was planned and charged of it."""
 
     event: DpEvent
     note: str
+    priced: DpEvent
     code: str  # the event as JSON
+    divisible: bool = False  # spent in parts, and only in parts
     whole: LedgerItem | None = None  # the divisible Gaussian that this one is a part of
-    priced: LedgerItem | None = None  # of a divisible Gaussian, what is accounted for in its place
     number: int | None = None  # in the ledger, None before it is declared or charged
     planned: int = 0  # greatest count over all declared plans
     count: int = 0  # what was charged
     later: int = 0  # what was charged beyond the plans
     precision: int = 0  # 1 / sigma^2 of a divisible Gaussian or of a part of one, in whole multiples of 2^-256
     parts: int = 0  # precision of all parts that were charged
-    alphas: dict[str, np.ndarray] = field(default_factory=dict)
-    cost: Cost | None = None
+    alphas: np.ndarray | None = None  # log-moments under the ledger's relation
+    cost: Cost | None = None  # as the ledger's filter counts it
 
     @classmethod
     def of(cls, event: DpEvent, note: str, *, whole: LedgerItem | None = None, divisible: bool = False) -> LedgerItem:
         """A new item; ValueError for an event that cannot be written or divided, or is no part of the whole."""
-        try:
-            code = json.dumps(encode_event(event), allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"event {event!r} cannot be recorded: {error}") from None
-        item = cls(event, note, code, whole)
-        if divisible:
-            from dp_accounting import GaussianDpEvent
-
-            if not (isinstance(event, GaussianDpEvent) and 0 < event.noise_multiplier < math.inf):
-                raise ValueError(f"event is {event!r}; only a plain Gaussian is divisible")
-            shrunk = event.noise_multiplier / math.sqrt(1 + 2 * _SURPLUS)
-            item.priced = cls.of(GaussianDpEvent(shrunk), note)
+        item = cls(event, note, Planned(event, note, divisible=divisible).priced, as_json(event), divisible, whole)
         if divisible or whole is not None:
             item.precision = _precision(event)
         return item
-
-    @staticmethod
-    def loads(plan: Iterable[Planned]) -> Loads:
-        """The lines of a plan as items with their counts."""
-        return [(LedgerItem.of(p.event, p.note, divisible=p.divisible), p.count) for p in plan]
-
-    @property
-    def key(self) -> str:
-        """Event and note as text, by which items of different ledgers are the same."""
-        return json.dumps([self.note, self.code, self.divisible])
-
-    @property
-    def divisible(self) -> bool:
-        """Whether it is spent in parts, and only in parts."""
-        return self.priced is not None
 
     @property
     def most(self) -> int:
         """Count of the guarantee: declared, and charged beyond that; parts count with their whole."""
         return 0 if self.whole is not None else self.planned + self.later
+
+    def line(self, count: int) -> Planned:
+        """It as a line of a plan."""
+        return Planned(self.event, self.note, count, self.divisible)
 
     def beyond(self, count: int) -> int:
         """Number out of `count` more charges that no plan has room for."""
@@ -151,7 +154,7 @@ class LedgerItem:
                 f"of it left; {count} x {self.note!r} would take {taken:.6g}"
             )
 
-    def line(self) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """It as the ledger file writes it."""
         line: dict[str, Any] = {"event": json.loads(self.code), "note": self.note}
         if self.whole is not None:
@@ -167,13 +170,15 @@ def _precision(event: DpEvent) -> int:
     return math.ceil(sum(count / Fraction(sigma) ** 2 for (_, sigma), count in parts.items()) * (1 << _BITS))
 
 
-Loads = list[tuple[LedgerItem, int]]
-
-
 def worst(
-    loads: Loads, delta: float, relation: Relation, accountant: Accountant = "tightest", *, own: Relation | None = None
+    counts: Iterable[tuple[DpEvent, int]],
+    delta: float,
+    relation: Relation,
+    accountant: Accountant = "tightest",
+    *,
+    own: Relation | None = None,
 ) -> float:
-    """Epsilon of all of them; `own` is the relation of the charges, `relation` the one asked for."""
+    """Epsilon of so many runs of each event; `own` is the relation of the charges, `relation` the one asked for."""
     from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
     from dpgen.privacy.accountants import epsilon
@@ -185,23 +190,8 @@ def worst(
             raise UnsupportedEvent("relation is 'add_remove'; the charges were made under replace_one, which does not imply it")
         return for_two_records(event)
 
-    event = ComposedDpEvent([SelfComposedDpEvent(read(m.event), n) for m, n in loads if n])
+    event = ComposedDpEvent([SelfComposedDpEvent(read(event), n) for event, n in counts if n])
     return epsilon(event, delta, relation=relation, accountant=accountant)
-
-
-def rdp_bound(loads: Loads, delta: float, relation: Relation) -> float:
-    """The same epsilon from RDP, microseconds after the first call: moments are kept with the mechanisms."""
-    import numpy as np
-
-    from dpgen.privacy.accountants import ORDERS, event_alphas, rdp_epsilon
-
-    total = np.zeros(len(ORDERS))
-    for m, count in loads:
-        if count:
-            if relation not in m.alphas:
-                m.alphas[relation] = event_alphas(m.event, relation)
-            total += count * m.alphas[relation]
-    return rdp_epsilon(total, delta)
 
 
 _INFINITE = 1 << 4 * _BITS

@@ -20,7 +20,6 @@ from dpgen.privacy.composition import (
     LedgerEntry,
     LedgerItem,
     Planned,
-    rdp_bound,
     total_cost,
     worst,
 )
@@ -167,8 +166,6 @@ class Ledger:
         with self._lock:
             self._empty()
             for line in document["mechanisms"]:
-                if line.get("group") is not None:
-                    raise ValueError(f"group is {line['group']!r}; it must be null: groups are of another version")
                 whole = self._declared[line["of"]] if "of" in line else None
                 event, divisible = decode_event(line["event"]), line.get("divisible", False)
                 self._number(self._find(event, line["note"], whole=whole, divisible=divisible))
@@ -187,7 +184,7 @@ class Ledger:
             **self.terms,
             "filter": self.filter.header if self.filter else None,
             **({"shared": self.payer.reference} if self.payer else {}),
-            "mechanisms": [m.line() for m in self._declared],
+            "mechanisms": [m.record() for m in self._declared],
             "plans": [[[number, n] for number, n in plan.items()] for plan in self._plans],
             "charges": charges,
             "commits": self.commits,
@@ -329,7 +326,7 @@ class Ledger:
         """Let the shared budget reserve everything that the guarantee counts, with `more`."""
         if self.payer is not None:
             total = Counter({m: m.most for m in self._declared if m.most}) + more
-            self.payer.pay(list(total.items()), self.budget)
+            self.payer.pay([m.line(n) for m, n in total.items()], self.budget)
 
     def _taken_up(self, lines: Counter[LedgerItem]) -> bool:
         """Whether a resumed run declares again what the file holds."""
@@ -347,7 +344,7 @@ class Ledger:
         if self._plans or any(m.most for m in self._declared):
             self._require_filter(lines, f"a second plan of {names}")
             return
-        needed = worst([(m.priced or m, n) for m, n in lines.items()], self.delta, self.relation)
+        needed = worst([(m.priced, n) for m, n in lines.items()], self.delta, self.relation)
         if needed > budget.epsilon:
             raise BudgetExceeded(f"{self._terms()}: a plan of {names} would bring it to {needed:.6g}")
 
@@ -366,10 +363,9 @@ class Ledger:
     # -- the filter ----------------------------------------------------------------------------------------------------
 
     def _cost(self, mechanism: LedgerItem) -> Cost:
-        priced = mechanism.priced or mechanism
-        if priced.cost is None:
-            priced.cost = cast(Filter, self.filter).cost(priced.event)
-        return priced.cost
+        if mechanism.cost is None:
+            mechanism.cost = cast(Filter, self.filter).cost(mechanism.priced)
+        return mechanism.cost
 
     def _total(self) -> Cost:
         """Filter cost of everything promised and charged."""
@@ -440,7 +436,7 @@ class Ledger:
         if self.filter is None:
             raise ValueError("budget is None; a ledger that only reports has no allowance")
         with self._lock:
-            return self.filter.room(self._cost(LedgerItem.of(event, "")), self._total())
+            return self.filter.room(self.filter.cost(event), self._total())
 
     # -- reports -------------------------------------------------------------------------------------------------------
 
@@ -459,8 +455,8 @@ class Ledger:
             if key not in self._guarantees:
                 asked = relation or self.relation
                 if self.filter is None or not self.chosen_later:
-                    loads = [(m.priced or m, m.most) for m in self._declared]
-                    self._guarantees[key] = worst(loads, self.delta, asked, accountant, own=self.relation)
+                    counts = [(m.priced, m.most) for m in self._declared]
+                    self._guarantees[key] = worst(counts, self.delta, asked, accountant, own=self.relation)
                 else:
                     self._guarantees[key] = self.filter.chosen_later(self._total(), asked)
             return self._guarantees[key]
@@ -476,17 +472,25 @@ class Ledger:
         """Epsilon of what has run so far, as if it had been fixed in advance; the guarantee is `epsilon`."""
         with self._lock:
             if self._spent is None:
-                self._spent = worst([(m, m.count) for m in self._declared], self.delta, self.relation)
+                self._spent = worst([(m.event, m.count) for m in self._declared], self.delta, self.relation)
             return self._spent
 
     def spent_rdp(self) -> float:
         """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
-        with self._lock:
-            loads = [(m, m.count) for m in self._declared]
+        import numpy as np
+
+        from dpgen.privacy.accountants import ORDERS, event_alphas, rdp_epsilon
+
+        with self._lock, suppress(UnsupportedEvent):  # an event without moments
             if self.delta:
-                with suppress(UnsupportedEvent):  # an event without moments
-                    return rdp_bound(loads, self.delta, self.relation)
-            return worst(loads, self.delta, self.relation)
+                total = np.zeros(len(ORDERS))
+                for m in self._declared:
+                    if m.count:
+                        if m.alphas is None:
+                            m.alphas = event_alphas(m.event, self.relation)
+                        total += m.count * m.alphas
+                return rdp_epsilon(total, self.delta)
+        return self.spent()
 
     def entries(self) -> list[LedgerEntry]:
         """Charges in order, equal neighbours merged."""
@@ -496,8 +500,7 @@ class Ledger:
     def promised(self, *, later: bool = True) -> list[Planned]:
         """Everything declared with its greatest count and, if `later`, all charged beyond it: the guarantee counts both."""
         with self._lock:
-            counts = [(m, m.most if later else m.planned) for m in self._declared]
-            return [Planned(m.event, m.note, count, m.divisible) for m, count in counts if count]
+            return [m.line(n) for m in self._declared if (n := m.most if later else m.planned)]
 
     @property
     def charges(self) -> int:

@@ -466,19 +466,19 @@ class Granted(Ledger):
 
     def __init__(self, plan: Sequence[Planned], whole: Ledger) -> None:
         super().__init__(None, delta=whole.delta, **whole.terms)
-        self._granted: Counter[str] | None = _counted(LedgerItem.loads(plan))
+        self._granted: Counter[str] | None = _counted(plan)
 
     def _pay(self, more: Counter[LedgerItem]) -> None:
-        if _counted(more.items()) != self._granted:
+        if _counted(item.line(count) for item, count in more.items()) != self._granted:
             names = ", ".join(f"{count} x {item.note!r}" for item, count in more.items())
             raise BudgetExceeded(f"a run of a selection asks for {names}, which the selection has not paid for")
         self._granted = None
 
 
-def _counted(loads: Iterable[tuple[LedgerItem, int]]) -> Counter[str]:
+def _counted(plan: Iterable[Planned]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for item, count in loads:
-        counts[item.key] += count
+    for line in plan:
+        counts[line.key] += line.count
     return counts
 
 
@@ -491,8 +491,8 @@ def selection_event(trials: Sequence[Sequence[Planned]], priced: Sequence[Planne
 
     bases: list[DpEvent] = []
     for trial in trials:
-        loads = [((m.priced or m).event, n) for m, n in LedgerItem.loads([*trial, *priced])]
-        base = ComposedDpEvent([event if n == 1 else SelfComposedDpEvent(event, n) for event, n in loads])
+        plan = [*trial, *priced]
+        base = ComposedDpEvent([p.priced if p.count == 1 else SelfComposedDpEvent(p.priced, p.count) for p in plan])
         bases += [base] if base not in bases else []
     if not bases:
         raise ValueError("trials are empty; a selection needs at least one")

@@ -37,14 +37,14 @@ import math
 import os
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, LedgerItem, Loads, total_cost
+from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, Planned, as_json, total_cost
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
 from dpgen.privacy.mechanisms import Budget, Relation, decode_event, gaussian_event, require_relation, require_whole
 
@@ -63,7 +63,7 @@ class Payment:
     directory: str  # of its own ledger; empty in memory
     time: str  # ISO 8601
     budget: Budget | None  # that its own ledger enforces
-    loads: Loads  # events with their greatest counts
+    plan: tuple[Planned, ...]  # events with their greatest counts
     cost: Cost  # as the filter counts it
     returned: bool = False
 
@@ -72,7 +72,7 @@ class Payment:
         """The payment as the file writes it."""
         own = {name: getattr(self, name) for name in _WHO}
         own |= {"epsilon": self.budget and self.budget.epsilon, "delta": self.budget and self.budget.delta}
-        plan = [[m.note, json.loads(m.code), count, m.divisible] for m, count in self.loads]
+        plan = [[p.note, json.loads(as_json(p.event)), p.count, p.divisible] for p in self.plan]
         return own | {"plan": sorted(plan, key=json.dumps), "returned": self.returned}
 
 
@@ -283,19 +283,19 @@ def _spending(file: LedgerFile) -> Spending:
         raise LedgerError(f"{file.path}: cannot be understood: {error!r}") from None
 
 
-def _cost(loads: Loads, limits: Filter) -> Cost:
+def _cost(plan: Iterable[Planned], limits: Filter) -> Cost:
     """Cost of a plan."""
-    return total_cost(limits.cost((m.priced or m).event).times(n) for m, n in loads)
+    return total_cost(limits.cost(line.priced).times(line.count) for line in plan)
 
 
 def _payment(line: dict[str, Any], limits: Filter) -> Payment:
-    loads = [
-        (LedgerItem.of(decode_event(event), note, divisible=divisible), require_whole("count", count))
+    plan = tuple(
+        Planned(decode_event(event), note, require_whole("count", count), divisible)
         for note, *_, event, count, divisible in line["plan"]
-    ]
+    )
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
-    cost, returned = Cost() if line["returned"] else _cost(loads, limits), bool(line["returned"])
-    return Payment(**{name: line[name] for name in _WHO}, budget=budget, loads=loads, cost=cost, returned=returned)
+    cost, returned = Cost() if line["returned"] else _cost(plan, limits), bool(line["returned"])
+    return Payment(**{name: line[name] for name in _WHO}, budget=budget, plan=plan, cost=cost, returned=returned)
 
 
 @dataclass(frozen=True)
@@ -323,16 +323,16 @@ class Payer:
         own = {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
         return own | ({"settled": list(self.settled)} if self.settled else {})
 
-    def quote(self, loads: Loads, budget: Budget | None, limits: Filter) -> Payment:
+    def quote(self, plan: Iterable[Planned], budget: Budget | None, limits: Filter) -> Payment:
         """The payment for a plan without what others have paid for, not made."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        owed = [(item, count) for item, count in loads if item.note not in self.settled]
+        owed = tuple(line for line in plan if line.note not in self.settled)
         return Payment(self.run, self.model, self.user, self.directory, now, budget, owed, _cost(owed, limits))
 
-    def pay(self, loads: Loads, budget: Budget | None) -> None:
+    def pay(self, plan: Sequence[Planned], budget: Budget | None) -> None:
         """Reserve what goes beyond all that this run has reserved before; on the disk before it returns.
 
-        `loads` are all events of the run with their greatest counts; `budget` is what the own ledger enforces, None where it
+        `plan` are all events of the run with their greatest counts; `budget` is what the own ledger enforces, None where it
         only reports. `BudgetExceeded` is raised, and nothing recorded, where there is no room.
         """
         with SharedBudget(self.path).opened() as (file, spending):
@@ -344,9 +344,10 @@ class Payer:
                 )
             paid = Counter[str]()
             for payment in own:
-                paid.update({m.key: n for m, n in payment.loads})
-            payment = self.quote([(m, n - paid[m.key]) for m, n in loads if n > paid[m.key]], budget, spending.limits)
-            if own and not payment.loads:
+                paid.update({line.key: line.count for line in payment.plan})
+            more = [replace(p, count=p.count - paid[p.key]) for p in plan if p.count > paid[p.key]]
+            payment = self.quote(more, budget, spending.limits)
+            if own and not payment.plan:
                 return
             if not spending.fits(payment):
                 total, limits = spending.budget, spending.limits

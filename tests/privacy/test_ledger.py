@@ -142,21 +142,6 @@ def test_consistent_but_senseless_files(tmp_path, change):
             Ledger.open(path)
 
 
-@pytest.mark.parametrize("group", [None, "left"])
-def test_a_file_with_groups_is_read_unless_there_is_one(tmp_path, group):
-    path = tmp_path / "l.jsonl"
-    with Ledger(BUDGET, path=path) as ledger:
-        ledger.charge(SUM, note="sum")
-        ledger.commit()
-    file = LedgerFile(path)
-    document = file.read()
-    (line,), old = document["mechanisms"], document["filter"] | {"reserved": 0.1}
-    file.write(document | {"mechanisms": [line | {"group": group}], "filter": old})
-    file.close()
-    with contextlib.nullcontext() if group is None else pytest.raises(LedgerError, match="group is 'left'"):
-        assert Ledger.open(path).spent() == ledger.spent()
-
-
 CRASHING = """
 import sys
 from pathlib import Path

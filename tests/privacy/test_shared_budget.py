@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpgen.privacy.accountants import calibrate_noise
-from dpgen.privacy.composition import Filter, LedgerItem
+from dpgen.privacy.composition import Filter
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
@@ -166,10 +166,10 @@ def test_what_a_first_run_pays_later_is_no_reason_to_leave_the_filter(tmp_path: 
     """Its first payment fitted, so others might have come: what comes after releases cannot choose another proof."""
     shared = SharedBudget.create(tmp_path / "b", Budget(1.0, 1e-5))
     payer = shared.payer("test")
-    small, large = (LedgerItem.of(gaussian_event(s), "x") for s in (50.0, 3.9))
-    payer.pay([(small, 1)], Budget(1.0, 1e-5))
+    small, large = (Planned(gaussian_event(s), "x") for s in (50.0, 3.9))
+    payer.pay([small], Budget(1.0, 1e-5))
     with pytest.raises(BudgetExceeded, match="the shared budget"):
-        payer.pay([(small, 1), (large, 1)], Budget(1.0, 1e-5))
+        payer.pay([small, large], Budget(1.0, 1e-5))
 
 
 def test_pure_runs_pay_from_any_budget_and_add_up_where_delta_is_0(tmp_path: Path, shared: SharedBudget) -> None:
@@ -325,8 +325,8 @@ def pay(path: Path, times: int) -> int:
 def test_runs_at_the_same_time_wait_for_each_other(shared: SharedBudget) -> None:
     ledger = begin(shared, budget=None)
     assert ledger.payer is not None
-    item = LedgerItem.of(gaussian_event(5.0), "counts")
-    room = shared.spending().room(ledger.payer.quote([(item, 1)], None, shared.limits))
+    line = Planned(gaussian_event(5.0), "counts")
+    room = shared.spending().room(ledger.payer.quote([line], None, shared.limits))
     with ThreadPoolExecutor(3) as pool:  # each payment opens and locks the file anew, as another process would
         granted = sum(pool.map(pay, [shared.path] * 3, [room, room // 2, room // 2]))
     assert granted == room == shared.spending().runs
