@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 from functools import lru_cache
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numba
@@ -33,22 +32,6 @@ if TYPE_CHECKING:
 KEY_BYTES = 32
 REKEY_BYTES = 64 * 2**20
 _ZEROS = bytes(2**18)
-
-
-class SecureBackendError(RuntimeError):
-    """Raised when secure randomness cannot be had; there is no insecure fallback."""
-
-
-def require_backend() -> None:
-    """Import what secure randomness stands on; SecureBackendError says which package is missing or cannot work here."""
-    for module in ("cryptography.hazmat.primitives.ciphers", "dpgen.privacy.draws"):
-        try:
-            import_module(module)
-        except (ImportError, RuntimeError) as error:
-            raise SecureBackendError(
-                f"secure noise needs the packages cryptography and numba, which do not work here ({error}): install "
-                "both; there is no insecure fallback"
-            ) from error
 
 
 def aes_ctr(key: bytes, counter: bytes = bytes(16)) -> "CipherContext":

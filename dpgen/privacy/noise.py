@@ -26,10 +26,10 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from dpgen.privacy import draws
-from dpgen.privacy.draws import DISCRETE_DELTA, KEY_BYTES, Integers, Keystream, Reals, SecureBackendError, require_backend
+from dpgen.privacy.draws import DISCRETE_DELTA, KEY_BYTES, Integers, Keystream, Reals
 from dpgen.privacy.mechanisms import Relation, require_relation
 
-__all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureBackendError", "SecureSource", "grid_step", "require_secure"]
+__all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureSource", "grid_step", "require_secure"]
 
 _GRID_BITS = 10
 _UNROUNDED_BITS = 40
@@ -77,9 +77,6 @@ class SecureSource:
     >>> source.add_normal_(torch.zeros(2, 3), noise_std=4.0).shape
     torch.Size([2, 3])
     """
-
-    def __init__(self) -> None:
-        require_backend()
 
     def fresh_key(self) -> bytes:
         return os.urandom(KEY_BYTES)

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 
 class PoissonMask:
-    """The right to release from one secret Poisson draw, once: units of up to `rows` rows took part with chance `rate`."""
+    """The right to release from one secret draw, once: units of up to `rows` rows took part with chance `rate`.
 
-    epoch: "Epoch | None" = None
-    """Of random allocation, whose draws are paid for together."""
+    The draws of an `epoch` of random allocation are paid for together, with the first one.
+    """
 
-    def __init__(self, rate: float, rows: int = 1) -> None:
-        self.rate, self.rows, self._used = rate, rows, False
+    def __init__(self, rate: float, rows: int = 1, epoch: "Epoch | None" = None) -> None:
+        self.rate, self.rows, self.epoch, self._used = rate, rows, epoch, False
 
     def price(self, noise_multiplier: float) -> "DpEvent":
         """The event of this draw, or of its epoch; RuntimeError when the draw has been released from already."""
@@ -43,14 +43,6 @@ class Epoch:
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
-
-
-class AllocationMask(PoissonMask):
-    """The right to release from one draw of an epoch, once; the first one charges for all of them."""
-
-    def __init__(self, epoch: Epoch, rows: int = 1) -> None:
-        super().__init__(1.0 / epoch.steps, rows)
-        self.epoch = epoch
 
 
 class Batch(NamedTuple):
@@ -248,8 +240,7 @@ class _PoissonSampler(Sampler[Draw]):
         for places, epoch in self._allocated(units) if self.sampling == "allocation" else self._independent(units):
             shard = self.ranks.shard(units)
             drawn = shard.start + shard.step * places
-            mask = PoissonMask(self.sampling_rate, rows) if epoch is None else AllocationMask(epoch, rows)
-            yield drawn if owners is None else owners.records(drawn), mask
+            yield drawn if owners is None else owners.records(drawn), PoissonMask(self.sampling_rate, rows, epoch)
 
     def _independent(self, units: int) -> Iterator[tuple[Tensor, Epoch | None]]:
         for _ in range(self.draws):

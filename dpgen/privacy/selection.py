@@ -405,11 +405,10 @@ def resolve(word: int, boundary: Boundary, n: int, *, guess: int, total: Fractio
     return low
 
 
-def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: float | None = None) -> Tensor:
+def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1) -> Tensor:
     """Draw k outcomes of each row of weights (u, n); int64 (k, u) on the CPU, exactly in proportion to the weights.
 
-    Weights are float64, finite and >= 0, each row with a positive sum, which need not be 1. `margin` is the relative distance
-    from a boundary below which integers decide; None is the rounding error's bound. Only a `SecureSource` may draw.
+    Weights are float64, finite and >= 0, each row with a positive sum, which need not be 1. Only a `SecureSource` may draw.
 
     >>> from dpgen.privacy.noise import SecureSource
     >>> draw_categorical(SecureSource(), torch.tensor([[0.0, 1.0], [3.0, 0.0]], dtype=torch.float64), k=2).tolist()
@@ -428,7 +427,7 @@ def draw_categorical(source: Secrets, weights: Tensor, *, k: int = 1, margin: fl
     guess = torch.searchsorted(cumulative, target, right=True).clamp_(max=n - 1)
     above = cumulative.gather(1, guess) - target
     below = target - cumulative.gather(1, (guess - 1).clamp_(min=0)).masked_fill_(guess == 0, -torch.inf)
-    near = torch.minimum(above, below) <= (scan_error(n) if margin is None else margin) * totals
+    near = torch.minimum(above, below) <= scan_error(n) * totals
     for row, column in near.nonzero().tolist():
         values = weights[row].numpy()
         guess[row, column] = resolve(

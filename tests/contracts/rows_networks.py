@@ -22,7 +22,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.sampling import AllocationMask, Epoch, PoissonMask
+from dpgen.privacy.sampling import Epoch, PoissonMask
 from dpgen.systems.dp_sgd.engine import EPOCHS, STEPS
 from dpgen.systems.dp_sgd.module_sums import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
@@ -163,7 +163,7 @@ def allocated(sigma: float) -> Any:
     def law(x: np.ndarray, relation: Relation) -> Law:
         curator, epoch = Curator(Ledger(None, delta=1e-6, relation=relation)), Epoch(2)
         for _ in range(2):
-            assert curator.draw(EPOCHS, AllocationMask(epoch), {"": sigma}) is not None
+            assert curator.draw(EPOCHS, PoissonMask(1 / epoch.steps, epoch=epoch), {"": sigma}) is not None
         edges = np.linspace(-9, 10, 501) * sigma
         far, near = (np.diff(ndtr((edges - mean) / sigma)) for mean in (float(x[0]), 0.0))
         with np.errstate(divide="ignore"):

@@ -20,7 +20,7 @@ from dpgen.privacy.mechanisms import (
     encode_event,
     subsampled_gaussian_event,
 )
-from dpgen.privacy.sampling import AllocationMask, Epoch, PoissonLoader, PoissonMask
+from dpgen.privacy.sampling import Epoch, PoissonLoader, PoissonMask
 
 
 def epochs(steps: int, sigma: float, count: int = 1) -> SelfComposedDpEvent:
@@ -200,29 +200,29 @@ PARTS = {"gradients": 2.0}
 def test_an_epoch_is_charged_once_and_a_new_one_again():
     curator = Curator(Ledger(None, delta=1e-5))
     epoch = Epoch(4)
-    masks = [AllocationMask(epoch) for _ in range(4)]
+    masks = [PoissonMask(1 / epoch.steps, epoch=epoch) for _ in range(4)]
     for mask in masks:
         assert curator.draw("epochs", mask, PARTS) is not None
     assert [(e.event, e.count) for e in curator.ledger.entries()] == [(allocated_gaussian_event(4, 2.0), 1)]
     with pytest.raises(RuntimeError):
         curator.draw("epochs", masks[0], PARTS)
-    curator.draw("epochs", AllocationMask(Epoch(4)), PARTS)
-    curator.draw("epochs", AllocationMask(epoch), PARTS)
+    curator.draw("epochs", PoissonMask(0.25, epoch=Epoch(4)), PARTS)
+    curator.draw("epochs", PoissonMask(1 / epoch.steps, epoch=epoch), PARTS)
     curator.draw("steps", PoissonMask(0.1), PARTS)
-    curator.draw("epochs", AllocationMask(epoch), PARTS)
+    curator.draw("epochs", PoissonMask(1 / epoch.steps, epoch=epoch), PARTS)
     assert [e.count for e in curator.ledger.entries()] == [3, 1, 1], "an epoch that was left is paid for again"
 
 
 @pytest.mark.parametrize("terms", [("epochs", {"gradients": 1.9}), ("others", PARTS)])
 def test_draws_of_an_epoch_have_the_terms_that_were_paid_for(terms):
     curator, epoch = Curator(Ledger(None, delta=1e-5)), Epoch(4)
-    curator.draw("epochs", AllocationMask(epoch), PARTS)
+    curator.draw("epochs", PoissonMask(1 / epoch.steps, epoch=epoch), PARTS)
     with pytest.raises(ValueError, match="epoch"):
-        curator.draw(terms[0], AllocationMask(epoch), terms[1])
+        curator.draw(terms[0], PoissonMask(1 / epoch.steps, epoch=epoch), terms[1])
 
 
 def test_a_refused_epoch_gives_nothing_and_another_curator_pays_for_itself():
     epoch, poor, other = Epoch(4), Curator(Ledger(Budget(0.01, 1e-5))), Curator(Ledger(None, delta=1e-5))
-    assert [poor.draw("epochs", AllocationMask(epoch), PARTS) for _ in range(3)] == [None] * 3
-    assert other.draw("epochs", AllocationMask(epoch), PARTS) is not None
+    assert [poor.draw("epochs", PoissonMask(1 / epoch.steps, epoch=epoch), PARTS) for _ in range(3)] == [None] * 3
+    assert other.draw("epochs", PoissonMask(1 / epoch.steps, epoch=epoch), PARTS) is not None
     assert other.ledger.charges == 1

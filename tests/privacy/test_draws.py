@@ -2,7 +2,6 @@
 
 import math
 import os
-import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -20,7 +19,6 @@ from dpgen.privacy.draws import (
     PAIRS,
     TAIL,
     Keystream,
-    SecureBackendError,
     add_block_normals,
     add_normal,
     aes_ctr,
@@ -30,7 +28,6 @@ from dpgen.privacy.draws import (
     discrete_laplace,
     failures,
     reach_thresholds,
-    require_backend,
     rounded_normal,
 )
 
@@ -91,15 +88,6 @@ def test_key_is_not_kept() -> None:
     stream.words(4, np.uint8)
     kept = [value for name, value in vars(stream).items() if name != "_fresh_key"]
     assert not any(isinstance(value, bytes | bytearray) for value in kept)
-
-
-@pytest.mark.parametrize("package", ["cryptography", "numba"])
-def test_refuses_without_backend(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in {package, *(name for name in sys.modules if name.split(".")[0] == package)}:
-        monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.delitem(sys.modules, "dpgen.privacy.draws", raising=False)
-    with pytest.raises(SecureBackendError, match=f"cryptography and numba, which do not work here.*{package}"):
-        require_backend()
 
 
 Reals = npt.NDArray[np.floating]

@@ -169,12 +169,13 @@ def test_running_sums_keep_their_bound_and_never_decrease(n: int) -> None:
         assert abs(Fraction(float(sums[1, j])) - exact) <= scan_error(n) * exact
 
 
-def test_integers_decide_like_doubles_where_both_can() -> None:
+def test_integers_decide_like_doubles_where_both_can(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = torch.rand(3, 40, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) ** 6
     weights[:, ::5] = 0.0
     fast = draw_categorical(FixedKeySource(4), weights, k=200)
-    assert torch.equal(fast, draw_categorical(FixedKeySource(4), weights, k=200, margin=2.0))
     assert not torch.equal(fast, draw_categorical(FixedKeySource(5), weights, k=200))
+    monkeypatch.setattr("dpgen.privacy.selection.scan_error", lambda n: 2.0)
+    assert torch.equal(fast, draw_categorical(FixedKeySource(4), weights, k=200))
     assert bool((weights.expand(200, 3, 40).gather(2, fast[..., None]) > 0).all()), "an atom of mass 0 is never drawn"
 
 
