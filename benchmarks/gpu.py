@@ -1,4 +1,4 @@
-"""Ten minutes on a GPU: a private step beside others, noise, memory, and a training on MNIST.
+"""Ten minutes on a GPU: a private step beside others, noise of both sources, memory, and a training on MNIST.
 
     python benchmarks/gpu.py [--data_root DIR] [--device cuda] [--rounds 25] [--steps 1000]
     python benchmarks/gpu.py --data_root DIR --protocol [--epochs 50] [--fid_weights FILE]
@@ -32,7 +32,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from dpgen import data, metrics
 from dpgen.metrics.fidelity import InceptionFeatures, inception_network
 from dpgen.privacy.distributed import NoiseAhead
-from dpgen.privacy.noise import SecureSource, to_device
+from dpgen.privacy.noise import DeviceSource, SecureSource
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 SIZE, RATE = 3_200_000, 0.01  # numbers of a step of ten VAEs of 784-200-10
@@ -51,12 +51,13 @@ def seconds(job: Callable[[], object], device: str, repeats: int) -> float:
 
 
 def noise(device: str, repeats: int) -> dict[str, float]:
-    """Seconds of the noise of one step, beside noise that is not secure."""
+    """Seconds of the noise of one step, of every source."""
     where = torch.device(device)
     ahead = NoiseAhead(SecureSource(), where)
     jobs: dict[str, Callable[[], object]] = {
-        "host, AES": lambda: to_device(SecureSource().unrounded_normal(SIZE, noise_std=1.0), where),
+        "host, AES": lambda: SecureSource().normal_on(where, SIZE, noise_std=1.0),
         "host, AES, one step ahead": lambda: ahead.draw(SIZE, noise_std=1.0),
+        "device, Philox": lambda: DeviceSource().normal_on(where, SIZE, noise_std=1.0),
         "torch, not secure": lambda: torch.randn(SIZE, device=where),
     }
     found = {name: seconds(job, device, repeats) for name, job in jobs.items()}
@@ -64,12 +65,12 @@ def noise(device: str, repeats: int) -> dict[str, float]:
     return found
 
 
-def training(data_root: str | None, device: str, steps: int) -> dict[str, Any]:
+def training(data_root: str | None, device: str, steps: int, source: str) -> dict[str, Any]:
     """A DPGM of MNIST, 60,000 records, or of the small digits, at epsilon 10: seconds, and its scores."""
     data = ["--data", "mnist", "--data_root", data_root] if data_root else ["--data", "digits"]
     with tempfile.TemporaryDirectory() as directory:
         run = Path(directory) / "run"
-        options = {"model": "dpgm", "epsilon": 10, "steps": steps, "run_dir": run}
+        options = {"model": "dpgm", "epsilon": 10, "steps": steps, "noise_source": source, "run_dir": run}
         options |= {"accelerator": "gpu" if device == "cuda" else "cpu", "progress_bar": "false"}
         command = [sys.executable, "-m", "dpgen", "train", *data, *(f"--{name}={value}" for name, value in options.items())]
         start = time.perf_counter()
@@ -190,7 +191,8 @@ def main() -> None:
     result["step"] = speed(options.rounds, RATE, draws(x, cluster, RATE, device), device)
     if device == "cuda":
         result["peak_bytes"] = torch.cuda.max_memory_allocated()
-    result["training"] = training(options.data_root, device, options.steps)
+    sources = ("host", "device") if device == "cuda" else ("host",)
+    result["training"] = {source: training(options.data_root, device, options.steps, source) for source in sources}
     print(json.dumps(result, indent=2))
     if device == "cuda":
         RESULTS.write_text(json.dumps(result, indent=2) + "\n")

@@ -155,6 +155,10 @@ class Fact(Enum):
         "Noise comes from AES-256-CTR under keys of the operating system. An adversary sees what is released, not memory or "
         "run time.",
     )
+    DEVICE_NOISE = _A(
+        "Noise on sums of gradients is not: it is drawn on the device, by Philox4x32-10 under 160 fresh bits of the operating "
+        "system for each draw. Philox is no cipher. It is assumed that nobody tells it from chance.",
+    )
     SECRET_SAMPLING = _A("Sampling masks come from the same generator, and nobody sees the number of records in a draw.")
     SECRET_ALLOCATION = _A(
         "In every epoch each record takes part in one step, which the same generator draws for it alone. Nobody sees the "

@@ -110,7 +110,7 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
     if not job.runtime.first:
         if key := job.split_key(job.runtime.directory):
             await_key(key)
-        yield job.runtime.directory, job.runtime, Curator(job.new_ledger())
+        yield job.runtime.directory, job.runtime, Curator(job.new_ledger(), source=job.runtime.source())
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model.name}-{job.data.name}-{started}"
@@ -155,7 +155,7 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         try:
             if key is not None:
                 secret_key(key)
-            yield directory, replace(job.runtime, run_dir=directory), Curator(ledger)
+            yield directory, replace(job.runtime, run_dir=directory), Curator(ledger, source=job.runtime.source())
         except BaseException as error:
             if not isinstance(error, Exception) or not ledger.entries():
                 ledger.drop()  # ended from outside: nothing that was charged since the last commit is shown

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
     from lightning.pytorch.loggers import TensorBoardLogger
 
+    from dpgen.privacy.noise import SecureSource
 
 RUN_DIR = "DPGEN_RUN_DIR"
 """Environment variable that tells processes which Lightning launches the directory that the first one has chosen."""
@@ -50,6 +51,7 @@ class Runtime:
         progress_bar: show one, on a terminal.
         checkpoint_every: steps between checkpoints.
         threads: CPU threads of a process; None leaves PyTorch's choice.
+        noise_source: where noise on sums that are on a GPU is drawn: "host", by AES; "device", by Philox, which is no cipher.
     """
 
     run_dir: Path | None = None
@@ -65,6 +67,7 @@ class Runtime:
     progress_bar: bool = True
     checkpoint_every: int = 200
     threads: int | None = None
+    noise_source: Literal["host", "device"] = "host"
 
     def __post_init__(self) -> None:
         for name in ("devices", "num_nodes", "checkpoint_every", "threads"):
@@ -80,11 +83,19 @@ class Runtime:
                 raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it needs evaluation full, not {self.evaluation!r}")
             if not self.fid_weights.is_file():
                 raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it must be a file")
+        if self.noise_source == "device" and self.accelerator == "cpu":
+            raise ValueError("noise_source is 'device'; it must be 'host' with accelerator 'cpu'")
         if self.accelerator == "gpu":
             import torch
 
             if not torch.cuda.is_available():
                 raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
+
+    def source(self) -> "SecureSource":
+        """Where private noise comes from."""
+        from dpgen.privacy.noise import DeviceSource, SecureSource
+
+        return DeviceSource() if self.noise_source == "device" else SecureSource()
 
     @property
     def processes(self) -> int:

@@ -56,7 +56,7 @@ from dpgen.privacy.mechanisms import (
     require_positive,
     require_whole,
 )
-from dpgen.privacy.noise import SecureSource, noisy_prefix_sums, place, require_secure, to_device
+from dpgen.privacy.noise import DeviceSource, SecureSource, noisy_prefix_sums, place, require_secure, to_device
 from dpgen.privacy.sampling import Epoch, PoissonMask
 from dpgen.privacy.selection import (
     FrequentCounts,
@@ -127,8 +127,13 @@ class Curator:
             copy = ranks.first(self.ledger.copy)
             if ranks.index:
                 self.ledger = Ledger.follower(copy)
-        if device is not None and device.type == "cuda":
+        if device is not None and device.type == "cuda" and not self.draws_on_device:
             self._ahead = NoiseAhead(self._source, device)
+
+    @property
+    def draws_on_device(self) -> bool:
+        """Whether real noise on accelerators is drawn there, see `noise.DeviceSource`."""
+        return isinstance(self._source, DeviceSource)
 
     def leave(self) -> None:
         """Drop what was prepared ahead."""

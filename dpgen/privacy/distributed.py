@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dpgen.privacy.noise import SecureSource, grid_step, multiply_rows_, require_secure, to_device
+from dpgen.privacy.noise import SecureSource, grid_step, multiply_rows_, require_secure
 
 T = TypeVar("T")
 
@@ -213,7 +213,7 @@ def release_sum_(
     if ahead is not None:
         block.add_(ahead.draw(block.numel(), noise_std=noise_std, dtype=sums.dtype))
     else:
-        block.add_(to_device(source.unrounded_normal(block.numel(), noise_std=noise_std, dtype=sums.dtype), sums.device))
+        block.add_(source.normal_on(sums.device, block.numel(), noise_std=noise_std, dtype=sums.dtype))
     ranks.sum_(flat)
     grid = grid_step(noise_std)
     flat.div_(grid).round_().mul_(grid)

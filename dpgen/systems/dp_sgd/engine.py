@@ -151,6 +151,8 @@ class DPSGD(PrivateSums):
         self._assume(*self.policy.facts)
         self.serve(self._accountant.curator)
         table, ranks = loader.table, self._accountant.ranks
+        if self.device.type != "cpu" and self._accountant.curator.draws_on_device:
+            self._assume(Fact.DEVICE_NOISE)
         self._require_equal_ranks(loader)
         loader.share(ranks)
         self._measure(table.x.shape[1])

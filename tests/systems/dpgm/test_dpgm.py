@@ -22,6 +22,7 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger, LedgerError
+from dpgen.privacy.noise import DeviceSource, SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.systems.dp_sgd import sums as private_sums
 from dpgen.systems.dpgm.fit import DPGM
@@ -320,6 +321,28 @@ def allocated(path: Path, *callbacks: Callback, ckpt: Path | None = None) -> DPG
         trainer(PrivacyAccountant(Curator(ledger)), *callbacks, steps=6).fit(module, draws, ckpt_path=ckpt)
     ledger.close()
     return module
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "said"), [("meta", DeviceSource, True), ("meta", SecureSource, False), ("cpu", DeviceSource, False)]
+)
+def test_the_statement_says_where_noise_is_drawn(place: str, kind: type[SecureSource], said: bool) -> None:
+    """A module that takes itself to be elsewhere, up to its first step."""
+
+    class EndedError(Exception):
+        pass
+
+    class Elsewhere(DPGM):
+        device = torch.device(place)  # type: ignore[assignment]
+
+        def training_step(self, *_: Any) -> None:
+            raise EndedError
+
+    module = Elsewhere(d=D, plan=plan(), config=DPGMConfig(**TINY), n_classes=K)
+    curator = Curator(Ledger(None, delta=1e-5), source=kind())
+    with pytest.raises(EndedError):
+        trainer(PrivacyAccountant(curator)).fit(module, loader())
+    assert (Fact.DEVICE_NOISE in {fact.fact for fact in module.facts}) == said
 
 
 def paid_epochs(path: Path) -> int:
