@@ -16,7 +16,7 @@ from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import TreeFitter
-from dpgen.systems.relational.model import Measured, RelationalModel
+from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
 from dpgen.systems.relational.sums import (
     SPANS,
@@ -128,7 +128,8 @@ def fit(
         size=round(n),
         shown=data.shown(schemas),
         statement=statement,
-        measured=Measured(rounds.layout, (*single, *picked)),
+        layout=rounds.layout,
+        sums=(*single, *picked),
         counted=((float(noisy), std), *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in numbers)),
     )
 

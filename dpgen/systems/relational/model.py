@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, get_args
@@ -46,19 +45,6 @@ _LEAST_PEOPLE = 4_000  # that a statistic is computed on
 _AT_ONCE = 256  # people whose histories are gone through together
 
 
-@dataclass(frozen=True, eq=False)
-class Measured:
-    """Released sums of tables, each with its noise std.
-
-    Arguments:
-        layout: of the tables.
-        sums: tables with their noisy values and noise stds.
-    """
-
-    layout: Layout
-    sums: Sequence[tuple[Table, Reals, Any]]
-
-
 class RelationalModel(PublicModel, kind="relational"):
     """Classes of people, chains of classes of rows (see `chains`), and released shares of the codes inside each group.
 
@@ -72,7 +58,8 @@ class RelationalModel(PublicModel, kind="relational"):
             the forms of the tables, and of each table of rows, `rows`, which one it hangs on, its key, m, the column that is
             their number, and those of the order and of times, see `dpgen.data.linked.LinkedRows`.
         statement: what the model cost.
-        measured: what was measured.
+        layout: of the tables that were measured.
+        sums: tables with their noisy values and noise stds.
         counted: the noisy number of people with its noise std, and for each table of rows those of people, or of rows above,
             with each number of rows.
     """
@@ -87,10 +74,11 @@ class RelationalModel(PublicModel, kind="relational"):
         size: int,
         shown: Mapping[str, Any],
         statement: PrivacyStatement,
-        measured: Measured,
+        layout: Layout,
+        sums: Sequence[tuple[Table, Reals, Any]],
         counted: Sequence[tuple[Any, Any]],
     ) -> None:
-        self._measured, self._counted = measured, counted
+        self._layout, self._sums, self._counted = layout, sums, counted
         orders = [[c for span in SPANS for c, own in enumerate(of) if own == span] for of in spans]
         self.orders = [list(range(len(columns[0].shares))), *orders]
         self.tree, self.columns, self.spans, self.schemas = tree, tuple(columns), spans, tuple(schemas)
@@ -112,7 +100,7 @@ class RelationalModel(PublicModel, kind="relational"):
     @property
     def shape(self) -> Shape:
         """What is public of the tables, in groups of codes."""
-        return self._measured.layout.shape
+        return self._layout.shape
 
     # -- laws ----------------------------------------------------------------------------------------------------------
 
@@ -147,8 +135,8 @@ class RelationalModel(PublicModel, kind="relational"):
 
         Every person has one whole in each table, in equal parts for all instances, see `sums`.
         """
-        layout, names, found = self._measured.layout, self._names(), []
-        for table, values, std in self._measured.sums:
+        layout, names, found = self._layout, self._names(), []
+        for table, values, std in self._sums:
             level, groups = layout.levels[table.level], list[Any]()
             kind, *stacks = table.block
             for stack, place in zip(stacks, (table.left, table.right)):
@@ -164,7 +152,7 @@ class RelationalModel(PublicModel, kind="relational"):
 
     def refitted(self, generator: np.random.Generator, measurements: Any = None) -> RelationalModel:
         """The same release with a tree that is fitted to its own or to other sums of its tables, hardly held back."""
-        layout, sums = self._measured.layout, self._measured.sums if measurements is None else measurements
+        layout, sums = self._layout, self._sums if measurements is None else measurements
         precision, shape = float(np.sqrt(sum(float(np.min(std)) ** -2 for _, _, std in sums))), self.tree.chains[0].usual.shape
         fitter = TreeFitter(
             layout,
@@ -178,7 +166,7 @@ class RelationalModel(PublicModel, kind="relational"):
         fitter.measure([layout.table_cells(table) for table, _, _ in sums], [v for _, v, _ in sums], [std for *_, std in sums])
         fitter.run(_REFIT_STEPS, 0.05, 0.001)
         found = copy(self)
-        found.tree, found.people, found._measured = fitter.tree, copy(self.people), Measured(layout, sums)
+        found.tree, found.people, found._sums = fitter.tree, copy(self.people), sums
         found.people.mixture = found.tree.people
         found.__dict__.pop("_blocks", None)
         return found
@@ -191,11 +179,11 @@ class RelationalModel(PublicModel, kind="relational"):
         tables = self.samples(4 * self.size, random_state=generator).tables
         codes = self._codes(tables if len(tables) > 1 else next(iter(tables.values())))
         people = codes.chosen(generator.integers(0, len(codes.people), self.size), self.shape)
-        layout, private = self._measured.layout, people.grouped([own.coarse for own in self.columns])
+        layout, private = self._layout, people.grouped([own.coarse for own in self.columns])
         sums = Counts.of(private, layout).values / WHOLE
         return [
             (table, sums[layout.table_cells(table)] + std * generator.standard_normal(values.shape), std)
-            for table, values, std in self._measured.sums
+            for table, values, std in self._sums
         ]
 
     def population(self, generator: np.random.Generator, more: int = 1) -> Any:
@@ -389,11 +377,11 @@ class RelationalModel(PublicModel, kind="relational"):
                 f"{name}.groups": np.concatenate(columns.coarse.groups),
                 f"{name}.shares": np.concatenate(columns.shares),
             }
-        sums = self._measured.sums
+        sums = self._sums
         stds = [np.broadcast_to(std, values.shape).ravel() for _, values, std in sums]
         arrays |= {"measured": np.concatenate([v.ravel() for _, v, _ in sums]), "noise_std": np.concatenate(stds)}
         arrays |= {"counts": np.stack([np.r_[of] for of in zip(*self._counted)])}
-        for i, level in enumerate(self._measured.layout.levels):
+        for i, level in enumerate(self._layout.levels):
             arrays[f"level.{i}"] = np.concatenate([group for own in level.tables for group in own.groups])
         return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
@@ -404,8 +392,8 @@ class RelationalModel(PublicModel, kind="relational"):
             "spans": self.spans,
             "n": self._size,
             "shown": self.shown,
-            "tables": [[table.block, table.left, table.right, table.level] for table, _, _ in self._measured.sums],
-            "levels": [[own.sizes for own in level.tables] for level in self._measured.layout.levels],
+            "tables": [[table.block, table.left, table.right, table.level] for table, _, _ in self._sums],
+            "levels": [[own.sizes for own in level.tables] for level in self._layout.levels],
         }
 
     @classmethod
@@ -449,7 +437,7 @@ class RelationalModel(PublicModel, kind="relational"):
             counted.append((values[part], stds[part]))
         counted = [(float(values[0]), float(stds[0])), *counted]
         options = {"schemas": schemas, "size": description["n"], "shown": shown, "statement": statement}
-        return cls(tree, columns=columns, spans=spans, measured=Measured(layout, sums), counted=counted, **options)
+        return cls(tree, columns=columns, spans=spans, layout=layout, sums=sums, counted=counted, **options)
 
 
 _PARTS = ("usual", "first", "steps", "kept", "rows")

@@ -18,7 +18,7 @@ Source: Efron and Tibshirani 1993, chapters 6 and 13; for private releases Ferra
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -31,15 +31,6 @@ if TYPE_CHECKING:
 
 _MORE = 4
 """Times as many samples for the estimate as for a replicate."""
-
-
-@runtime_checkable
-class Refitted(Protocol):
-    """A release that fits its measurements again, hardly held back, and measures samples of its own as it was measured."""
-
-    def refitted(self, generator: np.random.Generator, measurements: Any = None) -> Refitted: ...
-    def measured_again(self, generator: np.random.Generator) -> Any: ...
-    def population(self, generator: np.random.Generator, more: int = 1) -> Any: ...  # samples that a statistic takes
 
 
 def intervals(
@@ -80,7 +71,7 @@ def intervals(
         >>> bool(0.4 < found["lower"].item() < found["estimate"].item() < found["upper"].item() < 0.8)
         True
     """
-    if not isinstance(release, Refitted):
+    if not hasattr(release, "refitted"):
         raise TypeError(f"release is a {type(release).__name__}; it must be one of --model tables or relational")
     if not 0 < level < 1:
         raise ValueError(f"level is {level!r}; it must lie in (0, 1)")
@@ -101,7 +92,7 @@ def intervals(
     return pd.DataFrame({"estimate": middle, "lower": middle - half, "upper": middle + half, "std": std})
 
 
-def _values(model: Refitted, statistic: Callable[[Any], Any], generator: np.random.Generator, *, more: int = 1) -> pd.Series:
+def _values(model: Any, statistic: Callable[[Any], Any], generator: np.random.Generator, *, more: int = 1) -> pd.Series:
     """The statistic of samples of a model."""
     value = statistic(model.population(generator, more))
     values = pd.Series(value if isinstance(value, dict | pd.Series) else np.atleast_1d(value)).astype(np.float64)
