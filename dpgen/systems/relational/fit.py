@@ -17,7 +17,7 @@ from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.model import RelationalModel
-from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, measured, sizes
+from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, Sizes, measured, sizes
 from dpgen.systems.relational.sums import (
     SPANS,
     Branch,
@@ -35,16 +35,14 @@ from dpgen.systems.relational.sums import (
     stack_of,
 )
 from dpgen.systems.tables.discovery import SHARES, Discovery, thresholds
+from dpgen.systems.tables.fit import COUNTING, LEAST_COLUMNS, PENALTY, SELECTING, growing
 from dpgen.systems.tables.marginals import (
-    MOST_GROUPS,
     SCALE,
     Coarsening,
     Columns,
     Marginal,
     Measurement,
-    in_groups,
-    shares_of,
-    smoothed_marginal,
+    settled_columns,
 )
 
 if TYPE_CHECKING:
@@ -58,17 +56,8 @@ WITH_ROWS = "number of people with rows that hang on a row"
 SELECTION, MEASUREMENT = "choice of a table of people", "table of two columns of people"
 FACTS = (Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
-COUNTING = 0.01
-"""Share of mu^2 for the number of people, and the same for how many rows they have."""
 COLUMNS = 0.25
 """Share of mu^2 for single columns, what was bought of their domains among it."""
-LEAST_COLUMNS = 0.1
-SELECTING = 0.1
-"""Share of mu^2 of a round that selects; the rest measures."""
-GROWTH = 2.0
-"""Of mu^2 of a pick from the first round to the last."""
-PENALTY = 0.2
-"""Share of the expected noise of a table that is taken off its score."""
 QUANTILE = 0.95
 """Of people who have rows, whose rows are all used where m is bought."""
 SEEN, USUAL = 3.0, 10
@@ -105,30 +94,33 @@ def fit(
     more = DOMAINS[config.method if config.method != "auto" else measured(mu, n, min(with_rows), drafted)]
     sides, facts = _domains(data, plan, budget, [n, *with_rows], more)
     share = max((COLUMNS - (1 + counted) * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
-    columns = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
-    method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), columns)
+    widths = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
+    method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), widths)
     share = budget.left if method == "independent" else share
     private = Histories(sides[0].codes, [side.codes for side in sides[1:]], [table.starts for table in data.tables])
     shape = _shape(data, sides)
     places = {(table.parent, branch.count): own for table, branch, own in zip(data.tables, shape.tables, numbers)}
-    released = _released_columns(private, shape, sides, budget, share, places)
-    private = private.grouped([own.columns.coarse for own in released])
-    rounds = _Rounds.of(private, shape, released, n, method, config, mu, runtime.seed)
-    tree, picked = rounds.run(budget)
+    columns = _released_columns(private, shape, sides, budget, share, places)
+    private = private.grouped([own.coarse for own in columns])
+    rule = sizes(mu, n)
+    fitter = _fitter(shape, columns, sides, n, method, config, rule, runtime.seed)
+    layout = fitter.layout
+    single, smooth = (_single(layout.shape, found) for found in zip(*((own.measurements, own.smooth) for own in columns)))
+    picks = max(1, round((config.picks or rule.picks) / config.rounds))
+    picked = _in_rounds(private, fitter, smooth, _KINDS[method], config, picks, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
-    single = _single(rounds.layout.shape, [own.columns.measurements for own in released])
-    told = _told(method, config, len(picked), mu, min(with_rows), columns)
+    told = _told(method, config, len(picked), mu, min(with_rows), widths)
     statement = statement.extended([*told, *facts, *bounded])
     schemas = [side.schema for side in sides]
     return RelationalModel(
-        tree,
-        columns=[own.columns for own in released],
+        fitter.tree,
+        columns=columns,
         spans=[[table.spans.get(name, "all") for name in own.domain.names] for table, own in zip(data.tables, schemas[1:])],
         schemas=schemas,
         size=round(n),
         shown=data.shown(schemas),
         statement=statement,
-        layout=rounds.layout,
+        layout=layout,
         sums=(*single, *picked),
         counted=((float(noisy), std), *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in numbers)),
     )
@@ -177,14 +169,6 @@ class _Side:
     codes: Integers
     known: dict[int, tuple[Reals, Reals]]
     spans: tuple[Span, ...] = ()
-
-
-@dataclass(frozen=True, eq=False)
-class _Released:
-    """Released columns of a table."""
-
-    domain: TableDomain
-    columns: Columns
 
 
 def _numbers(data: LinkedTables) -> tuple[Histories, Shape]:
@@ -289,7 +273,7 @@ def _released_columns(
     budget: GaussianBudget,
     share: float,
     numbers: Mapping[tuple[int, int], Measurement],
-) -> list[_Released]:
+) -> list[Columns]:
     """Noisy sums of all single columns for `share` of 1 / s^2, which is shared like size^(2/3); `numbers` of rows are there."""
     wanted = [(stack, i, c) for i in range(len(sides)) for stack in shape.stacks(i) for c in shape.columns(stack)]
     weights = [sides[i].domain.sizes[c] ** (2 / 3) for _, i, c in wanted]
@@ -305,114 +289,82 @@ def _released_columns(
             sums = single_counts(data, shape, stack, shape.columns(stack).index(c))
             values, std = budget.sums(COLUMN, sums, part)
             found[i].append(Measurement(Marginal((c,), 0), values.numpy(), std))
-    return [_released(side, own) for side, own in zip(sides, found)]
-
-
-def _released(side: _Side, found: list[Measurement]) -> _Released:
-    """Shares of the codes of all columns of a table, and their groups."""
-    domain, shares = side.domain, list[Reals]()
-    smooth = [replace(m, values=smoothed_marginal(m, domain, m.noise_std)) for m in found]
-    totals = [float(m.values.sum()) for m in smooth]
-    for c in range(len(domain.sizes)):
-        empty = (side.known[c][0] == 0.0) & domain.ordered[c] if c in side.known else None
-        own = [total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)]
-        shares.append(shares_of(smooth, c, max(1.0, float(np.mean(own))), empty))
-    coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
-    grouped = [tuple(in_groups(m, coarse) for m in of) for of in (found, smooth)]
-    return _Released(domain, Columns(tuple(shares), max(1.0, float(np.mean(totals))), coarse, *grouped))
+    return [settled_columns(own, side.domain, side.known) for side, own in zip(sides, found)]
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False)
-class _Rounds:
-    """Rounds of selecting tables, measuring them, and fitting the tree again; of counts that are PRIVATE."""
+def _fitter(
+    shape: Shape,
+    columns: Sequence[Columns],
+    sides: Sequence[_Side],
+    n: float,
+    method: Method,
+    config: RelationalConfig,
+    rule: Sizes,
+    seed: int,
+) -> TreeFitter:
+    """What fits the tree, to tables of the groups that the model sees and, where columns depend, of fewer groups."""
+    levels = [Level(tuple(Coarsening.full(own.coarse.sizes) for own in columns))]
+    for most in rule.groups if method != "independent" else ():
+        levels.append(Level(tuple(own.coarser(most, side.domain) for own, side in zip(columns, sides))))
+    return TreeFitter(
+        Layout(levels[0].shape(shape), tuple(levels)),
+        [own.group_shares for own in columns],
+        n,
+        classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
+        information=rule.information,
+        generator=PublicRandomness(seed).spawn("chain").generator,
+        kinds=("one", *_KINDS[method]),
+    )
 
-    layout: Layout
-    counts: Counts | None
-    tables: list[Table]
-    single: list[tuple[Integers, Reals, Any]]
-    fitter: TreeFitter
-    rounds: int
-    picks: int  # of a round
-    steps: int  # of the fit at the end
 
-    @classmethod
-    def of(
-        cls,
-        data: Histories,
-        shape: Shape,
-        released: Sequence[_Released],
-        n: float,
-        method: Method,
-        config: RelationalConfig,
-        mu: float,
-        seed: int,
-    ) -> _Rounds:
-        rule, own = sizes(mu, n), [of.columns for of in released]
-        levels = [Level(tuple(Coarsening.full(columns.coarse.sizes) for columns in own))]
-        grouped = levels[0].shape(shape)
-        levels += [Level(tuple(_coarser(of, most) for of in released)) for most in rule.groups if method != "independent"]
-        layout = Layout(grouped, tuple(levels))
-        tables = _candidates(layout, _KINDS[method])
-        smooth = _single(grouped, [columns.smooth for columns in own])
-        single = [(layout.table_cells(table), *sums) for table, *sums in smooth]
-        fitter = TreeFitter(
-            layout,
-            [columns.group_shares for columns in own],
-            n,
-            classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
-            information=rule.information,
-            generator=PublicRandomness(seed).spawn("chain").generator,
-            kinds=("one", *_KINDS[method]),
-        )
-        counts = Counts.of(data, layout) if tables else None
-        picks = max(1, round((config.picks or rule.picks) / config.rounds))
-        return cls(layout, counts, tables, single, fitter, config.rounds, picks, config.steps)
+def _in_rounds(
+    data: Histories,
+    fitter: TreeFitter,
+    single: Sequence[tuple[Table, Reals, Any]],
+    kinds: Sequence[str],
+    config: RelationalConfig,
+    picks: int,
+    budget: GaussianBudget,
+) -> list[tuple[Table, Reals, float]]:
+    """The tables that a tree is fitted to: select tables of some kinds, measure them, fit it again; spends all that is left."""
+    layout, picked = fitter.layout, list[tuple[Table, Reals, float]]()
+    known = [(layout.table_cells(table), values, std) for table, values, std in single]
+    tables = _candidates(layout, kinds)
+    cells = [layout.cells(table).ravel() for table in tables]
 
-    def run(self, budget: GaussianBudget) -> tuple[Any, list[tuple[Table, Reals, float]]]:
-        """The tree with the tables that it was fitted to; spends all that is left."""
-        picked = list[tuple[Table, Reals, float]]()
-        self._measure(picked)
-        first, each = -(-5 * self.steps // 8), -(-self.steps // 4)
-        self.fitter.run(first, _RATE, _RATE)
-        growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
-        rest = growth[::-1].cumsum()[::-1]
-        counts = self.counts
-        for share in steps((growth / rest).tolist(), "rounds") if counts is not None else ():
-            assert counts is not None
-            picked += self._round(counts, budget, share * budget.left / self.picks * (1 - 1e-9))
-            self._measure(picked)
-            self.fitter.run(each, _RATE, _RATE / 2)
-        loss = self.fitter.run(self.steps, _RATE / 2, _RATE / 50)
-        if loss > POOR:  # a fit that is stuck, by released numbers alone
-            self.fitter.restart()
-            self.fitter.run(first + each * self.rounds, _RATE, _RATE / 2)
-            self.fitter.run(self.steps, _RATE / 2, _RATE / 50)
-        return self.fitter.tree, picked
+    def measure() -> None:
+        own = [(layout.cells(table), values, std) for table, values, std in picked]
+        fitter.measure(*zip(*known, *own))
 
-    def _measure(self, picked: Sequence[tuple[Table, Reals, float]]) -> None:
-        own = [(self.layout.cells(table), values, std) for table, values, std in picked]
-        cells, values, stds = zip(*self.single, *own)
-        self.fitter.measure(cells, values, stds)
-
-    def _round(self, counts: Counts, budget: GaussianBudget, part: float) -> list[tuple[Table, Reals, float]]:
-        """Tables of one round, `part` of 1 / s^2 each, no two of the same columns."""
-        cells = [self.layout.cells(table).ravel() for table in self.tables]
-        expected = self.fitter.n * self.layout.flat(self.fitter.tree.blocks(self.layout.shape))
+    measure()
+    first, each = -(-5 * config.steps // 8), -(-config.steps // 4)
+    fitter.run(first, _RATE, _RATE)
+    counts = Counts.of(data, layout) if tables else None
+    for share in steps(growing(config.rounds), "rounds") if counts is not None else ():
+        assert counts is not None
+        part = share * budget.left / picks * (1 - 1e-9)
+        expected = fitter.n * layout.flat(fitter.tree.blocks(layout.shape))
         noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
         offsets = PENALTY * noise * np.array([len(own) for own in cells])
         scores = counts.scores(cells, expected, np.ones(len(cells), np.int64), offsets)
-        free, chosen = np.arange(len(cells)), list[tuple[Table, Reals, float]]()
-        for _ in range(min(self.picks, len(cells))):
+        free = np.arange(len(cells))
+        for _ in range(picks):
             if not len(free):
                 break
-            best = self.tables[int(free[budget.select(SELECTION, scores[free], SCALE, SELECTING * part)])]
+            best = tables[int(free[budget.select(SELECTION, scores[free], SCALE, SELECTING * part)])]
             values, std = budget.sums(MEASUREMENT, counts.sums(best), (1 - SELECTING) * part)
-            chosen.append((best, values.numpy().reshape(self.layout.cells(best).shape), std))
-            free = np.array([i for i in free if replace(self.tables[i], level=best.level) != best], np.int64)
-        return chosen
+            picked.append((best, values.numpy().reshape(layout.cells(best).shape), std))
+            free = np.array([i for i in free if replace(tables[i], level=best.level) != best], np.int64)
+        measure()
+        fitter.run(each, _RATE, _RATE / 2)
+    if fitter.run(config.steps, _RATE / 2, _RATE / 50) > POOR:  # a fit that is stuck, by released numbers alone
+        fitter.restart()
+        fitter.run(first + each * config.rounds, _RATE, _RATE / 2)
+        fitter.run(config.steps, _RATE / 2, _RATE / 50)
+    return picked
 
 
 _KINDS = {
@@ -421,13 +373,6 @@ _KINDS = {
     "linked": ("people", "both", "row", "place", "pair", "next"),
 }  # type: dict[str, tuple[str, ...]]
 """Kinds of tables that a method measures."""
-
-
-def _coarser(own: _Released, most: int) -> Coarsening:
-    """At most so many groups of each column of a table."""
-    sizes = own.columns.coarse.sizes
-    missing = [None if code is None else size - 1 for code, size in zip(own.domain.missing, sizes)]
-    return Coarsening.of(own.columns.group_shares, most, ordered=own.domain.ordered, missing=missing)
 
 
 def _candidates(layout: Layout, kinds: Sequence[str]) -> list[Table]:

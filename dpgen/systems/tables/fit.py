@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +24,6 @@ from dpgen.systems.tables.marginals import (
     Coarsening,
     Columns,
     Counts,
-    Integers,
-    Marginal,
     Measurement,
     candidates,
     release_columns,
@@ -88,12 +85,12 @@ def fit(data: Table | RawTable, *, plan: TablesPlan, config: TablesConfig, curat
     bought = (1 - COUNTING) * whole - budget.left
     share = budget.left if alone else max(COLUMNS * whole - bought, LEAST_COLUMNS * whole) if known else COLUMNS * whole
     columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, known=known)
-    generator = np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
+    rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
     if alone:
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
-        mixture = _alone(columns, table.schema, sizes(mu, columns.n), generator)
+        mixture = _alone(columns, table.schema, rule, generator)
     else:
-        mixture, measurements, levels = Rounds.of(columns, table.schema, config, mu, generator).run(codes, budget)
+        mixture, measurements, levels = _in_rounds(codes, columns, table.schema, config, rule, budget, generator)
     declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
     fell_back = alone and config.method == "auto" and d > 1
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
@@ -154,82 +151,62 @@ def _declared(picks: int, mu: float, size: float, d: int) -> Said:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Rounds:
-    """Rounds of selecting marginals, measuring them, and fitting the mixture again."""
-
-    columns: Columns
-    levels: list[Coarsening]
-    marginals: list[Marginal]
-    weights: Integers
-    fitter: Fitter
-    rounds: int
-    picks: int  # of a round
-    again: bool
-    corrected: bool
-
-    @classmethod
-    def of(cls, columns: Columns, schema: Schema, config: TablesConfig, mu: float, generator: np.random.Generator) -> Rounds:
-        rule, shares, domain = sizes(mu, columns.n), columns.group_shares, schema.domain
-        missing = [None if code is None else size - 1 for code, size in zip(domain.missing, columns.coarse.sizes)]
-        groups = (*rule.pair_groups, rule.triple_groups)
-        coarser = [Coarsening.of(shares, most, ordered=domain.ordered, missing=missing) for most in groups]
-        levels = [Coarsening.full(columns.coarse.sizes), *coarser]
-        pairs, triples = [*range(1, len(levels) - 1), 0], [len(levels) - 1]
-        found = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES)
-        weights = [WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in found]
-        fitter = Fitter(
-            shares,
-            columns.n,
-            components=config.components or rule.components,
-            information=rule.information,
-            zeros=zeros_of(schema, columns),
-            generator=generator,
-        )
-        picks = max(1, round((config.picks or rule.picks) / config.rounds))
-        weighted = np.array(weights, np.int64)
-        return cls(columns, levels, found, weighted, fitter, config.rounds, picks, rule.again, rule.corrected)
-
-    def run(self, codes: Any, budget: GaussianBudget) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
-        """The mixture with what it was fitted to; spends all that is left."""
-        counts = Counts.of(codes, self.marginals, [self.columns.coarse.then(level) for level in self.levels])
-        picked, fitter = list[Measurement](), self.fitter
-        fitter.measure(self.columns.smooth, self.levels)
-        fitter.run(_FIRST, _RATE, _RATE)
-        growth = GROWTH ** np.linspace(0.0, 1.0, self.rounds)
-        rest = growth[::-1].cumsum()[::-1]
-        for i, share in enumerate(steps((growth / rest).tolist(), "rounds")):
-            part = share * budget.left / self.picks * (1 - 1e-9)
-            picked += self._round(counts, budget, part, [] if self.again else picked)
-            fitter.measure([*self.columns.smooth, *picked], self.levels, corrected=self.corrected and i > 0)
-            fitter.run(_EACH, _RATE, _RATE / 2)
-        fitter.measure([*self.columns.smooth, *picked], self.levels, corrected=self.corrected)
-        fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
-        return fitter.mixture, [*self.columns.measurements, *picked], self.levels
-
-    def _round(self, counts: Counts, budget: GaussianBudget, part: float, before: Sequence[Measurement]) -> list[Measurement]:
-        """Marginals of one round, `part` of 1 / s^2 each, no two of which share a pair of columns.
-
-        They are of columns that were measured together least often `before`.
-        """
-        expected = self.fitter.n * self.fitter.mixture.expected(self.marginals, self.levels)
+def _in_rounds(
+    codes: Any,
+    columns: Columns,
+    schema: Schema,
+    config: TablesConfig,
+    rule: Sizes,
+    budget: GaussianBudget,
+    generator: np.random.Generator,
+) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
+    """The mixture with what it was fitted to: select marginals, measure them, fit it again; spends all that is left."""
+    domain = schema.domain
+    groups = (*rule.pair_groups, rule.triple_groups)
+    levels = [Coarsening.full(columns.coarse.sizes), *(columns.coarser(most, domain) for most in groups)]
+    pairs, triples = [*range(1, len(levels) - 1), 0], [len(levels) - 1]
+    marginals = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES)
+    weights = np.array([WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in marginals], np.int64)
+    fitter = Fitter(
+        columns.group_shares,
+        columns.n,
+        components=config.components or rule.components,
+        information=rule.information,
+        zeros=zeros_of(schema, columns),
+        generator=generator,
+    )
+    picks = max(1, round((config.picks or rule.picks) / config.rounds))
+    counts = Counts.of(codes, marginals, [columns.coarse.then(level) for level in levels])
+    picked = list[Measurement]()
+    fitter.measure(columns.smooth, levels)
+    fitter.run(_FIRST, _RATE, _RATE)
+    for i, share in enumerate(steps(growing(config.rounds), "rounds")):
+        part = share * budget.left / picks * (1 - 1e-9)
+        expected = fitter.n * fitter.mixture.expected(marginals, levels)
         noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
-        scores = counts.scores(expected, self.weights, PENALTY * noise * np.diff(counts.starts))
-        times = Counter(m.marginal.columns for m in before)
-        least = min((times[m.columns] for m in self.marginals), default=0)
-        free = np.array([i for i, m in enumerate(self.marginals) if times[m.columns] == least], np.int64)
-        chosen = list[Measurement]()
-        for _ in range(self.picks):
+        scores = counts.scores(expected, weights, PENALTY * noise * np.diff(counts.starts))
+        times = Counter(m.marginal.columns for m in ([] if rule.again else picked))  # together in earlier rounds
+        least = min((times[m.columns] for m in marginals), default=0)
+        free = np.array([i for i, m in enumerate(marginals) if times[m.columns] == least], np.int64)
+        for _ in range(picks):
             if not len(free):
                 break
-            sensitivity = SCALE * int(self.weights.max())
-            best = int(free[budget.select(SELECTION, scores[free], sensitivity, SELECTING * part)])
+            best = int(free[budget.select(SELECTION, scores[free], SCALE * int(weights.max()), SELECTING * part)])
             values, std = budget.sums(MEASUREMENT, counts.sums(best), (1 - SELECTING) * part)
-            marginal = self.marginals[best]
-            chosen.append(Measurement(marginal, values.numpy().reshape(shape(marginal, self.levels)), std))
-            taken = _pairs(marginal.columns)
-            free = np.array([i for i in free if not taken & _pairs(self.marginals[i].columns)], np.int64)
-        return chosen
+            picked.append(Measurement(marginals[best], values.numpy().reshape(shape(marginals[best], levels)), std))
+            taken = _pairs(marginals[best].columns)  # no two marginals of a round share a pair of columns
+            free = np.array([i for i in free if not taken & _pairs(marginals[i].columns)], np.int64)
+        fitter.measure([*columns.smooth, *picked], levels, corrected=rule.corrected and i > 0)
+        fitter.run(_EACH, _RATE, _RATE / 2)
+    fitter.measure([*columns.smooth, *picked], levels, corrected=rule.corrected)
+    fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
+    return fitter.mixture, [*columns.measurements, *picked], levels
+
+
+def growing(rounds: int) -> list[float]:
+    """Share of what is left of mu^2 that each round spends, the last one twice as much as the first."""
+    growth = GROWTH ** np.linspace(0.0, 1.0, rounds)
+    return (growth / growth[::-1].cumsum()[::-1]).tolist()
 
 
 def _pairs(columns: Sequence[int]) -> set[tuple[int, ...]]:

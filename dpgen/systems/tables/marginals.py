@@ -227,6 +227,11 @@ class Columns:
         """Shares of the groups that the mixture sees, of each column."""
         return [np.bincount(group, share).astype(np.float64) for group, share in zip(self.coarse.groups, self.shares)]
 
+    def coarser(self, most: int, domain: TableDomain) -> Coarsening:
+        """At most `most` groups of each column of the groups that the mixture sees."""
+        missing = [None if code is None else size - 1 for code, size in zip(domain.missing, self.coarse.sizes)]
+        return Coarsening.of(self.group_shares, most, ordered=domain.ordered, missing=missing)
+
     def within(self, codes: Integers) -> Reals:
         """Log share (n, d) of each of the codes (n, d) in its group."""
         logs = [np.log(share / np.bincount(group, share)[group]) for group, share in zip(self.coarse.groups, self.shares)]
@@ -298,7 +303,6 @@ def release_columns(
     cells = np.diff(counts.starts)
     parts = share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
     released = [Measurement(Marginal((c,), 0), values, noise) for c, (values, noise) in known.items()]
-    stds: list[float | Reals] = [m.noise_std for m in released]
     for i, (marginal, part) in enumerate(zip(marginals, parts)):
         if len(marginal.columns) == 1 and marginal.columns[0] in known:
             part -= _precision(budget, float(np.median(known[marginal.columns[0]][1])))
@@ -306,16 +310,25 @@ def release_columns(
                 continue
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
         released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
-        stds.append(std)
     variances = [float((np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum()) for m in released]
     sums = np.array([count[0], *(float(m.values.sum()) for m in released)])
     n = max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
-    smooth = [replace(m, values=smoothed_marginal(m, domain, std)) for m, std in zip(released, stds)]
-    empty = {c: (values == 0.0) & domain.ordered[c] for c, (values, _) in known.items()}
-    shares = tuple(shares_of(smooth, c, n, empty.get(c)) for c in range(len(domain.sizes)))
+    return settled_columns(released, domain, known, n)
+
+
+def settled_columns(
+    released: Sequence[Measurement], domain: TableDomain, known: Mapping[int, tuple[Reals, Reals]], n: float | None = None
+) -> Columns:
+    """Shares and groups of released columns of n records; None: of as many as the marginals of each column say."""
+    smooth = [replace(m, values=smoothed_marginal(m, domain)) for m in released]
+    totals, shares = [float(m.values.sum()) for m in smooth], list[Reals]()
+    for c in range(len(domain.sizes)):
+        empty = (known[c][0] == 0.0) & domain.ordered[c] if c in known else None
+        own = n or max(1.0, float(np.mean([total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)])))
+        shares.append(shares_of(smooth, c, own, empty))
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
     both = [tuple(in_groups(m, coarse) for m in found) for found in (released, smooth)]
-    return Columns(shares, n, coarse, *both)
+    return Columns(tuple(shares), n or max(1.0, float(np.mean(totals))), coarse, *both)
 
 
 def _precision(budget: GaussianBudget, noise_std: float) -> float:
@@ -323,9 +336,9 @@ def _precision(budget: GaussianBudget, noise_std: float) -> float:
     return float((budget.noise_std(1.0) / noise_std) ** 2)
 
 
-def smoothed_marginal(measured: Measurement, domain: TableDomain, noise_std: float | Reals) -> Reals:
+def smoothed_marginal(measured: Measurement, domain: TableDomain) -> Reals:
     """Noisy counts, smoothed along columns whose codes are ordered, missing values apart; classes of a target are not."""
-    values = measured.values
+    values, noise_std = measured.values, measured.noise_std
     if not isinstance(noise_std, float):  # of bins that were chosen so that their counts stand out
         return values
     for axis, c in enumerate(measured.marginal.columns):
