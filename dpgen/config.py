@@ -14,7 +14,7 @@ import yaml
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.extras import extras
 from dpgen.facts import Fact, Said
-from dpgen.options import Sources, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
+from dpgen.options import Sources, by_block, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.privacy.shared_budget import Payer, SharedBudget
@@ -57,8 +57,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         choose("model", self.name, list(systems()))
         if self.options is None or isinstance(self.options, Mapping):
-            made = typed({"model": self.system.config}, self.options or {})["model"]
-            object.__setattr__(self, "options", self.system.config(**made))
+            made = self.system.config(**typed(self.system.config, self.options or {}))
+            object.__setattr__(self, "options", made)
 
     @property
     def system(self) -> System:
@@ -81,7 +81,7 @@ class DataConfig:
         loader = loader_of(system.kinds, self.name, self.options)
         if set(keys(loader.options)) <= set(self.options):
             return self
-        return replace(self, options=typed({"data": loader.options}, self.options)["data"])
+        return replace(self, options=typed(loader.options, self.options))
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class RunConfig:
                 object.__setattr__(self, name, _named(name, kind, block))
         for name, source in (("privacy", self.system.plan), ("runtime", Runtime)):
             if isinstance(block := getattr(self, name), Mapping):
-                object.__setattr__(self, name, source(**typed({name: source}, block)[name]))
+                object.__setattr__(self, name, source(**typed(source, block)))
         object.__setattr__(self, "data", self.data.completed(self.system))
         directory = self.runtime.run_dir
         if directory is not None and not directory.name:
@@ -344,8 +344,8 @@ class Request:
 
     @classmethod
     def of(cls, options: Mapping[str, Any], *, config_root: Path | None = None, loaded: str | None = None) -> "Request":
-        """From values by name, or by block and name (`privacy.epsilon`); `model`, `data` and `config` are among them."""
-        given, block_of = _without_blocks(options)
+        """From values by name; `model`, `data` and `config` are among them."""
+        given = dict(options)
         require_value("config", given.get("config"))
         base = _config_file(str(given.pop("config"))) if "config" in given else None
         blocks = read_blocks(base) if base is not None else {}
@@ -365,11 +365,6 @@ class Request:
                 blocks[block] = {}
         options_of = (lambda: None) if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
         sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
-        for name, block in block_of.items():
-            owner = next((other for other, source in sources.items() if name in keys(source)), block)
-            if owner != block:
-                raise ValueError(f"{block}.{name} is no option; {owner}.{name} is one")
-            choose(f"option of {block}", name, keys(sources[block]))
         stored: dict[str, Any] = {}
         for block, values in blocks.items():
             stored |= {choose(f"option of {block}", name, keys(sources[block])): value for name, value in values.items()}
@@ -380,16 +375,15 @@ class Request:
         known = {name for source in self.sources.values() for name in keys(source)}
         chosen = systems()[self.model]
         for name in (name for name in self.given if name not in known):
-            data = [other for other, loader in loaders(chosen.kinds).items() if name in keys(loader.options)]
+            of_data = [other for other, loader in loaders(chosen.kinds).items() if name in keys(loader.options)]
             models = [other for other, system in systems().items() if name in {*keys(system.plan), *keys(system.config)}]
-            for block, own, names in (("data", self.data, data), ("model", self.model, models)):
+            for block, own, names in (("data", self.data, of_data), ("model", self.model, models)):
                 if names:
                     raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
             choose("option", name, sorted({*known, "model", "data", "config"}))
-        made = typed(self.sources, self.stored | self.given)
-        model = ModelConfig(self.model, self.sources["model"](**made["model"]))
-        source = DataConfig(self.data, made["data"], private)
-        return RunConfig(model, source, self.sources["privacy"](**made["privacy"]), Runtime(**made["runtime"]), self.base)
+        mine: dict[str, Any] = by_block(self.sources, self.stored | self.given)
+        data = DataConfig(self.data, mine["data"], private)
+        return RunConfig(ModelConfig(self.model, mine["model"]), data, mine["privacy"], mine["runtime"], self.base)
 
 
 def parse_job(arguments: Sequence[str] | Mapping[str, Any], *, config_root: Path | None = None) -> RunConfig:
@@ -418,26 +412,6 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
     loaded = None if private is None or read else _name_of(private)
     made = Request.of(given, loaded=loaded).config(private=None if read else private)
     return replace(made, data=replace(made.data, options={**made.data.options, place: private})) if read else made
-
-
-def _without_blocks(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Options by name alone, and the block of each whose block was given.
-
-    >>> _without_blocks({"model.name": "dpgm", "privacy.epsilon": "1", "k": "3"})
-    ({'model': 'dpgm', 'epsilon': '1', 'k': '3'}, {'epsilon': 'privacy'})
-    """
-    given: dict[str, Any] = {}
-    block_of: dict[str, str] = {}
-    for key, value in options.items():
-        block, dot, name = key.rpartition(".")
-        if dot and choose("block", block, BLOCKS) in ("model", "data") and name == "name":
-            name = block
-        elif dot:
-            block_of[name] = block
-        if name in given:
-            raise ValueError(f"{name} is given twice")
-        given[name] = value
-    return given, block_of
 
 
 def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | Mapping[str, Any]) -> Any:

@@ -44,10 +44,10 @@ class _Flag(str):
 
 
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
-    """`--key value`, `--key=value`, `--set block.key=value` and `--flag` as a dictionary.
+    """`--key value`, `--key=value` and `--flag` as a dictionary.
 
-    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar", "--set", "model.k=3"])
-    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true', 'model.k': '3'}
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true'}
     """
     given: dict[str, str] = {}
     rest = list(arguments)
@@ -58,14 +58,9 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
         key, equals, value = token[2:].partition("=")
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
-        if key == "set":
-            require_value(key, value)
-            key, equals, value = value.partition("=")
-            if not (equals and key):
-                raise ValueError(f"set is {key!r}; it must be BLOCK.OPTION=VALUE, as in --set privacy.epsilon=1")
-        elif "." in key:
-            raise ValueError(f"{key} is no option by itself; write --set {key}=VALUE")
         key = key.replace("-", "_")
+        if "." in key:
+            raise ValueError(f"{key} is no option; write --{key.rpartition('.')[2]}")
         if key in given:
             raise ValueError(f"{key} is given twice")
         given[key] = value
@@ -182,25 +177,28 @@ def help_text(sources: Sources, *, defaults: Mapping[str, Any] | None = None, **
     return parser.format_help().rstrip()
 
 
-def typed(sources: Sources, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Values of all options by block and name, with the types that their blocks ask for; wrong ones are refused in one line.
+def by_block(sources: Sources, given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The given options of each block; no two blocks have options of one name."""
+    block_of = {name: block for block, source in sources.items() for name in keys(source)}
+    for name in given:
+        choose("option", name, sorted(block_of))
+    return {block: {name: value for name, value in given.items() if block_of[name] == block} for block in sources}
 
-    Values are given as texts of a command line or as a file or Python gives them. No two blocks have options of one name.
+
+def typed(source: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Values of all options of a class or a function, with the types that it asks for; wrong ones are refused in one line.
+
+    Values are given as texts of a command line or as a file or Python gives them.
     """
-    types = {name: hint for source in sources.values() for name, hint in hints(source).items() if name != "return"}
+    known, types = inspect.signature(source).parameters, hints(source)
     for name, value in given.items():
-        if name not in types:
-            choose("option", name, sorted(types))
+        choose("option", name, sorted(types))
         _require_json(name, value)
         if bool not in (types[name], *get_args(types[name])):
             require_value(name, value)
-    own = {name: entry for source in sources.values() for name, entry in inspect.signature(source).parameters.items()}
-    if absent := [n for n, entry in own.items() if entry.default is inspect.Parameter.empty and n not in given]:
+    if absent := [name for name, entry in known.items() if entry.default is entry.empty and name not in given]:
         raise ValueError(f"{' and '.join(absent)} must be given")
-    made: dict[str, Any] = {}
-    for name, entry in own.items():
-        made[name] = _typed(name, given[name], types[name]) if name in given else entry.default
-    return {block: {name: made[name] for name in keys(source)} for block, source in sources.items()}
+    return {n: _typed(n, given[n], types[n]) if n in given else entry.default for n, entry in known.items()}
 
 
 def _typed(name: str, value: Any, hint: Any) -> Any:

@@ -11,7 +11,7 @@ from refusals import refused
 
 from dpgen.auditing import AuditOptions
 from dpgen.data.loaders import LOADERS, loaders
-from dpgen.options import choose, keys, meanings, require_writable, split_options, typed
+from dpgen.options import by_block, choose, keys, meanings, require_writable, split_options, typed
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import SYSTEMS
 
@@ -25,16 +25,15 @@ class Paint:
     name: str | None = None
 
 
-@dataclass
-class Nothing:
-    """No options."""
-
-
 def load(path: str, *, shape: tuple[int, int] | None = None, depth: int = 2) -> None:
     """A function of options."""
 
 
-SOURCES = {"paint": Paint, "data": load, "rest": Nothing}
+def made(**given: Any) -> dict[str, Any]:
+    """All options of both with their values."""
+    sources = {"paint": Paint, "data": load}
+    own = by_block(sources, given)
+    return {name: value for block, source in sources.items() for name, value in typed(source, own[block]).items()}
 
 
 @pytest.mark.parametrize(
@@ -80,9 +79,7 @@ def test_few_choices_are_listed_and_of_many_the_closest_is_named() -> None:
     ],
 )
 def test_values_are_typed(name: str, value: Any, found: Any) -> None:
-    made = typed(SOURCES, {"path": "x", name: value})
-    assert list(made) == list(SOURCES)
-    assert {**made["paint"], **made["data"]}[name] == found
+    assert made(**{"path": "x", name: value})[name] == found
 
 
 @pytest.mark.parametrize(
@@ -100,12 +97,12 @@ def test_values_are_typed(name: str, value: Any, found: Any) -> None:
 )
 def test_a_wrong_value_is_refused_by_its_name(name: str, value: Any) -> None:
     with refused(name):
-        typed(SOURCES, {"path": "x", name: value})
+        made(**{"path": "x", name: value})
 
 
 def test_what_has_no_default_must_be_given() -> None:
     with refused("path"):
-        typed(SOURCES, {})
+        made()
 
 
 OWNERS: dict[str, Callable[..., Any]] = {

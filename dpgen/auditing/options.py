@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.config import DEFAULT_MODEL
-from dpgen.options import Sources, choose, keys, require_writable, split_options, typed
+from dpgen.options import Sources, by_block, choose, keys, require_writable, split_options, typed
 from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.registry import systems
 
@@ -93,9 +93,8 @@ def parse_audit(arguments: Sequence[str] | Mapping[str, str]) -> AuditJob:
     sources = sources_of(model)
     known = {name for source in sources.values() for name in keys(source)}
     quick = {name: value for name, value in quick_options(model, given).items() if name in known}
-    made = typed(sources, quick | given)
-    plan, config = sources["privacy"](**made["privacy"]), sources["model"](**made["model"])
-    job = AuditJob(model, plan, config, AuditOptions(**made["audit"]))
+    own = by_block(sources, quick | given)
+    job = AuditJob(model, *(source(**typed(source, own[block])) for block, source in sources.items()))
     if job.options.canaries is not None and not job.trained:
         raise ValueError(f"canaries is {job.options.canaries}: only systems that DP-SGD trains have them")
     return job

@@ -139,7 +139,7 @@ def select(
 
     if "select" not in own:
         raise ValueError(f"{next(iter(own))} needs --select")
-    options = SelectOptions(**typed({"select": SelectOptions}, own)["select"])
+    options = SelectOptions(**typed(SelectOptions, own))
     choices = []
     for name, given in options.combinations(fixed):
         try:
