@@ -15,11 +15,11 @@ from .callbacks import DPNorm as DPNorm
 from .callbacks import Previews as Previews
 from .callbacks import PrivacyAccountant as PrivacyAccountant
 from .callbacks.checkpoint import Preempted as Preempted
-from .cli.dry_run import dry_run as dry_run
 from .cli.evaluate import Comparison as Comparison
 from .cli.evaluate import compare_runs as compare_runs
 from .cli.main import OneLineParser as OneLineParser
 from .cli.main import exit_code as exit_code
+from .cli.train import dry_run as dry_run
 from .config import DataConfig as DataConfig
 from .config import ModelConfig as ModelConfig
 from .config import RunConfig as RunConfig

@@ -7,7 +7,8 @@ from difflib import get_close_matches
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
@@ -15,10 +16,11 @@ from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.extras import extras
 from dpgen.facts import Fact, Said
 from dpgen.options import Sources, by_block, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
-from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.composition import Planned
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
 from dpgen.privacy.shared_budget import Payer, SharedBudget
-from dpgen.runtime import Runtime
+from dpgen.runtime import Runtime, quiet_runtime
 from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
 
@@ -284,10 +286,38 @@ class RunConfig:
             raise ValueError(f"model {self.model.name} declares no plan, so it cannot be built on {missing[0]}")
         return release
 
+    def declared(self, data: Any) -> Sequence[Planned]:
+        """The plan of the job, which it declares before it looks at a record, and ends there; nothing is spent."""
+        from dpgen.privacy.curator import Curator  # here, because reading a command line needs no torch
+
+        curator = Curator(self.new_ledger(payer=_Quoting(Path(), "planned", self.model.name, "", "")))
+        with TemporaryDirectory(prefix="dpgen-") as scratch:
+            try:
+                self.fit(data, curator, quiet_runtime(Path(scratch), 0))
+            except _Declared as found:
+                return found.plan
+        raise ValueError(f"model {self.model.name} declares no plan: what it would cost is known once it has run")
+
     @property
     def _drops(self) -> bool:
         """Whether rows with a missing value are left out."""
         return self.data.options.get("missing") == "drop"
+
+
+class _Declared(Exception):
+    """The plan that a run has declared, instead of running."""
+
+    def __init__(self, plan: Sequence[Planned]) -> None:
+        super().__init__("declared")
+        self.plan = plan
+
+
+class _Quoting(Payer):
+    """Takes the plan of a run, and ends it."""
+
+    def pay(self, plan: Sequence[Planned], budget: Budget | None) -> NoReturn:
+        """Pays nothing."""
+        raise _Declared(plan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -382,7 +412,7 @@ class Request:
                     raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
             choose("option", name, sorted({*known, "model", "data", "config"}))
         mine: dict[str, Any] = by_block(self.sources, self.stored | self.given)
-        data = DataConfig(self.data, mine["data"], private)
+        data = DataConfig(self.data, typed(self.sources["data"], mine["data"]), private)
         return RunConfig(ModelConfig(self.model, mine["model"]), data, mine["privacy"], mine["runtime"], self.base)
 
 

@@ -10,8 +10,9 @@ import yaml
 from refusals import refused
 
 import dpgen
-from dpgen.cli.train import Command, parse_command, usage
-from dpgen.config import DataConfig, ModelConfig, RunConfig, keyword_job, parse_job, written
+from dpgen.cli.main import main
+from dpgen.cli.train import split_command, usage
+from dpgen.config import CONFIGS, DataConfig, ModelConfig, RunConfig, keyword_job, parse_job, written
 from dpgen.data import load_digits
 from dpgen.run import run
 from dpgen.runtime import Runtime, quiet_training
@@ -96,7 +97,7 @@ def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str
 
 
 def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
-    rest = parse_command(["--progress_bar", "--epsilon", "--evaluation=none"]).options
+    _, rest = split_command(["--progress_bar", "--epsilon", "--evaluation=none"])
     assert rest == {"progress_bar": "true", "epsilon": "true", "evaluation": "none"}
     with refused("epsilon has no value"):
         parse_job(rest)
@@ -113,7 +114,7 @@ def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
     ],
 )
 def test_options_that_are_given_twice_are_refused(arguments: list[str], name: str) -> None:
-    for parse in (parse_job, lambda given: parse_job(parse_command(given).options)):
+    for parse in (parse_job, lambda given: parse_job(split_command(given)[1])):
         with refused(f"{name} is given twice"):
             parse(arguments)
 
@@ -183,23 +184,19 @@ def test_usage_of_a_model_shows_its_options_with_the_defaults_that_hold(tmp_path
 
 
 def test_a_command_tells_the_scripts_options_from_the_jobs() -> None:
-    command = parse_command(["--model", "dpgm", "--select", "k=1,2", "--select-runs=3", "--config=c.yaml"])
-    assert command == Command({"model": "dpgm", "config": "c.yaml"}, {"select": "k=1,2", "select_runs": "3"})
-    assert parse_command(["--dry-run", "--k=2"]) == Command({"k": "2"}, {}, dry_run=True)
-    assert parse_command(["--k=2"]) == Command({"k": "2"}, {})
-    assert parse_command(["-h", "--model=dpgm"]) == parse_command(["--model=dpgm", "--help"])
-    assert parse_command(["-h"]).help
+    own, given = split_command(["--model", "dpgm", "--select", "k=1,2", "--select-runs=3", "--config=c.yaml"])
+    assert (own, given) == ({"select": "k=1,2", "select_runs": "3"}, {"model": "dpgm", "config": "c.yaml"})
+    assert split_command(["--dry-run", "--k=2"]) == ({"dry_run": "true"}, {"k": "2"})
+    assert split_command(["-h", "--model=dpgm"]) == split_command(["--model=dpgm", "--help"])
 
 
-def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path) -> None:
-    command = parse_command(["--model=gaussian", "--print_config"])
-    assert command == Command({"model": "gaussian"}, {}, print_config=True)
-    job = parse_job(command.options)
-    assert parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))]).settings == job.settings
-    with refused("print_config"):
-        parse_command(["--print_config=3"])
-    with refused("dry_run"):
-        parse_command(["--dry_run=3x4"])
+def test_the_settings_are_printed_as_a_file_that_is_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--model=gaussian", "--print_config"]) == 0
+    path = write(tmp_path / "c.yaml", capsys.readouterr().out)
+    assert parse_job(["--config", str(path)]).settings == parse_job(["--model=gaussian"], config_root=CONFIGS).settings
+    for wrong in ("--print_config=3", "--dry_run=3x4"):
+        assert main(["train", wrong]) == 2
+        assert wrong[2:].partition("=")[0] in capsys.readouterr().err
 
 
 def test_a_run_on_data_that_are_loaded(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from pkgutil import resolve_name
@@ -57,11 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if name in ("--help", "-h"):
         sys.stdout.write(usage() + "\n")
         return 0
-    output = Output(name, json="--json" in rest, quiet="--quiet" in rest)
+    as_json, quiet = "--json" in rest, "--quiet" in rest
     rest = [argument for argument in rest if argument not in ("--json", "--quiet")]
-    if name == "train" and (output.json or output.quiet) and not any("progress_bar" in argument for argument in rest):
+    if name == "train" and (as_json or quiet) and not any("progress_bar" in argument for argument in rest):
         rest.append("--progress_bar=false")
-    return exit_code(lambda: _run(name, rest), output)
+    return exit_code(lambda: _run(name, rest), partial(show, command=name, as_json=as_json, quiet=quiet))
 
 
 def _run(name: str, arguments: list[str]) -> "str | int | Ended":
@@ -173,23 +174,15 @@ def guarantee_values(statement: "PrivacyStatement") -> dict[str, Any]:
     return {name: getattr(statement, name) for name in ("epsilon", "delta", "relation", "unit")}
 
 
-@dataclass(frozen=True)
-class Output:
-    """Form of the standard output of a command: text, one JSON object, or nothing."""
-
-    command: str = ""
-    json: bool = False
-    quiet: bool = False
-
-    def write(self, ended: Ended) -> int:
-        """Write the end of a command, its problem to standard error; the exit code."""
-        if self.json:
-            head = {"command": self.command, "exit_code": ended.code, "problem": ended.problem or None}
-            content = head | _plain({"text": ended.text} if ended.values is None else ended.values)
-            sys.stdout.write(json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
-        elif ended.text and not self.quiet:
-            sys.stdout.write(ended.text + "\n")
-        return _say(ended.problem, ended.code) if ended.problem else ended.code
+def show(ended: Ended, *, command: str = "", as_json: bool = False, quiet: bool = False) -> int:
+    """Write the end of a command as text, as one JSON object or not at all, its problem to standard error; the exit code."""
+    if as_json:
+        head = {"command": command, "exit_code": ended.code, "problem": ended.problem or None}
+        content = head | _plain({"text": ended.text} if ended.values is None else ended.values)
+        sys.stdout.write(json.dumps(content, ensure_ascii=False, allow_nan=False) + "\n")
+    elif ended.text and not quiet:
+        sys.stdout.write(ended.text + "\n")
+    return _say(ended.problem, ended.code) if ended.problem else ended.code
 
 
 def _plain(value: Any) -> Any:
@@ -205,7 +198,7 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int) else str(value)
 
 
-def exit_code(work: Callable[[], str | int | Ended], output: Output = Output()) -> int:
+def exit_code(work: Callable[[], str | int | Ended], write: Callable[[Ended], int] = show) -> int:
     """Do the work of a command, without Lightning's hints, and say how it ended.
 
     | the work | code | shown |
@@ -227,9 +220,9 @@ def exit_code(work: Callable[[], str | int | Ended], output: Output = Output()) 
             ended = work()
     except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
         full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return output.write(Ended("", REFUSED, f"error: {error}{_FULL if full else ''}"))
+        return write(Ended("", REFUSED, f"error: {error}{_FULL if full else ''}"))
     except KeyboardInterrupt as error:
-        return output.write(Ended("", INTERRUPTED, str(error) or "interrupted"))
+        return write(Ended("", INTERRUPTED, str(error) or "interrupted"))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
     except RuntimeError as error:
@@ -239,11 +232,11 @@ def exit_code(work: Callable[[], str | int | Ended], output: Output = Output()) 
         if isinstance(error, RemoteFailure):
             return 0
         if isinstance(error, Preempted):
-            return output.write(Ended("", TRY_AGAIN, str(error)))
+            return write(Ended("", TRY_AGAIN, str(error)))
         raise
     if isinstance(ended, int):
         return ended
-    return output.write(Ended(ended) if isinstance(ended, str) else ended)
+    return write(Ended(ended) if isinstance(ended, str) else ended)
 
 
 def _say(text: str, code: int) -> int:

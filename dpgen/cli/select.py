@@ -14,8 +14,6 @@ from typing import Any
 
 import yaml
 
-from dpgen.cli.dry_run import declared, dry_run
-from dpgen.cli.main import Ended
 from dpgen.config import RunConfig, SelectOptions
 from dpgen.data.loaders import LOADERS
 from dpgen.evaluation import paid
@@ -33,30 +31,31 @@ from dpgen.statement import UNPROTECTED, PrivacyStatement
 
 
 @dataclass(frozen=True)
-class _SelectionJob(RunConfig):
+class SelectionJob(RunConfig):
     """A job whose release is the best of a secret number of runs of its choices, of the same data, relation, unit and delta."""
 
     choices: tuple[tuple[str, RunConfig], ...] = ()
     selection: SelectOptions = field(default_factory=lambda: SelectOptions(select=""))
 
     @classmethod
-    def of(cls, choices: Sequence[tuple[str, RunConfig]], selection: SelectOptions) -> _SelectionJob:
-        """From the jobs of all combinations, which may not differ in what all runs of a selection have in common."""
-        first = choices[0][1]
-        for name, job in choices:
-            if job.loader != LOADERS["records"].get(job.data.name):
-                raise ValueError(f"{name}: data are {job.data.name!r}; they must be 0/1 records, which a paid score counts")
-            if (job.data, job.runtime) != (first.data, first.runtime):
-                raise ValueError(f"{name}: a selection is among options of model and privacy, on the same data in every run")
-            for term in ("relation", "protected", "resolved_delta"):
-                if (own := getattr(job.privacy, term)) != (wanted := getattr(first.privacy, term)):
-                    raise ValueError(f"{name}: {term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
-            if job.privacy.protected != "one record":
-                raise ValueError(f"{name}: unit is {job.privacy.protected!r}; a paid score knows the unit 'one record' only")
-            if job.runtime.processes > 1:
-                raise ValueError(f"{name}: devices and num_nodes must be 1 in a selection")
-        own = {name: getattr(first, name) for name in RunConfig.__dataclass_fields__}
-        return cls(**own, choices=tuple(choices), selection=selection)
+    def of(
+        cls, own: Mapping[str, str], fixed: Mapping[str, str], parse: Callable[[Mapping[str, str]], RunConfig]
+    ) -> SelectionJob:
+        """From options of the selection, and those that all of its runs have."""
+        if "select" not in own:
+            raise ValueError(f"{next(iter(own))} needs --select")
+        selection = SelectOptions(**typed(SelectOptions, own))
+        choices: list[tuple[str, RunConfig]] = []
+        for name, given in selection.combinations(fixed):
+            try:
+                job = parse(given)
+                first = choices[0][1] if choices else job
+                _require_selectable(job, first)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from error
+            choices.append((name, job))
+        terms = {name: getattr(choices[0][1], name) for name in RunConfig.__dataclass_fields__}
+        return cls(**terms, choices=tuple(choices), selection=selection)
 
     @property
     def title(self) -> str:
@@ -85,7 +84,7 @@ class _SelectionJob(RunConfig):
 
     def trials(self, data: Any) -> list[Sequence[Planned]]:
         """Plans of the choices, which they declare before they look at a record."""
-        return [declared(job, data) for _, job in self.choices]
+        return [job.declared(data) for _, job in self.choices]
 
     def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""
@@ -131,20 +130,16 @@ class _SelectionJob(RunConfig):
         return release
 
 
-def select(
-    own: Mapping[str, str], fixed: Mapping[str, str], parse: Callable[[Mapping[str, str]], RunConfig], *, dry: bool
-) -> Ended:
-    """Run a selection by its own options and those that all runs share; dry: only say what it would cost."""
-    from dpgen.run import run
-
-    if "select" not in own:
-        raise ValueError(f"{next(iter(own))} needs --select")
-    options = SelectOptions(**typed(SelectOptions, own))
-    choices = []
-    for name, given in options.combinations(fixed):
-        try:
-            choices.append((name, parse(given)))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    job = _SelectionJob.of(choices, options)
-    return Ended(dry_run(job, [name for name, _ in choices])) if dry else Ended.of(run(job))
+def _require_selectable(job: RunConfig, first: RunConfig) -> None:
+    """Refuse a run that a paid score cannot rank beside the first one."""
+    if job.loader != LOADERS["records"].get(job.data.name):
+        raise ValueError(f"data are {job.data.name!r}; they must be 0/1 records, which a paid score counts")
+    if (job.data, job.runtime) != (first.data, first.runtime):
+        raise ValueError("a selection is among options of model and privacy, on the same data in every run")
+    for term in ("relation", "protected", "resolved_delta"):
+        if (own := getattr(job.privacy, term)) != (wanted := getattr(first.privacy, term)):
+            raise ValueError(f"{term.removeprefix('resolved_')} is {own!r}; it must be {wanted!r} in every run")
+    if job.privacy.protected != "one record":
+        raise ValueError(f"unit is {job.privacy.protected!r}; a paid score knows the unit 'one record' only")
+    if job.runtime.processes > 1:
+        raise ValueError("devices and num_nodes must be 1 in a selection")

@@ -1,14 +1,19 @@
 """`dpgen train`: fit a system to private data, release it, evaluate the release."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from dpgen.cli.main import Ended
-from dpgen.config import CONFIGS, Request, SelectOptions, parse_job, written
+from dpgen.config import CONFIGS, Request, RunConfig, SelectOptions, parse_job, written
 from dpgen.data.loaders import LOADERS
 from dpgen.options import help_text, meanings, split_options
+from dpgen.privacy.composition import Planned, worst
+from dpgen.privacy.shared_budget import SharedBudget
+from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.registry import systems
 
 SCRIPT_OPTIONS = {
@@ -21,35 +26,14 @@ SCRIPT_OPTIONS = {
 """Options that are no setting of a run: their values, and what they do."""
 
 
-@dataclass(frozen=True)
-class Command:
-    """A training command: options of a run by name, and what else is to be done than one run."""
+def split_command(arguments: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Options of the command by name, and those of the run.
 
-    options: dict[str, str]
-    selection: dict[str, str]
-    """Its `SelectOptions`, as far as they are given."""
-    dry_run: bool = False
-    print_config: bool = False
-    help: bool = False
-
-
-def parse_command(arguments: Sequence[str]) -> Command:
-    """Separate the options of the command from those of the run.
-
-    >>> parse_command(["--model", "dpgm", "--dry_run", "--k=3"])
-    Command(options={'model': 'dpgm', 'k': '3'}, selection={}, dry_run=True, print_config=False, help=False)
+    >>> split_command(["--model", "dpgm", "--dry_run", "--k=3"])
+    ({'dry_run': 'true'}, {'model': 'dpgm', 'k': '3'})
     """
     given = with_file(arguments)
-    own = {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}
-    if "help" in own:
-        return Command(given, {}, help=True)
-    instead = {name: own.pop(name) for name in ("dry_run", "print_config") if name in own}
-    for name, value in instead.items():
-        if value != "true":
-            raise ValueError(f"{name} is {value!r}; it takes no value")
-    if "print_config" in instead and (own or len(instead) > 1):
-        raise ValueError("print_config must stand without dry_run and select: it is of one run")
-    return Command(given, own, "dry_run" in instead, "print_config" in instead)
+    return {key: given.pop(key) for key in SCRIPT_OPTIONS if key in given and key != "config"}, given
 
 
 def with_file(arguments: Sequence[str]) -> dict[str, str]:
@@ -103,22 +87,64 @@ def _overview() -> str:
     )
 
 
+def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> str:
+    """The settings of a job, or the choices of a selection, its plan and its price in words.
+
+    The data are read, nothing is spent.
+    """
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        alone = replace(job, runtime=replace(job.runtime, ledger=None))
+        declared = job.declared(alone.load(Path(scratch)))
+    plan: Any = job.privacy
+    delta, relation = plan.resolved_delta, plan.relation
+    cost = worst([(line.priced, line.count) for line in declared], delta, relation)
+    lines = [f"{job.title} on {job.data.name}, dry run: the data were read, nothing is spent, nothing is written"]
+    lines += [] if job.base is None else [f"settings {job.base}"]
+    lines += [f"choice {choice}" for choice in choices]
+    for title in () if choices else ("privacy", "model", "data"):
+        lines += [title, *(f"  {name:<16} {value}" for name, value in job.settings[title].items())]
+    lines += ["plan", *(f"  {line.count} x {line.note}: {line.event}" for line in declared)]
+    lines += [f"  cost             {guarantee(cost, delta, relation, plan.protected)}"]
+    if (shared := job.shared_budget()) is not None:
+        lines += _of_shared(job, shared, declared)
+    return "\n".join(lines)
+
+
+def _of_shared(job: RunConfig, shared: SharedBudget, plan: Sequence[Planned]) -> list[str]:
+    """Lines on the budget that the run would pay from."""
+    spending = shared.spending()
+    payment = job.payer(shared).quote(plan, job.new_ledger().budget, spending.limits)
+    line = f"{shared.path.name}: it would bring all runs to epsilon {rounded_up(spending.plus(payment).epsilon)}"
+    if not spending.fits(payment):
+        return [f"{line}: refused, it does not fit"]
+    room = spending.room(payment)
+    times = f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
+    return [f"{line}: it fits, {times}"]
+
+
 def main(arguments: list[str]) -> str | Ended:
     """One run, the best of several, a dry run, the settings or the help of one; see `dpgen train --help`."""
-    command, parse = parse_command(arguments), partial(parse_job, config_root=CONFIGS)
-    if command.help:
-        return usage(command.options, config_root=CONFIGS)
-    if command.selection:
-        from dpgen.cli.select import select
+    own, given = split_command(arguments)
+    if "help" in own:
+        return usage(given, config_root=CONFIGS)
+    instead = [name for name in ("dry_run", "print_config") if name in own]
+    for name in instead:
+        if (value := own.pop(name)) != "true":
+            raise ValueError(f"{name} is {value!r}; it takes no value")
+    if "print_config" in instead and (own or len(instead) > 1):
+        raise ValueError("print_config must stand without dry_run and select: it is of one run")
+    parse, names = partial(parse_job, config_root=CONFIGS), list[str]()
+    if own:
+        from dpgen.cli.select import SelectionJob
 
-        return select(command.selection, command.options, parse, dry=command.dry_run)
-    job = parse(command.options)
-    if command.print_config:
+        job: RunConfig = (selection := SelectionJob.of(own, given, parse))
+        names = [name for name, _ in selection.choices]
+    else:
+        job = parse(given)
+    if "print_config" in instead:
         return Ended(written(job), values={"settings": job.settings})
-    if command.dry_run:
-        from dpgen.cli.dry_run import dry_run
-
-        return dry_run(job)
+    if "dry_run" in instead:
+        return dry_run(job, names)
     from dpgen.run import run
 
     return Ended.of(run(job))

@@ -8,7 +8,7 @@ import pytest
 import tiny
 from refusals import refused
 
-from dpgen.cli.dry_run import dry_run
+from dpgen.cli.train import dry_run
 from dpgen.config import parse_job
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import SharedBudget
