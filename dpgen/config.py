@@ -15,7 +15,19 @@ import yaml
 from dpgen.data.loaders import Loader, loader_of, loaders
 from dpgen.extras import extras
 from dpgen.facts import Fact, Said
-from dpgen.options import Sources, by_block, choose, keys, list_items, plain, read_yaml, require_value, split_options, typed
+from dpgen.options import (
+    BLOCKS,
+    Sources,
+    by_block,
+    choose,
+    keys,
+    list_items,
+    plain,
+    read_yaml,
+    require_value,
+    split_options,
+    typed,
+)
 from dpgen.privacy.composition import Planned
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import require_positive, require_within
@@ -35,7 +47,6 @@ FREE_TO_CHANGE = (
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
-BLOCKS = ("privacy", "model", "data", "runtime")
 DEFAULT_MODEL = "dpgm"
 _HERE = Path(__file__).parent
 CONFIGS = next(place for place in (_HERE / "configs", _HERE.parent / "configs") if place.is_dir())

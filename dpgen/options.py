@@ -19,6 +19,9 @@ from jsonargparse import ArgumentError, ArgumentParser
 Sources = Mapping[str, Callable[..., Any]]
 """The owner of each block of options: a class or a function, whose arguments are the options."""
 
+BLOCKS = ("privacy", "model", "data", "runtime")
+"""The blocks of a file of settings."""
+
 FIRST = ("epsilon", "delta", "relation")
 """Options that the help of a block begins with."""
 
@@ -44,10 +47,10 @@ class _Flag(str):
 
 
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
-    """`--key value`, `--key=value` and `--flag` as a dictionary.
+    """`--key value`, `--key=value`, `--set block.key=value` and `--flag` as a dictionary.
 
-    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar"])
-    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true'}
+    >>> split_options(["--model", "dpgm", "--sampling-rate=0.1", "--progress_bar", "--set", "model.k=3"])
+    {'model': 'dpgm', 'sampling_rate': '0.1', 'progress_bar': 'true', 'k': '3'}
     """
     given: dict[str, str] = {}
     rest = list(arguments)
@@ -58,9 +61,17 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
         key, equals, value = token[2:].partition("=")
         if not equals:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
+        if key == "set":  # no two blocks have options of one name, so the block only says where the option stands in a file
+            require_value(key, value)
+            place, equals, value = value.partition("=")
+            block, _, key = place.partition(".")
+            if not (equals and key):
+                raise ValueError(f"set is {place!r}; it must be BLOCK.OPTION=VALUE, as in --set privacy.epsilon=1")
+            choose("block", block, BLOCKS)
+            key = block if key == "name" else key
+        elif "." in key:
+            raise ValueError(f"{key} is no option by itself; write --set {key}=VALUE")
         key = key.replace("-", "_")
-        if "." in key:
-            raise ValueError(f"{key} is no option; write --{key.rpartition('.')[2]}")
         if key in given:
             raise ValueError(f"{key} is given twice")
         given[key] = value

@@ -26,8 +26,9 @@ def write(path: Path, text: str) -> Path:
 
 def test_a_file_is_the_base_and_options_win(tmp_path: Path) -> None:
     path = write(tmp_path / "c.yaml", "privacy: {epsilon: 2, steps: 50}\nmodel: {name: dpgm, hidden: 9}\ndata: {name: digits}")
-    job = parse_job(["--config", str(path), "--steps=60"])
-    assert (job.privacy.epsilon, job.privacy.steps, job.model.options.hidden) == (2.0, 60, 9)
+    for steps in (["--steps=60"], ["--set=privacy.steps=60", "--set", "model.name=dpgm"]):
+        job = parse_job(["--config", str(path), *steps])
+        assert (job.privacy.epsilon, job.privacy.steps, job.model.options.hidden) == (2.0, 60, 9)
 
 
 def test_the_config_of_model_and_data_is_found_by_name(tmp_path: Path) -> None:
@@ -89,6 +90,11 @@ def test_paths_of_windows_stay_as_they_are(options: str, path: PureWindowsPath, 
         (["--model=randomized_response", "--reference_path=a"], "--model mbde, minimax, mollifier"),
         (["--model=mollifier", "--neighbourhood=0.5"], "neighbourhood"),
         (["--component=rbm", "--latent=3"], "latent"),
+        (["--set", "privacy.epsilom=3"], "'epsilon'"),
+        (["--set", "privcy.epsilon=3"], "'privacy'"),
+        (["--set", "model.name=dpg"], "'dpgm'"),
+        (["--set", "privacy.epsilon"], "set"),
+        (["--set"], "set"),
     ],
 )
 def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str) -> None:
@@ -110,6 +116,7 @@ def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
         (["--epsilon", "7", "--epsilon", "7"], "epsilon"),
         (["--sampling-rate", ".1", "--sampling_rate", ".2"], "sampling_rate"),
         (["--model=dpgm", "--model=mwem"], "model"),
+        (["--set", "privacy.epsilon=7", "--epsilon=8"], "epsilon"),
         (["--config=a.yaml", "--config=b.yaml"], "config"),
     ],
 )

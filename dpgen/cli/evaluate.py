@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.main import NETWORK, Ended, OneLineParser, aligned, guarantee_values
-from dpgen.config import BLOCKS, RunConfig, parse_job, read_blocks
+from dpgen.config import RunConfig, parse_job, read_blocks
+from dpgen.options import BLOCKS
 from dpgen.statement import PrivacyStatement, rounded_up
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from dpgen.systems.registry import systems
 
 SCRIPT_OPTIONS = {
     "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
+    "set": ("BLOCK.OPTION=VALUE", "one option as --config names it, as in --set privacy.epsilon=1; may be given several times"),
     "print_config": ("", "only print the settings of the run, as --config reads them"),
     "dry_run": ("", "only say what the run would declare and cost; the data are read, nothing is spent"),
     "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
