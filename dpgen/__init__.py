@@ -11,7 +11,13 @@ import lazy_loader
 
 __version__ = "0.5.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_exported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    if name.endswith("Synthesizer") and name not in __all__:
+        raise AttributeError(f"dpgen has no {name}; write dpgen.Synthesizer(MODEL), where {name} of 0.4 stood for one MODEL")
+    return _exported(name)
 
 
 class _Package(ModuleType):
