@@ -59,7 +59,7 @@ def test_the_first_five_lines(frame: pd.DataFrame, tmp_path: Path) -> None:
 
 def test_the_estimator_of_scikit_learn(frame: pd.DataFrame) -> None:
     made = clone(dpgen.Synthesizer(model="gaussian", epsilon=2.0)).fit(frame)
-    with pytest.raises(AttributeError, match="dpgen.Synthesizer"):
+    with pytest.raises(AttributeError, match=r"dpgen\.Synthesizer"):
         _ = dpgen.GaussianSynthesizer
     assert made.sample(7).columns.tolist() == frame.columns.tolist()
     assert 1.0 < made.release_.epsilon <= 2.0
