@@ -210,7 +210,6 @@ class Fact(Enum):
         "The run was resumed after it had used the data. Where they were changed in between, what is protected is one record "
         "in all of their versions, which none of them has for evaluation.",
     )
-    UNCHANGED_FILES = _A("The files of the records stay as they are while a run reads them.")
     READ_AGAIN = _A("The table was read more than once. That it did not change meanwhile is assumed where counts agreed.")
     TRUSTED_SAMPLER = _A(
         "The program that makes the draws (here: this machine) sees the users' distributions. It must run at the user or be "

@@ -19,9 +19,6 @@ from .raw_tables import draft_schema as draft_schema
 from .records import Records as Records
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
-from .stored import MappedRecords as MappedRecords
-from .stored import MappedRows as MappedRows
-from .stored import load_mapped as load_mapped
 from .tables import Table as Table
 from .tables import load_table as load_table
 from .toy import load_mixture as load_mixture

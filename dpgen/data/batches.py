@@ -78,6 +78,15 @@ class EngineBatches:
         """Batches of a random choice of the rows; with `by`, of all rows of some values."""
         return list(self.read(self.table.sampled(share, seed, self.by).sorted(self.by).batches(self.size, "sample")))
 
+    def different(self) -> "Different":
+        """The different ones of the values that `read` makes, which the engine counts: this process holds 8 bytes for each."""
+        if self.table.spark:
+            return _different(_counted_by_spark(self.table, self.read))
+        batches = _tallies(self)
+        first = next(batches)
+        counted = "select value, cast(sum(n) as bigint) as n from rows group by value"
+        return _different(stored(self.table.name, first.schema, chain([first], batches), counted))
+
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
         """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once."""
         dtype = np.min_scalar_type(codes)
@@ -191,54 +200,41 @@ def tallied(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Integers]:
 
 
 @dataclass(frozen=True, eq=False)
-class EngineColumn:
-    """Values of a column, arrays (b,), PRIVATE, each read by itself."""
+class Different:
+    """Different values of a column, PRIVATE, sorted: how many rows have each (k,), and those at places (m,) in [0, k)."""
 
-    batches: EngineBatches
-
-    def totals(self, part: Part) -> Tensor:
-        """See `dpgen.privacy.exact_sums.totals`."""
-        return self.batches.totals(part)
-
-    def different(self) -> "EngineValues":
-        """The different values, which the engine counts: this process holds 8 bytes for each."""
-        if self.batches.table.spark:
-            return EngineValues(self._of_spark())
-        batches = _tallies(self.batches)
-        first = next(batches)
-        counted = "select value, cast(sum(n) as bigint) as n from rows group by value"
-        return EngineValues(stored(self.batches.table.name, first.schema, chain([first], batches), counted))
-
-    def _of_spark(self) -> EngineTable:
-        """Values and counts of Spark's rows, made on its executors."""
-        table, read = self.batches.table, self.batches.read
-        kind = next(_tallies(read([pyarrow.RecordBatch.from_pylist([], table.schema)]))).schema.field("value").type
-        made = {"double": "double", "int64": "long"}.get(str(kind), "string")
-
-        def change(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-            return _tallies(read(batches))
-
-        counted = replace(table, rows=table.rows.mapInArrow(change, f"value {made}, n long")).grouped(["value"], n="sum(n)")
-        return replace(counted, rows=counted.rows.persist())
+    counts: Integers
+    named: Callable[[Integers], npt.NDArray[Any]]
 
 
-class EngineValues:
-    """Different values of a column, PRIVATE, sorted, of a table of value and n, how many rows have it."""
+def _different(table: EngineTable) -> Different:
+    """Different values of a table of value and n."""
 
-    def __init__(self, table: EngineTable) -> None:
-        self._table = table
-        self.counts = self._fetched("n", 0).astype(np.int64)
-
-    def named(self, places: Integers) -> npt.NDArray[Any]:
-        """The values at places (m,): of all that are at least as frequent, which come here."""
-        least = int(self.counts[places].min(initial=2**62))
-        return self._fetched("value", least)[np.cumsum(self.counts >= least)[places] - 1]
-
-    def _fetched(self, name: str, least: int) -> npt.NDArray[Any]:
+    def fetched(name: str, least: int) -> npt.NDArray[Any]:
         """One of the columns in the order of the values, of those with counts of `least` or more."""
-        found = self._table.filtered(f"n >= {least}")
+        found = table.filtered(f"n >= {least}")
         ordered = replace(found, rows=found.rows.orderBy("value") if found.spark else found.rows.order("value"))
         return ordered.columns([name]).fetch("values")[name].to_numpy()
+
+    counts = fetched("n", 0).astype(np.int64)
+
+    def named(places: Integers) -> npt.NDArray[Any]:
+        least = int(counts[places].min(initial=2**62))  # of all that are at least as frequent, which come here
+        return fetched("value", least)[np.cumsum(counts >= least)[places] - 1]
+
+    return Different(counts, named)
+
+
+def _counted_by_spark(table: EngineTable, read: Callable[..., Any]) -> EngineTable:
+    """Values and counts of Spark's rows, made on its executors."""
+    kind = next(_tallies(read([pyarrow.RecordBatch.from_pylist([], table.schema)]))).schema.field("value").type
+    made = {"double": "double", "int64": "long"}.get(str(kind), "string")
+
+    def change(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        return _tallies(read(batches))
+
+    counted = replace(table, rows=table.rows.mapInArrow(change, f"value {made}, n long")).grouped(["value"], n="sum(n)")
+    return replace(counted, rows=counted.rows.persist())
 
 
 def _tallies(arrays: Iterable[npt.NDArray[Any]]) -> Iterator[pyarrow.RecordBatch]:

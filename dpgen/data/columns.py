@@ -18,7 +18,6 @@ from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import open_table
 from dpgen.data.split import People, Split
 from dpgen.data.table_files import (
-    MISSING_CATEGORY,
     Missing,
     column_names,
     csv_path,
@@ -142,7 +141,6 @@ class ColumnCoder:
     readers: tuple[ColumnReader, ...]
     missing: Missing
     people: People | None
-    categorical: bool
     numbered: bool
 
     @property
@@ -162,8 +160,7 @@ class ColumnCoder:
 
     def coded(self, table: pd.DataFrame) -> npt.NDArray[Any]:
         """Codes (n, columns x parts) of the rows that are used."""
-        names = self.names
-        kept = settled(table, self.missing, self.name, categorical=names if self.categorical else (), numbered=self.numbered)
+        kept = settled(table, self.missing, self.name, numbered=self.numbered)
         where = "" if self.numbered else self.name
         found = [reader.coded(kept[reader.name].to_numpy(), where) for reader in self.readers]
         codes = np.stack([part for pair in found for part in pair[: self.parts]], axis=1)
@@ -294,7 +291,7 @@ def load_columns(
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
+        missing: "error", or "drop" records with a missing value.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
     """
@@ -341,7 +338,7 @@ def load_sql_columns(
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
+        missing: "error", or "drop" records with a missing value.
     """
     opened = open_table(source, table, text=None)
     grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}
@@ -358,12 +355,9 @@ def _coder(
     name: str, columns: list[str] | str, missing: Missing, people: People | None, grids: dict[str, Any], *, numbered: bool
 ) -> tuple[ColumnCoder, dict[str, tuple[str, ...]]]:
     """The coder that options of a loader ask for, and the categories of its columns."""
-    categories = grids["categories"]
-    if missing == "category" and categories is not None and MISSING_CATEGORY not in categories:
-        categories = [*categories, MISSING_CATEGORY]
-    names = column_names(columns)
-    readers = column_readers(names, **grids | {"categories": categories})
+    names, categories = column_names(columns), grids["categories"]
+    readers = column_readers(names, **grids)
     if people is not None and people.column in names:
         raise ValueError(f"unit is {people.column!r}: it must be none of the columns {', '.join(names)}")
-    coder = ColumnCoder(name, tuple(readers), missing, people, categorical=categories is not None, numbered=numbered)
+    coder = ColumnCoder(name, tuple(readers), missing, people, numbered=numbered)
     return coder, {} if categories is None else dict.fromkeys(names, tuple(categories))

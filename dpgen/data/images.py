@@ -1,13 +1,9 @@
-"""Images: grey or in colour with a class for each, from folders, archives and memory, and the usual sets of binary ones."""
+"""Images: grey or in colour with a class for each, from folders and memory, and the usual sets of binary ones."""
 
-import io
 import struct
-import tarfile
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -27,9 +23,6 @@ Grid = npt.NDArray[np.uint8]
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 """Endings of the files that are read as images; other files are left out."""
-
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
-"""Endings of archives."""
 
 MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3}
 """Channels of the modes that are read: bits and grey values, palettes without transparency, colours of 8 bits."""
@@ -129,14 +122,14 @@ def load_images(
     test_fraction: float = TEST_FRACTION,
     split_key: Path | None = None,
 ) -> Images:
-    """A folder of images, or a tar, tar.gz or zip archive of one: a folder for each class, or no folders and one class.
+    """A folder of images: a folder for each class, or no folders and one class.
 
     Classes are the sorted names of the folders (torchvision's ImageFolder). Where the folders at the top are ``train`` and
     ``test``, those in them are the classes, and the images of ``test`` are for evaluation. Without a path: patches of
     16 x 16 pixels of scikit-learn's two photographs, which are public.
 
     Arguments:
-        path: folder or archive.
+        path: folder.
         size: side of the square that images are cut to around their middle and scaled to, each by itself; None: all of them
             have one size already.
         colours: "grey", "colour", or "auto": what all of them are.
@@ -150,7 +143,7 @@ def load_images(
         return _split("photographs", _patches(), Split.public(0, test_fraction))
     if isinstance(path, InMemory):
         return _split(str(path), _given(path.content, size, colours), options.split(), form=path.form)
-    found = _read(path, size, colours)
+    found = _read(Path(path), size, colours)
     return _split(name_of(path), found, options.split(held_out=found.held_out))
 
 
@@ -158,16 +151,15 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
     """CIFAR-10: 50,000 private and 10,000 test images of 32 x 32 pixels in colour, ten classes.
 
     Arguments:
-        data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders, or with one archive of
-            them in ``cifar10/``; without it the environment variable DPGEN_DATA counts.
+        data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders; without it the
+            environment variable DPGEN_DATA counts.
     """
     folder = data_folder("cifar10/", data_root) / "cifar10"
-    archives = sorted(file for file in folder.glob("*") if file.name.endswith(ARCHIVES)) if folder.is_dir() else []
-    if not (folder / "train").is_dir() and len(archives) != 1:
-        raise ValueError(f"cifar10 is missing: looked in {folder} for train/ and test/, or one archive of them; give data_root")
-    found = _read(folder if (folder / "train").is_dir() else archives[0], None, "colour")
+    if not (folder / "train").is_dir() or not (folder / "test").is_dir():
+        raise ValueError(f"cifar10 is missing: looked in {folder} for train/ and test/; give data_root")
+    found = _read(folder, None, "colour")
     if found.held_out is None:
-        raise ValueError(f"{archives[0]} has no folders train/ and test/")
+        raise ValueError(f"{folder} has other folders beside train/ and test/")
     found = found._replace(facts=(*found.facts, Fact.TUNED_CONSTANTS))
     return _split("cifar10", found, Split(0.0, held_out=found.held_out))
 
@@ -175,69 +167,28 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-_Places = dict[PurePosixPath, Callable[[], bytes] | None]
-"""Where image files and folders lie below a folder or in an archive, and what reads a file; None: a folder."""
-
-
-def _read(path: str | Path, size: int | None, colours: Colours) -> _Found:
-    source = Path(path)
-    places = _listed(source)
-    # Archives often have one folder that holds everything: a single one with folders in it.
-    while len({place.parts[:1] for place in places}) == 1 and any(
-        read is None and len(place.parts) > 1 for place, read in places.items()
-    ):
-        places = {PurePosixPath(*place.parts[1:]): read for place, read in places.items() if len(place.parts) > 1}
-    held = {place.parts[0] for place, read in places.items() if read is None} == {"train", "test"}
+def _read(root: Path, size: int | None, colours: Colours) -> _Found:
+    """Images of a folder; hidden files and folders are left out."""
+    if not root.is_dir():
+        raise ValueError(f"path is {str(root)!r}: it must be a folder of images")
+    places = {place: place.relative_to(root).parts for place in root.rglob("*")}
+    for place, parts in list(places.items()):
+        folders = parts if place.is_dir() else parts[:-1]
+        if place.name.startswith(".") or any(part.startswith((".", "__")) for part in folders):
+            del places[place]
+    held = {parts[0] for place, parts in places.items() if place.is_dir()} == {"train", "test"}
     depth = 1 if held else 0
-    files = {place: read for place, read in places.items() if read is not None}
+    files = [place for place in places if place.is_file() and place.name.lower().endswith(ENDINGS)]
+    files.sort(key=lambda place: (held and places[place][0] == "test", places[place]))
     if not files:
-        raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
-    names = tuple(sorted({place.parts[depth] for place, read in places.items() if read is None and len(place.parts) > depth}))
-    if stray := next((place for place in files if names and len(place.parts) < depth + 2), None):
-        raise ValueError(f"{source} has {str(stray)!r} beside class folders: every image must be in one, or none")
-    order = sorted(files, key=lambda place: (held and place.parts[0] == "test", place.parts))
-    images = _collected(((f"{source}: {place}", files[place]) for place in order), len(order), size, colours)
-    labels = [names.index(place.parts[depth]) if names else 0 for place in order]
-    test = sum(place.parts[0] == "test" for place in order) if held else None
+        raise ValueError(f"{root} has no image: files must end in {', '.join(ENDINGS)}")
+    names = tuple(sorted({parts[depth] for place, parts in places.items() if place.is_dir() and len(parts) > depth}))
+    if stray := next((place for place in files if names and len(places[place]) < depth + 2), None):
+        raise ValueError(f"{stray} lies beside class folders: every image must be in one, or none")
+    images = _collected(((f"{root}: {place.relative_to(root)}", place) for place in files), len(files), size, colours)
+    labels = [names.index(places[place][depth]) if names else 0 for place in files]
+    test = sum(places[place][0] == "test" for place in files) if held else None
     return _Found(images, torch.tensor(labels), names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
-
-
-def _listed(source: Path) -> _Places:
-    """Folders and image files in a folder or an archive; hidden ones are left out."""
-    found: _Places = {}
-    if source.is_dir():
-        found = {PurePosixPath(at.relative_to(source)): None if at.is_dir() else at.read_bytes for at in source.rglob("*")}
-    elif not source.is_file():
-        raise ValueError(f"path is {str(source)!r}: there is no such folder or archive")
-    elif not source.name.lower().endswith(ARCHIVES):
-        raise ValueError(f"path is {str(source)!r}: it must be a folder, or an archive that ends in {', '.join(ARCHIVES)}")
-    else:
-        try:
-            found = _unpacked(source)
-        except (tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
-            raise ValueError(f"{source} cannot be read as an archive: {one_line(error)}") from error
-    shown: _Places = {}
-    for place, read in sorted(found.items()):
-        folders = place.parts if read is None else place.parent.parts
-        image = read is None or place.name.lower().endswith(ENDINGS)
-        hidden = place.name.startswith(".") or any(part.startswith((".", "__")) for part in folders)
-        if place.parts and image and not hidden:
-            shown |= {above: None for above in place.parents if above.parts} | {place: read}
-    return shown
-
-
-def _unpacked(source: Path) -> _Places:
-    if source.name.lower().endswith(".zip"):
-        with zipfile.ZipFile(source) as archive:
-            items = archive.infolist()
-            return {PurePosixPath(i.filename): None if i.is_dir() else partial(bytes, archive.read(i)) for i in items}
-    found: _Places = {}
-    with tarfile.open(source) as packed:
-        for item in packed:
-            file = packed.extractfile(item) if item.isfile() else None
-            if item.isdir() or file is not None:
-                found[PurePosixPath(item.name)] = None if file is None else partial(bytes, file.read())
-    return found
 
 
 # -- pixels ------------------------------------------------------------------------------------------------------------
@@ -268,7 +219,7 @@ def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
-        image = Image.open(io.BytesIO(source())) if callable(source) else source
+        image = Image.open(source) if isinstance(source, Path) else source
         image.load()
     except UnidentifiedImageError as error:
         raise ValueError(f"{name} cannot be read as an image: it has no format that is known, or is cut") from error

@@ -14,7 +14,7 @@ from dpgen.containers import in_memory
 from dpgen.data.batches import ROWS, frames
 from dpgen.data.engines import EngineTable
 from dpgen.data.histories import SECONDS, TimeUnit
-from dpgen.data.raw_tables import EngineRows, FrameRows, types_of
+from dpgen.data.raw_tables import Rows, types_of
 from dpgen.data.tables import form_of_samples
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
@@ -69,13 +69,13 @@ class LinkedRows:
     source: str | EngineTable
 
     @property
-    def all_rows(self) -> FrameRows | EngineRows:
+    def all_rows(self) -> Rows:
         """The rows, wherever they are."""
-        return EngineRows(self.rows) if isinstance(self.rows, EngineTable) else FrameRows(self.rows)
+        return Rows(self.rows)
 
-    def one_row_each(self) -> FrameRows:
+    def one_row_each(self) -> Rows:
         """A row of each person who has any; columns that later rows alone have are those of a later row, or missing."""
-        return FrameRows(self.sample)
+        return Rows(self.sample)
 
     def some(self, above: Flags, people: Flags, whose: Integers) -> tuple[LinkedRows, Flags, Integers]:
         """Rows of some of those (n,) above, and of some people; which rows they are, and whose all are."""
@@ -147,9 +147,9 @@ class LinkedTables:
         read = self if all(isinstance(table.rows, pd.DataFrame) for table in self.tables) else self.some(np.ones(self.n, bool))
         return [self.people, *(table.rows for table in read.tables)]
 
-    def one_of_each(self) -> FrameRows:
+    def one_of_each(self) -> Rows:
         """The private people, for domains that are bought."""
-        return FrameRows(self.people)
+        return Rows(self.people)
 
     def coded(self, schemas: Sequence[Schema]) -> list[npt.NDArray[Any]]:
         """Codes of complete schemas: of people (n, ...) and of the rows (r, ...) of each table, in a small type."""

@@ -79,7 +79,6 @@ _PATHS: dict[str, dict[str, str]] = {
         **{name: f"images:load_{name}" for name in ("digits", "mnist", "fashion_mnist")},
         **{"sets": "sets:load_sets", **dict.fromkeys(_FILES, "records:load_records")},
     },
-    "mapped": {"mapped": "stored:load_mapped"},
     "streams": {"sql": "stored:load_sql_records", "sql_sets": "sets:load_sql_sets"},
     "table": {"table": "tables:load_table", "sql": "tables:load_sql_table"},
     "linked": {"linked": "linked:load_linked", "sql": "linked:load_sql_linked"},
@@ -92,7 +91,7 @@ _PATHS: dict[str, dict[str, str]] = {
     "points": {"ring": "toy:load_ring", "mixture_1d": "toy:load_mixture_1d", **dict.fromkeys(_FILES, "points:load_points")},
 }
 LOADERS = {k: {name: Loader(f"dpgen.data.{path}") for name, path in named.items()} for k, named in _PATHS.items()}
-"""Loaders by kind of data and by the name of `--data`; the first of a kind needs no file, but for `mapped`."""
+"""Loaders by kind of data and by the name of `--data`; the first of a kind needs no file, but of streams."""
 
 
 def loader_of(kinds: Sequence[str], name: str, given: Iterable[str] = ()) -> Loader:

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory, in_memory
-from dpgen.data.batches import EngineBatches, EngineColumn, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
+from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, CsvPath, csv_path, form_of, header
@@ -98,7 +97,7 @@ class RawTable:
     """
 
     name: str
-    rows: FrameRows | EngineRows
+    rows: Rows
     draft: Descriptor
     test: pd.DataFrame
     facts: tuple[Fact | Said, ...]
@@ -119,31 +118,42 @@ class RawTable:
         return self.table_of(schema, self.rows.codes(schema), test)
 
 
-class FrameRows:
-    """Private rows of a table in memory."""
+class Rows:
+    """Private rows of a table as they are: in memory, or in an engine, which reads them anew for every sum."""
 
-    def __init__(self, frame: pd.DataFrame) -> None:
-        self.frame = frame
+    def __init__(self, source: pd.DataFrame | EngineTable) -> None:
+        self.source = source
+        self._n = source.count() if isinstance(source, EngineTable) else len(source)
 
     def __len__(self) -> int:
-        return len(self.frame)
+        return self._n
 
-    def column(self, name: str, read: Read) -> FrameColumn:
-        """The values of a column that count, at most one of a row: `read` looks at each by itself."""
-        return FrameColumn(read(self.frame[name]))
+    def _batches(self, names: list[str], change: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch | EngineBatches:
+        if isinstance(self.source, pd.DataFrame):
+            return FrameBatch(change(self.source))
+        return EngineBatches(self.source.columns(names), partial(_each, change=change), count=self._n)
 
-    def codes(self, schema: Schema) -> Tensor:
+    def column(self, name: str, read: Read) -> FrameBatch | EngineBatches:
+        """The values of a column that count: `read` gets values (m,), and returns at most m, each of one of them."""
+        return self._batches([name], lambda table: read(table[name]))
+
+    def codes(self, schema: Schema) -> Tensor | KeptCodes | SparkCodes:
         """Codes of a complete schema (n, d)."""
-        return schema.encode(schema.cleaned(self.frame))
+        names = [field.name for field in schema.modelled]
+        batches = self._batches(names, lambda table: schema.encode(schema.cleaned(table), numbered=False).numpy())
+        return batches.kept(len(names), max(schema.domain.sizes))
 
     def some(self, most: int, seed: int) -> pd.DataFrame:
-        """All of the rows, however many there are."""
-        return self.frame
+        """About so many of the rows at most, in memory; all of those that are there."""
+        if isinstance(self.source, pd.DataFrame):
+            return self.source
+        found = EngineBatches(self.source, frames).some(min(1.0, most / max(1, self._n)), seed)
+        return pd.concat(found, ignore_index=True) if found else self.source.schema.empty_table().to_pandas()
 
 
 @dataclass(frozen=True, eq=False)
-class FrameColumn:
-    """Values of a column, a source for `totals` of arrays; each was read by itself."""
+class FrameBatch:
+    """What was made of all rows in memory, as `EngineBatches` has what is made of those of an engine."""
 
     values: npt.NDArray[Any]
 
@@ -151,20 +161,14 @@ class FrameColumn:
         """See `dpgen.privacy.exact_sums.totals`."""
         return part((self.values,))
 
-    def different(self) -> FrameValues:
-        """The different values."""
-        return FrameValues(*tallied(self.values))
+    def different(self) -> Different:
+        """The different ones of values (n,)."""
+        values, counts = tallied(self.values)
+        return Different(counts, lambda places: values[places])
 
-
-class FrameValues(NamedTuple):
-    """Different values (k,), sorted, and how many rows have each."""
-
-    values: npt.NDArray[Any]
-    counts: npt.NDArray[np.int64]
-
-    def named(self, places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """The values at some places."""
-        return self.values[places]
+    def kept(self, width: int, codes: int) -> Tensor:
+        """Codes (n, width)."""
+        return torch.from_numpy(self.values)
 
 
 def draft_of(
@@ -335,7 +339,7 @@ def load_raw(
     test = split.test_rows(len(table)).numpy()
     return RawTable(
         name=name,
-        rows=FrameRows(table[~test].reset_index(drop=True)),
+        rows=Rows(table[~test].reset_index(drop=True)),
         draft=draft,
         test=table[test].reset_index(drop=True),
         facts=(*(() if public is None else public.facts), split.fact("rows"), *unnamed(source, draft, unit)),
@@ -344,41 +348,6 @@ def load_raw(
 
 
 # -- in an engine ------------------------------------------------------------------------------------------------------
-
-
-class EngineRows:
-    """Private rows of a table that stays in an engine, which reads it anew for every sum, one column at a time."""
-
-    def __init__(self, table: EngineTable) -> None:
-        self._table, self._n = table, table.count()
-
-    def __len__(self) -> int:
-        return self._n
-
-    def column(self, name: str, read: Read) -> EngineColumn:
-        """The values of a column that count."""
-        each = partial(_each, change=lambda table: read(table[name]))
-        return EngineColumn(EngineBatches(self._table.columns([name]), each, count=self._n))
-
-    def codes(self, schema: Schema) -> KeptCodes | SparkCodes:
-        """Codes of a complete schema (n, d)."""
-        names = [field.name for field in schema.modelled]
-        read = partial(_each, change=lambda table: schema.encode(schema.cleaned(table), numbered=False).numpy())
-        batches = EngineBatches(self._table.columns(names), read, count=self._n)
-        return batches.kept(len(names), max(schema.domain.sizes))
-
-    def some(self, most: int, seed: int) -> pd.DataFrame:
-        """About so many of the rows at most, in memory."""
-        found = EngineBatches(self._table, frames).some(min(1.0, most / max(1, self._n)), seed)
-        return pd.concat(found, ignore_index=True) if found else self._table.schema.empty_table().to_pandas()
-
-    def check(self, schema: Schema, *, show: bool) -> None:
-        """Refuse rows that contradict a schema of some of the columns."""
-        names = [field.name for field in schema.modelled]
-        read = partial(_each, change=partial(schema.encode, show=show, numbered=False))
-        EngineBatches(self._table.columns(names), read, count=self._n).totals(
-            lambda batches: torch.tensor(sum(len(batch) for batch in batches))
-        )
 
 
 def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame], Any]) -> Iterator[Any]:
@@ -391,12 +360,14 @@ def raw_in_engine(
     """The rows of a table that stays in an engine; none is for evaluation."""
     names = read_names(draft)
     table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
-    rows = EngineRows(table)
+    rows = Rows(table)
     if not len(rows):
         raise ValueError(f"{opened.name} is empty: it has {len(opened.schema)} columns and no record")
     public, unit = stated(draft), None if people is None else people.column
     if public is not None:
-        rows.check(public, show=show_values)
+        known = table.columns([field.name for field in public.modelled])
+        read = partial(_each, change=partial(public.encode, show=show_values, numbered=False))
+        EngineBatches(known, read, count=len(rows)).totals(lambda codes: torch.tensor(sum(map(len, codes))))
     return RawTable(
         name=opened.name,
         rows=rows,

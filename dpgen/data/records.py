@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,7 +12,6 @@ from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of, rows_of
 from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, require_columns, sample_form
 from dpgen.facts import Fact, Said
-from dpgen.progress import rows_read
 
 PIXEL_THRESHOLD = 127
 """Grey values 0..255 above this become 1 by default."""
@@ -23,8 +21,6 @@ WHITE = 255
 
 MAX_CLASSES = 1000
 """A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
-
-_CHUNK = 2**22  # values on disk that a pass holds at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -45,8 +41,8 @@ class Records:
     """
 
     name: str
-    x: Any
-    test_x: Any
+    x: Tensor
+    test_x: Tensor
     labels: Tensor | None = None
     test_labels: Tensor | None = None
     n_classes: int = 0
@@ -111,22 +107,16 @@ class Records:
         return int(self.x.shape[1])
 
 
-def require_binary(x: Any, *, name: str = "x", columns: list[str] | None = None) -> None:
-    """Refuse anything but a uint8 matrix of zeros and ones, or such rows on disk of any type; the row and column are named."""
+def require_binary(x: Tensor, *, name: str = "x", columns: list[str] | None = None) -> None:
+    """Refuse anything but a uint8 matrix of zeros and ones; the row and column are named."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(x.shape)}: it must be (records, features) with at least one feature")
-    in_memory = isinstance(x, Tensor)
-    start = 0
-    for part in (x,) if in_memory else rows_read(x.split(max(1, _CHUNK // x.shape[1])), len(x), "check"):
-        if part.dtype != torch.uint8 or (len(part) and int(part.max()) > 1):
-            wrong = ((part != 0) & (part != 1)).nonzero()
-            if len(wrong):
-                row, i = wrong[0].tolist()
-                column = f"column {i + 1}" if columns is None else f"column {columns[i]!r}"
-                raise ValueError(f"{name} has another value in row {start + row + 1}, {column}: only 0 and 1 are supported")
-        start += len(part)
-    if in_memory and x.dtype != torch.uint8:
+    if x.dtype != torch.uint8:
         raise ValueError(f"{name} has dtype {x.dtype}: it must be torch.uint8")
+    if len(x) and int(x.max()) > 1:
+        row, i = (x > 1).nonzero()[0].tolist()
+        column = f"column {i + 1}" if columns is None else f"column {columns[i]!r}"
+        raise ValueError(f"{name} has another value in row {row + 1}, {column}: only 0 and 1 are supported")
 
 
 def split_records(
@@ -217,7 +207,7 @@ def load_records(
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         test_path: file of the test records, with the same columns; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
+        missing: "error", or "drop" records with a missing value.
         grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
             point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
@@ -226,7 +216,7 @@ def load_records(
     path = csv_path(path, delimiter, encoding)
     label = column_name("label_column", label_column, path)
     options = SplitOptions(test_fraction, test_path, split_key, missing, people_of(path, people))
-    table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)
+    table, split = options.read(path, narrow=True)
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
         raise ValueError(f"{path} has no header: its first line holds bits where names belong")

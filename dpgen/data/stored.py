@@ -1,18 +1,11 @@
-"""Records that stay where they are: on disk, in memory-mapped shards of NumPy, or in DuckDB or Spark.
-
-Memory does not depend on how many there are. A draw reads its own rows of a shard; sums are made in passes over chunks of
-rows, and of an engine where its rows are.
-"""
+"""0/1 records and grey values that stay in DuckDB or Spark: sums are made in passes over batches of their rows."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
-from glob import glob
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -26,199 +19,9 @@ from dpgen.containers import Form
 from dpgen.data.batches import ROWS, EngineBatches, frames, whole_groups
 from dpgen.data.engines import CHANGED, EngineTable, open_table
 from dpgen.data.records import WHITE, Records, class_labels, pixels, require_grey, require_threshold, split_records, white_of
-from dpgen.data.split import People, Split, rows_of
-from dpgen.data.table_files import Missing, column_name, read_npy, require_columns
+from dpgen.data.split import People, Split
+from dpgen.data.table_files import Missing, require_columns
 from dpgen.facts import Fact, Said
-
-_CHUNK = 2**22  # entries that a pass holds at once
-
-
-class MappedRows:
-    """Rows (n, d) of numbers in shards one behind the other, used like a tensor (n, d) where rows are drawn by number.
-
-    What a draw costs in memory are its own rows, whatever n is: the system keeps pages of the files as long as it has room.
-    Values are not looked at before they are drawn; clipping bounds what any of them moves, and a row that is not finite
-    moves nothing.
-
-    `shards` are arrays (n_i, d) of one dtype, bool, uint8 or floating point, which may be memory-mapped, of d + 1 columns where
-    one, as of labels, is left out: `without`.
-
-    >>> rows = MappedRows([np.eye(3, dtype=np.uint8), np.ones((2, 3), np.uint8)])
-    >>> rows.shape, rows[torch.tensor([1, 4, 0])].tolist()
-    ((5, 3), [[0, 1, 0], [1, 1, 1], [1, 0, 0]])
-    """
-
-    def __init__(self, shards: Sequence[npt.NDArray[Any]], *, without: int | None = None) -> None:
-        if not shards:
-            raise ValueError("shards is []; there must be at least one")
-        for i, shard in enumerate(shards):
-            if shard.ndim != 2 or shard.shape[1] == 0 or shard.shape[1] != shards[0].shape[1] or shard.dtype != shards[0].dtype:
-                raise ValueError(
-                    f"shard {i} has {shard.dtype} {shard.shape}; all of them must be {shards[0].dtype} (n, d) of one d >= 1"
-                )
-        if shards[0].dtype.kind not in "bf" and shards[0].dtype != np.uint8:
-            raise ValueError(f"shards have dtype {shards[0].dtype}; it must be bool, uint8 or floating point")
-        if without is not None and not 0 <= without < shards[0].shape[1] > 1:
-            raise ValueError(f"without is {without}; it must be one of at least 2 columns, and there are {shards[0].shape[1]}")
-        self.shards, self._ends, self._without = list(shards), np.cumsum([len(shard) for shard in shards]), without
-
-    @classmethod
-    def open(cls, path: str) -> MappedRows:
-        """Map npy files of arrays (n, d) into memory, several by a glob, in the order of their names."""
-        return _opened(path, label=None, option="path")[0]
-
-    def __repr__(self) -> str:
-        return f"MappedRows({len(self)} x {self.shape[1]} in {len(self.shards)} shards)"
-
-    def __len__(self) -> int:
-        return int(self._ends[-1])
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self), int(self.shards[0].shape[1]) - (self._without is not None)
-
-    @property
-    def ndim(self) -> int:
-        return 2
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return torch.from_numpy(np.zeros(0, self.shards[0].dtype)).dtype
-
-    @property
-    def device(self) -> torch.device:
-        return torch.device("cpu")
-
-    def is_floating_point(self) -> bool:
-        return self.dtype.is_floating_point
-
-    def __getitem__(self, rows: Tensor | slice) -> Tensor:
-        """Rows (b, d) by their numbers (b,), by a mask (n,), or from one to another."""
-        numbers = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else rows.numpy()
-        numbers = np.flatnonzero(numbers) if numbers.dtype == bool else numbers
-        found = np.empty((len(numbers), self.shards[0].shape[1]), self.shards[0].dtype)
-        shard = np.searchsorted(self._ends, numbers, side="right")
-        for i in np.unique(shard):
-            own = shard == i
-            found[own] = self.shards[i][numbers[own] - (self._ends[i] - len(self.shards[i]))]
-        return torch.from_numpy(found if self._without is None else np.delete(found, self._without, 1))
-
-    def split(self, size: int) -> Iterator[Tensor]:
-        """Chunks of at most `size` rows, in order."""
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
-
-    def fingerprint(self) -> str:
-        """Hash of all rows in order."""
-        digest = hashlib.sha256(repr((self.shape, self.dtype)).encode())
-        for part in self.split(max(1, _CHUNK // self.shape[1])):
-            digest.update(part.numpy().data)
-        return digest.hexdigest()
-
-
-def _opened(path: str, *, label: str | int | None, option: str) -> tuple[MappedRows, pd.Series | None]:
-    """Rows of files, and the values of their label column."""
-    files = sorted(glob(path, recursive=True))
-    if not files:
-        raise ValueError(f"{option} is {path!r}: there is no such file")
-    shards = [read_npy(file) for file in files]
-    if label is None:
-        return MappedRows(shards), None
-    number = int(str(column_name("label_column", label, files[0])))
-    return MappedRows(shards, without=number), pd.Series(np.concatenate([shard[:, number] for shard in shards]), name=label)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class MappedRecords(Records):
-    """`Records` that stay on disk: ``x`` and, if there are any, ``test_x`` are `MappedRows`; labels are in memory.
-
-    >>> MappedRecords("tiny", MappedRows([np.eye(4, dtype=np.uint8)]), image_shape=(2, 2))
-    MappedRecords('tiny': 4 private, 0 test records of 4 binary features, no labels)
-    """
-
-    test_x: Any = None
-    form: Form | None = field(default_factory=lambda: Form(container="numpy", types=("uint8",)))
-
-    def __post_init__(self) -> None:
-        if self.test_x is None:
-            object.__setattr__(self, "test_x", torch.empty(0, self.d, dtype=torch.uint8))
-        super().__post_init__()
-
-    def some(self, most: int) -> Records:
-        """At most so many private and test records in memory, by a public choice."""
-        own, tested = (_choice(len(part), most) for part in (self.x, self.test_x))
-        return Records(
-            self.name,
-            self.x[own].to(torch.uint8),
-            self.test_x[tested].to(torch.uint8),
-            labels=rows_of(self.labels, own),
-            test_labels=rows_of(self.test_labels, tested),
-            n_classes=self.n_classes,
-            class_names=self.class_names,
-            image_shape=self.image_shape,
-            form=self.form,
-        )
-
-
-def _choice(n: int, most: int) -> Tensor:
-    """Numbers of at most so many of n rows, in order: of all of them, or of a choice by public randomness."""
-    if n <= most:
-        return torch.arange(n)
-    return torch.from_numpy(np.sort(np.random.default_rng(0).choice(n, most, replace=False, shuffle=False)))
-
-
-def load_mapped(
-    *,
-    path: str,
-    label_column: str | int | None = None,
-    test_path: str | None = None,
-    image_shape: tuple[int, int] | None = None,
-) -> MappedRecords:
-    """Shards of NumPy whose values are all 0/1, which stay on disk; their labels, 8 bytes each, are read.
-
-    Arguments:
-        path: npy files, each an array (n, d) of bool, uint8 or floats, as in "shards/*.npy".
-        label_column: number, from 0, of the column with the class of each record; the classes are sorted.
-        test_path: files of the test records, of the same form; without them there are none, and all of `path` is private.
-        image_shape: (height, width) when the columns are the pixels of an image, row by row.
-    """
-    x, values = _opened(path, label=label_column, option="path")
-    test = test_values = None
-    if test_path is not None:
-        test, test_values = _opened(test_path, label=label_column, option="test_path")
-    files = sorted(glob(path, recursive=True))
-    facts: tuple[Fact | Said, ...] = (Split(0.0, held_out=None if test is None else len(test)).fact(), Fact.UNCHANGED_FILES)
-    labels = test_labels = class_names = None
-    if values is not None:
-        labels, class_names = class_labels(_present(values, path))
-        facts = (Fact.READ_CLASSES(k=len(class_names)), *facts)
-        tested = values[:0] if test_values is None else _present(test_values, str(test_path))
-        codes = pd.Index(class_names, dtype=object).get_indexer(pd.Index(tested.map(str), dtype=object))
-        if (codes < 0).any():
-            raise ValueError(f"{test_path} has a label in row {int((codes < 0).argmax()) + 1} that no other record has")
-        test_labels = torch.from_numpy(codes.astype(np.int64))
-    return MappedRecords(
-        Path(files[0]).stem if len(files) == 1 else Path(files[0]).resolve().parent.name,
-        x,
-        test,
-        labels,
-        test_labels,
-        len(class_names or ()),
-        image_shape,
-        class_names=class_names,
-        facts=facts,
-    )
-
-
-def _present(values: pd.Series, path: str) -> pd.Series:
-    if values.isna().any():
-        row = int(values.isna().argmax()) + 1
-        raise ValueError(f"{path} column {values.name!r} has no value in row {row}: labels need one")
-    return values
-
-
-# -- in an engine ------------------------------------------------------------------------------------------------------
-
 
 Values = tuple[Tensor, Tensor | None]
 """uint8 (b, d) and labels (b,)."""
@@ -309,8 +112,8 @@ def load_sql_records(
         width: public length of lists, unless image_shape says it.
         missing: "error", or "drop" records with a missing value.
     """
-    if missing not in ("error", "drop"):
-        raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
+    if missing not in get_args(Missing):
+        raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
     if grey_threshold is not None:
         require_threshold(grey_threshold)
     opened = open_table(source, table, text=[] if people is None else [people.column])

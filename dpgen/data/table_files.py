@@ -33,10 +33,8 @@ from dpgen.containers import Form, InMemory
 
 FileForm = Literal["csv", "parquet", "npy"]
 
-Missing = Literal["error", "drop", "category"]
-"""Missing values are refused, or drop their record, or are a category of their own."""
-
-MISSING_CATEGORY = "missing"
+Missing = Literal["error", "drop"]
+"""Missing values are refused, or drop their record."""
 
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
@@ -314,32 +312,21 @@ def _in_order(values: Sequence[str], order: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(values, key=lambda value: place.get(value, len(place))))
 
 
-def settled(
-    table: pd.DataFrame, missing: Missing, path: str | Path, *, categorical: Collection[str] = (), numbered: bool = True
-) -> pd.DataFrame:
-    """A table without missing values: refused, without their records, or with the category `missing` in their place.
+def settled(table: pd.DataFrame, missing: Missing, path: str | Path, *, numbered: bool = True) -> pd.DataFrame:
+    """A table without missing values: refused, or without their records; `numbered`: errors show the row.
 
-    Whether a record is dropped depends on its own values alone. "category" is for the columns in `categorical` alone;
-    `numbered`: errors show the row.
+    Whether a record is dropped depends on its own values alone.
     """
     if missing not in get_args(Missing):
         raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
     if missing == "drop":
         return table.dropna(ignore_index=True).infer_objects()
-    filled = {}
     for name, values in table.items():
         absent = values.isna().to_numpy()
-        if not absent.any():
-            continue
-        if missing == "category" and name in categorical:
-            filled[name] = values.astype(object).where(~absent, MISSING_CATEGORY)
-            continue
-        row = f"row {int(absent.argmax()) + 1}" if numbered else "a row"
-        if missing == "category":
-            raise ValueError(f"{path} column {name!r} has no value in {row} and holds no categories: choose missing=drop")
-        choices = "drop or category" if name in categorical else "drop"
-        raise ValueError(f"{path} column {name!r} has no value in {row}: fill it, or choose missing={choices}")
-    return table.assign(**filled)
+        if absent.any():
+            row = f"row {int(absent.argmax()) + 1}" if numbered else "a row"
+            raise ValueError(f"{path} column {name!r} has no value in {row}: fill it, or choose missing=drop")
+    return table
 
 
 # -- csv ---------------------------------------------------------------------------------------------------------------

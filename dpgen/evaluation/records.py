@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpgen.data import Images, MappedRecords, Records, Table
+from dpgen.data import Images, Records, Table
 from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
 from dpgen.evaluation.scores import FULL, MOST_SYNTHETIC, Effort, Evaluation, Score, beside, require_size
@@ -99,22 +99,21 @@ def evaluate(
     )
 
 
-def evaluate_stored(release: RecordModel, records: MappedRecords | StreamedRecords, *, seed: int, **options: Any) -> Evaluation:
-    """The same for records on disk or in an engine, of which a public choice is looked at."""
+def evaluate_stored(release: RecordModel, records: StreamedRecords, *, seed: int, **options: Any) -> Evaluation:
+    """The same for records in an engine, of which a public choice is looked at."""
     evaluation = evaluate(release, records.some(LOOKED_AT), seed=seed, **options)
-    chosen = (_CHOSEN.format(LOOKED_AT),) if max(records.n, records.n_test) > LOOKED_AT else ()
+    chosen = (_CHOSEN.format(LOOKED_AT),) if records.n > LOOKED_AT else ()
     return replace(evaluation, notes=(*evaluation.notes, *chosen))
 
 
-def evaluate_classifier(release: ReleasedModule, data: Records | Images | MappedRecords | Table) -> Evaluation:
+def evaluate_classifier(release: ReleasedModule, data: Records | Images | Table) -> Evaluation:
     """Accuracy of a classifier on the records that were held out, beside that of the most frequent label among them."""
     note = "the release is the weights of a classifier: dpgen.load(DIRECTORY).predict(records), and .module() is the network"
     if isinstance(data, Table):
         x, labels = one_hot_rows(data.test_codes, data.schema, labelled=True)
     else:
-        held = data.some(LOOKED_AT) if isinstance(data, MappedRecords) else data
-        x, labels = image_rows(held.test_x) if isinstance(held, Images) else held.test_x, held.test_labels
-        x = getattr(held, "test_grey", x) if release.grey else x
+        x, labels = image_rows(data.test_x) if isinstance(data, Images) else data.test_x, data.test_labels
+        x = getattr(data, "test_grey", x) if release.grey else x
     if labels is None or not len(labels):
         return Evaluation([], notes=(note, "no records were held out, so its accuracy is not known"))
     found = [release.predict(part.float() / (255 if release.grey else 1)) for part in x.split(_JUDGED)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast, runtime_checkable
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 import numpy as np
 import torch
@@ -59,24 +59,6 @@ class Batch(NamedTuple):
     sizes: Sequence[int] | None = None
     mask: PoissonMask | None = None
     share: Tensor | None = None  # (b,) float32
-
-
-@runtime_checkable
-class Rows(Protocol):
-    """Records (n, d) that are no tensor, but give rows of one when asked for them: on disk, for example."""
-
-    @property
-    def shape(self) -> tuple[int, int]: ...
-    @property
-    def ndim(self) -> int: ...
-    @property
-    def dtype(self) -> torch.dtype: ...
-    @property
-    def device(self) -> torch.device: ...
-    def is_floating_point(self) -> bool: ...
-    def __getitem__(self, rows: Tensor) -> Tensor: ...
-    def split(self, size: int) -> Iterator[Tensor]: ...
-    def fingerprint(self) -> str: ...
 
 
 class Held:
@@ -175,9 +157,9 @@ Draw = tuple[Tensor, PoissonMask]
 class PoissonTable(Dataset[Batch]):
     """Records (n, d), their clusters, labels and owners, if any; indexed by whole draws, whose values are x / white."""
 
-    x: Any  # a tensor, or `Rows`
+    x: Any  # a tensor, or `Held`
 
-    def __init__(self, x: Tensor | Rows, labels: Tensor | None = None, owners: Owners | None = None, *, white: int = 1) -> None:
+    def __init__(self, x: Tensor | Held, labels: Tensor | None = None, owners: Owners | None = None, *, white: int = 1) -> None:
         if x.ndim != 2 or x.shape[1] == 0:
             raise ValueError(f"x must have shape (n, d) with d >= 1, got {tuple(x.shape)}")
         if isinstance(x, Tensor) and x.is_floating_point() and not bool(torch.isfinite(x).all()):
@@ -209,11 +191,10 @@ class PoissonTable(Dataset[Batch]):
     def fingerprint(self) -> str:
         """Hash of all records and labels in order, to tell whether two processes hold the same."""
         digest = sha256(repr((tuple(self.x.shape), self.x.dtype)).encode())
-        if not isinstance(self.x, Tensor):
-            digest.update(self.x.fingerprint().encode())
         whose = None if self.owners is None else self.owners._records
         parts = [part for part in (self.labels, whose) if part is not None]
-        for part in (*(self.x.split(2**16) if isinstance(self.x, Tensor) else ()), *parts):
+        held = [self.x] if isinstance(self.x, Tensor) else tree_leaves(self.x.values)
+        for part in (*(rows for values in held for rows in values.split(2**16)), *parts):
             digest.update(part.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
@@ -264,7 +245,7 @@ class PoissonLoader(DataLoader[Batch]):
     28.4 is true. One epoch is :math:`\lceil 1/q \rceil` draws.
 
     Arguments:
-        x: records, (n, d): a tensor, or rows on disk.
+        x: records, (n, d): a tensor, or several of them.
         labels: labels (n,), int64, if the records have them.
         sampling_rate: probability q of every record, or person, in every draw, in (0, 1].
         sampling: "poisson", or "allocation": each is in one draw of an epoch, uniform and drawn by itself; q is 1 / draws.
@@ -274,7 +255,7 @@ class PoissonLoader(DataLoader[Batch]):
 
     def __init__(
         self,
-        x: Tensor | Rows,
+        x: Tensor | Held,
         labels: Tensor | None = None,
         *,
         sampling_rate: float,

@@ -71,7 +71,7 @@ _LOCAL = {
 
 SYSTEMS: dict[str, System] = {
     "dpgm": System(
-        kinds=("records", "images", "mapped", "table"),
+        kinds=("records", "images", "table"),
         plan_path="dpgen.systems.dpgm.plan:DPGMPlan",
         config_path="dpgen.systems.dpgm.plan:DPGMConfig",
         fit_path="dpgen.systems.dpgm.fit:fit",
@@ -84,7 +84,7 @@ SYSTEMS: dict[str, System] = {
         ),
     ),
     "dpgan": System(
-        kinds=("records", "points", "images", "mapped"),
+        kinds=("records", "points", "images"),
         plan_path="dpgen.systems.dpgan.plan:DPGANPlan",
         config_path="dpgen.systems.dpgan.plan:DPGANConfig",
         fit_path="dpgen.systems.dpgan.fit:fit",
@@ -92,7 +92,7 @@ SYSTEMS: dict[str, System] = {
         model_paths=("dpgen.systems.dpgan.model:GANModel", "dpgen.systems.dpgan.model:PointGANModel"),
     ),
     "gaussian": System(
-        kinds=("records", "images", "mapped", "streams"),
+        kinds=("records", "images", "streams"),
         plan_path="dpgen.systems.gaussian.plan:GaussianPlan",
         config_path="dpgen.systems.gaussian.plan:GaussianConfig",
         fit_path="dpgen.systems.gaussian.fit:fit",

@@ -68,7 +68,6 @@ BITS = Kind(
     [tuple(int(c) for c in f"{5 * i % 16:04b}{i % 2}") for i in range(11)],
     (1, 1, 1, 1, 1), (0, 0, 0, 0, 0), (1, None, 1, 1, 1), {"label_column": "y"},
 )  # fmt: skip
-CLASSES = replace(BITS, gap=(1, 0, 1, 1, None), missing="category")
 COLOURS = Pictures(
     {}, [(20 * i, 255 - 20 * i, 7 * i, i % 2) for i in range(11)], (255, 255, 0, 1), (0, 0, 0, 0), (), {"epsilon": 30.0}
 )
@@ -80,9 +79,7 @@ POINTS = Kind(
 ANY = replace(POINTS, common=[])
 NUMBERS = Kind({"x": "Int64"}, [(7 * i % 16,) for i in range(11)], (0,), (15,), (None,), {"low": 0, "high": 15})
 CLAMPED = replace(NUMBERS, high=(-9,), options=NUMBERS.options | {"out_of_range": "clamp"})
-NAMES = Kind(
-    {"x": "string"}, [("rgb"[i % 3],) for i in range(11)], ("r",), ("g",), (None,), {"categories": [*"rgb"]}, "category"
-)
+NAMES = Kind({"x": "string"}, [("rgb"[i % 3],) for i in range(11)], ("r",), ("g",), (None,), {"categories": [*"rgb"]})
 FIELDS = [
     {"name": "c", "type": "string", "constraints": {"enum": ["r", "g", "b"]}},
     {"name": "k", "type": "integer", "constraints": {"minimum": 0, "maximum": 7}},
@@ -203,7 +200,6 @@ ROWS = [
     Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, (RECORD, OTHERS)),
     Row("gaussian", BITS, {"subclusters": 2}, (RECORD, OTHERS)),
     Row("gaussian", COLOURS, {"frequencies": 4}, ((0, False, "add_remove"), ANOTHER)),
-    Row("marginals", CLASSES, {}, (RECORD, OTHERS)),
     Row("merf", BITS, {"n_features": 8, "hidden": 2, "latent": 1, "steps": 2, "batch": 4}, (RECORD, OTHERS)),
     Row("mwem", BITS, {"domain": "items", "rounds": 2, "queries": 8}, SIZED),
     Row("tables", TABLE, {"method": "independent"}, (RECORD, OTHERS)),

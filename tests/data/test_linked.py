@@ -122,7 +122,7 @@ def test_windows_hold_successive_rows_and_differ_by_the_key() -> None:
 
 
 def test_one_row_of_each_person_stands_for_all(key: Path) -> None:
-    found = read(split_key=key).tables[0].one_row_each().frame
+    found = read(split_key=key).tables[0].one_row_each().source
     assert len(found) == 3, "of people with rows"
     assert found["days since the last"].isna().sum() == 1, "of the person with one row"
     assert found["day"].dt.strftime("%m-%d").tolist() == ["02-01", *found["day"].dt.strftime("%m-%d").tolist()[1:]]

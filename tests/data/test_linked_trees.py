@@ -63,7 +63,7 @@ def test_rows_hang_where_keys_say_and_keys_are_no_data() -> None:
     assert [[pill for pill, *_ in pills] for *_, pills in of(data, 1)] == [["q", "s"], [], ["r", "p"]]
     times = data.frames[2][["days since visits", "days since the last"]].to_numpy().tolist()
     assert times == [[0, 0], [0, 0], [0, 2], [0, 0], [0, 3]]
-    assert len(data.tables[1].one_row_each().frame) == 2, "of people with such rows"
+    assert len(data.tables[1].one_row_each().source) == 2, "of people with such rows"
 
 
 def test_people_of_two_tables_and_histories_with_rows_below() -> None:

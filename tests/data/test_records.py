@@ -35,8 +35,6 @@ def as_numbers(x: torch.Tensor) -> list[int]:
         ({"x": torch.zeros(6, dtype=torch.uint8)}, "x has shape (6,)"),
         ({"x": torch.zeros(3, 0, dtype=torch.uint8)}, "x has shape (3, 0)"),
         ({"x": EYE * 2}, "x has another value in row 1, column 1"),
-        ({"x": EYE.float() * float("nan")}, "x has another value in row 1, column 1"),
-        ({"x": torch.full((2, 6), float("inf"))}, "x has another value in row 1"),
         ({"x": EYE.float()}, "x has dtype torch.float32"),
         ({"test_x": ONES[:, :5]}, "test_x has 5 features, x has 6"),
         ({"test_x": ONES * 3}, "test_x has another value in row 1"),

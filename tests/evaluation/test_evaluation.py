@@ -3,9 +3,8 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
-from other_records import DATA, MODELS, mapped, release
+from other_records import DATA, MODELS, release
 
 from dpgen.data import LOADERS
 from dpgen.evaluation import EVALUATORS, Evaluation, evaluate
@@ -49,9 +48,8 @@ def test_files_and_scores_are_written(tmp_path: Path) -> None:
 
 
 def test_every_kind_of_data_has_an_evaluator(tmp_path: Path) -> None:
-    np.save(tmp_path / "bits.npy", np.eye(4, dtype=np.uint8))
     (tmp_path / "bits.csv").write_text("a,b\n0,1\n1,1\n")
-    files = {"mapped": {"path": str(tmp_path / "bits.npy")}, "streams": {"source": str(tmp_path / "bits.csv")}}
+    files = {"streams": {"source": str(tmp_path / "bits.csv")}}
     for kind, loaders in LOADERS.items():
         data = next(iter(loaders.values()))(**files.get(kind, {}))
         assert type(data) in EVALUATORS, kind
@@ -63,14 +61,12 @@ def test_unknown_data_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", MODELS)
-def test_what_is_not_marked_as_private_tells_nothing_of_the_records(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_marked_as_private_tells_nothing_of_the_records(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Released files and unmarked scores are functions of the release: those of other data, fewer ones too, are the same."""
     for module in ("records", "images"):  # in place of a classifier a function of all that it would look at
         name = f"dpgen.evaluation.{module}.train_on_synthetic_accuracy"
         monkeypatch.setattr(name, lambda *parts, **_: sum(float(part.double().mean()) for part in parts))
-    both = [mapped(other, tmp_path) if kind == "mapped" else DATA[kind](other) for other in (False, True)]
+    both = [DATA[kind](other) for other in (False, True)]
     model = release(kind, both[0])
     one, two = (evaluate(model, data, full=False) for data in both)
     assert list(one.released) == list(two.released)

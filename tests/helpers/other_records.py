@@ -1,13 +1,12 @@
 """Two data sets of each kind that agree in what is public, and in nothing else: what is released must not tell them apart."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 import dpgen
-from dpgen.data import Columns, Images, Points, Records, load_mapped
+from dpgen.data import Columns, Images, Points, Records
 from dpgen.data.tables import Table
 from dpgen.discretized import DiscretizedColumn
 from dpgen.schema import Schema
@@ -65,13 +64,6 @@ def table(other: bool) -> Table:
     return Table("t", private, Schema.from_descriptor(SCHEMA), test_codes=test)
 
 
-def mapped(other: bool, folder: Path) -> Any:
-    path, test_path = folder / f"{other}.npy", folder / f"test {other}.npy"
-    np.save(path, records(other).x.numpy())
-    np.save(test_path, records(other).test_x.numpy())
-    return load_mapped(path=str(path), test_path=str(test_path))
-
-
 DATA = {"records": records, "images": images, "points": points, "columns": columns, "table": table}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "records": ("marginals", {}),
@@ -79,7 +71,6 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "points": ("bernstein", {}),
     "columns": ("merr", {}),
     "table": ("tables", {"method": "independent"}),
-    "mapped": ("gaussian", {}),
 }
 """A system of each kind, and its options."""
 

@@ -33,7 +33,7 @@ from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 
 if TYPE_CHECKING:
-    from dpgen.data import Images, MappedRecords, RawTable, Records, Table
+    from dpgen.data import Images, RawTable, Records, Table
 
 WHITE = 255
 """The value of a pixel that networks see as 1."""
@@ -125,13 +125,13 @@ class TrainingData:
         return cls(inputs=Inputs(x, labels), n_classes=n_classes, schema=data.schema)
 
     @classmethod
-    def of(cls, data: Records | MappedRecords | Images, *, grey: bool = False) -> TrainingData:
+    def of(cls, data: Records | Images, *, grey: bool = False) -> TrainingData:
         """Those of records or images; `grey`: with their grey values, if they have any."""
         if data.x.ndim == 4:
             images, shape = cast("Images", data), channels_first(data.x.shape[1:])
             inputs = Inputs(image_rows(images.x), images.labels, WHITE)
             return cls(inputs=inputs, n_classes=images.n_classes, image_shape=shape, class_names=images.class_names)
-        records = cast("Records | MappedRecords", data)
+        records = cast("Records", data)
         told = {name: getattr(records, name) for name in ("n_classes", "image_shape", "people", "columns")}
         if grey and getattr(records, "grey", None) is not None:
             inputs = Inputs(cast(Tensor, records.grey), records.labels, WHITE)

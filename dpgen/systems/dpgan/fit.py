@@ -24,7 +24,7 @@ from dpgen.systems.dpgan.model import GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig
 
 if TYPE_CHECKING:
-    from dpgen.data import Images, MappedRecords, Points, Records
+    from dpgen.data import Images, Points, Records
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
@@ -221,7 +221,7 @@ class DPGAN(DPSGD):
 
 
 def fit(
-    data: Records | MappedRecords | Images | Points,
+    data: Records | Images | Points,
     *,
     plan: DPSGDPlan[Any],
     config: DPGANConfig,
@@ -231,7 +231,7 @@ def fit(
     """Train DPGAN on private records, images or points, or resume it, and release the generator with its statement."""
     points: Any = data if hasattr(data, "location") else None
     if points is None:
-        own = TrainingData.of(cast("Records | MappedRecords | Images", data))
+        own = TrainingData.of(cast("Records | Images", data))
     else:
         x = ((points.x - points.location) / points.scale).float()
         own = TrainingData(inputs=Inputs(x, None), people=points.people)

@@ -20,7 +20,7 @@ from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 from dpgen.systems.kmeans.fit import DPKMeans
 
 if TYPE_CHECKING:
-    from dpgen.data import Images, MappedRecords, RawTable, Records, Table
+    from dpgen.data import Images, RawTable, Records, Table
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
@@ -107,7 +107,7 @@ class DPGM(DPSGD):
 
 
 def fit(
-    data: Records | MappedRecords | Images | Table | RawTable,
+    data: Records | Images | Table | RawTable,
     *,
     plan: DPGMPlan,
     config: DPGMConfig,

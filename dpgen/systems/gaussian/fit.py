@@ -49,7 +49,7 @@ from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.plan import large
 
 if TYPE_CHECKING:
-    from dpgen.data import Images, MappedRecords, Records
+    from dpgen.data import Images, Records
     from dpgen.data.stored import StreamedRecords
     from dpgen.runtime import Runtime
 
@@ -78,7 +78,7 @@ class Inputs:
     @classmethod
     def of(
         cls,
-        records: Records | MappedRecords | StreamedRecords,
+        records: Records | StreamedRecords,
         config: GaussianConfig,
         *,
         seed: int = 0,
@@ -171,13 +171,12 @@ class Inputs:
             raise ValueError(f"axes must be at most {self.d}, the features of a record, got {self.config.axes}")
 
 
-def _stream(records: Records | MappedRecords, *, device: str, labelled: bool = False, grey: bool = False) -> RecordStream:
+def _stream(records: Records, *, device: str, labelled: bool = False, grey: bool = False) -> RecordStream:
     """Bits of records in memory, which are checked here, or their grey values."""
     labels = records.labels if labelled else None
     if grey and records.grey is not None:
         return RecordStream(records.grey, labels, top=255.0, device=device)
-    slices = [(records.x, labels)] if isinstance(records.x, Tensor) else RecordStream(records.x, labels)
-    for _ in checked(slices, records.x.shape[1], records.n_classes if labelled else 0):
+    for _ in checked([(records.x, labels)], records.x.shape[1], records.n_classes if labelled else 0):
         pass
     return RecordStream(records.x, labels, device=device)
 
@@ -189,7 +188,7 @@ FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_SUMS(
 
 
 def fit(
-    data: Records | MappedRecords | StreamedRecords | Images,
+    data: Records | StreamedRecords | Images,
     *,
     plan: GaussianPlan,
     config: GaussianConfig,
@@ -209,7 +208,7 @@ def fit(
         config.require_for("images")
         return fit_images(cast("Images", data), config, GaussianBudget(curator, plan.budget, WHOLE), device=device)
     config.require_for("records")
-    records = cast("Records | MappedRecords | StreamedRecords", data)
+    records = cast("Records | StreamedRecords", data)
     inputs = Inputs.of(records, config, seed=runtime.seed, device=device)
     inputs.require_sound()
     budget = GaussianBudget(curator, plan.budget, WHOLE)

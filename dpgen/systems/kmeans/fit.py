@@ -16,7 +16,6 @@ from torch import Tensor
 from dpgen.privacy.exact_sums import BoundedSum, clipped, group_sums, size_sums
 from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.privacy.sampling import Rows
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.plan import COUNTS, ROUND, SUM_STEP, KMeansPlan, round_replaced, round_sensitivity
 
@@ -33,17 +32,16 @@ _DOT_BITS = 51  # products of rows and centres stay below 2^51, where float64 ho
 
 def require_records(name: str, x: Tensor, value_range: tuple[float, float] | None) -> Tensor:
     """Records (n, m) as a tensor; refuse other shapes, NaN, infinities and entries outside the public range."""
-    x = x if isinstance(x, Rows) else torch.as_tensor(x)
+    x = torch.as_tensor(x)
     if x.ndim != 2 or x.shape[1] == 0:
         raise ValueError(f"{name} has shape {tuple(x.shape)}; it must be (n, m) with m >= 1")
-    for part in slices(x) if isinstance(x, Rows) else (x,):
-        if not len(part):
-            continue
-        low, high = (float(v) for v in part.aminmax())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise ValueError(f"{name} holds NaN or infinite entries; they must all be finite")
-        if value_range is not None and not value_range[0] <= low <= high <= value_range[1]:
-            raise ValueError(f"{name} has entries from {low:g} to {high:g}; value_range is {value_range}")
+    if not len(x):
+        return x
+    low, high = (float(v) for v in x.aminmax())
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"{name} holds NaN or infinite entries; they must all be finite")
+    if value_range is not None and not value_range[0] <= low <= high <= value_range[1]:
+        raise ValueError(f"{name} has entries from {low:g} to {high:g}; value_range is {value_range}")
     return x
 
 

@@ -29,7 +29,7 @@ from dpgen.systems.marginals.plan import MarginalsConfig, MWEMConfig, MWEMPlan
 from dpgen.systems.plan import SumsPlan
 
 if TYPE_CHECKING:
-    from dpgen.data import MappedRecords, Records
+    from dpgen.data import Records
     from dpgen.data.stored import StreamedRecords
     from dpgen.runtime import Runtime
 
@@ -115,7 +115,7 @@ class Layout:
 
 
 def fit_marginals(
-    data: Records | MappedRecords | StreamedRecords,
+    data: Records | StreamedRecords,
     *,
     plan: SumsPlan,
     config: MarginalsConfig,
@@ -147,7 +147,7 @@ def fit_marginals(
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 
 
-def records_of(records: Records | MappedRecords | StreamedRecords) -> tuple[Any, int]:
+def records_of(records: Records | StreamedRecords) -> tuple[Any, int]:
     """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d; records in memory are checked here."""
     if hasattr(records, "stream"):
         return records.stream(labelled=records.n_classes > 0), records.d
@@ -155,7 +155,7 @@ def records_of(records: Records | MappedRecords | StreamedRecords) -> tuple[Any,
     return [(records.x, records.labels if records.n_classes else None)], records.x.shape[1]
 
 
-def require_records(records: Records | MappedRecords) -> None:
+def require_records(records: Records) -> None:
     """The public schema of binary records: how many there are is private, and no reason to refuse them."""
     x, labels = records.x, records.labels
     if x.ndim != 2:
@@ -230,7 +230,7 @@ def multiplicative_weights(answers: Answers, weights: Weights, *, rounds: int, s
 
 
 def fit_mwem(
-    data: Records | MappedRecords | StreamedRecords, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
+    data: Records | StreamedRecords, *, plan: MWEMPlan, config: MWEMConfig, curator: Curator, runtime: Runtime
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 

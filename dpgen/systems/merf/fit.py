@@ -34,7 +34,7 @@ from dpgen.systems.merf.plan import MERFConfig
 from dpgen.systems.plan import SumsPlan
 
 if TYPE_CHECKING:
-    from dpgen.data import Images, MappedRecords, Records
+    from dpgen.data import Images, Records
     from dpgen.release import PublicModel
     from dpgen.runtime import Runtime
 
@@ -58,9 +58,7 @@ def embeddings(inputs: Inputs, k: int, features: RandomFourierFeatures) -> Bound
     return BoundedSum(total, math.hypot(1.0, _WEIGHT / NORM), replaced=2.0, step=1.0 / NORM)
 
 
-def fit(
-    data: Records | MappedRecords | Images, *, plan: SumsPlan, config: MERFConfig, curator: Curator, runtime: Runtime
-) -> PublicModel:
+def fit(data: Records | Images, *, plan: SumsPlan, config: MERFConfig, curator: Curator, runtime: Runtime) -> PublicModel:
     """Release noisy mean embeddings as a generator that has them."""
     private = TrainingData.of(data)
     if private.pixels is None:

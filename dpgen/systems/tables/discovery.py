@@ -39,7 +39,7 @@ from dpgen.values import times
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
-    from dpgen.data.raw_tables import EngineRows, FrameRows
+    from dpgen.data.raw_tables import Rows
     from dpgen.privacy.curator import Curator
     from dpgen.systems.tables.plan import TablesPlan
 
@@ -111,7 +111,7 @@ class Discovery:
     `n` is the noisy number of rows, `shares` are of 1 / s^2, see `SHARES`.
     """
 
-    table: FrameRows | EngineRows
+    table: Rows
     draft: Descriptor
     budget: GaussianBudget
     n: float

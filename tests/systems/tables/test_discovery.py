@@ -12,7 +12,7 @@ from scipy.stats import ks_2samp, norm
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_table
-from dpgen.data.raw_tables import FrameRows
+from dpgen.data.raw_tables import Rows
 from dpgen.facts import Fact
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
@@ -356,7 +356,7 @@ class Told:
 def frame_of(discovery: Discovery) -> pd.DataFrame:
     """The private rows, which nothing but their noisy sums may tell of."""
     rows: Any = discovery.table
-    return rows.frame
+    return rows.source
 
 
 class GapsOfTheData(Discovery):
@@ -409,7 +409,7 @@ def test_the_order_of_rows_is_not_released(kind: type[Discovery], same: bool) ->
     frame = pd.DataFrame({"c": ["b", "a", "c"] * 50, "n": [70, 10, 30] * 50})
     fields = [{"name": name, "type": of, "dpgen:blank": True} for name, of in (("c", "string"), ("n", "integer"))]
     budget: Any = Exact()
-    tables = (FrameRows(rows) for rows in (frame, frame.iloc[[1, 2, 0] * 50]))
+    tables = (Rows(rows) for rows in (frame, frame.iloc[[1, 2, 0] * 50]))
     found = [kind(table, {"fields": fields}, budget, 150.0).run() for table in tables]
     assert (found[0].descriptor == found[1].descriptor) == same
     assert not same or all(np.array_equal(found[0].counts[name], found[1].counts[name]) for name in ("c", "n"))
@@ -423,7 +423,7 @@ def bought(kind: type[Discovery]) -> list[Any]:
         {"name": name, "type": kind, "dpgen:blank": True} for name, kind in (("x", "number"), ("n", "integer"), ("c", "string"))
     ]
     budget: Any = Told()
-    return [kind(FrameRows(frame), {"fields": fields}, budget, 200.0).run().descriptor for frame in (one, other)]
+    return [kind(Rows(frame), {"fields": fields}, budget, 200.0).run().descriptor for frame in (one, other)]
 
 
 def test_what_is_bought_is_a_function_of_what_was_released() -> None:
