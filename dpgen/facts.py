@@ -128,7 +128,7 @@ class Fact(Enum):
         "{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n, the others are scaled to fit.",
     )
     COST_OF_A_USER = _C(
-        "This run costs one user {draws} x {per_draw:g}{prior} = {epsilon:g}, however many users there are. What the same "
+        "This run costs one user {draws} x {per_draw:g} = {epsilon:g}, however many users there are. What the same "
         "ledger paid for earlier runs comes on top and is part of the stated epsilon.",
     )
     BUDGET_OF_A_COLUMN = _C("The budget was spent on one column: {split}.")
@@ -214,10 +214,6 @@ class Fact(Enum):
     TRUSTED_SAMPLER = _A(
         "The program that makes the draws (here: this machine) sees the users' distributions. It must run at the user or be "
         "trusted.",
-    )
-    MEASURED_PRIOR = _A(
-        "The prior was measured on the users' distributions by a trusted curator (Laplace histogram). For this part the "
-        "collector is trusted, for the draws it is not.",
     )
 
     # not covered

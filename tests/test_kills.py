@@ -52,7 +52,7 @@ def private_draws(directory: Path) -> tuple[str, ...]:
 
 
 def local_draws(directory: Path) -> tuple[str, ...]:
-    data = ("--data=synthetic_users", "--n_users=6", "--n_categories=4", "--prior_epsilon=null", "--progress_bar=false")
+    data = ("--data=synthetic_users", "--n_users=6", "--n_categories=4", "--progress_bar=false")
     return "--model=minimax", "--evaluation=none", *data
 
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,6 @@ from dpgen.facts import Fact, Said
 
 UNIFORM = "uniform"
 """Origin of the prior when no public knowledge is used."""
-
-PRIVATE = "private histogram"
-"""Origin of a prior that has to be measured on the private users, by a mechanism that pays for it."""
 
 SUM_TOLERANCE = 1e-6
 """A prior may miss the sum 1 by this much (it is renormalised); more is refused."""
@@ -40,7 +37,7 @@ class Users:
 
     `counts` are float64 >= 0 with a positive sum in every row, n >= 2: events, clicks, sums of ratings. `groups` are public
     (age, region). `prior` is a PUBLIC distribution over the categories (n,), `prior_origin` says in words where it comes from;
-    None: nothing is known, `UNIFORM`, or it is to be measured, `PRIVATE`. `form` is that of draws, None: a table of user,
+    None: nothing is known, `UNIFORM`. `form` is that of draws, None: a table of user,
     group, draw and category.
 
     >>> Users("tiny", torch.tensor([[3.0, 1.0]], dtype=torch.float64), ("ann",), ("tea", "milk"))
@@ -63,7 +60,7 @@ class Users:
         _require_names("categories", self.categories, self.n)
         if self.groups is not None and len(self.groups) != self.u:
             raise ValueError(f"groups has length {len(self.groups)}, there are {self.u} users: they must agree")
-        if (self.prior is None) != (self.prior_origin in (UNIFORM, PRIVATE)):
+        if (self.prior is None) != (self.prior_origin == UNIFORM):
             given = "given" if self.prior is not None else "missing"
             raise ValueError(f"prior is {given} but prior_origin is {self.prior_origin!r}: they contradict each other")
         if self.prior is not None:
@@ -307,24 +304,17 @@ def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
 # -- public prior ------------------------------------------------------------------------------------------------------
 
 
-PriorName = Literal["uniform", "private"]
-"""Nothing is known; or a measurement on the private users that is paid for."""
-
 PROBABILITY = "probability"
 """Column of a prior's file, beside the category."""
 
 
-def require_one_prior(prior: PriorName, *, prior_path: str | None, public_path: str | None, private_path: str) -> None:
-    """Refuse options that ask for several priors, or for one that is read from the private users without noise."""
-    files = {"prior_path": prior_path, "public_path": public_path}
-    given = [f"{name} is {path!r}" for name, path in files.items() if path is not None]
-    given += ["prior is 'private'"] if prior == "private" else []
-    if len(given) > 1:
-        raise ValueError(f"{' and '.join(given)}: give one of them")
+def require_one_prior(prior_path: str | None, public_path: str | None, *, private_path: str) -> None:
+    """Refuse options that ask for two priors, or for one that is read from the private users without noise."""
+    if prior_path is not None and public_path is not None:
+        raise ValueError(f"prior_path is {prior_path!r} and public_path is {public_path!r}: give one of them")
     if public_path is not None and Path(public_path).resolve() == Path(private_path).resolve():
         raise ValueError(
-            f"public_path is {public_path!r}, the table of the private users: a prior computed from them is not public; "
-            "use prior=private, which pays for it"
+            f"public_path is {public_path!r}, the table of the private users: a prior computed from them is not public"
         )
 
 
@@ -373,7 +363,6 @@ def load_events(
     weight: str | None = None,
     group: str | None = None,
     categories_path: str | None = None,
-    prior: PriorName = "uniform",
     prior_path: str | None = None,
     public_path: str | None = None,
     missing: Missing = "error",
@@ -385,8 +374,7 @@ def load_events(
     Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
     prior does; else the public table; else they are read from the events and ``facts`` say that epsilon does not cover it.
     The prior is uniform, or read from ``prior_path`` (columns ``category`` and ``probability``), or the average user of
-    ``public_path`` (same columns as ``path``). It is never computed from ``path``:
-    ``prior=private`` asks the system to measure it there with noise, and to charge for it.
+    ``public_path`` (same columns as ``path``). It is never computed from ``path``.
 
     Arguments:
         path: private events.
@@ -395,7 +383,6 @@ def load_events(
         weight: column of how much an event counts (a rating, a 0/1 click), >= 0; 1 each without.
         group: column of the user's public group.
         categories_path: file of public category names, one a line.
-        prior: uniform, where no file says more, or private: measured on the users, which is paid for.
         prior_path: file of probabilities.
         public_path: table of public users.
         missing: "error", or "drop" events with a missing value.
@@ -410,7 +397,6 @@ def load_events(
         columns,
         lambda: read_events(path, columns, missing),
         categories_path=categories_path,
-        prior=prior,
         prior_path=prior_path,
         public_path=public_path if public_path is None else csv_path(public_path, delimiter, encoding),
     )
@@ -430,7 +416,6 @@ def load_sql_events(
     weight: str | None = None,
     group: str | None = None,
     categories_path: str | None = None,
-    prior: PriorName = "uniform",
     prior_path: str | None = None,
     public_path: str | None = None,
     missing: Missing = "error",
@@ -447,7 +432,6 @@ def load_sql_events(
         weight: column of how much an event counts, whole numbers >= 0; 1 each without.
         group: column of the user's public group.
         categories_path: file of public category names, one a line.
-        prior: uniform, where no file says more, or private: measured on the users, which is paid for.
         prior_path: file of probabilities.
         public_path: table of public users, a file.
         missing: "error", or "drop" events with a missing value.
@@ -460,7 +444,6 @@ def load_sql_events(
         columns,
         lambda: named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name),
         categories_path=categories_path,
-        prior=prior,
         prior_path=prior_path,
         public_path=public_path,
     )
@@ -492,12 +475,11 @@ def _users(
     read: Callable[[], pd.DataFrame],
     *,
     categories_path: str | None,
-    prior: PriorName,
     prior_path: str | None,
     public_path: str | None,
 ) -> Users:
     """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
-    require_one_prior(prior, prior_path=prior_path, public_path=public_path, private_path=source)
+    require_one_prior(prior_path, public_path, private_path=source)
     categories = None if categories_path is None else read_categories(categories_path)
     stated: dict[str, float] | None = None
     if prior_path is not None:
@@ -514,7 +496,7 @@ def _users(
     elif categories is None:
         facts = (Fact.READ_CATEGORIES,) if public is None else ()
         categories = tuple(sorted(set((events if public is None else public)["category"]), key=natural_order))
-    distribution, origin = None, PRIVATE if prior == "private" else UNIFORM
+    distribution, origin = None, UNIFORM
     if stated is not None:
         distribution, origin = aligned_prior(stated, categories, source=str(prior_path)), f"file {Path(str(prior_path)).name}"
     elif public is not None:

@@ -1,15 +1,14 @@
-"""Local samplers on finite domains: the law of a user's draw, and the prior that is measured on the users."""
+"""Local samplers on finite domains: the law of a user's draw."""
 
 from typing import Any
 
 import numpy as np
 import torch
-from conformance import Law, LawRow, Pair, SumRow, pairs_of, swapped
+from conformance import Law, LawRow, Pair
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.systems.local.fit import PRIOR_NOTE, SAMPLERS, histogram
+from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.model import FiniteSampler
 from dpgen.systems.local.plan import LocalPlan
 
@@ -47,18 +46,9 @@ def drawn(mechanism: FiniteSampler) -> Any:
 MECHANISMS: dict[str, FiniteSampler] = {name: make(EPSILON, PRIOR) for name, make in SAMPLERS.items()}
 
 
-ONE_HOT = swapped(np.eye(N)[[1, 0]], np.eye(N)[[2]])
-"""A user of one category comes, or turns to another."""
-
-
-def summed(p: np.ndarray) -> BoundedSum:
-    return histogram(torch.from_numpy(p))
-
-
 ROWS = [
     *(
         LawRow(name, (f"{name} sampler*",), any_users, rarest, law=drawn(mechanism), relations=("replace_one",))
         for name, mechanism in MECHANISMS.items()
     ),
-    *(SumRow(name, (PRIOR_NOTE,), pairs_of(users), ONE_HOT, sums=summed) for name in SAMPLERS),
 ]

@@ -20,7 +20,6 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.noise import SecureSource
 from dpgen.release import Release
 from dpgen.runtime import Runtime
-from dpgen.systems.local.fit import PRIVATE_ORIGIN
 from dpgen.systems.registry import SYSTEMS
 
 
@@ -141,11 +140,6 @@ def raw_linked_tables() -> Any:
     return linked_tables(raw=True)
 
 
-def private_prior_users() -> Any:
-    """Users whose prior is to be measured on themselves."""
-    return replace(load_synthetic_users(n_users=40, n_categories=4), prior=None, prior_origin=PRIVATE_ORIGIN)
-
-
 DATA: dict[str, Callable[[], Any]] = {
     "records": tiny.records,
     "points": lambda: load_ring(n_points=60, n_test=40),
@@ -238,5 +232,4 @@ SMOKE = [
         Smoke(name, {"draws": 2}, {}, None, _LOCAL)
         for name in ("minimax", "mollifier", "projected_kernel", "q_invariant", "randomized_response", "park")
     ),
-    Smoke("mollifier", {"draws": 2, "epsilon": 4.0, "prior_epsilon": 2.0}, {}, private_prior_users, _LOCAL),
 ]

@@ -160,7 +160,7 @@ class Row:
         options |= {"relation": relation} if "relation" in known else {}
         options |= {"unit": "who", "max_contributions": m} if people and "unit" in known else {}
         options |= {"missing": kind.missing} if gaps and kind.missing else {}
-        data = kind.data(what, m, gaps=gaps, names=people and bool({"unit", "prior_epsilon"} & set(known)))
+        data = kind.data(what, m, gaps=gaps, names=people and (kind is EVENTS or "unit" in known))
         return recorded(lambda: dpgen.fit(data, self.model, **options), common=-(-len(kind.common) // m), earlier=earlier)
 
     def shares(self, m: int, gaps: bool, relation: Relation) -> dict[str, float]:
@@ -214,11 +214,10 @@ ROWS = [
     Row("grid_response", ANY, {"draws": 2, "cells": 3}, (OTHERS,)),
     *(
         Row(name, EVENTS, {"draws": 2}, (OTHERS,))
-        for name in ("projected_kernel", "q_invariant", "randomized_response", "park")
+        for name in ("projected_kernel", "q_invariant", "randomized_response", "park", "mollifier")
     ),
     Row("relational", HISTORIES, LINKED | {"picks": 4}, (PEOPLE, OTHERS)),
     TREE,
-    Row("mollifier", EVENTS, {"draws": 2, "prior": "private", "prior_epsilon": 1.0}, (OTHERS,)),
 ]
 CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[2]}") for row in ROWS for unit in row.units]
 

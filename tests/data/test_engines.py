@@ -199,7 +199,7 @@ def events() -> pd.DataFrame:
     return pd.DataFrame({"user": users, "site": sites, "times": rng.integers(0, 9, 500), "age": users % 3})
 
 
-@pytest.mark.parametrize("options", [{}, {"weight": "times"}, {"group": "age"}, {"prior": "private"}])
+@pytest.mark.parametrize("options", [{}, {"weight": "times"}, {"group": "age"}])
 def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, Any]) -> None:
     events().to_parquet(tmp_path / "e.parquet")
     memory = load_events(path=str(tmp_path / "e.parquet"), category="site", **options)

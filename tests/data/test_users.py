@@ -6,7 +6,7 @@ import pytest
 import torch
 from refusals import refused
 
-from dpgen.data.users import NEAR, PEAKED, PRIVATE, UNIFORM, Users, load_synthetic_users, natural_order, normalised
+from dpgen.data.users import NEAR, PEAKED, UNIFORM, Users, load_synthetic_users, natural_order, normalised
 
 
 def users(**changes: Any) -> Users:
@@ -62,7 +62,6 @@ def test_how_many_users_there_are_is_no_reason_to_refuse() -> None:
         ({"groups": ("old",)}, "groups has length 1, there are 2 users"),
         ({"prior_origin": "file"}, "prior is missing but prior_origin is 'file'"),
         ({"prior": torch.ones(3) / 3, "prior_origin": UNIFORM}, "prior is given but prior_origin is 'uniform'"),
-        ({"prior": torch.ones(3) / 3, "prior_origin": PRIVATE}, "prior is given but"),
         ({"prior": torch.ones(2) / 2, "prior_origin": "file"}, "prior has shape (2,)"),
         ({"prior": torch.ones(3), "prior_origin": "file"}, "prior sums to 3"),
         ({"prior": torch.tensor([0.5, 0.5 + 1.1e-6, 0]).double(), "prior_origin": "file"}, "must sum to 1"),

@@ -149,8 +149,6 @@ def test_the_prior_of_a_public_table(path: str, tmp_path: Path) -> None:
 
 
 def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) -> None:
-    users = load_events(path=path, user="user_id", category="site", prior="private")
-    assert (users.prior, users.prior_origin) == (None, "private histogram")
     (tmp_path / "p.csv").write_text("site,probability\nshop,0.75\nnews,0.25\n")
     users = load_events(path=path, user="user_id", category="site", prior_path=str(tmp_path / "p.csv"))
     assert users.categories == ("shop", "news")
@@ -162,8 +160,7 @@ def test_a_file_of_probabilities_is_prior_and_domain(path: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"public_path": "a/../clicks.csv"}, "a prior computed from them is not public; use prior=private"),
-        ({"prior": "private", "public_path": "p.csv"}, "public_path is 'p.csv' and prior is 'private'"),
+        ({"public_path": "a/../clicks.csv"}, "a prior computed from them is not public"),
         ({"prior_path": "p.csv", "public_path": "t.csv"}, "give one of them"),
         ({"user": "site"}, "column 'site' is named for more than one of user, category"),
         ({"path": "one.csv"}, "1 categories"),

@@ -115,13 +115,7 @@ def test_one_draw_of_every_user_from_the_command_line(arguments: list[str], tmp_
     assert {"samplers.csv", "samplers.png", "privacy.json"} <= names
 
 
-def test_a_prior_of_the_private_users_must_be_paid_for(arguments: list[str], tmp_path: Path) -> None:
+def test_the_table_of_the_private_users_is_no_prior(arguments: list[str], tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not public"):
         run(parse_job([*arguments, f"--public_path={tmp_path}/clicks.csv"]))
-    with pytest.raises(ValueError, match="prior_epsilon"):
-        run(parse_job([*arguments, "--prior=private"]))
     assert not list(tmp_path.rglob("draws.csv"))
-    arguments[-1] += "2"
-    outcome = run(parse_job([*arguments, "--prior=private", "--prior_epsilon=0.5", "--draws=2", "--epsilon=2.5"]))
-    assert outcome.release.statement.epsilon == pytest.approx(2.5)
-    assert outcome.release.statement.says(Fact.MEASURED_PRIOR)

@@ -34,7 +34,7 @@ SMOKE = {
     "points": ["--data=ring", "--n_points=60", "--n_test=40", "--steps=2"],
     "columns": ["--data=mixture", "--n_records=2000"],
     "table": ["--components=8", "--rounds=1", "--picks=2"],
-    "users": ["--data=synthetic_users", "--n_users=12", "--n_categories=5", "--prior_epsilon=null"],
+    "users": ["--data=synthetic_users", "--n_users=12", "--n_categories=5"],
 }
 """Options that make a run of each kind of data small, but of records."""
 

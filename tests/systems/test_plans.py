@@ -107,7 +107,6 @@ REFUSED: list[tuple[Any, dict[str, Any]]] = [
     *((BernsteinConfig, option) for option in ({"degree": 0}, {"floor": 1.5})),
     *((LocalPlan, {"epsilon": value}) for value in (0.0, 701.0, math.nan, True)),
     *((LocalPlan, {"draws": value}) for value in (0, 1.5)),
-    *((LocalPlan, {"prior_epsilon": value}) for value in (0.0, 1.0, math.inf)),
     *((KMEANS, option) for option in ({"noise_count": 0.0}, {"noise_sum": math.inf}, {"noise_sum": math.nan})),
     *((KMEANS, {"rounds": value}) for value in (0, 2.5)),
     *((MERFConfig, {"n_features": value}) for value in (0, 3)),

@@ -1,6 +1,5 @@
 """The fit and the plan of all finite samplers: draws, statement, users without events, priors, and what is refused."""
 
-import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,11 +12,8 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.local.fit import MOST_DRAWS, PRIVATE_ORIGIN, SAMPLERS, fit
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
-
-PRIVATE: dict[str, Any] = {"prior": None, "prior_origin": PRIVATE_ORIGIN}
-PRIORLESS = ("randomized_response", "park")
+from dpgen.systems.local.fit import MOST_DRAWS, SAMPLERS, fit
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig
 
 
 def data(**changes: Any) -> SimpleNamespace:
@@ -36,8 +32,7 @@ def fitted(name: str, directory: Path, plan: LocalPlan | None = None, **changes:
     plan = plan or LocalPlan(epsilon=4.0, draws=2)
     ledger = plan.open_ledger()
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
-    config = PriorlessConfig() if name in PRIORLESS else LocalConfig()
-    config = MollifierConfig(neighbourhood=3.0) if name == "mollifier" else config
+    config = MollifierConfig(neighbourhood=3.0) if name == "mollifier" else LocalConfig()
     return fit(name, data(**changes), plan=plan, config=config, curator=Curator(ledger), runtime=runtime), ledger
 
 
@@ -66,13 +61,6 @@ def test_without_groups_and_prior(tmp_path: Path) -> None:
     draws, _ = fitted("minimax", tmp_path, groups=None, prior=None, prior_origin="uniform")
     assert list(draws.to_pandas().columns) == ["user", "draw", "category"]
     assert draws.origin.prior.tolist() == pytest.approx([1 / 3] * 3)
-
-
-def test_a_prior_of_the_private_users_is_paid(tmp_path: Path) -> None:
-    draws, ledger = fitted("mollifier", tmp_path, LocalPlan(epsilon=2.5, prior_epsilon=0.5), **PRIVATE)
-    assert ledger.epsilon() == pytest.approx(2.5, abs=1e-9)
-    assert draws.statement.says(Fact.MEASURED_PRIOR)
-    assert len(ledger.entries()) == 2
 
 
 def test_zero_atoms_of_the_prior_are_floored_aloud(tmp_path: Path) -> None:
@@ -105,42 +93,13 @@ def test_what_is_said_does_not_depend_on_who_has_events(tmp_path: Path) -> None:
 
 
 def test_a_file_without_users_gives_no_draws(tmp_path: Path) -> None:
-    plan = LocalPlan(epsilon=2.0, prior_epsilon=0.5)
-    draws, ledger = fitted("minimax", tmp_path, plan, counts=torch.zeros(0, 3), user_names=(), groups=(), **PRIVATE)
-    assert (len(draws.to_pandas()), len(ledger.entries())) == (0, 2)
+    draws, ledger = fitted("minimax", tmp_path, counts=torch.zeros(0, 3), user_names=(), groups=())
+    assert (len(draws.to_pandas()), len(ledger.entries())) == (0, 1)
 
 
-@pytest.mark.parametrize(
-    ("plan", "changes", "match"),
-    [
-        ({}, PRIVATE, "prior_epsilon"),
-        ({"prior_epsilon": 0.5}, {}, "prior_epsilon"),
-        ({"prior_epsilon": 1e-7}, PRIVATE, "prior_epsilon"),
-        ({"draws": MOST_DRAWS // 4 + 1}, {}, "draws"),
-        ({}, {"counts": torch.ones(3, 3)}, "counts"),
-        ({}, {"counts": -torch.ones(4, 3)}, "counts"),
-        ({}, {"counts": torch.full((4, 3), float("nan"))}, "counts"),
-        ({}, {"prior": torch.ones(3)}, "prior"),
-        ({}, {"prior": torch.ones(2) / 2}, "prior"),
-    ],
-)
-def test_what_cannot_be_drawn_is_refused_before_anything_is_charged(
-    plan: dict[str, Any], changes: dict[str, Any], match: str, tmp_path: Path
-) -> None:
-    spend = LocalPlan(**plan)
-    ledger, runtime = spend.open_ledger(), Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
-    with pytest.raises(ValueError, match=match):
-        fit("park", data(**changes), plan=spend, config=PriorlessConfig(), curator=Curator(ledger), runtime=runtime)
+def test_a_table_that_is_too_large_is_refused_before_anything_is_charged(tmp_path: Path) -> None:
+    plan = LocalPlan(draws=MOST_DRAWS // 4 + 1)
+    ledger, runtime = plan.open_ledger(), Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
+    with pytest.raises(ValueError, match="draws"):
+        fit("park", data(), plan=plan, config=LocalConfig(), curator=Curator(ledger), runtime=runtime)
     assert ledger.entries() == []
-
-
-# -- plans ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("prior", [None, 0.1, 0.3])
-def test_parts_never_add_up_to_more_than_the_plan(prior: float | None) -> None:
-    for draws in range(1, 60):
-        for epsilon in (0.7, 1.0, 2.2, 3.3):
-            plan = LocalPlan(epsilon=epsilon, draws=draws, prior_epsilon=prior)
-            total = math.fsum([prior or 0.0, plan.per_draw * draws])
-            assert epsilon * (1 - 1e-15) <= total <= epsilon
