@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -30,14 +30,15 @@ import numpy as np
 
 from dpgen.privacy import pld
 from dpgen.privacy.mechanisms import (
+    ApproximateDpEvent,
     Budget,
     OneOfDpEvent,
-    Parts,
     Relation,
     UnsupportedEvent,
     gaussian_parts,
-    inside,
     require_relation,
+    require_rho,
+    walk,
 )
 from dpgen.privacy.pld import LEAST_SIGMA, added_alpha
 
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
     Key = tuple[tuple[tuple[float, float], int], ...]
 
 Accountant = Literal["tightest", "rdp"]
+
+_MOST_LOSSES = 20_000  # of pure guarantees that are enumerated
 
 # Orders (lambda) at which moments are kept: fine where epsilon is decided, sparse at both ends.
 ORDERS: tuple[float, ...] = tuple(
@@ -75,18 +78,10 @@ def epsilon(event: DpEvent, delta: float, *, relation: Relation = "add_remove", 
     require_relation(relation)
     if accountant not in get_args(Accountant):
         raise ValueError(f"accountant is {accountant!r}; choose one of {', '.join(get_args(Accountant))}")
-    try:
-        key = _key(event)
-    except UnsupportedEvent:
-        parts = Parts.of(event)
-        if accountant == "rdp":
-            return rdp_epsilon(_mixed_alphas(parts, relation), delta) if delta else math.inf
-        return _mixed_epsilon(parts, delta, relation)
-    if delta == 0:
-        return math.inf if key else 0.0
-    if accountant == "rdp":
-        return rdp_epsilon(event_alphas(event, relation), delta)
-    return _gaussian_epsilon(key, delta, relation)
+    parts = Parts.of(event)
+    if accountant == "rdp" and delta:
+        return rdp_epsilon(_alphas(parts, relation), delta)
+    return _epsilon(parts, delta, relation)
 
 
 def delta(event: DpEvent, epsilon: float, *, relation: Relation = "add_remove") -> float:
@@ -102,26 +97,86 @@ def delta(event: DpEvent, epsilon: float, *, relation: Relation = "add_remove") 
     if not epsilon >= 0:
         raise ValueError(f"epsilon is {epsilon!r}; it must be >= 0")
     require_relation(relation)
-    try:
-        key = _key(event)
-    except UnsupportedEvent:
-        return _other_delta(event, epsilon, relation)
-    return _gaussian_delta(key, float(epsilon), relation)
+    parts = Parts.of(event)
+    if (losses := parts.losses()) is not None:
+        return _delta(parts, losses, float(epsilon), relation)
+    if not math.isfinite(_epsilon(parts, 1.0 - 1e-12, relation)):
+        return 1.0
+    log = _smallest(lambda t: _epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
+    return min(1.0, math.exp(-60 + log))
 
 
-def _key(event: DpEvent) -> Key:
-    """Canonical form: unsampled Gaussians merged into one."""
-    parts = gaussian_parts(event)
-    precision = 0.0
-    merged: Counter[tuple[float, float]] = Counter()
-    for (rate, sigma), count in parts.items():
-        if rate == 1:
-            precision = math.inf if sigma == 0 else precision + count / sigma**2
-        else:
-            merged[rate, sigma] += count
-    if precision:
-        merged[1.0, precision**-0.5] = 1
-    return tuple(sorted(merged.items()))
+@dataclass(frozen=True)
+class Parts:
+    """A composition sorted by how its pieces can be bounded."""
+
+    pure: tuple[tuple[float, int], ...]  # (epsilon, times)
+    delta: float
+    rho: float
+    key: Key  # ((rate, noise multiplier), times) of Gaussians; those without sampling merged into one
+    compounds: tuple[tuple[DpEvent, int], ...]  # (event, times)
+
+    @classmethod
+    def of(cls, event: DpEvent) -> Parts:
+        """Raises UnsupportedEvent for anything but Gaussians, zCDP, (epsilon, delta) guarantees and compounds."""
+        import dp_accounting as dpa
+
+        pure, sampled = Counter[float](), Counter[tuple[float, float]]()
+        delta = rho = precision = 0.0
+        compounds: list[tuple[DpEvent, int]] = []
+        for leaf, count in walk(event):
+            if isinstance(leaf, ApproximateDpEvent):
+                pure[leaf.epsilon] += count if leaf.epsilon else 0
+                delta += count * leaf.delta
+            elif isinstance(leaf, dpa.ZCDpEvent) and not leaf.xi:
+                rho += count * require_rho(leaf.rho)
+            elif _inside(leaf):
+                compounds.append((leaf, count))
+            else:
+                for (rate, sigma), n in gaussian_parts(leaf).items():
+                    if rate == 1:
+                        precision = math.inf if sigma == 0 else precision + count * n / sigma**2
+                    else:
+                        sampled[rate, sigma] += count * n
+        if precision:
+            sampled[1.0, precision**-0.5] = 1
+        return cls(tuple(sorted((+pure).items())), delta, rho, tuple(sorted(sampled.items())), tuple(compounds))
+
+    @property
+    def by_moments(self) -> bool:
+        """Whether something in it has moments and no losses that could be enumerated."""
+        return bool(self.rho or self.compounds)
+
+    @property
+    def total(self) -> float:
+        """Sum of the pure epsilons: basic composition."""
+        return math.fsum(epsilon * count for epsilon, count in self.pure)
+
+    def losses(self) -> tuple[Array, Array] | None:
+        """Privacy losses (m,) of the pure part and their probabilities; None for too many, or where a part has moments only.
+
+        An epsilon-DP mechanism is dominated by binary randomised response (Kairouz, Oh, Viswanath 2015): losses
+        +-epsilon with probability e^(+-epsilon/2) / (2 cosh(epsilon/2)). Dominating pairs compose adaptively.
+        """
+        if self.by_moments or math.prod(count + 1 for _, count in self.pure) > _MOST_LOSSES:
+            return None
+        from scipy.stats import binom
+
+        losses, weights = np.zeros(1), np.ones(1)
+        for epsilon, count in self.pure:
+            heads = np.arange(count + 1)
+            losses = np.add.outer(losses, (2 * heads - count) * epsilon).ravel()
+            weights = np.multiply.outer(weights, binom.pmf(heads, count, 1 / (1 + math.exp(-epsilon)))).ravel()
+        return losses, weights
+
+
+def _inside(event: DpEvent) -> tuple[DpEvent, ...]:
+    """The events that a compound one is made of, whose cost is worked out from theirs; none of any other."""
+    from dp_accounting.dp_event import RepeatAndSelectDpEvent
+
+    if isinstance(event, RepeatAndSelectDpEvent) and event.shape == math.inf:
+        return (event.event,)
+    return tuple(event.events) if isinstance(event, OneOfDpEvent) else ()
 
 
 def _plain(key: Key, relation: Relation) -> float | None:
@@ -164,7 +219,7 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
     mu = _plain(key, relation)
     if mu is not None:
         return _gaussian_epsilon_of(mu, delta)
-    bound = rdp_epsilon(_gaussian_alphas(key, relation, ORDERS), delta)
+    bound = rdp_epsilon(_key_alphas(key, relation, ORDERS), delta)
     if bound == 0 or any(rate > 1 and sigma < LEAST_SIGMA for (rate, sigma), _ in key):
         return bound
     directions: tuple[pld.Direction, ...] = ("replace",) if relation == "replace_one" else ("remove", "add")
@@ -191,7 +246,7 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
 
 
 @lru_cache(maxsize=4096)
-def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, ...]) -> Array:
+def _gaussian_alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, ...]) -> Array:
     """Log-moments at `orders` (t,), inf at orders so high (losses of 1000 nats) that they never decide, and without noise."""
     function = replaced_alpha if relation == "replace_one" else subsampled_gaussian_alpha
     highest = max(2.0, 2000 * sigma**2) if sigma else 0.0
@@ -209,27 +264,23 @@ def _alphas(rate: float, sigma: float, relation: Relation, orders: tuple[float, 
     return np.array([at(order) for order in orders])
 
 
-def _gaussian_alphas(key: Key, relation: Relation, orders: tuple[float, ...]) -> Array:
+def _key_alphas(key: Key, relation: Relation, orders: tuple[float, ...]) -> Array:
     total = np.zeros(len(orders))
     for (rate, sigma), count in key:
-        total = total + count * _alphas(rate, sigma, relation, orders)
+        total = total + count * _gaussian_alphas(rate, sigma, relation, orders)
     return total
 
 
 def event_alphas(event: DpEvent, relation: Relation = "add_remove", orders: tuple[float, ...] = ORDERS) -> Array:
     """Log-moments of `event` at `orders`, (t,); `UnsupportedEvent` where a part has none, as a guarantee with delta > 0."""
-    try:
-        key = _key(event)
-    except UnsupportedEvent:
-        return _mixed_alphas(Parts.of(event), relation, orders)
-    return _gaussian_alphas(key, relation, orders)
+    return _alphas(Parts.of(event), relation, orders)
 
 
-def _mixed_alphas(parts: Parts, relation: Relation, orders: tuple[float, ...] = ORDERS) -> Array:
+def _alphas(parts: Parts, relation: Relation, orders: tuple[float, ...] = ORDERS) -> Array:
     if parts.delta:
         raise UnsupportedEvent(f"a guarantee that fails with probability {parts.delta:g} has no moments")
     at = np.array(orders)
-    total = event_alphas(parts.gaussian, relation, orders) + np.asarray(at * (at + 1) * parts.rho)
+    total = _key_alphas(parts.key, relation, orders) + at * (at + 1) * parts.rho
     for epsilon, count in parts.pure:  # binary randomised response
         heads, tails = -np.logaddexp(0.0, -epsilon), -np.logaddexp(0.0, epsilon)
         total = total + count * np.asarray(np.logaddexp(heads + at * epsilon, tails - at * epsilon))
@@ -243,7 +294,7 @@ def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, 
     have one), sum of deltas."""
     try:
         parts = Parts.of(event)
-        [moment] = _mixed_alphas(replace(parts, delta=0.0), relation, (lam,))
+        [moment] = _alphas(replace(parts, delta=0.0), relation, (lam,))
         return float(moment), _sum_of_pure(parts, relation), parts.delta
     except UnsupportedEvent:
         return math.inf, math.inf, 0.0
@@ -251,10 +302,10 @@ def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, 
 
 def _compound_costs(event: DpEvent, relation: Relation, orders: tuple[float, ...]) -> tuple[Array, float]:
     """Log-moments at `orders` (t,), and epsilon, inf where it is not pure; an event that may fail has neither."""
-    parts = [Parts.of(part) for part in inside(event)]
+    parts = [Parts.of(part) for part in _inside(event)]
     if any(part.delta for part in parts):
         return np.full(len(orders), math.inf), math.inf
-    base = np.max([_mixed_alphas(part, relation, orders) for part in parts], axis=0)
+    base = np.max([_alphas(part, relation, orders) for part in parts], axis=0)
     pure = max(_sum_of_pure(part, relation) for part in parts)
     if isinstance(event, OneOfDpEvent):
         return base, pure
@@ -267,11 +318,9 @@ def _moment_delta(event: DpEvent, alphas: Array, epsilon: float, relation: Relat
     """A delta of `event` at epsilon: in closed form for Gaussians without sampling, from its moments otherwise."""
     worst = 0.0
     for part in event.events if isinstance(event, OneOfDpEvent) else (event,):
-        try:
-            mu = _plain(_key(part), relation)
-        except UnsupportedEvent:
-            mu = None
-        if mu is None:
+        parts = Parts.of(part)
+        mu = _plain(parts.key, relation)
+        if mu is None or parts.pure or parts.by_moments:
             return rdp_delta(alphas, epsilon)
         worst = max(worst, _gaussian_delta_of(mu, epsilon))
     return worst
@@ -279,38 +328,28 @@ def _moment_delta(event: DpEvent, alphas: Array, epsilon: float, relation: Relat
 
 def _sum_of_pure(parts: Parts, relation: Relation) -> float:
     """Sum of the pure epsilons, compounds included; inf where something is not pure."""
-    if parts.rho or _key(parts.gaussian):
+    if parts.rho or parts.key:
         return math.inf
     return parts.total + math.fsum(n * _compound_costs(compound, relation, (1.0,))[1] for compound, n in parts.compounds)
 
 
-def _mixed_epsilon(parts: Parts, delta: float, relation: Relation) -> float:
+def _epsilon(parts: Parts, delta: float, relation: Relation) -> float:
     """The smallest of basic composition, enumerated losses and Renyi moments."""
-    key, left = _key(parts.gaussian), delta - parts.delta
-    if not key and not parts.rho and left >= 0:
+    left = delta - parts.delta
+    if not parts.key and not parts.rho and left >= 0:
         bound = _sum_of_pure(parts, relation)
     elif left <= 0:
         return math.inf
     elif parts.by_moments:
-        bound = parts.total + rdp_epsilon(_mixed_alphas(replace(parts, pure=(), delta=0.0), relation), left)
+        bound = parts.total + rdp_epsilon(_alphas(replace(parts, pure=(), delta=0.0), relation), left)
     else:
-        bound = parts.total + _gaussian_epsilon(key, left, relation)
+        bound = parts.total + _gaussian_epsilon(parts.key, left, relation)
     if left > 0 and (parts.pure or parts.compounds):
-        bound = min(bound, rdp_epsilon(_mixed_alphas(replace(parts, delta=0.0), relation), left))
+        bound = min(bound, rdp_epsilon(_alphas(replace(parts, delta=0.0), relation), left))
         losses = parts.losses()
-        if losses is not None and _plain(key, relation) is not None:
-            bound = _smallest(lambda e: _mixed_delta(parts, losses, e, relation) - delta, bound)
+        if losses is not None and _plain(parts.key, relation) is not None:
+            bound = _smallest(lambda e: _delta(parts, losses, e, relation) - delta, bound)
     return bound
-
-
-def _other_delta(event: DpEvent, epsilon: float, relation: Relation) -> float:
-    parts = Parts.of(event)
-    if (losses := parts.losses()) is not None:
-        return _mixed_delta(parts, losses, epsilon, relation)
-    if not math.isfinite(_mixed_epsilon(parts, 1.0 - 1e-12, relation)):
-        return 1.0
-    log = _smallest(lambda t: _mixed_epsilon(parts, math.exp(-60 + t), relation) - epsilon, 60 - 1e-12)
-    return min(1.0, math.exp(-60 + log))
 
 
 def calibrate_noise(
@@ -340,7 +379,7 @@ def calibrate_noise(
         spent = epsilon(event_at(scale), budget.delta, relation=relation, accountant=accountant)
         return math.log(max(spent, 1e-300) / budget.epsilon)
 
-    least = _least_epsilon(event_at(high), budget.delta)
+    least = pld.least_epsilon(dict(Parts.of(event_at(high)).key), budget.delta)
     if least <= budget.epsilon and excess(high) > 0:
         least = math.exp(excess(high)) * budget.epsilon
     if least > budget.epsilon:
@@ -349,32 +388,6 @@ def calibrate_noise(
             f"even with noise scale {high:g}: raise epsilon or delta, take fewer steps, or add noise to the rest"
         )
     return _root(excess, *_bracket(excess, low, high), tolerance)
-
-
-def _least_epsilon(event: DpEvent, delta: float) -> float:
-    """An epsilon that Poisson-sampled Gaussians of the plan cost at the least, far faster than what they cost.
-
-    One record is in K ~ Bin(n, q) of n steps, so the sum of all noisy values is N(K, n s^2) with it and N(0, n s^2) without it.
-    The event {sum > t} gives epsilon >= log((Pr[K >= k] Pr[N(k, n s^2) > t] - delta) / Pr[N(0, n s^2) > t]) for all k and t. A
-    neighbour that has another record instead makes the second probability smaller only.
-    """
-    from scipy.special import log_ndtr
-    from scipy.stats import binom
-
-    try:
-        parts = gaussian_parts(event)
-    except UnsupportedEvent:
-        return 0.0
-    least = 0.0
-    for (rate, sigma), n in parts.items():
-        if not (0 < rate < 1 and 0 < sigma < math.inf):
-            continue
-        k = np.floor(np.maximum(n * rate - np.arange(6) * math.sqrt(n * rate), 0))[:, None]
-        t = np.linspace(-4, 40, 2000)  # in standard deviations of the noise
-        passed = binom.sf(k - 1, n, rate) * np.exp(log_ndtr(k / (sigma * math.sqrt(n)) - t)) - delta
-        with np.errstate(divide="ignore", invalid="ignore"):
-            least = max(least, float(np.max(np.where(passed > 0, np.log(passed) - log_ndtr(-t), 0.0))))
-    return least
 
 
 def _bracket(excess: Callable[..., float], low: float, high: float) -> tuple[float, float]:
@@ -549,14 +562,13 @@ def rdp_delta(alphas: Array, epsilon: float, at: tuple[float, ...] = ORDERS) -> 
     return float(np.exp(min(0.0, float(np.min(np.where(np.isnan(logs), np.inf, logs))))))
 
 
-def _mixed_delta(parts: Parts, losses: tuple[Array, Array], epsilon: float, relation: Relation) -> float:
+def _delta(parts: Parts, losses: tuple[Array, Array], epsilon: float, relation: Relation) -> float:
     """Delta of pure and Gaussian pieces together: the Gaussians' hockey stick averaged over the pure losses."""
-    key = _key(parts.gaussian)
 
     def stick(epsilon: float) -> float:  # at any real epsilon, never below the truth
         if epsilon >= 0:
-            return _gaussian_delta(key, epsilon, relation)
-        return 1.0 - math.exp(epsilon) * (1.0 - _gaussian_delta(key, -epsilon, relation))
+            return _gaussian_delta(parts.key, epsilon, relation)
+        return 1.0 - math.exp(epsilon) * (1.0 - _gaussian_delta(parts.key, -epsilon, relation))
 
     delta = math.fsum(w * stick(epsilon - loss) for loss, w in zip(*(part.tolist() for part in losses)) if w)
     return min(1.0, delta * (1 + 1e-12) + parts.delta)

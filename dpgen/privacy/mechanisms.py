@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from torch import Tensor
 
-_MOST_LOSSES = 20_000
 _MOST_EPSILON = 600  # of several steps with a delta each, whose factors e^epsilon fit float64
 
 
@@ -340,78 +339,6 @@ def repeated_event(event: DpEvent, mean: float) -> DpEvent:
     return RepeatAndSelectDpEvent(event, float(mean), math.inf)
 
 
-def inside(event: DpEvent) -> tuple[DpEvent, ...]:
-    """The events that a compound one is made of, whose cost is worked out from theirs; none of any other."""
-    from dp_accounting.dp_event import RepeatAndSelectDpEvent
-
-    if isinstance(event, RepeatAndSelectDpEvent):
-        return (event.event,)
-    return tuple(event.events) if isinstance(event, OneOfDpEvent) else ()
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A composition sorted by how its pieces can be bounded."""
-
-    pure: tuple[tuple[float, int], ...]  # (epsilon, times)
-    delta: float
-    rho: float
-    gaussian: DpEvent
-    compounds: tuple[tuple[DpEvent, int], ...] = ()  # (event, times)
-
-    @classmethod
-    def of(cls, event: DpEvent) -> Parts:
-        """Raises UnsupportedEvent for anything but Gaussians, zCDP, (epsilon, delta) guarantees and compounds."""
-        import dp_accounting as dpa
-
-        pure: Counter[float] = Counter()
-        delta = rho = 0.0
-        gaussians: list[DpEvent] = []
-        compounds: list[tuple[DpEvent, int]] = []
-        for leaf, count in walk(event):
-            inner = leaf.event if isinstance(leaf, dpa.PoissonSampledDpEvent | AllocatedDpEvent) else leaf
-            if isinstance(leaf, ApproximateDpEvent):
-                pure[leaf.epsilon] += count if leaf.epsilon else 0
-                delta += count * leaf.delta
-            elif isinstance(leaf, dpa.ZCDpEvent) and not leaf.xi:
-                rho += count * _checked(leaf.rho)
-            elif isinstance(inner, dpa.GaussianDpEvent | dpa.NonPrivateDpEvent):
-                gaussians.append(dpa.SelfComposedDpEvent(leaf, count))
-            elif inside(leaf) and getattr(leaf, "shape", math.inf) == math.inf:
-                compounds.append((leaf, count))
-            else:
-                raise UnsupportedEvent(f"event {leaf!r} is not a Gaussian, zCDP or an epsilon-delta guarantee")
-        return cls(tuple(sorted((+pure).items())), delta, rho, dpa.ComposedDpEvent(gaussians), tuple(compounds))
-
-    @property
-    def by_moments(self) -> bool:
-        """Whether something in it has moments and no losses that could be enumerated."""
-        return bool(self.rho or self.compounds)
-
-    @property
-    def total(self) -> float:
-        """Sum of the pure epsilons: basic composition."""
-        return math.fsum(epsilon * count for epsilon, count in self.pure)
-
-    def losses(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] | None:
-        """Privacy losses (m,) of the pure part and their probabilities; None for too many, or where a part has moments only.
-
-        An epsilon-DP mechanism is dominated by binary randomised response (Kairouz, Oh, Viswanath 2015): losses
-        +-epsilon with probability e^(+-epsilon/2) / (2 cosh(epsilon/2)). Dominating pairs compose adaptively.
-        """
-        if self.by_moments or math.prod(count + 1 for _, count in self.pure) > _MOST_LOSSES:
-            return None
-        import numpy as np
-        from scipy.stats import binom
-
-        losses, weights = np.zeros(1), np.ones(1)
-        for epsilon, count in self.pure:
-            heads = np.arange(count + 1)
-            losses = np.add.outer(losses, (2 * heads - count) * epsilon).ravel()
-            weights = np.multiply.outer(weights, binom.pmf(heads, count, 1 / (1 + math.exp(-epsilon)))).ravel()
-        return losses, weights
-
-
 # -- guarantees read for units of several rows, and for replaced records ----------------------------------------------------
 
 
@@ -489,11 +416,12 @@ def for_two_records(event: DpEvent) -> DpEvent:
     if isinstance(event, dpa.ZCDpEvent):
         if event.xi:
             raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
-        return dpa.ZCDpEvent(4 * _checked(event.rho))
+        return dpa.ZCDpEvent(4 * require_rho(event.rho))
     return event
 
 
-def _checked(rho: float) -> float:
+def require_rho(rho: float) -> float:
+    """A zCDP loss; ValueError for one that is negative or not finite."""
     if not 0 <= rho < math.inf:
         raise ValueError(f"rho is {rho!r}; it must be a finite number >= 0")
     return rho

@@ -553,3 +553,25 @@ def epsilon(parts: Parts, delta: float, direction: Direction, *, enough: float =
             break
         tilt /= 2  # bounded losses: Chernoff, and with it the window, is far above epsilon
     return best
+
+
+def least_epsilon(parts: Parts, delta: float) -> float:
+    """An epsilon that Poisson-sampled Gaussians cost at the least, far faster than what they cost.
+
+    One record is in K ~ Bin(n, q) of n steps, so the sum of all noisy values is N(K, n s^2) with it and N(0, n s^2) without it.
+    The event {sum > t} gives epsilon >= log((Pr[K >= k] Pr[N(k, n s^2) > t] - delta) / Pr[N(0, n s^2) > t]) for all k and t. A
+    neighbour that has another record instead makes the second probability smaller only.
+    """
+    from scipy.special import log_ndtr
+    from scipy.stats import binom
+
+    least = 0.0
+    for (rate, sigma), n in parts.items():
+        if not (0 < rate < 1 and 0 < sigma < math.inf):
+            continue
+        k = np.floor(np.maximum(n * rate - np.arange(6) * math.sqrt(n * rate), 0))[:, None]
+        t = np.linspace(-4, 40, 2000)  # in standard deviations of the noise
+        passed = binom.sf(k - 1, n, rate) * np.exp(log_ndtr(k / (sigma * math.sqrt(n)) - t)) - delta
+        with np.errstate(divide="ignore", invalid="ignore"):
+            least = max(least, float(np.max(np.where(passed > 0, np.log(passed) - log_ndtr(-t), 0.0))))
+    return least
