@@ -1,29 +1,34 @@
 """Pictures of a release, from its own samples or draws: post-processing, which needs no private data and costs nothing."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from torch import Tensor
 
 from dpgen.evaluation.linked import LinkedFrames, associations_across, rows_per_person, timelines, transitions
-from dpgen.fields import NumberField
 from dpgen.figures import heat_maps, new_figure, show_images
 from dpgen.metrics import associations
-from dpgen.release import Draws, ImageModel, ImageSamples, LinkedSamples, PublicModel, RecordModel, RecordSamples, Release
+from dpgen.release import (
+    Draws,
+    ImageModel,
+    ImageSamples,
+    LinkedSamples,
+    PointSamples,
+    PublicModel,
+    RecordModel,
+    RecordSamples,
+    Release,
+)
 from dpgen.schema import Schema
-from dpgen.systems.ordered.model import OrderedDistribution
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-Reals = npt.NDArray[np.float64]
 
 SAMPLES = 10_000
 """Synthetic records behind the pictures of a model."""
@@ -37,9 +42,9 @@ _MOST_CELLS = 24  # on a side of a heat map
 _MOST_COLUMNS = 16
 _MOST_DOTS = 2_000
 _MOST_NAMES = 28  # characters of a name
-_MOST_PANELS = 4
+_MOST_SCATTERED = 3
 _IMAGES_A_ROW = 10
-_LEVELS = 500
+_SHOWN = (0.001, 0.999)  # quantiles that a histogram ends at
 _WIDTH = 4.6  # inches, of every picture: readable on a narrow screen
 _COLOUR = "#2a5d8f"
 
@@ -54,7 +59,7 @@ class Picture:
 
 
 def pictures(release: Release) -> list[Picture]:
-    """What a release looks like: marginals and associations, images, distribution functions, points, or draws.
+    """What a release looks like: images, or the distribution of each column and what belongs together.
 
     A model is shown by `SAMPLES` records or `IMAGES` images of its own under a public seed, draws are shown as they are.
 
@@ -62,7 +67,7 @@ def pictures(release: Release) -> list[Picture]:
     >>> paid = PrivacyStatement(epsilon=1.0, delta=0.0, relation="replace_one", unit="one record", accountant="exact")
     >>> draws = Draws(pd.DataFrame({"draw": [0, 0], "category": ["news", "sport"]}), statement=paid)
     >>> [picture.title for picture in pictures(draws)]
-    ['Draws: category']
+    ['Distribution of category']
     >>> pictures(draws)[0].caption.endswith("Epsilon 1 at delta 0 (replace one record).")
     True
     """
@@ -72,21 +77,30 @@ def pictures(release: Release) -> list[Picture]:
     return [replace(picture, caption=f"{picture.caption} {paid[0].upper()}{paid[1:]}.") for picture in _of(release)]
 
 
-def _of(release: Draws | PublicModel) -> list[Picture]:
+def _of(release: Draws | PublicModel) -> Iterator[Picture]:
     if isinstance(release, Draws):
-        return list(_of_draws(release.to_pandas()))
-    if isinstance(release, OrderedDistribution):
-        return list(_of_columns(release))
-    if isinstance(release, ImageModel):
-        return list(_of_images(release.samples(IMAGES, random_state=_SEED), release.image_shape))
-    samples = release.samples(SAMPLES, random_state=_SEED)
-    if isinstance(samples, LinkedSamples):
-        return list(_of_linked(samples, _drawn(SAMPLES, "person").replace("persons", "people")))
-    if isinstance(samples, RecordSamples):
-        return list(_of_records(samples, release.image_shape if isinstance(release, RecordModel) else None))
-    if isinstance(schema := getattr(release, "schema", None), Schema):
-        return list(_of_table(samples.to_pandas(), schema, _drawn(len(samples), "row")))
-    return list(_of_points(samples.to_pandas(), _drawn(len(samples), "row")))
+        table = release.to_pandas()
+        extra = [name for name in ("draw", "label", "user", "group") if name in table and table.shape[1] > 1]
+        values, source = table.drop(columns=extra), f"{len(table):,} private draws"
+        yield from (*_of_columns(values, source), *_scattered(values, source))
+        return
+    samples = release.samples(IMAGES if isinstance(release, ImageModel) else SAMPLES, random_state=_SEED)
+    if isinstance(samples, ImageSamples):
+        groups = {name: x.flatten(1) / 255 for name, x in samples.by_class().items()}
+        yield from _of_images(groups, samples.x.shape[1:], "class", _drawn(len(samples), "image"))
+    elif isinstance(samples, LinkedSamples):
+        yield from _of_linked(samples, _drawn(SAMPLES, "person").replace("persons", "people"))
+    elif isinstance(samples, RecordSamples):
+        yield from _of_records(samples, release.image_shape if isinstance(release, RecordModel) else None)
+    else:
+        table, source = samples.to_pandas(), _drawn(len(samples), "row")
+        schema = getattr(release, "schema", None)
+        names = [field.name for field in schema.modelled] if isinstance(schema, Schema) else list(table.columns)
+        yield from _of_columns(table[names], source)
+        if isinstance(schema, Schema):
+            yield from _associations(schema.encode(table), names, source)
+        elif isinstance(samples, PointSamples):
+            yield from _scattered(table, source)
 
 
 def _drawn(n: int, what: str) -> str:
@@ -99,47 +113,33 @@ def _short(name: object) -> str:
 
 
 def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> Iterator[Picture]:
-    source = _drawn(len(samples), "record")
-    groups = _by_group(samples)
+    source, of = _drawn(len(samples), "record"), "cluster" if samples.labels is None else "label"
     if image_shape is not None:
-        figure = _images(list(groups), list(groups.values()), image_shape)
-        yield Picture("Synthetic images", f"One row for each {_group_name(samples)}; {source}.", figure)
-        means = torch.stack([x.float().mean(0) for x in groups.values()])
-        shown = "Mean grey value" if samples.grey is not None else "Share of ones"
-        caption = f"{shown} of each pixel, one picture for each {_group_name(samples)} in order; {source}."
-        yield Picture("Average images", caption, _images([""], [means], image_shape))
-    else:
-        x = samples.x.numpy().astype(np.float64)
-        names = [_short(name) for name in samples.columns or range(x.shape[1])]
-        yield _marginals(x, names, source)
-        if x.shape[1] > 1:
-            yield _associations(x, names, source)
+        group = samples.cluster if samples.labels is None else samples.labels
+        x = samples.grey / 255 if samples.grey is not None else samples.x
+        groups = {f"{of} {c}": x[group == c] for c in group.unique().tolist()}
+        yield from _of_images(groups, image_shape, of, source)
+        return
+    ones = samples.x.double().mean(0)
+    shown = (-samples.x.double().var(0)).argsort(stable=True)[:_MOST_BARS].sort().values
+    names = [str(name) for name in samples.columns or range(len(ones))]
+    rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
+    shares = pd.Series(ones[shown].numpy(), index=[names[i] for i in shown])
+    yield Picture("Marginals", f"Share of ones of each column; {source}.{rest}", _bars(shares, "share of ones", "column"))
+    yield from _associations(samples.x[:, shown].long(), [names[i] for i in shown], source)
     if samples.labels is not None:
-        shares = pd.Series(samples.labels.numpy()).value_counts(normalize=True).sort_index()
-        yield Picture("Labels", f"Share of each label; {source}.", _bars(shares, "share of the records", "label"))
+        counts = pd.Series(samples.labels.numpy()).value_counts(normalize=True).sort_index()
+        yield Picture("Labels", f"Share of each label; {source}.", _bars(counts, "share of the records", "label"))
 
 
-def _of_images(samples: ImageSamples, image_shape: tuple[int, int, int]) -> Iterator[Picture]:
-    source = _drawn(len(samples), "image")
-    groups = {_short(name): x.flatten(1) / 255 for name, x in list(samples.by_class().items())[:_MOST_BARS]}
-    yield Picture(
-        "Synthetic images", f"One row for each class; {source}.", _images(list(groups), [*groups.values()], image_shape)
-    )
-    means = torch.stack([x.mean(0) for x in groups.values()])
-    yield Picture("Average images", f"One for each class in order; {source}.", _images([""], [means], image_shape))
-    shares = pd.Series({name: len(x) / len(samples) for name, x in groups.items()})
-    yield Picture("Classes", f"Share of each class; {source}.", _bars(shares, "share of the images", "class"))
-
-
-def _group_name(samples: RecordSamples) -> str:
-    return "cluster" if samples.labels is None else "label"
-
-
-def _by_group(samples: RecordSamples) -> dict[str, Tensor]:
-    """Records of each label, or of each cluster where there are no labels."""
-    group = samples.cluster if samples.labels is None else samples.labels
-    x = samples.grey / 255 if samples.grey is not None else samples.x
-    return {f"{_group_name(samples)} {c}": x[group == c] for c in group.unique().tolist()}
+def _of_images(groups: Mapping[str, Tensor], shape: tuple[int, ...], of: str, source: str) -> Iterator[Picture]:
+    """Some images of each group, the mean of all of them, and how many there are; values (n, d) are in [0, 1]."""
+    names, rows = list(map(_short, groups))[:_MOST_BARS], list(groups.values())[:_MOST_BARS]
+    yield Picture("Synthetic images", f"One row for each {of}; {source}.", _images(names, rows, shape))
+    means = torch.stack([x.float().mean(0) for x in rows])
+    yield Picture("Average images", f"Mean of each pixel, for each {of} in order; {source}.", _images([""], [means], shape))
+    shares = pd.Series([len(x) for x in rows], index=names) / sum(map(len, groups.values()))
+    yield Picture("Shares", f"Share of each {of}; {source}.", _bars(shares, "share of the images", of))
 
 
 def _images(names: Sequence[str], rows: Sequence[Tensor], image_shape: tuple[int, ...]) -> "Figure":
@@ -155,32 +155,15 @@ def _images(names: Sequence[str], rows: Sequence[Tensor], image_shape: tuple[int
     return figure
 
 
-def _chosen(x: Reals, most: int) -> npt.NDArray[np.int64]:
-    """Columns whose values vary most, at most so many, in their own order."""
-    return np.sort(np.argsort(-x.var(0), kind="stable")[:most])
-
-
-def _marginals(x: Reals, names: Sequence[str], source: str) -> Picture:
-    shown = _chosen(x, _MOST_BARS)
-    rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
-    shares = pd.Series(x[:, shown].mean(0), index=[names[i] for i in shown])
-    return Picture("Marginals", f"Share of ones of each column; {source}.{rest}", _bars(shares, "share of ones", "column"))
-
-
-def _associations(x: Reals, names: Sequence[str], source: str) -> Picture:
-    shown = _chosen(x, _MOST_CELLS)
-    values = x[:, shown] - x[:, shown].mean(0)
-    scale = np.sqrt((values**2).mean(0))
-    scale[scale == 0] = np.inf  # a constant column is associated with nothing
-    phi = (values / scale).T @ (values / scale) / len(values)
-    np.fill_diagonal(phi, 1.0)
-    figure = _heat_map(phi, [names[i] for i in shown], "phi coefficient", ("RdBu_r", -1.0, 1.0))
-    rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
-    return Picture("Pairwise associations", f"Correlation (phi coefficient) of every two columns; {source}.{rest}", figure)
-
-
-def _heat_map(values: Reals, names: Sequence[str], label: str, style: tuple[str, float, float]) -> "Figure":
-    return heat_maps({"": values}, names, names, axes_names=("column", "column"), label=label, side=_WIDTH, styles={"": style})
+def _associations(codes: Tensor, columns: Sequence[str], source: str) -> Iterator[Picture]:
+    """Cramér's V of the first columns of codes (n, d)."""
+    names = list(map(_short, columns))[:_MOST_CELLS]
+    if len(names) < 2 or len(codes) < 2:
+        return
+    rest = "" if len(names) == len(columns) else f" The first {len(names)} columns of {len(columns)}."
+    values, label = associations(codes[:, : len(names)]).numpy(), "Cramér's V"
+    figure = heat_maps({"": values}, names, names, axes_names=("column", "column"), label=label, side=_WIDTH)
+    yield Picture("Pairwise associations", f"Association (Cramér's V) of every two columns; {source}.{rest}", figure)
 
 
 def _bars(shares: "pd.Series[float]", label: str, of: str) -> "Figure":
@@ -190,31 +173,8 @@ def _bars(shares: "pd.Series[float]", label: str, of: str) -> "Figure":
     axes.set_yticks(range(len(shares)), labels=[_short(name) for name in shares.index], fontsize=7)
     axes.invert_yaxis()
     axes.set_xlim(0, max(1e-9, 1.05 * float(shares.max())))
-    axes.set_xlabel(label, fontsize=8)
-    axes.set_ylabel(of, fontsize=8)
-    axes.tick_params(axis="x", labelsize=7)
+    _label(axes, label, of)
     return figure
-
-
-def _of_columns(release: OrderedDistribution) -> Iterator[Picture]:
-    levels = (np.arange(_LEVELS) + 0.5) / _LEVELS
-    for name, domain in release.domains.items():
-        title = f"Distribution of {_short(name)}"
-        if domain.kind == "category":
-            masses = np.diff(release.cdfs[name].below(np.arange(domain.size + 1)))
-            shares = pd.Series(masses, index=list(domain.categories)).iloc[:_MOST_BARS]
-            yield Picture(title, "Released probability of each value.", _bars(shares, "probability", _short(name)))
-            continue
-        index = release.cdfs[name].inverse(levels)
-        x = domain.decode(index) if domain.kind == "date" else domain.as_float(index)
-        figure = new_figure(_WIDTH, 3.0)
-        axes = figure.add_subplot()
-        axes.step(x, levels, where="post", color=_COLOUR, linewidth=1.3)
-        axes.set(ylim=(0, 1))
-        _label(axes, _short(name), "P(X ≤ x)")
-        if domain.kind == "date":
-            figure.autofmt_xdate()
-        yield Picture(title, "Released distribution function, exact between its .1 % and 99.9 % quantiles.", figure)
 
 
 def _label(axes: "Axes", x: str, y: str) -> None:
@@ -223,34 +183,38 @@ def _label(axes: "Axes", x: str, y: str) -> None:
     axes.tick_params(labelsize=7)
 
 
-def _histogram(values: Any, bins: int, name: str, label: str, *, dates: bool = False) -> "Figure":
-    figure = new_figure(_WIDTH, 2.6)
-    axes = figure.add_subplot()
-    axes.hist(values, bins=bins, color=_COLOUR)
-    _label(axes, _short(name), label)
-    if dates:
-        figure.autofmt_xdate()
-    return figure
+def _of_columns(table: pd.DataFrame, source: str) -> Iterator[Picture]:
+    """Histograms of numbers and dates, bars of the most frequent of other values."""
+    for name in list(table.columns)[:_MOST_COLUMNS] if len(table) else ():
+        title, values = f"Distribution of {_short(name)}", table[name].replace([np.inf, -np.inf], np.nan).dropna()
+        gaps = "" if len(values) == len(table) else f" {100 * float(table[name].isna().mean()):.1f} % are missing."
+        dates, kind = pd.api.types.is_datetime64_any_dtype(values), values.dtype
+        if not dates and (pd.api.types.is_bool_dtype(kind) or not pd.api.types.is_numeric_dtype(kind)):
+            counts = values.astype(str).value_counts(normalize=True)
+            rest = "" if len(counts) <= _MOST_BARS else f" The {_MOST_BARS} most frequent of {len(counts)}."
+            figure = _bars(counts.iloc[:_MOST_BARS], "share", _short(name))
+            yield Picture(title, f"Share of the values that are there; {source}.{rest}{gaps}", figure)
+        elif len(values):
+            low, high = (values.quantile(level) for level in _SHOWN)
+            inside = values[(values >= low) & (values <= high)]
+            figure = new_figure(_WIDTH, 2.6)
+            axes = figure.add_subplot()
+            axes.hist(inside if dates else inside.to_numpy(np.float64), bins=40, color=_COLOUR)
+            _label(axes, _short(name), "number")
+            if dates:
+                figure.autofmt_xdate()
+            yield Picture(title, f"Histogram between the .1 % and 99.9 % quantiles; {source}.{gaps}", figure)
 
 
-def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Picture]:
-    """Bars of categories and histograms of numbers and dates, and the associations of all modelled columns."""
-    for field in schema.modelled[:_MOST_COLUMNS]:
-        values, title = table[field.name], f"Distribution of {_short(field.name)}"
-        gaps = f" {100 * float(values.isna().mean()):.1f} % are missing." if field.nullable else ""
-        if not isinstance(field, NumberField):
-            counts = values.astype(object).map(str, na_action="ignore").value_counts(normalize=True).iloc[:_MOST_BARS]
-            yield Picture(title, f"Share of the values that are there; {source}.{gaps}", _bars(counts, "share", "value"))
-            continue
-        present = values.dropna() if field.of_dates else values.dropna().to_numpy(np.float64)
-        figure = _histogram(present, 40, field.name, "number of rows", dates=field.of_dates)
-        yield Picture(title, f"Histogram; {source}.{gaps}", figure)
-    names = [field.name for field in schema.modelled][:_MOST_CELLS]
-    if len(names) > 1 and len(table) > 1:
-        codes = schema.encode(table)[:, : len(names)]
-        rest = "" if len(names) == len(schema.modelled) else f" The first {len(names)} columns of {len(schema.modelled)}."
-        figure = _heat_map(associations(codes).numpy(), list(map(_short, names)), "Cramér's V", ("viridis", 0.0, 1.0))
-        yield Picture("Pairwise associations", f"Association (Cramér's V) of every two columns; {source}.{rest}", figure)
+def _scattered(table: pd.DataFrame, source: str) -> Iterator[Picture]:
+    """Every two of the first columns of numbers."""
+    numbers, some = table.select_dtypes("number").columns[:_MOST_SCATTERED], table[:_MOST_DOTS]
+    for left, right in combinations(numbers, 2) if len(table) else ():
+        figure = new_figure(_WIDTH, _WIDTH * 0.85)
+        axes = figure.add_subplot()
+        axes.scatter(some[left], some[right], s=5, alpha=0.5, color=_COLOUR, linewidths=0, rasterized=len(some) > 200)
+        _label(axes, _short(left), _short(right))
+        yield Picture(f"{_short(left)} and {_short(right)}", f"The first {len(some):,} of {source}.", figure)
 
 
 def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
@@ -270,38 +234,3 @@ def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
         yield Picture("What follows what", f"A row, and the next row of the same person; {source}.", transitions(one))
     if len(rows):
         yield Picture("Associations across tables", f"Of people with their rows; {source}.", associations_across(one))
-
-
-def _of_points(table: pd.DataFrame, source: str) -> Iterator[Picture]:
-    """Histogram of each column of numbers, bars of each other one, and pairs of the first few columns of numbers."""
-    numbers = [name for name in table.columns if pd.api.types.is_numeric_dtype(table[name])]
-    for name in list(table.columns)[:_MOST_PANELS]:
-        title = f"Distribution of {_short(name)}"
-        if name not in numbers:
-            counts = table[name].astype(str).value_counts(normalize=True).iloc[:_MOST_BARS]
-            yield Picture(title, f"Share of the most frequent values; {source}.", _bars(counts, "share", _short(name)))
-            continue
-        values = table[name].to_numpy(np.float64)
-        figure = _histogram(values[np.isfinite(values)], min(60, max(5, len(values) // 20)), name, "number")
-        yield Picture(title, f"Histogram; {source}.", figure)
-    for left, right in combinations(numbers[: _MOST_PANELS - 1], 2):
-        figure = new_figure(_WIDTH, _WIDTH * 0.85)
-        axes = figure.add_subplot()
-        some = table[:_MOST_DOTS]
-        axes.scatter(some[left], some[right], s=5, alpha=0.5, color=_COLOUR, linewidths=0, rasterized=len(some) > 200)
-        _label(axes, _short(left), _short(right))
-        yield Picture(f"{_short(left)} and {_short(right)}", f"The first {len(some):,} of {source}.", figure)
-
-
-def _of_draws(table: pd.DataFrame) -> Iterator[Picture]:
-    if not len(table):
-        return
-    if "category" in table:
-        counts = table["category"].astype(str).value_counts()
-        shown = counts.iloc[:_MOST_BARS]
-        rest = "" if len(shown) == len(counts) else f" The {len(shown)} most frequent of {len(counts)} that were drawn."
-        caption = f"How often each category was drawn, {len(table):,} private draws.{rest}"
-        yield Picture("Draws: category", caption, _bars(shown, "number of draws", "category"))
-        return
-    values = table.drop(columns=[name for name in ("draw", "label") if name in table and table.shape[1] > 1])
-    yield from _of_points(values, f"{len(table):,} private draws")

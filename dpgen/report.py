@@ -4,11 +4,11 @@ import base64
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import yaml
@@ -49,18 +49,6 @@ def detected(false_alarms: float, epsilon: float, delta: float) -> float:
     return max(false_alarms, min(1.0, grown, 1.0 - math.exp(-epsilon) * (1.0 - delta - false_alarms)))
 
 
-class Spending(NamedTuple):
-    """What a ledger says beside the statement: its budget, if it enforces one, and the guarantee of all that it holds."""
-
-    budget: float | None
-    spent: float
-
-    @property
-    def left(self) -> float:
-        """Epsilon that the budget still has."""
-        return max(0.0, (self.budget or 0.0) - self.spent)
-
-
 @dataclass(frozen=True)
 class Panel:
     """A picture or a table of the page; `private`: computed on private records without noise."""
@@ -77,41 +65,33 @@ class Panel:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A file of the run: its name, its size in words, and whether it may be shared."""
-
-    name: str
-    size: str
-    private: bool
-
-
-@dataclass(frozen=True)
 class Content:
     """Everything on the page, private parts included."""
 
     title: str
     release: Release
-    spending: Spending | None = None
+    spending: str = ""
     scores: Sequence[dict[str, Any]] = ()
     panels: Sequence[Panel] = ()
-    entries: Sequence[Entry] = ()
+    files: Mapping[str, bool] = field(default_factory=dict)
+    """Whether each file of the run may be shared."""
     facts: Sequence[tuple[str, str]] = ()
 
     def for_publication(self) -> "Content":
         """Without whatever was computed on private records without noise, and without what only concerns the holder."""
         return replace(
             self,
-            spending=None,
+            spending="",
             scores=[score for score in self.scores if not score["status"]],
             panels=[panel for panel in self.panels if not panel.private],
-            entries=[entry for entry in self.entries if not entry.private],
+            files={name: shared for name, shared in self.files.items() if shared},
         )
 
     @property
     def private(self) -> bool:
         """Whether any part is not for publication."""
         marked = [bool(score["status"]) for score in self.scores]
-        return any([*marked, *(panel.private for panel in self.panels), *(entry.private for entry in self.entries)])
+        return any([*marked, *(panel.private for panel in self.panels), *(not shared for shared in self.files.values())])
 
 
 def _of_directory(directory: Path) -> Content:
@@ -134,12 +114,16 @@ def _of_directory(directory: Path) -> Content:
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ValueError(f"{file} is damaged: {' '.join(str(error).split())}") from error
     content = _of_release(release, title)
-    spending = None
+    spending = ""
     if ledger.is_file():
         with Ledger.open(ledger) as book:
-            spending = Spending(book.budget.epsilon if book.budget else None, book.epsilon())
-    panels, entries = [*content.panels, *_private_panels(directory)], list(_entries(directory))
-    return replace(content, spending=spending, scores=scores, panels=panels, entries=entries)
+            spending = f"The ledger holds epsilon {rounded_up(book.epsilon())} and enforces no budget."
+            if book.budget is not None:
+                left = max(0.0, book.budget.epsilon - book.epsilon())
+                rest = f"{left:.4g} left" if left > 1e-3 * book.budget.epsilon else "nothing is left"
+                spending = f"Spent {rounded_up(book.epsilon())} of epsilon {book.budget.epsilon:.4g}, {rest}."
+    panels = [*content.panels, *_private_panels(directory)]
+    return replace(content, spending=spending, scores=scores, panels=panels, files=_files(directory))
 
 
 def _title(settings: dict[str, Any]) -> str:
@@ -200,25 +184,10 @@ def _rows(table: pd.DataFrame) -> list[list[str]]:
     return [[str(name) for name in table.columns], *([cell(v) for v in row] for row in table[:_MOST_ROWS].to_numpy().tolist())]
 
 
-def _entries(directory: Path) -> Iterator[Entry]:
-    for path in sorted(directory.iterdir()):
-        if path.name != REPORT and not path.name.startswith("."):
-            size = sum(part.stat().st_size for part in (path.rglob("*") if path.is_dir() else [path]) if part.is_file())
-            known = path.name in RELEASED or path.suffix == ".safetensors" or path.name == "model.json"
-            yield Entry(path.name + "/" * path.is_dir(), _size(size), private=not known)
-
-
-def _size(count: int) -> str:
-    """Bytes in words.
-
-    >>> _size(999), _size(123_456)
-    ('999 B', '123 kB')
-    """
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count} {unit}"
-        count //= 1000
-    return f"{count} GB"
+def _files(directory: Path) -> dict[str, bool]:
+    shown = [path for path in sorted(directory.iterdir()) if path.name != REPORT and not path.name.startswith(".")]
+    known = {path: path.name in RELEASED or path.suffix == ".safetensors" or path.name == "model.json" for path in shown}
+    return {path.name + "/" * path.is_dir(): shared for path, shared in known.items()}
 
 
 def report(source: Path | str | Release, out: Path | str | None = None, *, public: bool = False) -> Path:

@@ -64,7 +64,7 @@ def test_without_test_images_scores_say_so_and_nothing_is_drawn() -> None:
 
 def test_a_report_shows_images_of_the_model_alone() -> None:
     titles = [picture.title for picture in pictures(released(images()))]
-    assert titles == ["Synthetic images", "Average images", "Classes"]
+    assert titles == ["Synthetic images", "Average images", "Shares"]
 
 
 def test_tables_of_samples_have_a_column_for_each_value() -> None:
