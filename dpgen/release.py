@@ -269,14 +269,20 @@ class Release(ABC):
         return resolve_name("dpgen.report:report")(self, path)  # by name: the report knows releases, not the other way round
 
 
-class Draws(Release):
+class Private:
+    """An object that holds private data, so that it cannot leave this process."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{type(self).__name__} cannot be saved, pickled or copied: it holds private data, only draws may leave"
+        )
+
+
+class Draws(Private, Release):
     """Private draws: each row was charged when it was drawn; what drew them, `origin`, is for evaluation here only."""
 
     def __init__(self, table: pd.DataFrame, *, statement: PrivacyStatement, origin: Any = None) -> None:
         self._table, self.statement, self.origin = table, statement, origin
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("Draws cannot be pickled or copied: their origin may hold private data; use write() or to_pandas()")
 
     def __repr__(self) -> str:
         return f"Draws({len(self._table)} rows, columns {list(self._table.columns)})"
@@ -297,7 +303,7 @@ class Draws(Release):
         return {DRAWS: self._table.to_csv(index=False).encode()}
 
 
-class PrivateDensity(ABC):
+class PrivateDensity(Private, ABC):
     """Density behind private draws, relative to a public reference: private, for evaluation on this machine only."""
 
     reference: Any
@@ -311,11 +317,8 @@ class PrivateDensity(ABC):
     def log_ratio(self, x: Tensor) -> Tensor:
         """log dQ/dQ0 (n,) at points (n, d)."""
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: it is not private, only draws are")
 
-
-class PrivateSampler(ABC):
+class PrivateSampler(Private, ABC):
     """A mechanism bound to private data and a curator: every draw costs `epsilon` nats and is charged before it is made.
 
     The guarantee of a draw is pure. What the sampler holds is private, so it refuses to be saved, pickled or copied, and
@@ -349,17 +352,6 @@ class PrivateSampler(ABC):
     @abstractmethod
     def draw(self, secrets: "Secrets", count: int) -> Tensor:
         """`count` independent draws; the curator calls it once they are charged."""
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a {type(self).__name__} cannot be saved, pickled or copied: the density inside it is not private")
-
-    def state_dict(self) -> NoReturn:
-        """Refused: the state is private."""
-        self.__reduce__()
-
-    def save(self, *_: Any, **__: Any) -> NoReturn:
-        """Refused: only draws may leave."""
-        self.__reduce__()
 
     def __repr__(self) -> str:
         spent = sum(e.count for e in self._curator.ledger.entries() if e.note == self._note)

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from dpgen.progress import PHASES, Bar, report, rows_read, showing, stage, steps
+from dpgen.progress import PHASES, Bar, report, rows_read, showing, steps
 
 
 class Terminal(io.StringIO):
@@ -50,8 +50,3 @@ def test_stages_of_unknown_length_fill_what_is_left_of_a_phase_and_say_how_fast_
     assert percents == sorted(percents)
     assert 5 < percents[-1] <= 65
     assert re.search(r"second .*eps 1 of 3 [\d,]+ rows/s", stream.getvalue())
-
-
-def test_a_stage_that_nobody_sees_reports_nothing() -> None:
-    with showing(Bar(shown=True, spent=str, stream=io.StringIO())), stage("scan") as reported:
-        assert reported is None

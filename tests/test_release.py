@@ -123,12 +123,13 @@ def test_the_number_of_draws_is_checked_before_anything_is_charged(k: Any) -> No
 
 @pytest.mark.parametrize(
     "leak",
-    [pickle.dumps, copy.copy, copy.deepcopy, lambda s: torch.save(s, io.BytesIO()), Coin.state_dict, Coin.save],
-    ids=["pickle", "copy", "deepcopy", "torch.save", "state_dict", "save"],
+    [pickle.dumps, copy.copy, copy.deepcopy, lambda s: torch.save(s, io.BytesIO())],
+    ids=["pickle", "copy", "deepcopy", "torch.save"],
 )
 def test_a_private_sampler_does_not_leave(leak: Any) -> None:
     with refused("Coin", error=TypeError):
         leak(Coin(0.3, local_ledger(1)))
+    assert not {"state_dict", "save", "tensors"} & {*dir(PrivateSampler)}
     assert not [name for name in dir(PrivateSampler) if "density" in name or "prob" in name]
 
 

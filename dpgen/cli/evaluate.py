@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.main import NETWORK, Ended, OneLineParser, aligned, guarantee_values
-from dpgen.config import RunConfig, parse_job, read_blocks
-from dpgen.options import BLOCKS
+from dpgen.config import RunConfig, parse_job
+from dpgen.files import MODEL, STATEMENT
 from dpgen.statement import PrivacyStatement, rounded_up
 
 if TYPE_CHECKING:
@@ -123,21 +123,22 @@ def compare_runs(runs: Sequence[Path], *, seed: int = 0, full: bool = True, prog
 
     if not runs:
         raise ValueError("runs is empty: give at least one run directory")
-    settings = [_settings(run) for run in runs]
-    for run, own in zip(runs[1:], settings[1:]):
-        if own["data"] != settings[0]["data"]:
-            raise ValueError(f"{run} was made on {own['data']}, {runs[0]} on {settings[0]['data']}: data must be the same")
-    for run in runs:
-        if not (run / "model").is_dir():
+    jobs = [job_of(run) for run in runs]
+    first = jobs[0].settings["data"]
+    for run, job in zip(runs, jobs):
+        if not (run / STATEMENT).is_file():
+            raise ValueError(f"{run} is no finished run: {STATEMENT} is missing")
+        if (own := job.settings["data"]) != first:
+            raise ValueError(f"{run} was made on {own}, {runs[0]} on {first}: data must be the same")
+        if not (run / MODEL).is_dir():
             raise ValueError(f"{run} released draws and no model: its own scores are in METRICS.md")
-    models = [load(run / "model") for run in runs]
-    job = job_of(runs[0])
-    _require_one_split(runs)
-    data = job.load(runs[0])
+    models = [load(run / MODEL) for run in runs]
+    _require_one_split(runs, jobs)
+    data = jobs[0].load(runs[0])
     entries, hidden = [], None if progress_bar else True
-    for run, own, model in tqdm(list(zip(runs, settings, models)), desc="evaluating", disable=hidden, leave=False):
+    for run, job, model in tqdm(list(zip(runs, jobs, models)), desc="evaluating", disable=hidden, leave=False):
         evaluation = evaluate(model, data, seed=seed, full=full)
-        entries.append(Entry(f"{run.name} ({own['model']['name']})", model.statement, evaluation.scores))
+        entries.append(Entry(f"{run.name} ({job.model.name})", model.statement, evaluation.scores))
     return Comparison(data.name, entries)
 
 
@@ -151,11 +152,11 @@ def job_of(run: Path, *, evaluation: str = "full", fid_weights: str | None = Non
     return parse_job(["--config", str(path), *given, f"--fid_weights={fid_weights or 'null'}"])
 
 
-def _require_one_split(runs: Sequence[Path]) -> None:
+def _require_one_split(runs: Sequence[Path], jobs: Sequence[RunConfig]) -> None:
     """Refuse runs some of which were trained on what others have for evaluation."""
     from dpgen.data.split import secret_key
 
-    paths = [job_of(run).split_key(run) for run in runs]  # each by its own options
+    paths = [job.split_key(run) for run, job in zip(runs, jobs)]  # each by its own options
     keys = [None if path is None else secret_key(path, create=False) for path in paths]
     for run, key in zip(runs, keys):
         if key != keys[0]:
@@ -163,18 +164,6 @@ def _require_one_split(runs: Sequence[Path]) -> None:
                 f"{run} and {runs[0]} were split by different secret keys, so one was trained on the other's test records: "
                 "runs that are to be compared need one --split_key FILE or a --test_path"
             )
-
-
-def _settings(run: Path) -> dict[str, dict[str, Any]]:
-    path = run / "config.yaml"
-    if not path.is_file() or not (run / "privacy.json").is_file():
-        raise ValueError(f"{run} is no finished run: config.yaml or privacy.json is missing")
-    blocks = read_blocks(path)
-    missing = [block for block in BLOCKS if block not in blocks]
-    missing += [f"{block}.name" for block in ("model", "data") if block in blocks and "name" not in blocks[block]]
-    if missing:
-        raise ValueError(f"{path} is damaged: {', '.join(missing)} is missing")
-    return blocks
 
 
 def compare_parser() -> OneLineParser:

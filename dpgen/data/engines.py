@@ -26,7 +26,7 @@ from dpgen.containers import Form, InMemory
 from dpgen.data.table_files import MISSING, dialect_of, header, name_of, one_line, parquet_schema, require_columns
 from dpgen.extras import extras
 from dpgen.facts import Fact, Said
-from dpgen.progress import rows_read, stage
+from dpgen.progress import report, rows_read
 
 if TYPE_CHECKING:
     import pyarrow
@@ -177,7 +177,8 @@ class EngineTable:
 
     def _run(self, read: Callable[[], Any], name: str) -> Any:
         self.require_same()
-        with stage(name), self._refusing():
+        report(None, name)
+        with self._refusing():
             found = read()
         self.require_same()
         return found

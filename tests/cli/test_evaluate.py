@@ -97,7 +97,7 @@ def test_runs_with_different_secret_splits_are_not_compared(tmp_path: Path) -> N
 def test_what_cannot_be_compared_is_refused(runs: list[Path], tmp_path: Path) -> None:
     with refused("runs"):
         compare_runs([])
-    with refused("no finished run"):
+    with refused("config.yaml is missing"):
         compare_runs([tmp_path])
     for name in ("config.yaml", "privacy.json"):
         (tmp_path / name).write_bytes((runs[0] / name).read_bytes())
