@@ -148,6 +148,11 @@ class SumsPlan(RowPlan):
     several_rows: ClassVar[bool] = True
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoOptions:
+    """Public choices of a system that has none."""
+
+
 # -- clusters ---------------------------------------------------------------------------------------------------------
 
 

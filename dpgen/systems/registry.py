@@ -61,12 +61,12 @@ class System:
 
 
 _LOCAL = {
-    "minimax": "LocalConfig",
-    "mollifier": "MollifierConfig",
-    "projected_kernel": "LocalConfig",
-    "q_invariant": "LocalConfig",
-    "randomized_response": "PriorlessConfig",
-    "park": "PriorlessConfig",
+    "minimax": "local.plan:LocalConfig",
+    "mollifier": "local.plan:MollifierConfig",
+    "projected_kernel": "local.plan:LocalConfig",
+    "q_invariant": "local.plan:LocalConfig",
+    "randomized_response": "plan:NoOptions",
+    "park": "plan:NoOptions",
 }
 
 SYSTEMS: dict[str, System] = {
@@ -112,7 +112,7 @@ SYSTEMS: dict[str, System] = {
     "marginals": System(
         kinds=("records", "streams"),
         plan_path="dpgen.systems.plan:SumsPlan",
-        config_path="dpgen.systems.marginals.plan:MarginalsConfig",
+        config_path="dpgen.systems.plan:NoOptions",
         fit_path="dpgen.systems.marginals.fit:fit_marginals",
         model_paths=("dpgen.systems.marginals.model:ProductMixture",),
     ),
@@ -167,7 +167,7 @@ SYSTEMS: dict[str, System] = {
         name: System(
             kinds=("users",),
             plan_path="dpgen.systems.local.plan:LocalPlan",
-            config_path=f"dpgen.systems.local.plan:{config}",
+            config_path=f"dpgen.systems.{config}",
             fit_path=f"dpgen.systems.local.fit:fit_{name}",
         )
         for name, config in _LOCAL.items()

@@ -18,11 +18,10 @@ from dpgen.systems.marginals.fit import (
     TOTAL,
     Cells,
     Items,
-    Layout,
     MWEMConfig,
+    bit_sums,
     record_count,
     records_of,
-    truncated,
 )
 
 D = 6
@@ -45,24 +44,19 @@ def pair(first: np.ndarray, other: np.ndarray) -> Any:
 # -- noisy marginals -----------------------------------------------------------------------------------------------------
 
 
-def sums(k: int, max_items: int | None) -> Any:
-    """The sums of records in k classes, at most `max_items` ones each."""
+def sums(k: int) -> Any:
+    """The sums of records in k classes."""
 
     def of(x: np.ndarray) -> BoundedSum:
-        bits, row = torch.from_numpy(x[:, 1:]), torch.from_numpy(x[:, 0].astype(np.int64)) * (k > 1)
-        kept = bits if max_items is None else truncated(bits, max_items, PublicRandomness(0))
-        return Layout(D, k, max_items).over([(kept, row)])
+        return bit_sums([(torch.from_numpy(x[:, 1:]), torch.from_numpy(x[:, 0].astype(np.int64)) * (k > 1))], D, k)
 
     return of
 
 
 ALL = tuple(range(D))
 MARGINALS = [
-    SumRow("marginals", (NOTE,), BITS, pair(one_more(0, *ALL), one_more(0)), sums=sums(1, None)),
-    SumRow("marginals", (NOTE,), BITS, pair(one_more(1, *ALL), one_more(1)), sums=sums(2, None)),
-    SumRow("marginals", (NOTE,), BITS, pair(one_more(0, 0), one_more(0, 1)), sums=sums(1, 1)),
-    SumRow("marginals", (NOTE,), BITS, pair(one_more(1, 0), one_more(0, 0)), sums=sums(2, 1)),
-    SumRow("marginals", (NOTE,), BITS, pair(one_more(0, 0, 1, 2, 3), one_more(0, 4, 5)), sums=sums(1, 4)),
+    SumRow("marginals", (NOTE,), BITS, pair(one_more(0, *ALL), one_more(0)), sums=sums(1)),
+    SumRow("marginals", (NOTE,), BITS, pair(one_more(1, *ALL), one_more(1)), sums=sums(2)),
 ]
 
 

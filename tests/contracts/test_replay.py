@@ -258,7 +258,7 @@ def warned(value: Any, words: str) -> Any:
 
 FAULTS = [
     Fault("sensitivity of half", MARGINALS, RECORD, "moves", lambda real: lambda *a: halved(real(*a)),
-          ("dpgen.systems.marginals.fit:Layout.over",)),
+          ("dpgen.systems.marginals.fit:bit_sums",)),
     Fault("sums of shares", MARGINALS, RECORD, "moves",
           lambda real: lambda records, part: (x := real(records, part)) * 12 // x[:, :1].sum().clamp_min(1),
           ("dpgen.systems.marginals.fit:totals",)),

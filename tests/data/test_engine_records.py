@@ -92,7 +92,6 @@ def require_equal(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) ->
 
 FITS: dict[str, tuple[str, dict[str, Any]]] = {
     "marginals": ("marginals", {}),
-    "marginals of few ones": ("marginals", {"max_items": 3}),
     "mwem on items": ("mwem", {"domain": "items"}),
     "gaussian": ("gaussian", {"clusters": "none"}),
     "gaussian of classes": ("gaussian", {"clusters": "labels", "subclusters": 2}),

@@ -17,7 +17,7 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.systems.gaussian.plan import GaussianConfig
 from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.local.plan import LocalPlan
-from dpgen.systems.marginals.plan import MarginalsConfig, MWEMConfig, MWEMPlan
+from dpgen.systems.marginals.plan import MWEMConfig, MWEMPlan
 from dpgen.systems.mbde.plan import BernsteinConfig, DrawPlan, MBDEConfig
 from dpgen.systems.merf.plan import MERFConfig
 from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
@@ -91,7 +91,6 @@ REFUSED: list[tuple[Any, dict[str, Any]]] = [
     *((SumsPlan, {name: 0.0}) for name in ("epsilon", "delta")),
     *((GaussianConfig, {"radius": value}) for value in (0.0, math.nan)),
     *((GaussianConfig, option) for option in ({"k": 0}, {"axes": 0}, {"cut": -0.1}, {"warp": -1.0}, {"frequencies": 3})),
-    (MarginalsConfig, {"max_items": 0}),
     *((MWEMPlan, option) for option in ({"rounds": 0}, {"total_share": 1.0}, {"epsilon": math.nan})),
     *((MWEMConfig, option) for option in ({"max_items": 0}, {"longest": 0})),
     *((OrderedPlan, {"epsilon": value}) for value in (0.0, -1.0, 2000.0, 1e-5, 0.000999, 1000.1)),

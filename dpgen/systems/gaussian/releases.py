@@ -45,7 +45,7 @@ from dpgen.privacy.exact_sums import (
 from dpgen.systems.gaussian.model import LatentMixture, Subspace
 from dpgen.systems.kmeans.features import NORM
 from dpgen.systems.kmeans.fit import Centres, update_centres
-from dpgen.systems.marginals.fit import Layout
+from dpgen.systems.marginals.fit import bit_probabilities, bit_sums
 
 _CELLS = 2**21
 """Values of a slice: its temporaries stay in memory that the process has."""
@@ -536,18 +536,18 @@ def release_components(
 
 
 def marginal_sums(batches: Batches, d: int, *, k: int) -> BoundedSum:
-    """Sizes and sums (k, d + 1) of the bits of every class, see `Layout`."""
+    """Sizes and sums (k, d + 1) of the bits of every class, see `bit_sums`."""
 
     def rows(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
         return x > 0.5, labels if k > 1 and labels is not None else one_class(x)
 
-    return Layout(d, k).over(Each(batches, rows))
+    return bit_sums(Each(batches, rows), d, k)
 
 
 def release_marginals(batches: Batches, d: int, *, k: int, budget: GaussianBudget, share: float) -> tuple[Tensor, Tensor]:
     """Noisy sizes (k,) and frequencies of ones (k, d) in [0, 1] of every class of binary records."""
     noisy, _ = budget.sums(NOTES["marginals"], marginal_sums(batches, d, k=k), share)
-    frequencies, counts = Layout(d, k).probabilities(noisy)
+    frequencies, counts = bit_probabilities(noisy)
     return counts, frequencies
 
 

@@ -19,7 +19,7 @@ from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws, PublicModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig, PriorlessConfig
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig
 from dpgen.systems.local.samplers import (
     MinimaxSampler,
     ParkSampler,
@@ -28,6 +28,7 @@ from dpgen.systems.local.samplers import (
     RandomizedResponse,
     RelativeMollifier,
 )
+from dpgen.systems.plan import NoOptions
 from dpgen.systems.registry import released
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ MOST_DRAWS = 2**25
 
 
 def fit(
-    name: str, data: Users, *, plan: LocalPlan, config: LocalConfig | PriorlessConfig, curator: Curator, runtime: Runtime
+    name: str, data: Users, *, plan: LocalPlan, config: LocalConfig | NoOptions, curator: Curator, runtime: Runtime
 ) -> Draws:
     """Private draws of all users with the sampler `name` of `SAMPLERS`; a user without events draws from the prior.
 

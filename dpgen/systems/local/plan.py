@@ -39,11 +39,6 @@ class LocalPlan(DrawPlan):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PriorlessConfig:
-    """Public choices of samplers that take only the number of categories from the prior: there are none."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class LocalConfig:
     """Public choices of a sampler with a prior.
 

@@ -25,8 +25,8 @@ from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.marginals.model import JointModel, ProductMixture, binary_digits
-from dpgen.systems.marginals.plan import MarginalsConfig, MWEMConfig, MWEMPlan
-from dpgen.systems.plan import SumsPlan
+from dpgen.systems.marginals.plan import MWEMConfig, MWEMPlan
+from dpgen.systems.plan import NoOptions, SumsPlan
 
 if TYPE_CHECKING:
     from dpgen.data import Records
@@ -47,78 +47,45 @@ def truncated(x: Tensor, max_items: int, public: PublicRandomness) -> Tensor:
     return torch.cat(kept)[:, order.argsort()].to(x.dtype)
 
 
-@dataclass(frozen=True)
-class Layout:
-    r"""Layout of sums of d bits in k rows: a record adds :math:`(w, s)` to its own row.
+def _weight(d: int) -> int:
+    """w, what a record counts in the column of counts, beside d bits: about a tenth of their squared norm."""
+    return max(1, round(math.sqrt(0.1 * d)))
 
-    s is :math:`2x - 1`, of norm :math:`\sqrt d`, or x itself where at most m = `max_items` ones count, of norm
-    :math:`\sqrt m`, whichever is shorter about 0; w counts records, :math:`w^2 \approx .1 \|s\|^2`.
+
+def bit_sums(batches: Any, d: int, k: int) -> BoundedSum:
+    r"""Sums (k, 1 + d) of batches of bits x (n, d) and rows (n,) in [0, k): a record adds :math:`(w, 2x - 1)` to its own row.
+
+    The L2 norm of that is :math:`\sqrt{w^2 + d}`. A replaced record moves two rows by it, or one by at most
+    :math:`2 \sqrt d`, where all bits are different.
     """
+    weight = _weight(d)
 
-    d: int
-    k: int
-    max_items: int | None = None
+    def added(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+        total = torch.zeros(k, 1 + d, dtype=torch.int64)
+        for x, row in parts:
+            counts = torch.bincount(row, minlength=k)
+            ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(k)])
+            total += torch.cat([weight * counts[:, None], 2 * ones - counts[:, None]], 1).cpu()
+        return total
 
-    @property
-    def most(self) -> int:
-        """m, the most ones of a record."""
-        return self.d if self.max_items is None else min(self.max_items, self.d)
+    sensitivity, within = math.sqrt(weight**2 + d), 2 * math.sqrt(d)
+    replaced = max(within, math.sqrt(2) * sensitivity) if k > 1 else within
+    return BoundedSum(totals(batches, added), sensitivity, "ones", replaced=replaced)
 
-    @property
-    def centred(self) -> bool:
-        """Whether s is 2x - 1."""
-        return self.most > self.d // 4
 
-    @property
-    def weight(self) -> int:
-        """Weight w of the count column, beside the sums of bits."""
-        return max(1, round(math.sqrt(0.1 * self._norm2)))
-
-    @property
-    def _norm2(self) -> int:
-        return self.d if self.centred else self.most
-
-    @property
-    def sensitivity(self) -> float:
-        r"""Add/remove: the L2 norm of :math:`(w, s)`."""
-        return math.sqrt(self.weight**2 + self._norm2)
-
-    @property
-    def replaced(self) -> float:
-        r"""Replace-one: the larger of a change of row, :math:`\sqrt 2` times the above for two disjoint rows, and of s in one.
-
-        There :math:`|x - x'|^2` is the number of different bits, at most min(2m, d), and s moves by twice x if centred.
-        """
-        within = math.sqrt(min(2 * self.most, self.d)) * (2 if self.centred else 1)
-        return max(within, math.sqrt(2) * self.sensitivity) if self.k > 1 else within
-
-    def over(self, batches: Any) -> BoundedSum:
-        """Sums (k, 1 + d) of batches: bits x (n, d) with at most `max_items` ones a record, and rows (n,) in [0, k)."""
-
-        def added(parts: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
-            total = torch.zeros(self.k, 1 + self.d, dtype=torch.int64)
-            for x, row in parts:
-                counts = torch.bincount(row, minlength=self.k)
-                ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(self.k)])
-                values = 2 * ones - counts[:, None] if self.centred else ones
-                total += torch.cat([self.weight * counts[:, None], values], 1).cpu()
-            return total
-
-        return BoundedSum(totals(batches, added), self.sensitivity, "ones", replaced=self.replaced)
-
-    def probabilities(self, noisy: Tensor) -> tuple[Tensor, Tensor]:
-        """Probabilities (k, d) and record counts (k,) from noisy sums (k, 1 + d)."""
-        noisy = noisy.double()
-        counts = noisy[:, 0] / self.weight
-        mean = noisy[:, 1:] / counts.clamp_min(1.0)[:, None]
-        return ((mean + 1) / 2 if self.centred else mean).clamp(0.0, 1.0), counts
+def bit_probabilities(noisy: Tensor) -> tuple[Tensor, Tensor]:
+    """Probabilities (k, d) and record counts (k,) from noisy `bit_sums` (k, 1 + d)."""
+    noisy = noisy.double()
+    counts = noisy[:, 0] / _weight(noisy.shape[1] - 1)
+    mean = noisy[:, 1:] / counts.clamp_min(1.0)[:, None]
+    return ((mean + 1) / 2).clamp(0.0, 1.0), counts
 
 
 def fit_marginals(
     data: Records | StreamedRecords,
     *,
     plan: SumsPlan,
-    config: MarginalsConfig,
+    config: NoOptions,
     curator: Curator,
     runtime: Runtime,
 ) -> ProductMixture:
@@ -127,22 +94,19 @@ def fit_marginals(
     ValueError is raised for values other than 0 and 1, labels out of range, or a budget too small for any noise.
     """
     batches, d = records_of(data)
-    layout = Layout(d, max(data.n_classes, 1), config.max_items)
-    nobody = layout.over([])  # how far a record could move the sums is public
+    k = max(data.n_classes, 1)
+    nobody = bit_sums([], d, k)  # how far a record could move the sums is public
     sigma = calibrate_noise(
         lambda multiplier: gaussian_price(nobody, multiplier, curator.relation),
         Budget(plan.epsilon, plan.delta),
         relation=curator.relation,
     )
     curator.declare(Planned(gaussian_price(nobody, sigma, curator.relation), NOTE))
-    most, public = config.max_items, PublicRandomness(runtime.seed)
 
-    def kept(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
-        row = torch.zeros(len(x), dtype=torch.int64) if labels is None else labels.long()
-        return x if most is None else truncated(x, most, public), row
+    def rows(x: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+        return x, torch.zeros(len(x), dtype=torch.int64) if labels is None else labels.long()
 
-    noisy = curator.gaussian(NOTE, layout.over(Each(batches, kept)), sigma)
-    probabilities, counts = layout.probabilities(noisy)
+    probabilities, counts = bit_probabilities(curator.gaussian(NOTE, bit_sums(Each(batches, rows), d, k), sigma))
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
 

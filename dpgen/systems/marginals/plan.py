@@ -1,4 +1,4 @@
-"""Privacy budgets and public choices of noisy marginals and of MWEM."""
+"""Privacy budget and public choices of MWEM."""
 
 import math
 from dataclasses import dataclass
@@ -9,22 +9,6 @@ from dpgen.systems.plan import RowPlan
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
-
-
-@dataclass(frozen=True, kw_only=True)
-class MarginalsConfig:
-    """Public choices.
-
-    Arguments:
-        max_items: most ones of a record that count; of more, those that come first in a public random order of the
-            columns. None: all of them.
-    """
-
-    max_items: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_items is not None:
-            require_whole("max_items", self.max_items)
 
 
 @dataclass(frozen=True, kw_only=True)
