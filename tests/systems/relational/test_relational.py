@@ -1,8 +1,6 @@
-"""Fits to people and their rows: the laws of a chain, samples whose keys match, public rules, files, bad options."""
+"""Fits to people and their rows: the laws of a chain, public rules, intervals, bad options."""
 
-from dataclasses import replace
 from itertools import pairwise, product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,16 +13,13 @@ from smoke import linked_tables
 
 import dpgen
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
-from dpgen.evaluation.linked import coder, errors, without_link
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
-from dpgen.systems.registry import load
 from dpgen.systems.relational import fit as relational_fit
 from dpgen.systems.relational.chains import Chain, Tree, TreeFitter
 from dpgen.systems.relational.draws import picked
 from dpgen.systems.relational.fit import fit
-from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
 from dpgen.systems.relational.sums import WHOLE, Branch, Counts, Histories, Layout, Level, Shape
 from dpgen.systems.tables.marginals import Coarsening
@@ -117,91 +112,6 @@ def test_a_fit_finds_what_it_was_told(shape: Shape) -> None:
     assert max(0.5 * np.abs(found[own] - target[own]).sum() for own in cells) < 0.02
 
 
-@pytest.fixture(scope="module")
-def release() -> RelationalModel:
-    """Of simulated patients, with next to no noise."""
-    plan = RelationalPlan(epsilon=1000.0)
-    data = dpgen.data.load_linked(test_fraction=0.0, max_rows=4)
-    config = RelationalConfig(classes=24, row_classes=16, rounds=4, picks=80)
-    curator = Curator(plan.open_ledger(), source=FixedKeySource())
-    return fit(data, plan=plan, config=config, curator=curator, runtime=Runtime(progress_bar=False))
-
-
-def test_samples_are_linked_tables_as_the_data_came(release: RelationalModel) -> None:
-    tables = release.sample(500, random_state=0)
-    real = simulated_patients(50)
-    assert list(tables) == ["patients", "visits"]
-    for name, table in tables.items():
-        assert table.dtypes.astype(str).tolist() == real[name].dtypes.astype(str).tolist()
-        assert table.columns.tolist() == real[name].columns.tolist()
-    patients, visits = tables.values()
-    assert patients["patient"].tolist() == list(range(1, 501))
-    assert set(visits["patient"]) <= set(patients["patient"])
-    assert visits.groupby("patient")["date"].apply(lambda dates: dates.is_monotonic_increasing).all()
-    assert visits.groupby("patient").size().max() <= 4
-    assert visits["patient"].is_monotonic_increasing
-
-
-def test_samples_are_near_the_data(release: RelationalModel) -> None:
-    """Two-sided: rows are linked to their people far better than dealt at random, and their values to each other."""
-    data = dpgen.data.load_linked(test_fraction=0.0, max_rows=4)
-    shape, coded = coder(data)
-    private = coded(data)
-    found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
-    dealt = errors(private, without_link(private, shape, 0), shape)
-    assert found["people"] < 0.03
-    for kind in ("both", "pair", "next"):
-        assert found[kind] < 0.5 * dealt[kind], kind
-    shuffled = replace(private, rows=[np.random.default_rng(0).permuted(private.rows[0], axis=0)])  # dealt rows stay whole
-    apart = errors(private, shuffled, shape)["row"]
-    assert found["row"] < 0.5 * apart, (found["row"], apart)
-
-
-def test_people_of_given_values(release: RelationalModel) -> None:
-    given: dict[str, Any] = {"patients": {"diabetic": True, "age": {"minimum": 60}, "number of visits": [2, 3]}}
-    tables = release.sample(200, random_state=0, given=given)
-    assert tables["patients"]["diabetic"].all()
-    assert tables["patients"]["age"].min() >= 60
-    assert set(tables["visits"].groupby("patient").size()) <= {2, 3}
-
-
-def test_a_beginning_of_a_history_is_kept_and_followed(release: RelationalModel) -> None:
-    """What follows a given first row has the law that it has among people whose first row is such a one."""
-    many = {"patients": {"number of visits": {"minimum": 2}}}
-    visits = release.sample(40_000, random_state=0, given=many)["visits"]
-    place = visits.groupby("patient").cumcount()
-    begins = visits[place == 0].set_index("patient")["ward"]
-    second = visits[place == 1].set_index("patient")["ward"]
-    for ward in ("dialysis", "general"):
-        own = second[begins[begins == ward].index].value_counts(normalize=True)
-        given = release.sample(4000, random_state=1, given=many | {"visits": [{"ward": ward}]})["visits"]
-        assert set(given.groupby("patient")["ward"].first()) == {ward}
-        found = given[given.groupby("patient").cumcount() == 1]["ward"].value_counts(normalize=True)
-        assert found.sub(own, fill_value=0).abs().sum() / 2 < 0.06
-    rows = visits[visits["patient"] == 1].drop(columns="patient")[:2]
-    again = release.sample(50, random_state=0, given={"visits": rows})["visits"]
-    for number in (1, 50):
-        own_rows = again[again["patient"] == number].drop(columns="patient")[:2]
-        pd.testing.assert_frame_equal(own_rows.reset_index(drop=True), rows.reset_index(drop=True))
-
-
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"drugs": []}, ["given is of 'drugs'"]),
-        ({"visits": [{"wards": "trauma"}]}, ["'wards'", "ward"]),
-        ({"visits": [{"ward": "heaven"}]}, ["ward"]),
-        ({"visits": [{"ward": "trauma"}] * 5}, ["5 rows", "at most 4"]),
-        ({"visits": {"ward": "trauma"}}, ["given visits", "list"]),
-        ({"patients": [1]}, ["given patients", "mapping"]),
-        ({"visits": [{"ward": "trauma"}] * 2, "patients": {"number of visits": 1}}, ["number of visits", "at least 2"]),
-    ],
-)
-def test_what_cannot_be_given(release: RelationalModel, given: dict[str, Any], words: list[str]) -> None:
-    with refused(*words):
-        release.sample(3, given=given)
-
-
 def test_log_probabilities_are_sums_over_all_classes() -> None:
     """Of one person with three rows: by every chain of classes."""
     (chain,) = random_tree(SHAPE).chains
@@ -221,107 +131,6 @@ def test_log_probabilities_are_sums_over_all_classes() -> None:
             total[z, path[-1]] += chance
     assert np.allclose(np.exp(logs[0]), total.sum(1), rtol=1e-4)
     assert np.allclose(last[0], total / total.sum(1, keepdims=True), atol=1e-4)
-
-
-def test_people_of_the_model_are_likelier_than_people_with_rows_of_others(release: RelationalModel) -> None:
-    tables = release.sample(400, random_state=5)
-    found = release.log_prob(tables)
-    assert found.shape == (400,)
-    dealt = tables["visits"].assign(patient=np.random.default_rng(0).permutation(tables["visits"]["patient"].to_numpy()))
-    assert found.mean() > release.log_prob(tables | {"visits": dealt}).mean() + 0.3
-    mixed = tables["visits"].sample(frac=1, random_state=0)
-    assert torch.allclose(release.log_prob(tables | {"visits": mixed}), found)
-    with refused("each person once"):
-        release.log_prob(tables | {"patients": tables["patients"][:9]})
-    with refused("at most 4"):
-        release.log_prob(tables | {"visits": tables["visits"].assign(patient=1)})
-
-
-@pytest.mark.parametrize(
-    ("columns", "kind"),
-    [
-        (["patients.diabetic"], "same"),
-        (["patients.smoker", "patients.number of visits"], "same"),
-        (["visits.ward", "patients.sex"], "same"),
-        (["visits.reason", "visits.ward"], "same"),
-        (["visits.ward", "visits.severity"], "next"),
-        (["visits.ward", "visits.ward"], "pair"),
-    ],
-)
-def test_marginals_are_those_of_samples(release: RelationalModel, columns: list[str], kind: Any) -> None:
-    """Every person counts for one, in equal parts for all of the rows, or pairs of them, that they have."""
-    law = release.marginal(columns, kind)
-    assert law.sum() == pytest.approx(1.0)
-    patients, visits = release.sample(20_000, random_state=2).values()
-    patients["number of visits"] = visits.groupby("patient").size().reindex(patients["patient"]).fillna(0).to_numpy()
-    rows = visits.assign(place=visits.groupby("patient").cumcount())
-    if kind == "same" and all(name.startswith("patients.") for name in columns):
-        table = patients.add_prefix("patients.")
-    elif kind == "same":
-        table = rows.add_prefix("visits.").merge(
-            patients.add_prefix("patients."), left_on="visits.patient", right_on="patients.patient"
-        )
-    else:
-        table = rows.merge(rows, on="patient", suffixes=("", " then"))
-        step = table["place then"] - table["place"]
-        table = table[step == 1] if kind == "next" else table[step > 0]
-        second = columns[1].removeprefix("visits.") + " then"
-        table = table.rename(columns={columns[0].removeprefix("visits."): columns[0]}).assign(**{"then": table[second]})
-    of = "visits.patient" if "visits.patient" in table else "patients.patient" if "patients.patient" in table else "patient"
-    weight = 1 / table.groupby(of)[of].transform("size")
-    names = [columns[0], *(["then"] if kind != "same" else columns[1:])]
-    found = weight.groupby([table[name] for name in names]).sum() / weight.sum()
-    assert np.sort(found.to_numpy())[::-1][:5] == pytest.approx(np.sort(law.ravel())[::-1][:5], abs=0.02)
-
-
-def test_what_was_measured_is_told_with_its_noise(release: RelationalModel) -> None:
-    found = release.measured()
-    assert {"one", "both", "row"} <= {entry["kind"] for entry in found}
-    for entry in found:
-        sizes = tuple(int(groups.max()) + 1 for groups in entry["groups"])
-        assert entry["counts"].size == entry["noise_std"].size == np.prod(sizes) or entry["kind"] == "place"
-    counts = release.counts()
-    real = simulated_patients()
-    assert counts.loc["patients", "estimate"] == pytest.approx(20_000, abs=5 * counts.loc["patients", "std"] + 1)
-    used = np.minimum(real["visits"].groupby("patient").size(), 4).sum()
-    assert counts.loc["visits", "estimate"] == pytest.approx(used, abs=5 * counts.loc["visits", "std"] + 1)
-
-
-@pytest.mark.parametrize(
-    ("columns", "kind", "words"),
-    [
-        (["visits.wards"], "same", ["visits.wards", "visits.ward"]),
-        (["visits.ward"], "both", ["kind is 'both'"]),
-        ([], "same", ["one or two"]),
-        (["patients.sex", "visits.ward"], "pair", ["no such table"]),
-        (["visits.ward", "visits.ward"], "same", ["no such table"]),
-    ],
-)
-def test_marginals_that_are_not_there(release: RelationalModel, columns: list[str], kind: Any, words: list[str]) -> None:
-    with refused(*words):
-        release.marginal(columns, kind)
-
-
-def test_a_release_comes_back_from_its_files(release: RelationalModel, tmp_path: Path) -> None:
-    release.save(tmp_path)
-    again = load(tmp_path)
-    pd.testing.assert_frame_equal(again.counts(), release.counts())
-    for entry, other in zip(release.measured(), again.measured()):
-        assert entry["columns"] == other["columns"]
-        assert np.array_equal(entry["counts"], other["counts"])
-    for name, table in release.sample(50, random_state=3).items():
-        pd.testing.assert_frame_equal(again.sample(50, random_state=3)[name], table)
-
-
-def test_samples_go_to_a_folder(release: RelationalModel, tmp_path: Path) -> None:
-    samples = release.samples(40, random_state=0)
-    samples.save(tmp_path / "synthetic")
-    assert {path.name for path in (tmp_path / "synthetic").iterdir()} == {"datapackage.json", "patients.csv", "visits.csv"}
-    again = dpgen.data.load_linked(path=str(tmp_path / "synthetic" / "datapackage.json"), test_fraction=0.0)
-    assert again.n == 40
-    assert again.tables[0].order is not None
-    with refused("path is 'x.csv'"):
-        samples.save(tmp_path / "x.csv")
 
 
 def test_intervals_know_that_people_are_a_sample() -> None:

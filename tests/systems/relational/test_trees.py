@@ -1,6 +1,7 @@
 """Fits to three tables: samples whose keys match on every level, laws and probabilities across them, constraints, files."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -59,21 +60,29 @@ def test_samples_are_linked_on_every_level(release: RelationalModel) -> None:
         assert table.dtypes.astype(str).tolist() == real[name].dtypes.astype(str).tolist()
         assert table.columns.tolist() == real[name].columns.tolist()
     patients, visits, below = tables.values()
+    assert patients["patient"].tolist() == list(range(1, 501))
     assert set(visits["patient"]) <= set(patients["patient"])
     assert visits["visit"].is_unique
+    assert visits["patient"].is_monotonic_increasing
+    assert visits.groupby("patient").size().max() == 3
     assert set(below["visit"]) <= set(visits["visit"])
     assert below.groupby("visit").size().max() == 3
     assert visits.groupby("patient")["date"].apply(lambda dates: dates.is_monotonic_increasing).all()
 
 
 def test_samples_are_near_the_data_on_every_level(release: RelationalModel) -> None:
-    """Rows below are linked to their visits far better than dealt at random."""
+    """Rows are linked to people, to visits, and to each other far better than dealt at random."""
     data = patients()
     shape, coded = coder(data)
     private = coded(data)
     found = errors(private, coded(data.alike(release.sample(10_000, random_state=0))), shape)
     dealt = errors(private, without_link(private, shape, 0), shape)
-    assert found["both 1 2"] < 0.6 * dealt["both 1 2"]
+    assert found["people"] < 0.06
+    for kind in ("both", "pair", "next", "both 1 2"):
+        assert found[kind] < 0.7 * dealt[kind], kind
+    shuffled = replace(private, rows=[np.random.default_rng(0).permuted(rows, axis=0) for rows in private.rows])
+    apart = errors(private, shuffled, shape)["row"]  # dealt rows stay whole
+    assert found["row"] < 0.6 * apart, (found["row"], apart)
 
 
 def test_scores_and_pictures_know_all_tables(release: RelationalModel) -> None:
@@ -86,63 +95,146 @@ def test_scores_and_pictures_know_all_tables(release: RelationalModel) -> None:
 @pytest.mark.parametrize(
     ("columns", "kind"),
     [
+        (["patients.diabetic"], "same"),
+        (["patients.smoker", "patients.number of visits"], "same"),
+        (["visits.ward", "patients.sex"], "same"),
+        (["visits.reason", "visits.ward"], "same"),
+        (["visits.number of prescriptions", "visits.ward"], "same"),
+        (["visits.ward", "visits.severity"], "next"),
+        (["visits.ward", "visits.ward"], "pair"),
         (["prescriptions.drug"], "same"),
         (["patients.diabetic", "prescriptions.drug"], "same"),
         (["prescriptions.drug", "visits.ward"], "same"),
         (["visits.number of prescriptions", "prescriptions.drug"], "same"),
-        (["visits.number of prescriptions", "visits.ward"], "same"),
         (["prescriptions.drug", "prescriptions.dose"], "next"),
     ],
 )
-def test_marginals_below_are_those_of_samples(release: RelationalModel, columns: list[str], kind: Any) -> None:
+def test_marginals_are_those_of_samples(release: RelationalModel, columns: list[str], kind: Any) -> None:
     """Every person counts for one, each visit for an equal part of it, each row below for an equal part of that."""
     law = release.marginal(columns, kind)
     assert law.sum() == pytest.approx(1.0)
     patients, visits, below = release.sample(20_000, random_state=2).values()
-    counts = below.groupby("visit").size().reindex(visits["visit"]).fillna(0).to_numpy()
-    visits["weight"] = 1 / visits.groupby("patient")["visit"].transform("size")
-    visits["number of prescriptions"] = counts
-    table = visits.merge(patients, on="patient").rename(columns={c: f"visits.{c}" for c in visits})
-    table = table.rename(columns={"diabetic": "patients.diabetic"})
-    if any(name.startswith("prescriptions") for name in columns):
-        rows = below.add_prefix("prescriptions.").rename(columns={"prescriptions.visit": "visits.visit"})
-        table = table.merge(rows, on="visits.visit")
-        if kind == "next":
-            table["then"] = table.groupby("visits.visit")[columns[1]].shift(-1)
-            table = table.dropna(subset="then")
-        table["visits.weight"] /= table.groupby("visits.visit")["visits.visit"].transform("size")
-    names = [columns[0], *(["then"] if kind == "next" else columns[1:])]
-    found = table.groupby(names)["visits.weight"].sum() / table["visits.weight"].sum()
+    patients["number of visits"] = visits.groupby("patient").size().reindex(patients["patient"]).fillna(0).to_numpy()
+    visits["number of prescriptions"] = below.groupby("visit").size().reindex(visits["visit"]).fillna(0).to_numpy()
+    table, whole = patients.add_prefix("patients.").assign(weight=1.0), 1.0
+    depth = max(list(release.shown["tables"]).index(name.partition(".")[0]) for name in columns)
+    for rows, prefix, key in ((visits, "visits.", "patients.patient"), (below, "prescriptions.", "visits.visit"))[:depth]:
+        table = table.merge(rows.add_prefix(prefix), left_on=key, right_on=prefix + key.partition(".")[2])
+        whole, owner = table["weight"], key
+        table["weight"] = whole / table.groupby(key)[key].transform("size")
+    names = columns
+    if kind != "same":
+        table = table.assign(place=table.groupby(owner).cumcount(), weight=whole)
+        table = table.merge(table, on=owner, suffixes=("", " then"))
+        step = table["place then"] - table["place"]
+        table = table[step == 1 if kind == "next" else step > 0]
+        table["weight"] /= table.groupby(owner)[owner].transform("size")
+        names = [columns[0], f"{columns[1]} then"]
+    found = table.groupby(names)["weight"].sum() / table["weight"].sum()
     assert np.sort(found.to_numpy())[::-1][:5] == pytest.approx(np.sort(law.ravel())[::-1][:5], abs=0.02)
 
 
-def test_what_is_given_and_what_cannot_be(release: RelationalModel) -> None:
-    given: dict[str, Any] = {"patients": {"diabetic": True}, "visits": [{"ward": "dialysis"}]}
+@pytest.mark.parametrize(
+    ("columns", "kind", "words"),
+    [
+        (["visits.wards"], "same", ["visits.wards", "visits.ward"]),
+        (["visits.ward"], "both", ["kind is 'both'"]),
+        ([], "same", ["one or two"]),
+        (["patients.sex", "visits.ward"], "pair", ["no such table"]),
+        (["visits.ward", "visits.ward"], "same", ["no such table"]),
+        (["visits.ward", "prescriptions.drug"], "pair", ["no such table"]),
+    ],
+)
+def test_marginals_that_are_not_there(release: RelationalModel, columns: list[str], kind: Any, words: list[str]) -> None:
+    with refused(*words):
+        release.marginal(columns, kind)
+
+
+def test_what_is_given_is_followed_below(release: RelationalModel) -> None:
+    given: dict[str, Any] = {"patients": {"diabetic": True, "age": {"minimum": 60}}, "visits": [{"ward": "dialysis"}]}
     made = release.sample(2000, random_state=0, given=given)
+    assert made["patients"]["diabetic"].all()
+    assert made["patients"]["age"].min() >= 60
     assert made["visits"].groupby("patient")["ward"].first().eq("dialysis").all()
     shares = []
     for tables in (made, release.sample(2000, random_state=0)):
         first = tables["visits"].groupby("patient").head(1)["visit"]
         shares.append((tables["prescriptions"]["drug"][tables["prescriptions"]["visit"].isin(first)] == "insulin").mean())
     assert shares[0] > 1.4 * shares[1]
-    with refused("given is of 'prescriptions'", "patients or visits"):
-        release.sample(3, given={"prescriptions": [{"drug": "insulin"}]})
-    with refused("no such table"):
-        release.marginal(["visits.ward", "prescriptions.drug"], "pair")
+    given = {"patients": {"number of visits": [2, 3]}}
+    assert set(release.sample(200, random_state=0, given=given)["visits"].groupby("patient").size()) == {2, 3}
+
+
+def test_a_beginning_of_a_history_is_kept_and_followed(release: RelationalModel) -> None:
+    """What follows a given first row has the law that it has among people whose first row is such a one."""
+    many = {"patients": {"number of visits": {"minimum": 2}}}
+    visits = release.sample(40_000, random_state=0, given=many)["visits"]
+    place = visits.groupby("patient").cumcount()
+    begins = visits[place == 0].set_index("patient")["ward"]
+    second = visits[place == 1].set_index("patient")["ward"]
+    for ward in ("dialysis", "general"):
+        own = second[begins[begins == ward].index].value_counts(normalize=True)
+        given = release.sample(4000, random_state=1, given=many | {"visits": [{"ward": ward}]})["visits"]
+        assert set(given.groupby("patient")["ward"].first()) == {ward}
+        found = given[given.groupby("patient").cumcount() == 1]["ward"].value_counts(normalize=True)
+        assert found.sub(own, fill_value=0).abs().sum() / 2 < 0.06
+    rows = visits[visits["patient"] == 1].drop(columns=["patient", "visit"])[:2]
+    again = release.sample(50, random_state=0, given={"visits": rows})["visits"]
+    for number in (1, 50):
+        own_rows = again[again["patient"] == number].drop(columns=["patient", "visit"])[:2]
+        pd.testing.assert_frame_equal(own_rows.reset_index(drop=True), rows.reset_index(drop=True))
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"drugs": []}, ["given is of 'drugs'"]),
+        ({"prescriptions": [{"drug": "insulin"}]}, ["given is of 'prescriptions'", "patients or visits"]),
+        ({"visits": [{"wards": "trauma"}]}, ["'wards'", "ward"]),
+        ({"visits": [{"ward": "heaven"}]}, ["ward"]),
+        ({"visits": [{"ward": "trauma"}] * 5}, ["5 rows", "at most 3"]),
+        ({"visits": {"ward": "trauma"}}, ["given visits", "list"]),
+        ({"patients": [1]}, ["given patients", "mapping"]),
+        ({"visits": [{"ward": "trauma"}] * 2, "patients": {"number of visits": 1}}, ["number of visits", "at least 2"]),
+    ],
+)
+def test_what_cannot_be_given(release: RelationalModel, given: dict[str, Any], words: list[str]) -> None:
+    with refused(*words):
+        release.sample(3, given=given)
+
+
+def test_people_of_the_model_are_likelier_than_people_with_rows_of_others(release: RelationalModel) -> None:
+    tables = release.sample(400, random_state=5)
+    found = release.log_prob(tables)
+    assert found.shape == (400,)
+    dealt = tables["visits"].assign(patient=np.random.default_rng(0).permutation(tables["visits"]["patient"].to_numpy()))
+    assert found.mean() > release.log_prob(tables | {"visits": dealt}).mean() + 0.3
+    mixed = tables["visits"].sample(frac=1, random_state=0)
+    assert torch.allclose(release.log_prob(tables | {"visits": mixed}), found)
+    with refused("each person once"):
+        release.log_prob(tables | {"patients": tables["patients"][:9]})
+    with refused("at most 3"):
+        release.log_prob(tables | {"visits": tables["visits"].assign(patient=1)})
 
 
 def test_counts_and_measurements_are_told_by_table(release: RelationalModel) -> None:
     counts, data = release.counts(), patients()
+    assert counts.loc["patients", "estimate"] == pytest.approx(data.n, abs=5 * counts.loc["patients", "std"] + 1)
     assert counts.loc["visits", "estimate"] == pytest.approx(len(data.frames[1]), abs=5 * counts.loc["visits", "std"] + 1)
     assert counts.loc["prescriptions", "estimate"] == pytest.approx(len(data.frames[2]), rel=0.02)
-    columns = [entry["columns"] for entry in release.measured()]
-    assert ["visits.ward", "prescriptions.drug"] in columns
+    assert ["visits.ward", "prescriptions.drug"] in [entry["columns"] for entry in release.measured()]
+    for entry in release.measured():
+        sizes = tuple(int(groups.max()) + 1 for groups in entry["groups"])
+        assert entry["counts"].size == entry["noise_std"].size == np.prod(sizes) or entry["kind"] == "place"
 
 
 def test_the_release_comes_back_from_its_files(release: RelationalModel, tmp_path: Path) -> None:
     release.save(tmp_path / "model")
     again = load(tmp_path / "model")
     pd.testing.assert_frame_equal(again.counts(), release.counts())
+    for entry, other in zip(release.measured(), again.measured()):
+        assert entry["columns"] == other["columns"]
+        assert np.array_equal(entry["counts"], other["counts"])
     made = release.sample(50, random_state=3)
     for name, table in made.items():
         pd.testing.assert_frame_equal(again.sample(50, random_state=3)[name], table)
@@ -150,6 +242,9 @@ def test_the_release_comes_back_from_its_files(release: RelationalModel, tmp_pat
     release.samples(40, random_state=0).save(tmp_path / "synthetic")
     read = load_linked(path=str(tmp_path / "synthetic" / "datapackage.json"), test_fraction=0.0)
     assert (read.n, [table.name for table in read.tables]) == (40, ["visits", "prescriptions"])
+    assert read.tables[0].order is not None
+    with refused("path is 'x.csv'"):
+        release.samples(4).save(tmp_path / "x.csv")
 
 
 def test_a_model_of_two_tables_of_an_earlier_version_comes_back() -> None:
