@@ -43,10 +43,11 @@ from dpgen.systems.gaussian.fit import fit as fit_gaussian
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 from dpgen.systems.ordered.fit import fit
 from dpgen.systems.ordered.plan import OrderedConfig, OrderedPlan
+from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.fit import fit as fit_tables
 from dpgen.systems.tables.fit import record_count
 from dpgen.systems.tables.marginals import Coarsening, Counts, Marginal
-from dpgen.systems.tables.plan import TablesConfig, TablesPlan
+from dpgen.systems.tables.plan import TablesConfig
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
 SHARD = 10_000_000
@@ -167,7 +168,7 @@ def tables(directory: Path, rows: int) -> dict[str, float]:
     record_count(data.codes)
     Counts.of(data.codes, [Marginal(way, 0) for way in combinations(range(10), 2)], [Coarsening.full(data.schema.domain.sizes)])
     counted = time.process_time()
-    plan = TablesPlan(epsilon=1.0, delta=1e-9)
+    plan = SumsPlan(epsilon=1.0, delta=1e-9)
     fit_tables(data, plan=plan, config=TablesConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
     return {
         "load_cpu_seconds": round(read - before, 2),

@@ -43,9 +43,10 @@ from dpgen import Runtime
 from dpgen.metrics import marginal_errors, train_on_synthetic_auc
 from dpgen.privacy.curator import Curator
 from dpgen.schema import Schema
+from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.fit import fit
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import Method, TablesConfig, TablesPlan
+from dpgen.systems.tables.plan import Method, TablesConfig
 
 ADULT = {
     "age": np.arange(16.5, 92, 2),
@@ -195,7 +196,7 @@ def scores(case: Case, synthetic: Tensor) -> dict[str, float]:
 
 def released(case: Case, epsilon: float, seed: int, method: Method = "auto") -> TablesModel:
     """A model of the train rows."""
-    plan, runtime = TablesPlan(epsilon=epsilon), Runtime(seed=seed, progress_bar=False)
+    plan, runtime = SumsPlan(epsilon=epsilon), Runtime(seed=seed, progress_bar=False)
     return fit(case, plan=plan, config=TablesConfig(method=method), curator=Curator(plan.open_ledger()), runtime=runtime)
 
 

@@ -11,7 +11,7 @@ from dpgen.options import require_writable
 from dpgen.statement import guarantee
 
 if TYPE_CHECKING:
-    from dpgen.systems.tables.plan import TablesPlan
+    from dpgen.systems.plan import SumsPlan
 
 _OF_PLAN = ("delta", "relation", "unit", "max_contributions")
 _OLD = {"rows_per_unit": "max_contributions"}  # of the price in schemas
@@ -90,11 +90,11 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
     from dpgen.data.split import People
     from dpgen.data.tables import load_table
     from dpgen.privacy.curator import Curator
+    from dpgen.systems.plan import SumsPlan
     from dpgen.systems.tables.discovery import blank, release_domains
-    from dpgen.systems.tables.plan import TablesPlan
 
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
-    plan = TablesPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
+    plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
     draft = None if draft is None else _without(draft, plan.unit)
     people = None if plan.unit is None else People(plan.unit, plan.rows)
     table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
@@ -115,7 +115,7 @@ def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
     return left | {"fields": [field for field in draft["fields"] if field.get("name") != unit]}
 
 
-def _added(earlier: dict[str, Any] | None, plan: "TablesPlan") -> dict[str, Any]:
+def _added(earlier: dict[str, Any] | None, plan: "SumsPlan") -> dict[str, Any]:
     """Total cost of the domains of a schema: that of the draft, and this purchase on top of it."""
     if earlier is None:
         return plan.paid
@@ -128,7 +128,7 @@ def _added(earlier: dict[str, Any] | None, plan: "TablesPlan") -> dict[str, Any]
     return plan.paid | both
 
 
-def _ledger(plan: "TablesPlan", path: Path | None) -> Any:
+def _ledger(plan: "SumsPlan", path: Path | None) -> Any:
     if path is None:
         return plan.open_ledger()
     from dpgen.privacy.shared_budget import SharedBudget

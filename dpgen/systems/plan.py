@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import ClassVar, Literal, Self, get_args
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from dpgen.facts import Fact, Said
 from dpgen.privacy.ledger import Budget, Ledger
@@ -146,6 +146,12 @@ class SumsPlan(RowPlan):
     relation: Relation = "add_remove"
     gaussian: ClassVar[bool] = True
     several_rows: ClassVar[bool] = True
+
+    @property
+    def paid(self) -> dict[str, Any]:
+        """The price, as a schema whose domains it bought states it."""
+        unit = {"unit": self.unit, "max_contributions": self.max_contributions}
+        return {"epsilon": self.epsilon, "delta": self.resolved_delta, "relation": self.relation, **unit}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -125,7 +125,7 @@ SYSTEMS: dict[str, System] = {
     ),
     "tables": System(
         kinds=("table",),
-        plan_path="dpgen.systems.tables.plan:TablesPlan",
+        plan_path="dpgen.systems.plan:SumsPlan",
         config_path="dpgen.systems.tables.plan:TablesConfig",
         fit_path="dpgen.systems.tables.fit:fit",
         model_paths=("dpgen.systems.tables.model:TablesModel",),

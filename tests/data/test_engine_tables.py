@@ -20,9 +20,10 @@ from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
+from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.fit import fit
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import TablesConfig, TablesPlan
+from dpgen.systems.tables.plan import TablesConfig
 
 SCHEMA = {**VISITS}
 N = 900
@@ -74,7 +75,7 @@ def test_codes_are_those_of_the_table_in_memory(folder: Path, where: str) -> Non
 
 
 def released(table: Table) -> TablesModel:
-    plan = TablesPlan(epsilon=3.0)
+    plan = SumsPlan(epsilon=3.0)
     curator = Curator(plan.open_ledger(), source=FixedKeySource(5))
     return fit(table, plan=plan, config=TablesConfig(rounds=2, picks=4, components=8), curator=curator, runtime=Runtime())
 
@@ -88,7 +89,7 @@ def test_released_bits_are_those_of_the_table_in_memory(folder: Path) -> None:
 
 def bought(table: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     """What a fit buys of a table as it is, and its model."""
-    plan = TablesPlan(epsilon=8.0, unit="hospital", max_contributions=3) if table.n < N else TablesPlan(epsilon=8.0)
+    plan = SumsPlan(epsilon=8.0, unit="hospital", max_contributions=3) if table.n < N else SumsPlan(epsilon=8.0)
     curator = Curator(plan.open_ledger(), source=FixedKeySource(5))
     config = TablesConfig(rounds=2, picks=4, components=8)
     model = fit(table, plan=plan, config=config, curator=curator, runtime=Runtime())

@@ -15,7 +15,7 @@ from dpgen.data.tables import simulated_visits
 from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import SharedBudget
-from dpgen.systems.tables.plan import TablesPlan
+from dpgen.systems.plan import SumsPlan
 
 # -- command -----------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ def test_a_second_purchase_comes_on_top_of_the_first(stays: Path, capsys: pytest
 def test_a_shared_budget_of_another_unit_pays_for_nothing(
     stays: Path, own: list[str], other: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    unit = TablesPlan(unit=own[1], max_contributions=int(own[3])).protected if own else "one record"
+    unit = SumsPlan(unit=own[1], max_contributions=int(own[3])).protected if own else "one record"
     ledger = stays.parent / "budget.jsonl"
     SharedBudget.create(ledger, Budget(9.0, 1e-5), unit=unit)
     assert main(["schema", str(stays), "--epsilon", "1", "--ledger", str(ledger), *other]) == 2

@@ -40,21 +40,13 @@ _USUAL = 0.25  # of beta: what rows of a person share should come from the perso
 
 @dataclass(frozen=True, eq=False)
 class Chain:
-    """The rows of one table, given the classes (K) of what they hang on.
+    """The rows of one table, given the classes (K) of what they hang on."""
 
-    Arguments:
-        rows: products of W classes over the columns of rows; its weights are not used.
-        usual: q (K, W), law of the class of a row after a reset.
-        first: law (K, W) of the class of the first row.
-        steps: R (W, W), law of the class of a row given that of the row before.
-        kept: rho (K,), chance of no reset.
-    """
-
-    rows: Mixture
-    usual: npt.NDArray[np.float32]
-    first: npt.NDArray[np.float32]
-    steps: npt.NDArray[np.float32]
-    kept: npt.NDArray[np.float32]
+    rows: Mixture  # products of W classes over the columns of rows; its weights are not used
+    usual: npt.NDArray[np.float32]  # q (K, W), law of the class of a row after a reset
+    first: npt.NDArray[np.float32]  # law (K, W) of the class of the first row
+    steps: npt.NDArray[np.float32]  # R (W, W), law of the class of a row given that of the row before
+    kept: npt.NDArray[np.float32]  # rho (K,), chance of no reset
 
     def seen(self, groups: Integers, place: Integers, spans: Sequence[str]) -> Reals:
         """Log chance (r, W) of groups (r, b) of rows at these places (r,) in each class; those below 0 are not known."""
@@ -83,12 +75,7 @@ class Chain:
 
 @dataclass(frozen=True, eq=False)
 class Tree:
-    """The model with its probabilities.
-
-    Arguments:
-        people: mixture of K classes over the columns of people.
-        chains: of each table of rows.
-    """
+    """The model: a mixture of K classes over the columns of people, and a chain of each table of rows."""
 
     people: Mixture
     chains: tuple[Chain, ...]
@@ -104,23 +91,14 @@ class Tree:
 
 @dataclass(frozen=True, eq=False)
 class _Laws:
-    """Laws of one table: over classes of what its rows hang on, K, and of its rows, W.
+    """Laws of one table, some of them by span: over classes of what its rows hang on, K, and of its rows, W."""
 
-    Arguments:
-        stacks: columns of each span in each class (codes, W).
-        occupied: average weight (W,) of the classes of rows of each span, over people.
-        counts: law (numbers of rows, K) of how many rows there are.
-        alphas: law (m, K, W) of the class of each row.
-        shares: weight (m, K) of each position, for each span.
-        means: average law (K, W) of the class of rows of each span.
-    """
-
-    stacks: dict[str, Tensor]
-    occupied: dict[str, Tensor]
-    counts: Tensor
-    alphas: Tensor
-    shares: dict[str, Tensor]
-    means: dict[str, Tensor]
+    stacks: dict[str, Tensor]  # columns in each class (codes, W)
+    occupied: dict[str, Tensor]  # average weight (W,) of the classes of rows, over people
+    counts: Tensor  # (numbers of rows, K), how many rows there are
+    alphas: Tensor  # (m, K, W), the class of each row
+    shares: dict[str, Tensor]  # weight (m, K) of each position
+    means: dict[str, Tensor]  # average law (K, W) of the class of rows
 
 
 def _table(shape: Shape, number: int, above: _Laws, q: Tensor, first: Tensor, steps: Tensor, rho: Tensor, b: Tensor) -> _Laws:
@@ -258,14 +236,9 @@ def _any_two(
 class TreeFitter:
     """A tree that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
 
-    Arguments:
-        layout: of the tables.
-        shares: released shares of the columns of people, and of each table of rows, above 0.
-        n: released number of people.
-        classes: K, and W of each table of rows.
-        information: beta.
-        generator: public, of the first logits.
-        kinds: of the tables that will be measured.
+    `shares` are released ones of the columns of people, and of each table of rows, above 0; `n` is the released number of
+    people, `classes` are K, and W of each table of rows; `information` is beta, `generator` public; `kinds` are of the tables
+    that will be measured.
     """
 
     def __init__(

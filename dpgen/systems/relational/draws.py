@@ -111,19 +111,12 @@ def _classes(
 
 @dataclass(frozen=True, eq=False)
 class Begun:
-    """First rows that everybody has.
-
-    Arguments:
-        rows: how many.
-        known: their values, null where they are not known.
-        logs: log chance (K,) of them in each class of people.
-        last: law (K, W) of the class of the last one, given that of the person and them.
-    """
+    """First rows that everybody has."""
 
     rows: int
-    known: pd.DataFrame
-    logs: Reals
-    last: Reals
+    known: pd.DataFrame  # their values, null where they are not known
+    logs: Reals  # log chance (K,) of them in each class of people
+    last: Reals  # law (K, W) of the class of the last one, given that of the person and them
 
     @classmethod
     def nothing(cls, chain: Chain) -> Begun:
@@ -134,10 +127,7 @@ class Begun:
 class Draws:
     """Synthetic people and their rows, drawn from the people down to the rows that nothing hangs on.
 
-    Arguments:
-        model: the released one.
-        generator: of classes and values.
-        inner: of values inside bins.
+    `generator` draws classes and values, `inner` values inside bins.
     """
 
     def __init__(self, model: RelationalModel, generator: np.random.Generator, inner: torch.Generator) -> None:

@@ -73,9 +73,7 @@ def fit(
 ) -> RelationalModel:
     """Release a model of people and their rows.
 
-    Raises:
-        ValueError: a budget too small for any noise.
-        BudgetExceeded: the ledger allows less than the plan; nothing was released.
+    ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
     """
     assert plan.budget is not None
     lists = thresholds(data.people_draft) + sum(thresholds(table.draft) for table in data.tables)

@@ -399,10 +399,8 @@ class RelationalModel(PublicModel, kind="relational"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> RelationalModel:
         schemas = [Schema.from_descriptor(schema) for schema in description["schemas"]]
-        arrays, shown = {name: tensor.numpy() for name, tensor in tensors.items()}, description["shown"]
-        spans = description["spans"]
-        if "rows" not in shown:  # a model of two tables of an earlier version
-            shown, spans = _of_two(shown, schemas), [spans]
+        arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
+        shown, spans = description["shown"], description["spans"]
         orders = [[c for span in SPANS for c, own in enumerate(of) if own == span] for of in spans]
         widths = [schemas[0].domain.sizes, *([s.domain.sizes[c] for c in order] for s, order in zip(schemas[1:], orders))]
         columns = []
@@ -446,12 +444,3 @@ _PARTS = ("usual", "first", "steps", "kept", "rows")
 def _numbered(name: str, number: int) -> str:
     """The name of an array of a table of rows; of the first one it has no number."""
     return name if number == 1 else f"{name}.{number}"
-
-
-def _of_two(shown: Mapping[str, Any], schemas: Sequence[Schema]) -> dict[str, Any]:
-    """What is shown of two tables by the names of an earlier version."""
-    moved = ("order", "gap", "most", "seconds", "until")
-    field = schemas[1].by_name.get(shown["order"])
-    own = {"name": shown["tables"][-1], "parent": 0, "key": None, "text": False, "since": None, "count": shown["count"]}
-    rows = own | {name: shown[name] for name in moved} | {"dated": field is not None and field.type in ("date", "datetime")}
-    return {name: value for name, value in shown.items() if name not in (*moved, "count")} | {"rows": [rows]}

@@ -64,13 +64,10 @@ def place_of(stack: Stack) -> tuple[int, str]:
 
 @dataclass(frozen=True, eq=False)
 class Histories:
-    """People and their rows in order of time as codes, PRIVATE.
+    """People and their rows in order of time as codes of any whole type, PRIVATE.
 
-    Arguments:
-        people: codes (n, a) of the columns of people, numbers of rows, less the least possible one, among them.
-        rows: codes (r, b) for each table of rows; those of one person, or of one row above, lie together, in order of time.
-            Codes have any whole type.
-        starts: where the rows of each person, or of each row above, begin, for each table.
+    `people` (n, a) have numbers of rows, less the least possible one, among their columns. `rows` (r, b) are of each table;
+    those of one person, or of one row above, lie together, in order of time, and begin at `starts`.
     """
 
     people: npt.NDArray[Any]
@@ -118,34 +115,21 @@ class Histories:
 
 @dataclass(frozen=True)
 class Branch:
-    """What is public of a table of rows.
+    """What is public of a table of rows."""
 
-    Arguments:
-        sizes: of the columns, those of the span `all` first, then `later`, then `first`.
-        spans: of the columns.
-        most: m, rows of a person, or of a row above, at most.
-        parent: number of the table that the rows hang on; 0 is that of people.
-        count: which column of that table is the number of rows.
-    """
-
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...]  # of the columns, those of the span `all` first, then `later`, then `first`
     spans: tuple[str, ...]
-    most: int
-    parent: int = 0
-    count: int = -1
+    most: int  # m, rows of a person, or of a row above
+    parent: int = 0  # number of the table that the rows hang on; 0 is that of people
+    count: int = -1  # which column of that table is the number of rows
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What is public of linked tables.
+    """What is public of linked tables."""
 
-    Arguments:
-        people: sizes of the columns of people.
-        tables: of rows, each after the one that it hangs on; their numbers begin with 1.
-    """
-
-    people: tuple[int, ...]
-    tables: tuple[Branch, ...]
+    people: tuple[int, ...]  # sizes of the columns of people
+    tables: tuple[Branch, ...]  # of rows, each after the one that it hangs on; their numbers begin with 1
 
     def of(self, number: int) -> tuple[int, ...]:
         """Sizes of the columns of a table."""
@@ -238,15 +222,10 @@ class Table:
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Where the cells of all tables lie in one vector, of counts as of laws: blocks of level 0, then of level 1, ...
+    """Where the cells of all tables lie in one vector, of counts as of laws: blocks of level 0, then of level 1, ..."""
 
-    Arguments:
-        shape: at level 0.
-        levels: groups of these codes; the first one keeps all of them.
-    """
-
-    shape: Shape
-    levels: tuple[Level, ...]
+    shape: Shape  # at level 0
+    levels: tuple[Level, ...]  # groups of these codes; the first one keeps all of them
 
     def flat(self, blocks: Mapping[Block, Reals]) -> Reals:
         """One vector of blocks at level 0 and their sums over groups; exact for whole numbers below 2^53."""
@@ -393,13 +372,8 @@ class Counts:
 
         A person moves x by at most 1 in L1. The distance in parts is cut to whole numbers of 1 / 1024 by a floor, which moves
         no two numbers of distance :math:`2^{20}` further apart than 1024: a score moves by at most 1024 w, twice that for a
-        replaced person.
-
-        Arguments:
-            cells: of each table.
-            expected: e of all cells of the layout, sums of a released model.
-            weights: w (tables,), whole numbers.
-            offsets: o (tables,), public.
+        replaced person. `cells` are of each table, e are sums of a released model for all cells of the layout, w whole numbers
+        and o public, both (tables,).
         """
         gaps = np.abs(self.values - np.rint(WHOLE * expected).astype(np.int64))
         distances = np.array([int(gaps[own].sum()) // (WHOLE // SCALE) for own in cells], np.int64)

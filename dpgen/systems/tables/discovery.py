@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dpgen.data import RawTable
     from dpgen.data.raw_tables import Rows
     from dpgen.privacy.curator import Curator
-    from dpgen.systems.tables.plan import TablesPlan
+    from dpgen.systems.plan import SumsPlan
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -92,7 +92,7 @@ def row_count(n: int) -> BoundedSum:
     return BoundedSum(torch.tensor([n]), 1.0, replaced=1.0)
 
 
-def release_domains(table: RawTable, *, plan: TablesPlan, curator: Curator) -> Found:
+def release_domains(table: RawTable, *, plan: SumsPlan, curator: Curator) -> Found:
     """What a draft leaves blank, for a schema of its own: all of the budget goes into it."""
     assert plan.budget is not None
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))

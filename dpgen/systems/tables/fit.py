@@ -18,6 +18,7 @@ from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
 from dpgen.systems.tables.marginals import (
     SCALE,
@@ -32,7 +33,7 @@ from dpgen.systems.tables.marginals import (
 )
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, TablesPlan, sizes
+from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, sizes
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable, Table
@@ -63,7 +64,7 @@ _FORCED_COMPONENTS = 64  # where constraints alone tie columns
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
 
 
-def fit(data: Table | RawTable, *, plan: TablesPlan, config: TablesConfig, curator: Curator, runtime: Runtime) -> TablesModel:
+def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator: Curator, runtime: Runtime) -> TablesModel:
     """Release a model of a mixed table.
 
     ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
@@ -112,7 +113,7 @@ def fit(data: Table | RawTable, *, plan: TablesPlan, config: TablesConfig, curat
     return model
 
 
-def _priced(descriptor: Mapping[str, Any], plan: TablesPlan) -> dict[str, Any]:
+def _priced(descriptor: Mapping[str, Any], plan: SumsPlan) -> dict[str, Any]:
     """The schema with what its domains cost: all of this budget, and what was paid for others before."""
     earlier = descriptor.get("dpgen:privacy", {})
     both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}

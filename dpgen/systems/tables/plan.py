@@ -19,10 +19,9 @@ public.
 """
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from dpgen.privacy.mechanisms import require_whole
-from dpgen.systems.plan import SumsPlan
 
 Method = Literal["auto", "mixture", "independent"]
 
@@ -67,17 +66,6 @@ def sizes(mu: float, n: float) -> Sizes:
         again=signal >= 6_000,
         corrected=signal < 20_000,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TablesPlan(SumsPlan):
-    """Privacy budget of a fit to a mixed table."""
-
-    @property
-    def paid(self) -> dict[str, Any]:
-        """The price, as a schema whose domains it bought states it."""
-        unit = {"unit": self.unit, "max_contributions": self.max_contributions}
-        return {"epsilon": self.epsilon, "delta": self.resolved_delta, "relation": self.relation, **unit}
 
 
 @dataclass(frozen=True, kw_only=True)

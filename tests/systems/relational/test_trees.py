@@ -247,19 +247,6 @@ def test_the_release_comes_back_from_its_files(release: RelationalModel, tmp_pat
         release.samples(4).save(tmp_path / "x.csv")
 
 
-def test_a_model_of_two_tables_of_an_earlier_version_comes_back() -> None:
-    visits = simulated_patients(80)["visits"]
-    fast: dict[str, Any] = {"method": "linked", "classes": 2, "row_classes": 2, "rounds": 1, "picks": 2, "steps": 4}
-    made = dpgen.fit(visits, epsilon=5.0, person="patient", order="date", max_rows=3, schema=dict(VISITS), **fast)
-    described = made.description()
-    [rows] = described["shown"]["rows"]
-    moved = {name: rows[name] for name in ("order", "gap", "most", "seconds", "until", "count")}
-    shown = {name: value for name, value in described["shown"].items() if name != "rows"} | moved
-    old = described | {"shown": shown, "spans": described["spans"][0]}
-    again = RelationalModel.rebuild(old, made.tensors(), made.statement)
-    pd.testing.assert_frame_equal(again.sample(20, random_state=0), made.sample(20, random_state=0))
-
-
 FAST: dict[str, Any] = {"method": "linked", "classes": 3, "row_classes": 3, "rounds": 1, "picks": 6, "steps": 8}
 
 

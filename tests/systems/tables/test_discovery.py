@@ -17,10 +17,10 @@ from dpgen.facts import Fact
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.schema import Schema, TableDomain
+from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.bins import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, Grid, Leaves, forms
 from dpgen.systems.tables.discovery import Discovery, _texts, thresholds
 from dpgen.systems.tables.marginals import release_columns
-from dpgen.systems.tables.plan import TablesPlan
 
 N = 4000
 
@@ -215,7 +215,7 @@ def test_frequent_values_that_the_step_of_a_wide_range_joins_are_one() -> None:
 )
 def test_what_cannot_be_is_refused_before_anything_is_spent(options: dict[str, Any], match: str) -> None:
     frame = customers(300)[["tens", "post"]].rename(columns={"post": "ward"})
-    plan = TablesPlan(epsilon=1.0)
+    plan = SumsPlan(epsilon=1.0)
     ledger = plan.open_ledger()
     with pytest.raises(ValueError, match=match):
         dpgen.fit(frame, epsilon=1.0, ledger=None if "delta" in options else ledger, **options)

@@ -15,7 +15,7 @@ import pytest
 import dpgen
 from dpgen.cli.main import main
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.tables.plan import TablesPlan
+from dpgen.systems.plan import SumsPlan
 
 SIZES = ["small", "medium", "large"]  # in an order that is not the alphabet's
 
@@ -129,7 +129,7 @@ BAD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", list(BAD))
 def test_a_bad_table_is_refused_in_one_line_for_free(name: str) -> None:
     frame, options, match = BAD[name]
-    ledger = TablesPlan(epsilon=1.0).open_ledger()
+    ledger = SumsPlan(epsilon=1.0).open_ledger()
     with pytest.raises((ValueError, TypeError), match=match) as caught:
         dpgen.fit(frame, "tables", **({"epsilon": 1.0, "ledger": ledger} | options))
     assert ledger.charges == 0

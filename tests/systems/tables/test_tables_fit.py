@@ -15,11 +15,12 @@ from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.runtime import Runtime
 from dpgen.schema import Schema
+from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables import fit as tables_fit
 from dpgen.systems.tables.fit import MEASUREMENT, fit
 from dpgen.systems.tables.marginals import first_marginals, release_columns
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import TablesConfig, TablesPlan
+from dpgen.systems.tables.plan import TablesConfig
 
 FIELDS = [
     {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 19, "required": True}},
@@ -42,7 +43,7 @@ def people(n: int, seed: int = 0) -> Any:
 
 
 def released(data: Any, config: TablesConfig = SMALL, seed: int = 0, **plan: Any) -> TablesModel:
-    spent = TablesPlan(**plan)
+    spent = SumsPlan(**plan)
     return fit(
         data,
         plan=spent,
