@@ -89,7 +89,6 @@ class Fact(Enum):
         "in them.",
     )
     PUBLIC_NAMES = _C("The names of the columns are public.")
-    PUBLIC_ITEMS = _C("The number of items is public.")
     PUBLIC_FOLDERS = _C("Names of folders, which are the classes, the size of images and whether they have colours are public.")
     PUBLIC_IMAGE_SIZE = _C("The size of the images, and whether they have colours, are public.")
     PUBLIC_BOUNDS = _C("The columns and their bounds {bounds} are public.")

@@ -134,39 +134,20 @@ class Runtime:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
 
-    def trainer(self, *, max_steps: int, callbacks: "Sequence[Callback]") -> "L.Trainer":
-        """A Lightning trainer that logs into the run directory and checkpoints through a checksum."""
-        from lightning.pytorch.plugins.environments import SLURMEnvironment
-
-        from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
-        from dpgen.callbacks.loggers import ReleaseLogger
-
-        # Slurm's environment without Lightning's own requeueing, which would bypass the sealed checkpoint.
-        slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
-        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
-        plugins = [SealedCheckpointIO(), *slurm]
-        return self._trainer(max_steps, [*callbacks, *own], logger=self.run_logger(held=True), plugins=plugins)
-
-    def require_one_process(self) -> None:
-        """Refuse several processes, each of which would make a release of its own."""
-        if self.processes > 1:
-            raise ValueError(f"devices is {self.devices} and num_nodes is {self.num_nodes}; both must be 1 for this system")
-
-    def private_trainer(self, *, max_steps: int) -> "L.Trainer":
-        """A trainer of what is not released: no checkpoint and no logs."""
-        self.require_one_process()
-        if self.precision != "32":
-            raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
-        return self._trainer(max_steps, [], logger=None, plugins=[])
-
-    def _trainer(
-        self, max_steps: int, callbacks: "Sequence[Callback]", *, logger: "TensorBoardLogger | None", plugins: Sequence[Any]
-    ) -> "L.Trainer":
+    def trainer(self, *, max_steps: int, callbacks: "Sequence[Callback]" = (), released: bool = True) -> "L.Trainer":
+        """A Lightning trainer; where its module is `released`, it logs into the run directory and checkpoints through a checksum."""
         import lightning as L
+        from lightning.pytorch.plugins.environments import SLURMEnvironment
         from lightning.pytorch.strategies import DDPStrategy
 
-        from dpgen.callbacks.loggers import TrainingProgress
+        from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
+        from dpgen.callbacks.loggers import ReleaseLogger, TrainingProgress
 
+        if not released and self.precision != "32":
+            raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
+        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
+        # Slurm's environment without Lightning's own requeueing, which would bypass the sealed checkpoint.
+        slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
         self.begin()
         # Without DDP's own exchange of buffers: every rank computes the same from released values.
         return L.Trainer(
@@ -177,9 +158,9 @@ class Runtime:
             precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
-            callbacks=[*callbacks, TrainingProgress()],
-            logger=logger or False,
-            plugins=list(plugins),
+            callbacks=[*callbacks, *(own if released else ()), TrainingProgress()],
+            logger=self.run_logger(held=True) if released else False,
+            plugins=[SealedCheckpointIO(), *slurm] if released else [],
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,

@@ -11,14 +11,12 @@ import pytest
 import tiny
 import torch
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.plugins.environments import SLURMEnvironment
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from refusals import refused
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.checkpoint import Checkpoint, Preempted, SealedCheckpointIO
-from dpgen.callbacks.loggers import TrainingProgress
+from dpgen.callbacks.checkpoint import Preempted
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
@@ -61,19 +59,6 @@ def test_more_devices_than_the_machine_has_are_refused_before_anything_is_spent(
     with refused("devices"):
         run(tiny.job(tmp_path, f"--accelerator={accelerator}", "--devices=99"))
     assert list(tmp_path.glob("run*")) == []
-
-
-def test_the_trainer(tmp_path: Path) -> None:
-    runtime = Runtime(run_dir=tmp_path, accelerator="cpu", checkpoint_every=7)
-    trainer = runtime.trainer(max_steps=5, callbacks=[])
-    assert any(isinstance(c, Checkpoint) for c in trainer.callbacks)  # type: ignore[attr-defined]
-    assert trainer.progress_bar_callback is None, "there is one bar for the whole run"
-    assert any(isinstance(c, TrainingProgress) for c in trainer.callbacks)  # type: ignore[attr-defined]
-    assert isinstance(trainer.strategy.checkpoint_io, SealedCheckpointIO)
-    assert isinstance(trainer.logger, TensorBoardLogger)
-    assert Path(trainer.logger.log_dir) == tmp_path / "tensorboard"
-    assert trainer.max_steps == 5
-    assert runtime.checkpoint == tmp_path / "last.ckpt"
 
 
 def fit(runtime: Runtime, ledger: Ledger, steps: int, *callbacks: Callback) -> L.LightningModule:
@@ -170,7 +155,6 @@ class Done:
 
 def test_what_is_not_released_leaves_no_logs(tmp_path: Path) -> None:
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
-    assert runtime.private_trainer(max_steps=3).loggers == []
-    for options in ({"devices": 2}, {"precision": "bf16-mixed"}):
-        with refused(*options):
-            replace(runtime, **options).private_trainer(max_steps=3)  # type: ignore[arg-type]
+    assert runtime.trainer(max_steps=3, released=False).loggers == []
+    with refused("precision"):
+        replace(runtime, precision="bf16-mixed").trainer(max_steps=3, released=False)

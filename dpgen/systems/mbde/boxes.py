@@ -120,7 +120,6 @@ class GridResponse(PrivateDensity):
 
 def fit_grid_response(data: Points, *, plan: DrawPlan, config: GridResponseConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Draws by randomised response on the grid of the public bounds; the density stays with them for evaluation."""
-    runtime.require_one_process()
     note = "randomised response on a public grid"
     density = GridResponse(data.x, bounds=require_box(data), per_axis=config.cells, epsilon=plan.per_draw)
     curator.declare(Planned(pure_event(plan.per_draw), note, plan.draws))
@@ -278,7 +277,6 @@ def fit_bernstein(
     data: Points, *, plan: BernsteinPlan, config: BernsteinConfig, curator: Curator, runtime: Runtime
 ) -> BernsteinModel:
     """Release a density; ValueError without bounds, for points outside them, or too many columns or coefficients."""
-    runtime.require_one_process()
     bounds = require_box(data)
     d, cells = len(bounds), config.degree + 1
     if d > _MOST_DIMENSIONS:

@@ -267,7 +267,7 @@ def train(
     runtime = runtime or Runtime(progress_bar=False, accelerator="cpu")
     module = MBDE(reference, epsilon=plan.per_draw, config=config, seed=runtime.seed)
     loader = Minibatches(x, batch=config.batch, length=config.steps, seed=runtime.seed)
-    trainer = runtime.private_trainer(max_steps=module.total_steps)
+    trainer = runtime.trainer(max_steps=module.total_steps, released=False)
     trainer.fit(module, loader)
     module.to(trainer.strategy.root_device).eval()  # evaluated where it was trained; what decides about draws is on the CPU
     learned = module.tilt if config.rounds > 1 else module.logits

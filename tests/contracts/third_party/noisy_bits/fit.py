@@ -32,7 +32,6 @@ class BitsModel(RecordModel, kind="noisy_bits"):
 
 
 def fit(data, *, plan, config, curator, runtime):
-    runtime.require_one_process()
     d = data.x.shape[1]
     sums = torch.cat([torch.tensor([len(data.x)]), data.x.sum(0, dtype=torch.int64)])  # a record adds at most 1 to each
     curator.declare(Planned(pure_event(plan.epsilon), "counts of ones"))
