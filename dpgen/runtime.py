@@ -135,7 +135,7 @@ class Runtime:
             torch.set_num_threads(self.threads)
 
     def trainer(self, *, max_steps: int, callbacks: "Sequence[Callback]" = (), released: bool = True) -> "L.Trainer":
-        """A Lightning trainer; where its module is `released`, it logs into the run directory and checkpoints through a checksum."""
+        """A Lightning trainer that logs and checkpoints in the run directory what may be `released`."""
         import lightning as L
         from lightning.pytorch.plugins.environments import SLURMEnvironment
         from lightning.pytorch.strategies import DDPStrategy
@@ -145,7 +145,9 @@ class Runtime:
 
         if not released and self.precision != "32":
             raise ValueError(f"precision is {self.precision!r}; it must be '32' for this system")
-        own: list[Callback] = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
+        own: list[Callback] = []
+        if released:
+            own = [Preemption(), Checkpoint(self.checkpoint, every=self.checkpoint_every), ReleaseLogger()]
         # Slurm's environment without Lightning's own requeueing, which would bypass the sealed checkpoint.
         slurm = [SLURMEnvironment(auto_requeue=False)] if SLURMEnvironment.detect() else []
         self.begin()
@@ -158,7 +160,7 @@ class Runtime:
             precision=self.precision,
             max_steps=max_steps,
             max_epochs=-1,
-            callbacks=[*callbacks, *(own if released else ()), TrainingProgress()],
+            callbacks=[*callbacks, *own, TrainingProgress()],
             logger=self.run_logger(held=True) if released else False,
             plugins=[SealedCheckpointIO(), *slurm] if released else [],
             enable_checkpointing=False,
