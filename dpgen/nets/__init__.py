@@ -3,14 +3,13 @@
 from dpgen.nets.bank import Factor, ModelBank, RecordGradients, Tape
 from dpgen.nets.own import CriticNetwork, GeneratorNetwork, Network, OwnBank, OwnClassifierBank
 from dpgen.nets.rbm import RBMBank
-from dpgen.nets.vae import ConvVAEBank, VAEBank
+from dpgen.nets.vae import VAEBank
 
-BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "conv_vae": ConvVAEBank, "rbm": RBMBank, "own": OwnBank}
+BANKS: dict[str, type[ModelBank]] = {"vae": VAEBank, "rbm": RBMBank, "own": OwnBank}
 """Banks that a released model can hold, by the name of its component."""
 
 __all__ = [
     "BANKS",
-    "ConvVAEBank",
     "CriticNetwork",
     "Factor",
     "GeneratorNetwork",

@@ -11,25 +11,10 @@ from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
 from dpgen.facts import Said
-from dpgen.nets.bank import (
-    HALVING,
-    KERNEL,
-    Layers,
-    ModelBank,
-    Noise,
-    OneModel,
-    RecordGradients,
-    Tape,
-    affine_shapes,
-    channels_of,
-    logistic,
-    require_sides,
-    scaled,
-)
+from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape, affine_shapes, logistic
 
 SLOPE = 0.2
 GAIN = 2.0**0.5
-_NORMALISED = 4  # channels of a group of GroupNorm
 
 
 def critic_loss(score: Tensor, *, real: bool) -> Tensor:
@@ -100,16 +85,13 @@ class CriticBank(ModelBank):
         self.d, self.categories, self.hidden, self.depth = d, categories, hidden, depth
         self.image_shape, self.frequencies, self.centred = image_shape, frequencies, centred
         basis = coordinates(d, image_shape, frequencies, categories=0)
-        self._width = d if basis is None else len(basis)
-        super().__init__(k, self._shapes())
+        width = d if basis is None else len(basis)
+        super().__init__(k, affine_shapes("", [width, *[hidden] * depth, max(categories, 1)]))
         self._place((k, d) if centred else None, basis)
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:
             self.centre.copy_(means)
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        return affine_shapes("", [self._width, *[self.hidden] * self.depth, max(self.categories, 1)])
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         return self._gradients(x, bounds, real=True)
@@ -120,14 +102,14 @@ class CriticBank(ModelBank):
 
     def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
         tape = Tape(self, bounds)
-        scores = self.scores(x, tape)
-        return tape.gradients(None, (scores, _critic_slope(scores.detach(), real=real)))
+        scores = self._scores(x, tape)
+        return tape.gradients((scores, _critic_slope(scores.detach(), real=real)))
 
     def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
         """D(x), (m,), differentiable by x (m, d + categories), rows sorted by critic."""
-        return self.scores(x, OneModel(self) if self.k == 1 else Tape(self, bounds))
+        return self._scores(x, Tape(self, bounds))
 
-    def scores(self, x: Tensor, layers: Layers) -> Tensor:
+    def _scores(self, x: Tensor, layers: Tape) -> Tensor:
         x, code = x[:, : self.d], x[:, self.d :]
         if self.centre is not None:
             x = x - layers.own(self.centre)
@@ -136,55 +118,7 @@ class CriticBank(ModelBank):
         for i in range(self.depth + 1):
             x = GAIN * leaky_relu(x, SLOPE) if i else x
             x = layers.affine(str(i), x * x.shape[1] ** -0.5)
-        return of_label(x, code)
-
-
-def of_label(outputs: Tensor, code: Tensor) -> Tensor:
-    """The output (b,) of `outputs` (b, max(categories, 1)) that the one-hot label `code` (b, categories) selects."""
-    return (outputs * code).sum(1) if code.shape[1] else outputs[:, 0]
-
-
-class ConvCriticBank(CriticBank):
-    r"""A critic of images: `depth` convolutions that halve the sides, each but the first followed by GroupNorm.
-
-    Channels double from layer to layer, and the last layer has an output for every label, as in `CriticBank`, whose arguments
-    these are; `hidden` counts as 8 channels for 64 units.
-
-    Arguments:
-        image_shape: (height, width) or (channels, height, width), sides divisible by 2^depth.
-
-    Source: Radford, Metz, Chintala 2016, with GroupNorm (Wu and He 2018) for BatchNorm, which mixes records.
-    """
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        if self.frequencies is not None or self.centred:
-            what = f"frequencies is {self.frequencies} and centred {self.centred}"
-            raise ValueError(f"{what}; a convolutional critic sees pixels as they are")
-        shape = require_sides(self.image_shape, self.d, 2**self.depth, "a convolutional critic")
-        channels, height, width = planes(shape)
-        widths = [channels, *(channels_of(self.hidden) * 2**i for i in range(self.depth))]
-        shapes: dict[str, tuple[int, ...]] = {}
-        for i, (a, b) in enumerate(pairwise(widths)):
-            shapes |= {f"{i}.weight": (b, a, KERNEL, KERNEL), f"{i}.bias": (b,)}
-            if i:
-                shapes |= {f"norm.{i}.weight": (b,), f"norm.{i}.bias": (b,)}
-        features, outputs = widths[-1] * height * width // 4**self.depth, max(self.categories, 1)
-        return shapes | {f"{self.depth}.weight": (outputs, features), f"{self.depth}.bias": (outputs,)}
-
-    def initialize(self, generator: torch.Generator) -> None:
-        super().initialize(generator)
-        for i in range(1, self.depth):
-            self.part(f"norm.{i}.weight").fill_(1.0)
-
-    def scores(self, x: Tensor, layers: Layers) -> Tensor:
-        assert self.image_shape is not None
-        x, code = x[:, : self.d], x[:, self.d :]
-        x = x.unflatten(1, planes(self.image_shape))
-        for i in range(self.depth):
-            x = scaled(layers, str(i), x, HALVING, GAIN if i else 1.0)
-            x = leaky_relu(layers.group_norm(f"norm.{i}", x, x.shape[1] // _NORMALISED) if i else x, SLOPE)
-        x = x.flatten(1)
-        return of_label(layers.affine(str(self.depth), x * (GAIN * x.shape[1] ** -0.5)), code)
+        return (x * code).sum(1) if self.categories else x[:, 0]
 
 
 class Generator(nn.Module):
@@ -194,12 +128,12 @@ class Generator(nn.Module):
         d: columns of a record, label not counted.
         latent: dimension of the noise.
         categories: number of labels, 0 without.
-        hidden: units per hidden layer (mlp), or channels times 8 (cnn).
-        depth: hidden layers (mlp).
-        image_shape: of images: without `frequencies`, sides divisible by 4, two transposed convolutions in place of the hidden
-            layers.
+        hidden: units per hidden layer.
+        depth: hidden layers.
+        image_shape: of images; without `frequencies` two transposed convolutions stand in place of the hidden layers, which
+            models of dpgen 0.4 may have.
         output: "sigmoid" or "identity".
-        frequencies: the last layer (mlp) writes so many of the lowest frequencies of each channel in place of pixels.
+        frequencies: the last layer writes so many of the lowest frequencies of each channel in place of pixels.
         centred: records begin at the log-odds of the means of their label that `begin_at` is given.
     """
 
@@ -274,9 +208,8 @@ class Generator(nn.Module):
         """
         for name, value in self.named_parameters():
             if name.endswith("weight"):
-                fan_in = value[0].numel() if value.ndim == 2 else value.shape[0] * value[0, 0].numel() // 4
                 draws = torch.rand(value.shape, generator=generator)
-                value.copy_((2 * draws - 1) * (3 / fan_in) ** 0.5)
+                value.copy_((2 * draws - 1) * (3 / value.shape[1]) ** 0.5)
             else:
                 value.zero_()
         first = next(layer for layer in self.layers if isinstance(layer, nn.Linear))

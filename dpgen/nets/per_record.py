@@ -2,10 +2,10 @@ r"""Gradients per record of any module, from what its layers see and the slopes 
 
 | parameters of | gradient of a record |
 |---|---|
-| Linear; Conv1d, Conv2d, ConvTranspose2d with equal strides | factors in closed form, see `bank` |
+| Linear; Conv2d, as a Linear of the patches at every position | factors in closed form, see below |
 | Embedding of many codes | codes and slopes: equal codes of a record add up ("ghost") |
 | LayerNorm | sums over positions |
-| Embedding of few codes, GroupNorm, InstanceNorm, RMSNorm, other convolutions | opacus' grad samplers |
+| Embedding of few codes, GroupNorm, InstanceNorm, RMSNorm, other convolutions | opacus' grad samplers, or `torch.func` |
 | LSTM, GRU, RNN; MultiheadAttention | opacus' layers, and an own one, stand in: linear maps on the same parameters |
 | a weight that is used several times | the uses are added up as positions of one map, or multiplied out |
 | all else (parameters of a module's own, other layers) | `torch.func` differentiates the whole loss, record by record |
@@ -13,11 +13,20 @@ r"""Gradients per record of any module, from what its layers see and the slopes 
 These are not put into the module: they stand in while gradients are taken, so the module, its checkpoints and its
 release stay as they were written. `torch.func` alone would do for every table row but a GRU, at several times the cost.
 
+**Positions.** A map at T positions t of a record r, of rows or of an image, has weight gradient
+:math:`\sum_{t \le T} g_{rt} a_{rt}^\top`, of `out` rows and `in` columns. Of the two ways to its norm the cheaper one is taken:
+
+| where | what is kept | norm |
+|---|---|---|
+| :math:`c T^2 <` out in | the two factors, T (in + out) numbers | from T x T products of inputs and of slopes ("ghost") |
+| otherwise | the gradient itself, out in numbers | its own |
+
 **A record by itself.** `PerRecord.settle` tries random records. `torch.func.vmap` refuses code that asks for a record's values
 (`if loss > 1:`); each gradient beside others, also beside odd ones (NaN, large values, other codes), must be that of the
 record alone; buffers and attributes must stay. What is differentiated record by record mixes none.
 
-Source: Goodfellow 2015; Yousefpour et al. 2021 (opacus).
+Source: Goodfellow 2015; Bu, Mao, Xu 2022, section 4 (mixed ghost clipping; c = 2, for memory). Here c = `_GHOST`, for time:
+what is not multiplied out is added up in float64, see `dpgen.privacy.clipping`. Yousefpour et al. 2021 (opacus).
 """
 
 import io
@@ -33,14 +42,20 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import dropout, layer_norm, one_hot
+from torch.nn.functional import dropout, layer_norm, one_hot, pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpgen.nets.bank import Factor, Geometry, full_precision, multiplied_out, weight_factors
+from dpgen.nets.bank import Factor, full_precision
 
 Run = Callable[..., Tensor]
 """The sum of the losses of records, whose values (b, ...) are the arguments."""
+
+_GHOST = 64
+"""Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
+
+MOST_POSITIONS = 4096
+"""Of a factor; more are multiplied out."""
 
 _SLICES = "_dpgen_slices"
 _RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
@@ -444,7 +459,7 @@ class _Tape:
         slopes = torch.autograd.grad(total, [edge for *_, edge in self._calls], allow_unused=True)
         affine: dict[int, list[tuple[Tensor, Tensor, slice, slice | None]]] = {}
         dense: dict[int, tuple[slice, Tensor]] = {}
-        geometric: list[Factor] = []
+        coded: list[Factor] = []
 
         def add(columns: slice, values: Tensor) -> None:
             found = full_precision(values).flatten(1)
@@ -457,26 +472,22 @@ class _Tape:
                 if x._version != version:
                     raise ValueError(f"the input of a {type(layer).__name__} is changed in place after it was used")
                 x, g = x if not x.is_floating_point() else full_precision(x), full_precision(g)
-                if isinstance(layer, nn.Linear) and "weight" in columns:
-                    g, x = self._positions(layer, g), self._positions(layer, x)
-                    affine.setdefault(columns["weight"].start, []).append((g, x, columns["weight"], columns.get("bias")))
+                if "weight" in columns and (linear := self._linear(layer, x, g)) is not None:
+                    affine.setdefault(columns["weight"].start, []).append((*linear, columns["weight"], columns.get("bias")))
                     continue
                 if len(x) != self.rows:
                     raise ValueError(f"a {type(layer).__name__} sees other rows than records")
-                if (geometry := _geometry(layer)) is not None and self._alone(columns):
-                    geometric += _of_convolution(layer, geometry, x, g, columns)
-                    continue
                 if type(layer) is nn.Embedding and not layer.scale_grad_by_freq and self._alone(columns):
                     codes, size, positions = x.flatten(1) if x.ndim > 1 else x[:, None], layer.weight.numel(), x[0].numel()
-                    if not multiplied_out(positions, size):
+                    if not _multiplied_out(positions, size):
                         left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
                         g = g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0)
-                        geometric.append(Factor(codes, g, columns["weight"], None))
+                        coded.append(Factor(codes, g, columns["weight"], None))
                         continue
                 for name, values in _sampled(layer, x, g).items():
                     if name in columns:
                         add(columns[name], values)
-            made = list(geometric)
+            made = list(coded)
             for start, uses in affine.items():
                 weight, bias = uses[0][2], uses[0][3]
                 if len(uses) == 1 and uses[0][0].ndim == 2 and start not in dense:
@@ -487,16 +498,27 @@ class _Tape:
                         add(own, g if g.ndim == 2 else g.sum(1))
                 parts = ([v if v.ndim == 3 else v[:, None] for v in values] for values in list(zip(*uses))[:2])
                 g, x = (values[0] if len(values) == 1 else torch.cat(values, 1) for values in parts)
-                if start in dense:
+                if start in dense or _multiplied_out(g.shape[1], g.shape[2] * x.shape[2]):
                     add(weight, g.mT @ x)
                 else:
-                    made += weight_factors(g[:, None], x[:, None], weight)
+                    made.append(Factor(g, x, weight, None))
         return made + [Factor(values, None, None, columns) for columns, values in dense.values()]
 
     def _alone(self, columns: dict[str, slice]) -> bool:
         """Whether no other call uses these parameters."""
         own = {part.start for part in columns.values()}
         return sum(any(part.start in own for part in call[1].values()) for call in self._calls) == 1
+
+    def _linear(self, layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Slopes and inputs, (b, width) or (b, T, width), of a layer that is a linear map, perhaps of patches of images."""
+        if isinstance(layer, nn.Linear):
+            return self._positions(layer, g), self._positions(layer, x)
+        plain = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros" and layer.dilation == (1, 1)
+        if not plain or isinstance(layer.padding, str) or len(x) != self.rows:
+            return None
+        (height, width), (down, right), (a, b) = layer.kernel_size, layer.stride, layer.padding
+        patches = pad(x, (b, b, a, a)).unfold(2, height, down).unfold(3, width, right)
+        return g.flatten(2).mT, patches.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2).mT
 
     def _positions(self, layer: nn.Module, values: Tensor) -> Tensor:
         """Values (b, width) or (b, T, width) of records: of (b T, width) the rows of a record follow each other."""
@@ -507,23 +529,9 @@ class _Tape:
         return values.reshape(self.rows, -1, values.shape[-1])
 
 
-def _geometry(layer: Any) -> Geometry | None:
-    """How a convolution moves, where the closed form knows it."""
-    if not isinstance(layer, nn.Conv1d | nn.Conv2d | nn.ConvTranspose2d) or layer.padding_mode != "zeros":
-        return None
-    if isinstance(layer.padding, str) or any(len(set(v)) > 1 for v in (layer.stride, layer.padding, layer.dilation)):
-        return None
-    transposed = isinstance(layer, nn.ConvTranspose2d)
-    if isinstance(layer, nn.Conv1d) or (transposed and any(layer.output_padding)):
-        return None
-    return Geometry(layer.stride[0], layer.padding[0], layer.dilation[0], layer.groups, transposed)
-
-
-def _of_convolution(layer: Any, geometry: Geometry, x: Tensor, g: Tensor, columns: dict[str, slice]) -> Iterator[Factor]:
-    if "bias" in columns:
-        yield Factor(g.flatten(2).sum(2), None, None, columns["bias"])
-    if "weight" in columns:
-        yield from weight_factors(*geometry.pairs(x, g, layer.weight.shape[2:]), columns["weight"])
+def _multiplied_out(positions: int, size: int) -> bool:
+    """Whether the gradient of so many parameters, a sum over positions, is cheaper than its factors."""
+    return positions > MOST_POSITIONS or _GHOST * positions**2 >= size
 
 
 def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:

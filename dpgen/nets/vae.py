@@ -1,30 +1,13 @@
 """Variational autoencoders for binary records (Kingma and Welling 2014), k of them side by side."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from dpgen.cosines import coordinates, planes
-from dpgen.nets.bank import (
-    DOUBLING,
-    HALVING,
-    KERNEL,
-    Descent,
-    Layers,
-    ModelBank,
-    Noise,
-    OneModel,
-    RecordGradients,
-    Tape,
-    affine_shapes,
-    channels_of,
-    logistic,
-    require_sides,
-    scaled,
-)
+from dpgen.cosines import coordinates
+from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, Tape, affine_shapes, logistic
 
 _RATE = 10.0
 SHRINK = 0.1
@@ -83,15 +66,12 @@ class VAEBank(ModelBank):
         if frequencies is not None and not centred:
             raise ValueError(f"frequencies is {frequencies}; it needs centred=True")
         basis = coordinates(d, self.image_shape, frequencies, categories=categories)
-        self._width = d if basis is None else len(basis)
-        super().__init__(k, self._shapes())
+        width = d if basis is None else len(basis)
+        widths = [hidden] * depth
+        encoder = affine_shapes("encoder.", [width, *widths, 2 * latent])
+        super().__init__(k, encoder | affine_shapes("decoder.", [latent, *widths, width]))
         self._place((k, d) if centred else None, None if basis is None else basis * (d / len(basis)) ** 0.5)
         self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        hidden = [self.hidden] * self.depth
-        encoder = affine_shapes("encoder.", [self._width, *hidden, 2 * self.latent])
-        return encoder | affine_shapes("decoder.", [self.latent, *hidden, self._width])
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:
@@ -106,11 +86,11 @@ class VAEBank(ModelBank):
         bits = self.d - self.categories
         return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
 
-    def encoded(self, layers: Layers, x: Tensor) -> Tensor:
+    def encoded(self, layers: Tape, x: Tensor) -> Tensor:
         """Means and log-variances (b, 2 latent) of the codes of centred records x (b, d)."""
         return self._mlp(layers, "encoder", x if self._basis is None else layers.fixed(x, self._basis))
 
-    def decoded(self, layers: Layers, z: Tensor) -> Tensor:
+    def decoded(self, layers: Tape, z: Tensor) -> Tensor:
         """Logits (b, d) of the records of codes z (b, latent)."""
         written = self._mlp(layers, "decoder", z)
         if self._basis is None:
@@ -118,7 +98,7 @@ class VAEBank(ModelBank):
         assert self.centre is not None
         return layers.fixed(written, self._basis.T) + layers.own(self._log_odds(self.centre))
 
-    def _mlp(self, layers: Layers, side: str, x: Tensor) -> Tensor:
+    def _mlp(self, layers: Tape, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):
             x = self._active(layers.affine(f"{side}.{i}", x * x.shape[1] ** -0.5))
         return layers.affine(f"{side}.{self.depth}", x * x.shape[1] ** -0.5)
@@ -136,86 +116,16 @@ class VAEBank(ModelBank):
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
         tape = Tape(self, bounds)
         centred = x if self.centre is None else x - tape.own(self.centre)
-        z, kl = self.code(self.encoded(tape, centred), noise(x.shape[0], self.latent))
+        mean, log_var = self.encoded(tape, centred).chunk(2, dim=1)
+        z = mean + (0.5 * log_var).exp() * noise(x.shape[0], self.latent).to(mean)
+        divergence = 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
         logits = self.decoded(tape, z)
         # -log p(x|z) itself is never needed: for bits and categories alike its derivative is mean - x.
-        return tape.gradients(kl, (logits, self._slope(logits.detach(), x)))
-
-    def code(self, encoded: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """A draw of z (b, latent) and the divergence (b,) of its distribution from the prior."""
-        mean, log_var = encoded.chunk(2, dim=1)
-        z = mean + (0.5 * log_var).exp() * noise.to(mean)
-        return z, 0.5 * (mean.square() + log_var.exp() - 1.0 - log_var).sum(1)
-
-    def _slope(self, logits: Tensor, x: Tensor) -> Tensor:
-        slope = self._mean(logits.to(x.dtype)).sub_(x)
+        slope = self._mean(logits.detach().to(x.dtype)).sub_(x)
         slope[:, self.d - self.categories :] *= self.label_weight
-        return slope
+        return tape.gradients((divergence, torch.ones_like(divergence)), (logits, slope))
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator) -> Tensor:
         z = torch.randn(n, self.latent, generator=generator).to(self.theta)
-        return self._mean(self.decoded(OneModel(self, cluster), z))
-
-
-class ConvVAEBank(VAEBank):
-    r"""k autoencoders of images: two convolutions that halve the sides, and two transposed ones that double them.
-
-    Arguments, loss and label columns are those of `VAEBank`; `hidden` counts as 8 channels for 64 units.
-
-    Arguments:
-        image_shape: (height, width) or (channels, height, width), sides divisible by 4.
-    """
-
-    def __init__(self, k: int, d: int, *, image_shape: tuple[int, ...], **options: Any) -> None:
-        self._image_shape = require_sides(image_shape, d - options.get("categories", 0), 4, "a convolutional autoencoder")
-        super().__init__(k, d, **options)
-
-    def _shapes(self) -> dict[str, tuple[int, ...]]:
-        channels, height, width = planes(self._image_shape)
-        a, b = channels_of(self.hidden), 2 * channels_of(self.hidden)
-        features = b * height * width // 16
-        weights: dict[str, tuple[int, ...]] = {
-            "encoder.0": (a, channels, KERNEL, KERNEL),
-            "encoder.1": (b, a, KERNEL, KERNEL),
-            "encoder.2": (2 * self.latent, features + self.categories),
-            "decoder.0": (features, self.latent),
-            "decoder.1": (b, a, KERNEL, KERNEL),
-            "decoder.2": (a, channels, KERNEL, KERNEL),
-        }
-        if self.categories:
-            weights["decoder.label"] = (self.categories, self.latent)
-        transposed = ("decoder.1", "decoder.2")
-        shapes = ({f"{n}.weight": shape, f"{n}.bias": (shape[n in transposed],)} for n, shape in weights.items())
-        return {name: shape for pair in shapes for name, shape in pair.items()}
-
-    def architecture(self) -> dict[str, Any]:
-        made = super().architecture()
-        return {**{name: value for name, value in made.items() if name != "depth"}, "image_shape": list(self._image_shape)}
-
-    def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
-        if self.centre is None:
-            return
-        self.centre.copy_(means)
-        self.part("decoder.2.weight").mul_(SHRINK)
-        if self.categories:
-            self.part("decoder.label.weight").mul_(SHRINK)
-
-    def encoded(self, layers: Layers, x: Tensor) -> Tensor:
-        bits = self.d - self.categories
-        image, code = x[:, :bits].unflatten(1, planes(self._image_shape)), x[:, bits:]
-        for i in range(2):
-            image = self._active(scaled(layers, f"encoder.{i}", image, HALVING))
-        features = torch.cat([image.flatten(1), code], 1)
-        return layers.affine("encoder.2", features * features.shape[1] ** -0.5)
-
-    def decoded(self, layers: Layers, z: Tensor) -> Tensor:
-        """Logits: where the bank is centred they begin at those of its means."""
-        _, height, width = planes(self._image_shape)
-        z = z * self.latent**-0.5
-        image = self._active(layers.affine("decoder.0", z)).unflatten(1, (-1, height // 4, width // 4))
-        image = self._active(scaled(layers, "decoder.1", image, DOUBLING))
-        logits = scaled(layers, "decoder.2", image, DOUBLING).flatten(1)
-        if self.categories:
-            logits = torch.cat([logits, layers.affine("decoder.label", z)], 1)
-        return logits if self.centre is None else logits + layers.own(self._log_odds(self.centre))
+        return self._mean(self.decoded(Tape(self, [0] * (cluster + 1) + [n] * (self.k - cluster)), z))

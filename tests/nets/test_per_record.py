@@ -95,6 +95,11 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
         lambda: nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(64, 3)),
         PICTURES,
     ),
+    "few positions": (
+        lambda: nn.Sequential(nn.Conv2d(2, 40, (7, 8), padding=(0, 1)), nn.ReLU(), nn.Flatten(), nn.Linear(240, 3)),
+        PICTURES,
+    ),
+    "dilated": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3, dilation=2), nn.Tanh(), nn.Flatten(), nn.Linear(48, 3)), PICTURES),
     "groups": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, (1, 3), groups=2), nn.InstanceNorm2d(4, affine=True), nn.Flatten(1), nn.Linear(192, 3)
@@ -219,6 +224,12 @@ class Made(metaclass=Kind):
 class Meter:
     def __init__(self) -> None:
         self.total, self.all = 0.0, list[int]()
+
+
+def test_a_convolution_at_few_positions_keeps_its_factors() -> None:
+    module, x, y, run = made("few positions")
+    factors = PerRecord(module).factors(run, x, y)
+    assert [f.outputs.ndim for f in factors if f.weight == slice(0, 4480)] == [3]
 
 
 def test_no_records_have_no_gradients() -> None:

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from dpgen.nets.gan import CriticBank, Generator
     from dpgen.nets.own import OwnCriticBank, OwnGenerator
 
-_OF_GENERATOR = ("latent", "frequencies")
+_OF_GENERATOR = ("latent", "frequencies", "centred")
 """Options that a generator of your own replaces."""
-_OF_CRITIC = ("hidden", "centred")
+_OF_CRITIC = ("hidden",)
 """Options that a critic of your own replaces as well."""
 _LARGEST_CRITIC = 128  # hidden units: parameters of critics get noise
 _DEPTH = 2  # hidden layers of a generator, and of a critic of all records
@@ -31,12 +31,12 @@ class DPGANConfig(DPSGDConfig):
     """The two networks and their training; public choices, none of them private.
 
     Arguments:
-        network: "mlp" or "cnn" (images with sides divisible by 4); or the import path `package.module:Class` of a generator
-            of your own, see `dpgen.GeneratorNetwork`, or of a generator and a critic, see `dpgen.CriticNetwork`.
+        network: "mlp"; or the import path `package.module:Class` of a generator of your own, see `dpgen.GeneratorNetwork`, or
+            of a generator and a critic, see `dpgen.CriticNetwork`.
         generator_options: what the class of the generator is built with, beside d and the number of labels.
         critic_options: what the class of the critic is built with.
         frequencies: with "mlp" on images: the generator writes so many of the lowest frequencies of each channel in place of
-            pixels, and the critic (mlp) sees them, so that noise is added to fewer parameters. None: 100 for images of at
+            pixels, and the critic sees them, so that noise is added to fewer parameters. None: 100 for images of at
             least 400 pixels; 0: pixels.
         centred: with "mlp", of bits and images: a critic of one hidden layer for each class (or one without labels), which sees
             records minus released means of its class, and the generator begins at the log-odds of these; `means_share` of the
@@ -78,7 +78,6 @@ class DPGANConfig(DPSGDConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._require_networks()
         for name in ("hidden", "latent", "critic_steps", "generator_steps", "fakes"):
             require_whole(name, getattr(self, name))
         require_positive("generator_lr", self.generator_lr)
@@ -89,16 +88,10 @@ class DPGANConfig(DPSGDConfig):
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be in [0, 1), got {self.average}")
         require_frequencies(self.frequencies)
-        for name in ("frequencies", "centred"):
-            if getattr(self, name) and self.network != "mlp":
-                raise ValueError(f"{name} is {getattr(self, name)}; it needs network='mlp', and network is {self.network!r}")
-
-    def _require_networks(self) -> None:
-        """Refuse names of networks that are none, and options that those of your own replace."""
         own = self.own_networks
-        if not own and self.network not in ("mlp", "cnn"):
+        if not own and self.network != "mlp":
             raise ValueError(
-                f"network is {self.network!r}; it must be mlp, cnn, or import paths package.module:Class of a generator of "
+                f"network is {self.network!r}; it must be mlp, or import paths package.module:Class of a generator of "
                 "your own, or of a generator and a critic"
             )
         for name, needed in (("generator_options", 1), ("critic_options", 2)):
@@ -141,14 +134,14 @@ class DPGANConfig(DPSGDConfig):
             shape: dict[str, Any] = {"categories": categories, "image_shape": image_shape}
             own = imported(self.own_networks[0])
             return OwnGenerator(d, network=own, network_options=self.generator_options, output=output, **shape)
-        frequencies = chosen_frequencies(self.frequencies, image_shape) if self.network == "mlp" else None
+        frequencies = chosen_frequencies(self.frequencies, image_shape)
         return Generator(
             d,
             latent=self.latent,
             categories=categories,
             hidden=self.hidden,
             depth=_DEPTH,
-            image_shape=image_shape if self.network == "cnn" or frequencies else None,
+            image_shape=image_shape if frequencies else None,
             output=output,
             frequencies=frequencies,
             centred=self.centred,
@@ -156,19 +149,16 @@ class DPGANConfig(DPSGDConfig):
 
     def critic_bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None) -> "CriticBank | OwnCriticBank":
         """Untrained critics of d columns: one that has a one-hot label beside them, or one for each label."""
-        from dpgen.nets.gan import ConvCriticBank, CriticBank
+        from dpgen.nets.gan import CriticBank
         from dpgen.nets.own import OwnCriticBank, imported
 
         if len(self.own_networks) == 2:
             network, options = imported(self.own_networks[1]), self.critic_options
             return OwnCriticBank(d, network=network, network_options=options, categories=categories)
-        convolutional = self.network == "cnn"
-        if convolutional and image_shape is None:
-            raise ValueError("network='cnn' needs images: records of this data have no image_shape; use 'mlp'")
         k = max(categories, 1) if self.centred else 1
         if k > 1 and self.fakes < 2 * k:
             raise ValueError(f"fakes is {self.fakes}; it must be at least {2 * k}, two for each of {k} critics")
-        return (ConvCriticBank if convolutional else CriticBank)(
+        return CriticBank(
             d,
             k=k,
             categories=categories if k == 1 else 0,

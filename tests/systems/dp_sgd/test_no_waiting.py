@@ -26,12 +26,10 @@ CONFIGS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "vae": (DPGM, NETS),
     "vae dpnorm": (DPGM, NETS | {"clipping": "dpnorm"}),
     "vae dpnorm, micro-batches": (DPGM, NETS | {"clipping": "dpnorm", "micro_batch": 4}),
-    "conv_vae": (DPGM, NETS | {"component": "conv_vae", "frequencies": 0}),
     "rbm fixed": (DPGM, {"hidden": 3, "component": "rbm", "clipping": "fixed"}),
     **{f"own {name}": (DPGM, {"network": f"own_networks:{name}"}) for name in ("Good", "Convolutional", "Classifier")},
     "gan": (DPGAN, NETS | GAN),
     "gan, a critic for each label": (DPGAN, NETS | GAN | {"centred": True}),
-    "gan cnn": (DPGAN, NETS | GAN | {"network": "cnn"}),
     "own gan": (DPGAN, GAN | {"network": ("own_gans:Maker", "own_gans:Judge")}),
 }
 

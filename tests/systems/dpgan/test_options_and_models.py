@@ -5,19 +5,12 @@ import tiny
 import torch
 from refusals import refused
 
-from dpgen.nets.gan import ConvCriticBank, Correction, CriticBank, Generator
+from dpgen.nets.gan import Correction, Generator
 from dpgen.systems.dpgan.fit import DPGAN
 from dpgen.systems.dpgan.model import CorrectedModel, GANModel, PointGANModel
 from dpgen.systems.dpgan.plan import DPGANConfig, DPGANPlan
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.registry import load
-
-
-@pytest.mark.parametrize(("options", "kind"), [({}, CriticBank), ({"network": "cnn"}, ConvCriticBank)])
-def test_networks(options, kind):
-    config = DPGANConfig(**options)
-    assert config.clipping == "fixed"
-    assert type(config.critic_bank(16, 2, (4, 4))) is kind
 
 
 def test_critics_are_smaller_than_the_generator():
@@ -34,7 +27,6 @@ def test_critics_are_smaller_than_the_generator():
         ({}, (19, 20), None, None),
         ({"frequencies": 0}, (20, 20), None, None),
         ({"frequencies": 7}, (3, 5), 7, 7),
-        ({"network": "cnn"}, (20, 20), None, None),
     ],
 )
 def test_networks_of_large_images_are_of_frequencies(options, shape, critics, generators):
@@ -61,8 +53,9 @@ def test_there_is_a_critic_for_every_record_or_for_every_label():
         {"average": 1.0},
         {"diversity": -1.0},
         {"fakes": 1, "diversity": 1.0},
-        {"frequencies": 5, "network": "cnn"},
-        {"centred": True, "network": "cnn"},
+        {"frequencies": 5, "network": "a:B"},
+        {"centred": True, "network": "a:B"},
+        {"network": "cnn"},
         {"frequencies": -1},
         {"network": "mpl"},
         {"network": ("a:B", "c:D", "e:F")},
@@ -79,8 +72,6 @@ def test_bad_options_are_refused(options):
 
 
 def test_networks_that_the_data_cannot_have_are_refused():
-    with refused("network", "image_shape"):
-        DPGANConfig(network="cnn").critic_bank(16, 2, None)
     with refused("centred", "points"):
         DPGAN(d=16, plan=DPGANPlan(sigma_sgd=1.0, sigma_count=5.0), config=DPGANConfig(centred=True), bounded=False)
 

@@ -139,7 +139,6 @@ def test_clusters_and_k_are_decided_by_the_data_shape(config: DPGMConfig, n_clas
         (["lr"], {"lr": math.inf}),
         (["clip_bound"], {"clip_bound": 0.0}),
         (["component"], {"component": "gaussian"}),
-        (["frequencies", "component"], {"component": "conv_vae", "frequencies": 9}),
         (["frequencies", "centred"], {"centred": False, "frequencies": 9}),
         (["frequencies"], {"frequencies": -1}),
         (["component", "network"], {"network": "a:B", "component": "rbm"}),
@@ -186,13 +185,6 @@ def test_networks_of_large_images_are_of_frequencies(component: Any) -> None:
     for shape, frequencies in (((4, 5), 21), (None, 9)):
         with refused(f"frequencies is {frequencies}"):
             made(shape, frequencies=frequencies)
-
-
-def test_convolutions_are_for_images() -> None:
-    config = DPGMConfig(k=3, hidden=5, component="conv_vae")
-    assert config.bank(66, 2, (8, 8)).architecture()["image_shape"] == [8, 8]
-    with refused("component"):
-        config.bank(66, 2)
 
 
 def test_clipping_policies_carry_the_plan() -> None:

@@ -1,17 +1,8 @@
 """The released mixture: weights from noisy sizes, labels from clusters or columns, free and reproducible samples."""
 
-from pathlib import Path
-
-import pytest
 import tiny
 import torch
 from refusals import refused
-
-from dpgen.privacy.curator import Curator
-from dpgen.runtime import Runtime
-from dpgen.systems.dpgm.fit import fit
-from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-from dpgen.systems.registry import load
 
 
 def test_weights_are_positive_parts_and_sum_to_one() -> None:
@@ -71,14 +62,3 @@ def test_unknown_clusters_are_refused() -> None:
     for clusters in ([], [3], [-1], [0, 7]):
         with refused("[0, 3)"):
             tiny.mixture().samples(5, clusters=clusters)
-
-
-@pytest.mark.usefixtures("quiet")
-def test_convolutions_are_trained_released_and_loaded(tmp_path: Path) -> None:
-    plan = DPGMPlan(epsilon=4.0, steps=2, sampling_rate=0.5)
-    config = DPGMConfig(component="conv_vae", hidden=3, latent=2)
-    runtime = Runtime(run_dir=tmp_path / "run", accelerator="cpu", progress_bar=False)
-    model = fit(tiny.records(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=runtime)
-    model.save(tmp_path / "model")
-    again = load(tmp_path / "model")
-    assert torch.equal(model.samples(9, random_state=1).x, again.samples(9, random_state=1).x)
