@@ -146,6 +146,9 @@ class ModelBank(nn.Module, ABC):
         self.register_buffer("centre", None if means is None else torch.full(means, 0.5))
         self.register_buffer("_basis", basis, persistent=False)
 
+    def settle(self) -> None:
+        """Refuse networks that could not be trained privately, or not be released; called before anything is spent."""
+
     def initialize(self, generator: torch.Generator) -> None:
         """Parameters from public randomness: standard normal weights, for maps that divide by the root of their fan-in."""
         for name in self.shapes:

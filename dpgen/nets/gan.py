@@ -1,6 +1,6 @@
 """Critics and generators of adversarial networks: the critic sees private records, the generator never does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any, Literal
@@ -194,12 +194,6 @@ class Generator(nn.Module):
         """Keyword arguments that rebuild this generator."""
         names = ("d", "latent", "categories", "hidden", "depth", "image_shape", "output", "frequencies", "centred")
         return {name: getattr(self, name) for name in names}
-
-    def released(self, values: Mapping[str, Tensor]) -> "Generator":
-        """The same generator with these values."""
-        made = type(self)(**self.architecture())
-        made.load_state_dict(values)
-        return made
 
     def initialize(self, generator: torch.Generator) -> None:
         """Every parameter from public randomness: weights uniform within +-sqrt(3 / fan-in), zero biases.

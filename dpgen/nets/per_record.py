@@ -181,8 +181,8 @@ class PerRecord:
                 raise UnlikeAlone("is not finite on random records")
             if not torch.allclose(sums, wanted, rtol=1e-3, atol=1e-4 * max(1.0, float(several.abs().max()))):
                 raise UnlikeAlone(
-                    f"gives records {float(sums):.4g} together and {float(wanted):.4g} one by one: it must be the mean of "
-                    "losses, each of a record by itself (no sum over the batch, no comparison of records)"
+                    f"gives records {float(sums):.4g} together and {float(wanted):.4g} one by one: each record must count by "
+                    "itself, in a mean if it is one loss (no sum over the batch, no comparison of records)"
                 )
         most = max(float(g.abs().max()) for g in alone)
         if not most > 0 or not all(torch.isfinite(g).all() for g in alone):

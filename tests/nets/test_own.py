@@ -82,7 +82,7 @@ def test_a_network_sees_grey_values_unless_bits_are_asked_for(grey: bool, monkey
     loss = Good.loss
     monkeypatch.setattr(Good, "loss", lambda self, x, z: seen.update(x.detach().flatten().tolist()) or loss(self, x, z))
     pictures = np.random.default_rng(0).integers(0, 256, (40, 4, 4)).astype(np.uint8)
-    monkeypatch.setattr(OwnBank, "_try", lambda *_: None)
+    monkeypatch.setattr(OwnBank, "settle", lambda _: None)
     release = dpgen.fit(pictures, "dpgm", epsilon=2.0, network=Good, clusters="none", grey=grey, **SMALL)
     shades = set((torch.arange(1, 255) / 255).tolist())
     assert (len(seen & shades) > 100) == grey
@@ -186,8 +186,8 @@ REFUSED: list[tuple[Any, str]] = [
     (own_networks.Other, "method loss"),
     (dict, "nn.Module"),
     ("Batched", "BatchNorm1d"),
-    ("Centred", "beside other records"),
-    ("Dropping", "beside other records"),
+    ("Centred", "one by one"),
+    ("Dropping", "without dropout"),
     ("Remembering", "loss changes scale"),
     ("Hoarding", "loss changes seen"),
     ("Branching", "torch.func"),

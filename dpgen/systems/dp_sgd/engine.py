@@ -101,8 +101,9 @@ class DPSGD(PrivateSums):
         self.automatic_optimization = False
         self.bank, self.partition, self.plan, self.config = bank, partition, plan, config
         self.n_classes, self.categories = n_classes, categories
+        bank.settle()
         with torch.no_grad():
-            self.bank.initialize(public.spawn("weights").generator)
+            bank.initialize(public.spawn("weights").generator)
         self.partitioned, self.means = False, None
         self._public, self._white = public, white
         self._draw: Draw | None = None

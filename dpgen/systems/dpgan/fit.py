@@ -207,8 +207,10 @@ class DPGAN(DPSGD):
 
     def released_generator(self) -> Generator | OwnGenerator:
         """The averaged generator, on the CPU."""
+        made = type(self.generator)(**self.generator.architecture())
         values = self.generator.state_dict() | self.average
-        return self.generator.released({name: value.cpu() for name, value in values.items()})
+        made.load_state_dict({name: value.cpu() for name, value in values.items()})
+        return made
 
     @property
     def facts(self) -> tuple[Said, ...]:

@@ -133,7 +133,9 @@ class DPGANConfig(DPSGDConfig):
         if self.own_networks:
             shape: dict[str, Any] = {"categories": categories, "image_shape": image_shape}
             own = imported(self.own_networks[0])
-            return OwnGenerator(d, network=own, network_options=self.generator_options, output=output, **shape)
+            made = OwnGenerator(d, network=own, network_options=self.generator_options, output=output, **shape)
+            made.settle()
+            return made
         frequencies = chosen_frequencies(self.frequencies, image_shape)
         return Generator(
             d,

@@ -121,7 +121,7 @@ def fit(
 
     def release(module: DPGM, ledger: Ledger) -> PublicModel:
         if isinstance(module.bank, OwnClassifierBank):
-            told, weights, grey = module.bank.architecture(), module.bank.weights(), own.inputs.white > 1
+            told, weights, grey = module.bank.architecture(), module.bank.network().state_dict(), own.inputs.white > 1
             stated = module.statement(ledger)
             return ReleasedModule(weights, told["network"], told["options"], stated, grey=grey, schema=own.schema)
         shape = own.image_shape if own.pixels is None else None
