@@ -4,11 +4,11 @@ r"""Gradients per record of any module, from what its layers see and the slopes 
 |---|---|
 | Linear; Conv2d, as a Linear of the patches at every position | factors in closed form, see below |
 | Embedding of many codes | codes and slopes: equal codes of a record add up ("ghost") |
-| LayerNorm | sums over positions |
-| Embedding of few codes, GroupNorm, InstanceNorm, RMSNorm, other convolutions | opacus' grad samplers, or `torch.func` |
+| LayerNorm, GroupNorm | sums over positions |
+| Embedding of few codes, other convolutions and norms, other layers with one input | `torch.func`, layer by layer |
 | LSTM, GRU, RNN; MultiheadAttention | opacus' layers, and an own one, stand in: linear maps on the same parameters |
 | a weight that is used several times | the uses are added up as positions of one map, or multiplied out |
-| all else (parameters of a module's own, other layers) | `torch.func` differentiates the whole loss, record by record |
+| all else (parameters of a module's own) | `torch.func` differentiates the whole loss, record by record |
 
 These are not put into the module: they stand in while gradients are taken, so the module, its checkpoints and its
 release stay as they were written. `torch.func` alone would do for every table row but a GRU, at several times the cost.
@@ -42,11 +42,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
-from torch.nn.functional import dropout, layer_norm, one_hot, pad
+from torch.nn.functional import dropout, group_norm, layer_norm, pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpgen.nets.bank import Factor, full_precision
+from dpgen.nets.bank import Factor, RecordGradients, full_precision
+from dpgen.privacy.clipping import clipped_sums
 
 Run = Callable[..., Tensor]
 """The sum of the losses of records, whose values (b, ...) are the arguments."""
@@ -184,6 +185,7 @@ class PerRecord:
                     f"gives records {float(sums):.4g} together and {float(wanted):.4g} one by one: each record must count by "
                     "itself, in a mean if it is one loss (no sum over the batch, no comparison of records)"
                 )
+        rounding = 2e-2 if torch.is_autocast_enabled(tree_leaves(inputs)[0].device.type) else 1e-4  # half precision rounds
         most = max(float(g.abs().max()) for g in alone)
         if not most > 0 or not all(torch.isfinite(g).all() for g in alone):
             raise UnlikeAlone("has a gradient that is 0 or not finite on random records")
@@ -210,7 +212,7 @@ class PerRecord:
                     ((f[i], g) for f in found for i, g in enumerate(alone)),
                     ((f[0], alone[0]) for f in self._beside_odd(run, *inputs)),
                 )
-                if all(torch.allclose(f, g, rtol=1e-4, atol=1e-5 * most) for f, g in pairs):
+                if all(torch.allclose(f, g, rtol=rounding, atol=rounding / 10 * most) for f, g in pairs):
                     return
         except Exception as error:
             raise UnlikeAlone(f"is not for torch.func, record by record: {' '.join(str(error).split())}") from error
@@ -247,24 +249,11 @@ class PerRecord:
 
     def dense(self, run: Run, *inputs: Any) -> Tensor:
         """The gradients of all records (b, p), in memory; rows get equal random numbers."""
+        b = records_of(inputs)
         with SameForEach():
-            made = self.factors(run, *inputs)
-        out = torch.zeros(records_of(inputs), self.p, dtype=torch.float32)
-        for f in made:
-            if f.inputs is None:
-                out[:, cast(slice, f.bias)] = f.outputs.to(out)
-            else:
-                part, a = cast(slice, f.weight), f.inputs if f.inputs.ndim == 3 else f.inputs[:, None]
-                g = (
-                    f.outputs
-                    if f.outputs.is_floating_point()
-                    else one_hot(f.outputs, (part.stop - part.start) // a.shape[2]).to(a)
-                )
-                g = g if g.ndim == 3 else g[:, None]
-                out[:, cast(slice, f.weight)] = (g.mT @ a).flatten(1)
-                if f.bias is not None:
-                    out[:, f.bias] = g.sum(1)
-        return out
+            made = RecordGradients(self.factors(run, *inputs), [0, b])
+        alone = torch.eye(b, dtype=torch.float32, device=tree_leaves(inputs)[0].device)
+        return torch.cat([clipped_sums(made, weights, alone.new_zeros(1, self.p)) for weights in alone]).cpu()
 
     # -- gradients -----------------------------------------------------------------------------------------------------
 
@@ -457,52 +446,41 @@ class _Tape:
     def factors(self, total: Tensor) -> list[Factor]:
         """Factors of the gradients of a sum of losses of this pass."""
         slopes = torch.autograd.grad(total, [edge for *_, edge in self._calls], allow_unused=True)
-        affine: dict[int, list[tuple[Tensor, Tensor, slice, slice | None]]] = {}
-        dense: dict[int, tuple[slice, Tensor]] = {}
-        coded: list[Factor] = []
-
-        def add(columns: slice, values: Tensor) -> None:
-            found = full_precision(values).flatten(1)
-            dense[columns.start] = columns, (found if columns.start not in dense else dense[columns.start][1] + found)
-
+        found: dict[int, list[Factor]] = {}
         with torch.autocast(total.device.type, enabled=False), torch.no_grad():
             for (layer, columns, x, version, _), g in zip(self._calls, slopes):
                 if g is None:
                     continue
                 if x._version != version:
                     raise ValueError(f"the input of a {type(layer).__name__} is changed in place after it was used")
-                x, g = x if not x.is_floating_point() else full_precision(x), full_precision(g)
-                if "weight" in columns and (linear := self._linear(layer, x, g)) is not None:
-                    affine.setdefault(columns["weight"].start, []).append((*linear, columns["weight"], columns.get("bias")))
-                    continue
-                if len(x) != self.rows:
-                    raise ValueError(f"a {type(layer).__name__} sees other rows than records")
-                if type(layer) is nn.Embedding and not layer.scale_grad_by_freq and self._alone(columns):
-                    codes, size, positions = x.flatten(1) if x.ndim > 1 else x[:, None], layer.weight.numel(), x[0].numel()
-                    if not _multiplied_out(positions, size):
-                        left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
-                        g = g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0)
-                        coded.append(Factor(codes, g, columns["weight"], None))
-                        continue
-                for name, values in _sampled(layer, x, g).items():
-                    if name in columns:
-                        add(columns[name], values)
-            made = list(coded)
-            for start, uses in affine.items():
-                weight, bias = uses[0][2], uses[0][3]
-                if len(uses) == 1 and uses[0][0].ndim == 2 and start not in dense:
-                    made.append(Factor(uses[0][0], uses[0][1], weight, bias))
-                    continue
-                for g, _, _, own in uses:
-                    if own is not None:
-                        add(own, g if g.ndim == 2 else g.sum(1))
-                parts = ([v if v.ndim == 3 else v[:, None] for v in values] for values in list(zip(*uses))[:2])
-                g, x = (values[0] if len(values) == 1 else torch.cat(values, 1) for values in parts)
-                if start in dense or _multiplied_out(g.shape[1], g.shape[2] * x.shape[2]):
-                    add(weight, g.mT @ x)
-                else:
-                    made.append(Factor(g, x, weight, None))
-        return made + [Factor(values, None, None, columns) for columns, values in dense.values()]
+                for f in self._of_layer(layer, columns, full_precision(x), full_precision(g)):
+                    found.setdefault(cast(slice, f.weight or f.bias).start, []).append(f)
+            return [_joined(uses) for uses in found.values()]
+
+    def _of_layer(self, layer: nn.Module, columns: dict[str, slice], x: Tensor, g: Tensor) -> Iterator[Factor]:
+        """Factors of one call of a layer with inputs x and slopes g."""
+        weight, bias = columns.get("weight"), columns.get("bias")
+        if weight is not None and (linear := self._linear(layer, x, g)) is not None:
+            g, x = linear
+            if g.ndim == 2 and self._alone(columns):
+                yield Factor(g, x, weight, bias)
+                return
+            g, x = (v if v.ndim == 3 else v[:, None] for v in (g, x))
+            yield Factor(g, x, weight, None)
+            if bias is not None:
+                yield Factor(g.sum(1), None, None, bias)
+            return
+        if len(x) != self.rows:
+            raise ValueError(f"a {type(layer).__name__} sees other rows than records")
+        if type(layer) is nn.Embedding and not layer.scale_grad_by_freq and self._alone(columns):
+            codes = x.flatten(1) if x.ndim > 1 else x[:, None]
+            if not _multiplied_out(codes.shape[1], layer.weight.numel()):
+                left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
+                yield Factor(codes, g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0), weight, None)
+                return
+        for name, values in _sampled(layer, x, g).items():
+            if name in columns:
+                yield Factor(full_precision(values).flatten(1), None, None, columns[name])
 
     def _alone(self, columns: dict[str, slice]) -> bool:
         """Whether no other call uses these parameters."""
@@ -529,6 +507,21 @@ class _Tape:
         return values.reshape(self.rows, -1, values.shape[-1])
 
 
+def _joined(uses: list[Factor]) -> Factor:
+    """One factor of all uses of the same parameters: the positions of all, or what they are multiplied out."""
+    first, columns = uses[0], cast(slice, uses[0].weight or uses[0].bias)
+    if len(uses) == 1 and (first.inputs is None or first.inputs.ndim == 2 or not first.outputs.is_floating_point()):
+        return first
+    pairs = [(f.outputs, f.inputs) for f in uses if f.inputs is not None]
+    values = [f.outputs for f in uses if f.inputs is None]
+    if pairs:
+        g, x = (parts[0] if len(parts) == 1 else torch.cat(parts, 1) for parts in zip(*pairs))
+        if not values and not _multiplied_out(g.shape[1], g.shape[2] * x.shape[2]):
+            return Factor(g, x, columns, None)
+        values.append((g.mT @ x).flatten(1))
+    return Factor(torch.stack(values).sum(0) if len(values) > 1 else values[0], None, None, columns)
+
+
 def _multiplied_out(positions: int, size: int) -> bool:
     """Whether the gradient of so many parameters, a sum over positions, is cheaper than its factors."""
     return positions > MOST_POSITIONS or _GHOST * positions**2 >= size
@@ -536,19 +529,13 @@ def _multiplied_out(positions: int, size: int) -> bool:
 
 def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
     """Gradients (b, ...) of a layer's own parameters, by name."""
-    if isinstance(layer, nn.LayerNorm):  # that of opacus needs a bias, and takes twice as long
-        normal, most = layer_norm(x, layer.normalized_shape, eps=layer.eps), g.ndim - layer.weight.ndim
-        both = (("weight", normal * g), ("bias", g))
-        return {name: values.flatten(1, most - 1).sum(1) if most > 1 else values for name, values in both}
-    from opacus.grad_sample import GradSampleModule
-
-    if isinstance(layer, nn.Embedding) and layer.scale_grad_by_freq:
-        raise ValueError("an Embedding with scale_grad_by_freq compares records")
-    if (sampler := GradSampleModule.GRAD_SAMPLERS.get(type(layer))) is not None:
-        found = sampler(layer, [x], g)
-        if isinstance(layer, nn.Embedding) and layer.padding_idx is not None:
-            found[layer.weight][:, layer.padding_idx] = 0.0  # which opacus trains
-        return {name: found[value] for name, value in layer._parameters.items() if value in found}
+    if isinstance(layer, nn.LayerNorm):
+        most = g.ndim - layer.weight.ndim
+        both = (layer_norm(x, layer.normalized_shape, eps=layer.eps) * g, g)
+        return dict(zip(("weight", "bias"), (v.flatten(1, most - 1).sum(1) if most > 1 else v for v in both)))
+    if isinstance(layer, nn.GroupNorm):
+        both = (group_norm(x, layer.num_groups, eps=layer.eps) * g, g)
+        return dict(zip(("weight", "bias"), (v.flatten(2).sum(2) if g.ndim > 2 else v for v in both)))
     own = {name: value.detach() for name, value in layer._parameters.items() if value is not None}
 
     def weighed(values: dict[str, Tensor], x: Tensor, g: Tensor) -> Tensor:
@@ -556,8 +543,7 @@ def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
         return made
 
     with torch.enable_grad():
-        found = vmap(grad(weighed), (None, 0, 0))(own, x, g)
-    return cast(dict[str, Tensor], found)
+        return cast(dict[str, Tensor], vmap(grad(weighed), (None, 0, 0))(own, x, g))
 
 
 # -- what a call leaves ----------------------------------------------------------------------------------------------------
