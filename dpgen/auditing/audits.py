@@ -31,7 +31,8 @@ from dpgen.containers import in_memory
 from dpgen.data import Columns, LinkedTables, Points, Records, Table, Users, load_linked
 from dpgen.discretized import DiscretizedColumn
 from dpgen.files import write_atomically
-from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients
+from dpgen.nets.bank import ModelBank, Noise
+from dpgen.privacy.clipping import Factor, RecordGradients
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.privacy.sampling import Batch, PoissonLoader

@@ -7,7 +7,7 @@ Source: Goodfellow 2015.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from math import prod
 from typing import Any, ClassVar, NamedTuple
@@ -16,60 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from dpgen.facts import Said
+from dpgen.privacy.clipping import Factor, RecordGradients, segments
 
 Noise = Callable[..., Tensor]
 """Draws standard normal noise of a shape: `noise(b, latent) -> (b, latent)`."""
-
-Segments = Sequence[tuple[int, int, int]]
-"""Products to take: cluster, first and last row (excluded) of each."""
-
-
-def segments(bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """Cluster, first and last row (excluded) of every cluster that has rows.
-
-    >>> list(segments([0, 0, 5]))
-    [(1, 0, 5)]
-    """
-    return ((c, a, b) for c, (a, b) in enumerate(pairwise(bounds)) if b > a)
-
-
-class Factor(NamedTuple):
-    r"""Per-record gradients of one affine map :math:`y = W a + \beta`, never multiplied out.
-
-    Record r has weight gradient :math:`g_r a_r^\top` and bias gradient :math:`g_r`. A factor without `inputs` is dense:
-    its gradient is `outputs` itself, in the columns `bias`. A map that acts at T positions of a record, as convolutions
-    do, has weight gradient :math:`\sum_t g_{rt} a_{rt}^\top`; its bias is a factor of its own. One-hot outputs may be codes.
-    """
-
-    outputs: Tensor  # (b, out) or (b, T, out), or (b, T) int64
-    inputs: Tensor | None  # (b, in) or (b, T, in)
-    weight: slice | None
-    bias: slice | None
-
-
-class RecordGradients(NamedTuple):
-    """Gradients of b records, sorted by cluster: cluster c owns the rows `bounds[c]:bounds[c + 1]`.
-
-    `offset` (k, p), if given, holds public values: record r of cluster c has gradient (factors of r) - offset[c].
-    `present` (k,), if given, says how many of a cluster's rows are records; they come first, the rest only pads.
-    """
-
-    factors: Sequence[Factor]
-    bounds: Sequence[int]
-    offset: Tensor | None = None
-    present: Sequence[int] | None = None
-
-    def segments(self) -> Iterator[tuple[int, int, int]]:
-        """See `segments`."""
-        return segments(self.bounds)
-
-    def full(self) -> "RecordGradients":
-        """The same gradients with every factor at least float32: those of half precision count with the values they have."""
-        factors = [
-            Factor(full_precision(f.outputs), f.inputs if f.inputs is None else full_precision(f.inputs), *f[2:])
-            for f in self.factors
-        ]
-        return self._replace(factors=factors, offset=None if self.offset is None else full_precision(self.offset))
 
 
 def affine_shapes(prefix: str, widths: Sequence[int]) -> dict[str, tuple[int, ...]]:
@@ -82,11 +32,6 @@ def affine_shapes(prefix: str, widths: Sequence[int]) -> dict[str, tuple[int, ..
     for i, (a, b) in enumerate(pairwise(widths)):
         shapes |= {f"{prefix}{i}.weight": (b, a), f"{prefix}{i}.bias": (b,)}
     return shapes
-
-
-def full_precision(values: Tensor) -> Tensor:
-    """Values of half precision as float32; others as they are."""
-    return values.to(torch.float32) if values.is_floating_point() and values.dtype != torch.float64 else values
 
 
 class Descent(NamedTuple):
@@ -202,7 +147,7 @@ class _SegmentAffine(torch.autograd.Function):
     """Rows of cluster c times the weights of model c; gradients flow to the rows only, the factors cover the weights."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Segments) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, segments: Sequence[tuple[int, int, int]]) -> Tensor:
         x, weight, bias = in_ambient_precision(x, weight, bias)
         ctx.save_for_backward(weight)
         ctx.segments = segments

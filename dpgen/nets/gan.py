@@ -11,7 +11,8 @@ from torch.nn.functional import leaky_relu, softplus
 
 from dpgen.cosines import coordinates, planes
 from dpgen.facts import Said
-from dpgen.nets.bank import ModelBank, Noise, RecordGradients, Tape, affine_shapes, logistic
+from dpgen.nets.bank import ModelBank, Noise, Tape, affine_shapes, logistic
+from dpgen.privacy.clipping import RecordGradients
 
 SLOPE = 0.2
 GAIN = 2.0**0.5

@@ -20,9 +20,10 @@ from torch.nn.functional import one_hot
 from torch.nn.parameter import is_lazy
 
 from dpgen.facts import Fact
-from dpgen.nets.bank import Factor, ModelBank, Noise, RecordGradients, segments
+from dpgen.nets.bank import ModelBank, Noise
 from dpgen.nets.gan import critic_loss
 from dpgen.nets.per_record import PerRecord, UnlikeAlone, hidden, unseen
+from dpgen.privacy.clipping import Factor, RecordGradients, segments
 
 
 class Network(Protocol):

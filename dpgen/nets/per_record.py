@@ -46,8 +46,7 @@ from torch.nn.functional import dropout, group_norm, layer_norm, pad
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpgen.nets.bank import Factor, RecordGradients, full_precision
-from dpgen.privacy.clipping import clipped_sums
+from dpgen.privacy.clipping import Factor, RecordGradients, clipped_sums, full_precision
 
 Run = Callable[..., Tensor]
 """The sum of the losses of records, whose values (b, ...) are the arguments."""

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from dpgen.cosines import coordinates
-from dpgen.nets.bank import Descent, Factor, ModelBank, Noise, RecordGradients, in_ambient_precision, logistic, segments
+from dpgen.nets.bank import Descent, ModelBank, Noise, in_ambient_precision, logistic
+from dpgen.privacy.clipping import Factor, RecordGradients, segments
 
 
 class RBMBank(ModelBank):

@@ -7,7 +7,8 @@ from torch import Tensor
 from torch.nn.functional import relu
 
 from dpgen.cosines import coordinates
-from dpgen.nets.bank import Descent, ModelBank, Noise, RecordGradients, Tape, affine_shapes, logistic
+from dpgen.nets.bank import Descent, ModelBank, Noise, Tape, affine_shapes, logistic
+from dpgen.privacy.clipping import RecordGradients
 
 _RATE = 10.0
 SHRINK = 0.1

@@ -45,7 +45,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -78,34 +78,53 @@ _LANE = 256  # entries of a longer row that are
 _WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4
 
 
-class _AffineFactor(Protocol):
-    """Per-record gradient of one affine map; `inputs` None means that `outputs` itself is the gradient.
+def segments(bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """Cluster, first and last row (excluded) of every cluster that has rows.
 
-    Of T positions it is the sum of their outer products; such a factor has no bias. Outputs that are one-hot may be codes.
+    >>> list(segments([0, 0, 5]))
+    [(1, 0, 5)]
+    """
+    return ((c, a, b) for c, (a, b) in enumerate(pairwise(bounds)) if b > a)
+
+
+class Factor(NamedTuple):
+    r"""Per-record gradients of one affine map :math:`y = W a + \beta`, never multiplied out.
+
+    Record r has weight gradient :math:`g_r a_r^\top` and bias gradient :math:`g_r`. A factor without `inputs` is dense:
+    its gradient is `outputs` itself, in the columns `bias`. A map that acts at T positions of a record, as convolutions
+    do, has weight gradient :math:`\sum_t g_{rt} a_{rt}^\top`; its bias is a factor of its own. One-hot outputs may be codes.
     """
 
-    @property
-    def outputs(self) -> Tensor: ...  # (b, out) or (b, T, out), or (b, T) int64
-    @property
-    def inputs(self) -> Tensor | None: ...  # (b, in) or (b, T, in)
-    @property
-    def weight(self) -> slice | None: ...
-    @property
-    def bias(self) -> slice | None: ...
+    outputs: Tensor  # (b, out) or (b, T, out), or (b, T) int64
+    inputs: Tensor | None  # (b, in) or (b, T, in)
+    weight: slice | None
+    bias: slice | None
 
 
-class _FactoredGradients(Protocol):
-    """Gradients of b records sorted by cluster; cluster c owns rows bounds[c]:bounds[c + 1]."""
+class RecordGradients(NamedTuple):
+    """Gradients of b records, sorted by cluster: cluster c owns the rows `bounds[c]:bounds[c + 1]`.
 
-    @property
-    def factors(self) -> Sequence[_AffineFactor]: ...
-    @property
-    def bounds(self) -> Sequence[int]: ...
-    @property
-    def offset(self) -> Tensor | None: ...  # (k, p), public
-    @property
-    def present(self) -> Sequence[int] | None: ...  # (k,): records of a cluster, before its rows of padding
-    def segments(self) -> Iterator[tuple[int, int, int]]: ...  # cluster, first and last row of every product
+    `offset` (k, p), if given, holds public values: record r of cluster c has gradient (factors of r) - offset[c].
+    `present` (k,), if given, says how many of a cluster's rows are records; they come first, the rest only pads.
+    """
+
+    factors: Sequence[Factor]
+    bounds: Sequence[int]
+    offset: Tensor | None = None
+    present: Sequence[int] | None = None
+
+    def full(self) -> "RecordGradients":
+        """The same gradients with every factor at least float32: those of half precision count with the values they have."""
+        factors = [
+            Factor(full_precision(f.outputs), f.inputs if f.inputs is None else full_precision(f.inputs), *f[2:])
+            for f in self.factors
+        ]
+        return self._replace(factors=factors, offset=None if self.offset is None else full_precision(self.offset))
+
+
+def full_precision(values: Tensor) -> Tensor:
+    """Values of half precision as float32; others as they are."""
+    return values.to(torch.float32) if values.is_floating_point() and values.dtype != torch.float64 else values
 
 
 def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -115,19 +134,15 @@ def _exactly(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """
 
     @wraps(function)
-    def exact(gradients: _FactoredGradients, *args: Any, **options: Any) -> Tensor:
-        for factor in gradients.factors:
-            for values in (factor.outputs, factor.inputs, gradients.offset):
-                if values is not None and values.is_floating_point() and values.dtype not in (torch.float32, torch.float64):
-                    raise ValueError(f"factors must be torch.float32 or torch.float64, got {values.dtype}: convert them first")
+    def exact(gradients: RecordGradients, *args: Any, **options: Any) -> Tensor:
         with torch.autocast(gradients.factors[0].outputs.device.type, enabled=False):
-            return function(gradients, *args, **options)
+            return function(gradients.full(), *args, **options)
 
     return exact
 
 
 @_exactly
-def gradient_norms(gradients: _FactoredGradients) -> Tensor:
+def gradient_norms(gradients: RecordGradients) -> Tensor:
     r"""Upper bounds of the L2 norms of all records' gradients, (b,), a few millionths above them; NaN if not finite.
 
     A sum of m squares, in any order, is at least :math:`1 - \gamma_{m + 1}` times the exact one, minus what underflows: at
@@ -164,17 +179,17 @@ def _squares(rows: Tensor) -> Tensor:
     return parts + torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square() + lost
 
 
-def _values(f: _AffineFactor) -> Tensor:
+def _values(f: Factor) -> Tensor:
     """One of the parts of a factor that are no codes."""
     return f.outputs if f.inputs is None else f.inputs
 
 
-def _positions(f: _AffineFactor) -> bool:
+def _positions(f: Factor) -> bool:
     """Whether a factor is a sum over positions."""
     return f.inputs is not None and f.inputs.ndim == 3
 
 
-def _squares_of_sums(f: _AffineFactor) -> Tensor:
+def _squares_of_sums(f: Factor) -> Tensor:
     """Squared norms (b,) of sum_t g_t a_t^T, float64, from T x T products; `_CANCELLED` is put on top."""
     assert f.inputs is not None
     if f.outputs.shape[1] > _ROWS:
@@ -190,13 +205,13 @@ def _squares_of_sums(f: _AffineFactor) -> Tensor:
     return torch.cat(parts)
 
 
-def _longest(gradients: _FactoredGradients) -> int:
+def _longest(gradients: RecordGradients) -> int:
     """Most entries whose squares meet in one product of norms and are added in float32."""
     widths = [[v.shape[1] for v in (f.outputs, f.inputs) if v is not None] for f in gradients.factors if not _positions(f)]
     return max((sum(width if width <= _WIDE else _LANE for width in pair) for pair in widths), default=0)
 
 
-def _norms_of_differences(gradients: _FactoredGradients, offset: Tensor) -> Tensor:
+def _norms_of_differences(gradients: RecordGradients, offset: Tensor) -> Tensor:
     """Upper bounds of |F_r - O_c|, float64: |F|^2 - 2<F, O> + |O|^2 cancels, so the margin is relative to its terms."""
     if any(_positions(f) for f in gradients.factors):
         raise ValueError("factors of several positions have no offset: multiply them out")
@@ -212,11 +227,11 @@ def _norms_of_differences(gradients: _FactoredGradients, offset: Tensor) -> Tens
     return norms.mul_(1.0 + torch.finfo(gradients.factors[0].outputs.dtype).eps * 2)  # for rounding to the dtype of the factors
 
 
-def _offset_terms(gradients: _FactoredGradients, offset: Tensor) -> tuple[Tensor, Tensor]:
+def _offset_terms(gradients: RecordGradients, offset: Tensor) -> tuple[Tensor, Tensor]:
     """<F_r, O_c> and |O_c|^2 for every record, both (b,)."""
     b = gradients.factors[0].outputs.shape[0]
     cross, size = offset.new_zeros(b), offset.new_zeros(b)
-    for c, start, stop in gradients.segments():
+    for c, start, stop in segments(gradients.bounds):
         size[start:stop] = offset[c].square().sum()
         for f in gradients.factors:
             g = f.outputs[start:stop].double()
@@ -230,7 +245,7 @@ def _offset_terms(gradients: _FactoredGradients, offset: Tensor) -> tuple[Tensor
 
 @_exactly
 def clipped_sums(
-    gradients: _FactoredGradients,
+    gradients: RecordGradients,
     coefficients: Tensor,
     out: Tensor,
     *,
@@ -270,7 +285,7 @@ def clipped_sums(
     return out
 
 
-def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
+def _scaled(gradients: RecordGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:
     """Outputs of every factor times the coefficients, and its inputs; rows of coefficient 0 are 0 in both.
 
     Dense and positional ones are weighed when they are added up, a part at a time.
@@ -288,11 +303,11 @@ def _scaled(gradients: _FactoredGradients, coefficients: Tensor, records: int) -
     return [(without(g) if g.is_floating_point() else g, None if a is None else without(a)) for g, a in scaled]
 
 
-def _in_parts(f: _AffineFactor) -> bool:
+def _in_parts(f: Factor) -> bool:
     return _positions(f) or f.inputs is None
 
 
-def _add_products(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, beta: float) -> None:
+def _add_products(row: Tensor, f: Factor, g: Tensor, a: Tensor | None, beta: float) -> None:
     """Replace the factor's part of `row` (p,) by beta times it plus g^T a and the column sums of g."""
     if a is not None and f.weight is not None:
         row[f.weight].view(g.shape[1], -1).addmm_(g.T, a, beta=beta)
@@ -301,7 +316,7 @@ def _add_products(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, be
         row[f.bias] = row[f.bias] + total if beta else total
 
 
-def _add_in_parts(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, weights: Tensor, beta: float) -> None:
+def _add_in_parts(row: Tensor, f: Factor, g: Tensor, a: Tensor | None, weights: Tensor, beta: float) -> None:
     """Replace the factor's part of `row` (p,) by beta times it plus the weighted sum of its gradients.
 
     A product is added when it is done, not while it is taken: then what has been added before costs one rounding.
@@ -325,7 +340,7 @@ def _add_in_parts(row: Tensor, f: _AffineFactor, g: Tensor, a: Tensor | None, we
     part.copy_(part + total if beta else total)
 
 
-def _columns(gradients: _FactoredGradients) -> int:
+def _columns(gradients: RecordGradients) -> int:
     """Number of parameters that the factors cover; no two factors share one."""
     owned = [part for f in gradients.factors for part in (f.weight, f.bias) if part is not None]
     return sum(part.stop - part.start for part in owned)

@@ -1,6 +1,5 @@
 """Clipped sums against one autograd call per record, for every bank, and twins that must be rejected."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
 from dpgen.cosines import lowest_frequencies
-from dpgen.nets import ModelBank, RBMBank, RecordGradients, Tape, VAEBank
-from dpgen.nets.bank import Factor
+from dpgen.nets import Factor, ModelBank, RBMBank, RecordGradients, Tape, VAEBank
 from dpgen.privacy.clipping import (
     ROUNDED,
     SENSITIVITY,
@@ -303,9 +301,8 @@ def test_norms_bound_gradients_of_any_size(scale: float, width: int) -> None:
 
 def test_short_parts_are_added_in_float64_as_well() -> None:
     rows = torch.tensor([[1.0, 2.0], [4.0, 8.0]])
-    factor = SimpleNamespace(outputs=rows, inputs=None, weight=None, bias=slice(0, 2))
-    gradients = SimpleNamespace(factors=[factor], bounds=[0, 2], offset=None, present=None)
+    gradients = RecordGradients([Factor(rows, None, None, slice(0, 2))], [0, 2])
     out = torch.full((1, 2), torch.nan, dtype=torch.float64)
     for part in range(3):
-        clipped_sums(gradients, torch.ones(2), out, accumulate=part > 0)  # type: ignore[arg-type]
+        clipped_sums(gradients, torch.ones(2), out, accumulate=part > 0)
     assert out.tolist() == [[15.0, 30.0]]

@@ -10,7 +10,7 @@ from refusals import refused
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dpgen.nets.bank import RecordGradients
+from dpgen.nets import RecordGradients
 from dpgen.nets.per_record import PerRecord, UnlikeAlone, marks, moved
 from dpgen.privacy.clipping import gradient_norms
 

@@ -145,7 +145,7 @@ class DPGAN(DPSGD):
         sizes = torch.tensor(bounds).diff()
         critic = to_device(torch.arange(self.bank.k).repeat_interleave(sizes), rows.device)
         with torch.enable_grad():
-            made = self.bank.fake_gradients(rows, bounds).full()
+            made = self.bank.fake_gradients(rows, bounds)
         with torch.no_grad():
             weights = self.policy.coefficients(gradient_norms(made), critic)
             sums, each = clipped_sums(made, weights, torch.empty_like(self.bank.theta)), sizes.clamp_min(1)[:, None]

@@ -7,11 +7,10 @@ import pytest
 import tiny
 import torch
 from own_networks import Rectified
-from refusals import refused
 from torch import Tensor
 
 from dpgen.callbacks import AutomaticClipping
-from dpgen.nets import Factor, ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
+from dpgen.nets import ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 from dpgen.privacy.sampling import Batch
 from dpgen.systems.dpgm.fit import DPGM
@@ -95,14 +94,6 @@ def test_the_networks_do_run_in_half_precision(name: str) -> None:
     rough, precise = materialised(gradients(name)), materialised(gradients(name, precise=True))
     error = float((rough - precise).norm() / precise.norm())
     assert 1e-5 < error < 0.3
-
-
-def test_factors_of_half_precision_are_refused() -> None:
-    factor = Factor(torch.ones(B, 3, dtype=torch.bfloat16), None, None, slice(0, 3))
-    for function in (lambda g: gradient_norms(g), lambda g: clipped_sums(g, torch.ones(B), torch.zeros(K, 3))):
-        with refused("bfloat16"):
-            function(RecordGradients([factor], BOUNDS))
-    assert RecordGradients([factor], BOUNDS).full().factors[0].outputs.dtype == torch.float32
 
 
 @pytest.mark.parametrize("component", ["vae", "rbm"])

@@ -12,9 +12,9 @@ from refusals import refused
 from torch import Tensor
 
 from dpgen.nets import ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
-from dpgen.nets.bank import Factor, Noise, segments
+from dpgen.nets.bank import Noise
 from dpgen.nets.gan import CriticBank
-from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, gradient_norms
+from dpgen.privacy.clipping import SENSITIVITY, Factor, clipped_sums, gradient_norms, segments
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
