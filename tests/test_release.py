@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def test_a_loaded_model_carries_its_statement(saved: Path) -> None:
     assert sorted(p.name for p in saved.iterdir()) == ["model.json", "model.safetensors"]
     assert load(saved).statement == tiny.statement()
     assert load(saved).sha256 == tiny.mixture().sha256 == json.loads((saved / "model.json").read_text())["sha256"]
+
+
+def test_a_fit_without_noise_is_not_written(tmp_path: Path) -> None:
+    """As benchmarks make them."""
+    model = tiny.mixture()
+    model.statement = replace(model.statement, epsilon=float("inf"))
+    with refused("epsilon of the statement is inf"):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_nothing_is_unpickled(saved: Path, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from dpgen.systems.plan import SumsPlan
 
 _OF_PLAN = ("delta", "relation", "unit", "max_contributions")
-_OLD = {"rows_per_unit": "max_contributions"}  # of the price in schemas
 
 
 def parser() -> OneLineParser:
@@ -95,15 +94,17 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
 
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
     plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
-    draft = None if draft is None else _without(draft, plan.unit)
+    if draft is not None:
+        if draft.get("dpgen:privacy"):
+            raise ValueError("schema holds domains that were bought before; what is blank in it is bought by the fit of a model")
+        draft = _without(draft, plan.unit)
     people = None if plan.unit is None else People(plan.unit, plan.rows)
     table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
     if not blank(getattr(table, "draft", {"fields": []})):
         raise ValueError("schema has no blanks: there is nothing to release")
-    paid = _added((draft or {}).get("dpgen:privacy"), plan)
     with _ledger(plan, options.ledger) as ledger:
         found = release_domains(table, plan=plan, curator=Curator(ledger))
-    paid = paid | ({} if ledger.payer is None or "dpgen:privacy" in (draft or {}) else {"shared": {"run": ledger.payer.run}})
+    paid = plan.paid | ({} if ledger.payer is None else {"shared": {"run": ledger.payer.run}})
     spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"
     said = "".join(f"; {fact.sentence[:-1]}" for fact in found.facts[1:])
     return found.descriptor | {"dpgen:privacy": paid}, spent + said
@@ -113,19 +114,6 @@ def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:
     """The draft without the column that names people, which is no data."""
     left = {key: value for key, value in draft.items() if (key, value) != ("primaryKey", unit)}
     return left | {"fields": [field for field in draft["fields"] if field.get("name") != unit]}
-
-
-def _added(earlier: dict[str, Any] | None, plan: "SumsPlan") -> dict[str, Any]:
-    """Total cost of the domains of a schema: that of the draft, and this purchase on top of it."""
-    if earlier is None:
-        return plan.paid
-    earlier = {_OLD.get(name, name): value for name, value in earlier.items()}
-    known = {"relation": "add_remove", "unit": None, "max_contributions": 1} | earlier  # 0.4 bought for single records only
-    for name in ("relation", "unit", "max_contributions"):
-        if plan.paid[name] != known[name]:
-            raise ValueError(f"{name} is {plan.paid[name]!r}; it must be {known[name]!r}, as its domains were bought")
-    both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}
-    return plan.paid | both
 
 
 def _ledger(plan: "SumsPlan", path: Path | None) -> Any:
