@@ -96,7 +96,7 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
     plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
     if draft is not None:
         if draft.get("dpgen:privacy"):
-            raise ValueError("schema holds domains that were bought before; what is blank in it is bought by the fit of a model")
+            raise ValueError("schema holds domains that were bought before; the fit of a model buys what is still blank")
         draft = _without(draft, plan.unit)
     people = None if plan.unit is None else People(plan.unit, plan.rows)
     table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
