@@ -41,7 +41,7 @@ import torch
 from torch import Tensor
 
 from dpgen.privacy.accountants import calibrate_noise
-from dpgen.privacy.distributed import NoiseAhead, Ranks, RemoteFailure, release_sum_
+from dpgen.privacy.distributed import NoiseAhead, Ranks, release_sum_
 from dpgen.privacy.draws import Integers, Reals
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import BudgetExceeded, Ledger, Planned
@@ -59,8 +59,8 @@ from dpgen.privacy.mechanisms import (
 from dpgen.privacy.noise import DeviceSource, SecureSource, noisy_prefix_sums, place, require_secure, to_device
 from dpgen.privacy.sampling import Epoch, PoissonMask
 from dpgen.privacy.selection import (
+    ExponentialMechanism,
     FrequentCounts,
-    GaussianSelection,
     Granted,
     draw_runs,
     selection_event,
@@ -307,22 +307,18 @@ class Curator:
 
     def _authorise(self, event: DpEvent, note: str) -> bool:
         """Charge one run of `event`, for all ranks together; False when the budget would be exceeded."""
-        refused, failure = False, None  # type: bool, BaseException | None
-        if self.ranks.index == 0:
+
+        def charged() -> bool:
             try:
                 self.ledger.charge(event, note=note)
             except BudgetExceeded:
-                refused = True
-            except BaseException as error:
-                failure = error
-        refused, failed = self.ranks.any(refused, failure is not None)
-        if failure is not None:
-            raise failure
-        if failed:
-            raise RemoteFailure("rank 0 stopped: its ledger could not record a charge")
-        if self.ranks.index and not refused:
+                return False
+            return True
+
+        granted = self.ranks.first(charged)
+        if self.ranks.index and granted:
             self.ledger.repeat(event, note=note)
-        return not refused
+        return granted
 
 
 class Draw:
@@ -469,7 +465,7 @@ class GaussianBudget:
         return places, noisy, noise_std, mechanism.threshold
 
     def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
-        """The number of one candidate, the higher its score the likelier, see `GaussianSelection`."""
+        """The number of one candidate, the higher its score the likelier, see `ExponentialMechanism`."""
         multiplier = self._part(share) * self.curator.rows  # for one row; the curator charges for all of a person's
-        chosen = self.curator.release(note, GaussianSelection(scores, multiplier, sensitivity), of=self.note)
+        chosen = self.curator.release(note, ExponentialMechanism.gaussian(scores, multiplier, sensitivity), of=self.note)
         return int(chosen[0])

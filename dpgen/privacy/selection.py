@@ -199,22 +199,37 @@ def _class_of(ticket: int, counts: list[int]) -> tuple[int, int]:
 class ExponentialMechanism:
     r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, with its own price.
 
-    Formal guarantee: a record that moves every score by at most D moves every log-weight by at most :math:`\lambda D` and the
-    logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP (McSherry, Talwar 2007). q (m,) are whole numbers and
-    private, D is the sensitivity under the ledger's relation.
+    q (m,) are whole numbers and private, lambda is the `rate`, and `event` is the price of one draw.
 
-    >>> ExponentialMechanism(np.array([0, 3]), Fraction(1, 4), 2).event
+    >>> ExponentialMechanism.pure(np.array([0, 3]), Fraction(1, 4), 2).event
     ApproximateDpEvent(epsilon=1.0, delta=0.0)
+    >>> ExponentialMechanism.gaussian(np.array([0, 3]), 2.0, 1).event
+    GaussianDpEvent(noise_multiplier=2.0)
     """
 
     scores: Integers
     rate: Fraction
-    sensitivity: int
+    event: DpEvent
 
-    @property
-    def event(self) -> DpEvent:
-        """Price of one draw."""
-        return pure_event(float(2 * self.rate * self.sensitivity))
+    @classmethod
+    def pure(cls, scores: Integers, rate: Fraction, sensitivity: int) -> ExponentialMechanism:
+        r"""Priced by a pure epsilon; D is the sensitivity under the ledger's relation.
+
+        Formal guarantee: a record that moves every score by at most D moves every log-weight by at most :math:`\lambda D` and
+        the logarithm of their sum by as much, so a draw is :math:`2 \lambda D`-DP (McSherry, Talwar 2007).
+        """
+        return cls(scores, rate, pure_event(float(2 * rate * sensitivity)))
+
+    @classmethod
+    def gaussian(cls, scores: Integers, noise_multiplier: float, sensitivity: int) -> ExponentialMechanism:
+        r"""Priced as a Gaussian of multiplier s: :math:`\lambda = e_0(1/s) / (2 D)`, rounded down.
+
+        Formal guarantee: within :math:`1/s`-GDP, see the module. D is how far adding or removing a record moves a score at
+        most; replacing one moves it by 2 D.
+        """
+        mu = 1.0 / require_positive("noise_multiplier", noise_multiplier)
+        rate = Fraction(bounded_range(mu) * _ROUNDED) / (2 * sensitivity)
+        return cls(scores, rate, gaussian_event(noise_multiplier))
 
     def log_probabilities(self) -> Reals:
         """log P(i) (m,) of the candidates, as private as the scores."""
@@ -241,27 +256,6 @@ def bounded_range(mu: float) -> float:
     from scipy.special import log_ndtr
 
     return 2.0 * float(log_ndtr(mu / 2) - log_ndtr(-mu / 2))
-
-
-class GaussianSelection(ExponentialMechanism):
-    r"""One of m listed candidates, i with probability proportional to :math:`e^{\lambda q_i}`, priced as a Gaussian.
-
-    :math:`\lambda = e_0(1/s) / (2 D)`, rounded down: within :math:`1/s`-GDP, see the module. D is how far adding or removing a
-    record moves a score at most; replacing one moves it by 2 D.
-
-    >>> GaussianSelection(np.array([0, 3]), 2.0, 1).event
-    GaussianDpEvent(noise_multiplier=2.0)
-    """
-
-    def __init__(self, scores: Integers, noise_multiplier: float, sensitivity: int) -> None:
-        mu = 1.0 / require_positive("noise_multiplier", noise_multiplier)
-        super().__init__(scores, Fraction(bounded_range(mu) * _ROUNDED) / (2 * sensitivity), sensitivity)
-        object.__setattr__(self, "noise_multiplier", noise_multiplier)
-
-    @property
-    def event(self) -> DpEvent:
-        """Price of one draw."""
-        return gaussian_event(self.noise_multiplier)  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from conformance import Law, LawRow, Pair, SumRow
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.selection import GaussianSelection
+from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Level, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
@@ -92,7 +92,7 @@ def selected(people: list[Person], relation: Relation) -> Law:
         expected[own[0, 0]], expected[own[-1, -1]] = 40.0 * sign, -40.0 * sign
     offsets = np.array([79.5, 80.5] if relation == "add_remove" else [80.0, 80.0])
     scores = counts.scores([own.ravel() for own in cells], expected, np.ones(2, np.int64), offsets)
-    mechanism = GaussianSelection(scores, 2.0, SCALE)
+    mechanism = ExponentialMechanism.gaussian(scores, 2.0, SCALE)
     return Law(mechanism.event, mechanism.log_probabilities())
 
 

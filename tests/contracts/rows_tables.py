@@ -7,7 +7,7 @@ from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.selection import GaussianSelection
+from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
 from dpgen.systems.tables.marginals import NOTE, SCALE, Coarsening, Counts, Marginal
 
@@ -38,7 +38,7 @@ def selected(x: np.ndarray, relation: Relation) -> Law:
     expected = np.zeros(len(counts.values))
     expected[[5, 0, 6 + 9, 6]] = 40.0, -40.0, -40.0, 40.0  # cells of the record at (2, 1, 4), and of those at 0
     offsets = np.array([80.5, 79.5] if relation == "add_remove" else [81.0, 79.0])
-    mechanism = GaussianSelection(counts.scores(expected, np.array([2, 2]), offsets), 2.0, 2 * SCALE)
+    mechanism = ExponentialMechanism.gaussian(counts.scores(expected, np.array([2, 2]), offsets), 2.0, 2 * SCALE)
     return Law(mechanism.event, mechanism.log_probabilities())
 
 

@@ -14,7 +14,7 @@ from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Relation
-from dpgen.privacy.selection import GaussianSelection, bounded_range
+from dpgen.privacy.selection import ExponentialMechanism, bounded_range
 
 MUS = (0.005, 0.05, 0.3, 1.0, 2.5, 6.0)
 
@@ -46,7 +46,7 @@ def test_the_range_is_convex_so_that_it_holds_for_replaced_records() -> None:
 
 def excess(scores: np.ndarray, other: np.ndarray, mu: float, *, claimed: float) -> float:
     """The most by which the trade-off of two selections passes that of Gaussians of `claimed`."""
-    one, two = (np.exp(GaussianSelection(q, 1 / mu, 1).log_probabilities()) for q in (scores, other))
+    one, two = (np.exp(ExponentialMechanism.gaussian(q, 1 / mu, 1).log_probabilities()) for q in (scores, other))
     order = np.argsort(one / two)
     alpha, beta = one[order].cumsum(), 1 - two[order].cumsum()  # errors of tests that reject outcomes which `two` prefers
     return float((norm.cdf(ndtri(np.clip(1 - alpha, 0, 1)) - claimed) - beta).max())

@@ -104,7 +104,7 @@ def test_extreme_ceilings_share_the_lowest_class() -> None:
 
 
 def test_a_choice_is_drawn_at_the_rate_that_it_costs() -> None:
-    mechanism = ExponentialMechanism(np.array([0, 2, 3]), Fraction(1, 4), 2)
+    mechanism = ExponentialMechanism.pure(np.array([0, 2, 3]), Fraction(1, 4), 2)
     assert mechanism.event == pure_event(1.0)
     weights = np.exp(np.array([0, 2, 3]) / 4)
     assert mechanism.log_probabilities() == pytest.approx(np.log(weights / weights.sum()))

@@ -174,7 +174,7 @@ class Answers:
         The weight is :math:`\exp(\epsilon_s |q(A) - q(B)| / (2 \Delta))`, exactly.
         """
         scores = np.abs(np.rint(estimates[chosen]).astype(np.int64) - self.values[chosen])
-        return ExponentialMechanism(scores, Fraction(step) / (2 * self.sensitivity), self.sensitivity)
+        return ExponentialMechanism.pure(scores, Fraction(step) / (2 * self.sensitivity), self.sensitivity)
 
 
 def multiplicative_weights(answers: Answers, weights: Weights, *, rounds: int, step: float, curator: Curator) -> None:
