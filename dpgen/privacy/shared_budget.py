@@ -291,7 +291,7 @@ def _cost(plan: Iterable[Planned], limits: Filter) -> Cost:
 def _payment(line: dict[str, Any], limits: Filter) -> Payment:
     plan = tuple(
         Planned(decode_event(event), note, require_whole("count", count), divisible)
-        for note, *_, event, count, divisible in line["plan"]
+        for note, event, count, divisible in line["plan"]
     )
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
     cost, returned = Cost() if line["returned"] else _cost(plan, limits), bool(line["returned"])

@@ -54,14 +54,6 @@ def test_the_command_does_not_flag_the_engine() -> None:
     assert not audit(parse_audit(["--trainings=2", "--workers=2", "--progress_bar=false"])).violated
 
 
-@pytest.mark.parametrize("model", list(systems()))
-def test_every_system_can_be_audited_without_options(model: str) -> None:
-    job = parse_audit(["--model", model])
-    assert job.model == model
-    assert isinstance(job.plan, systems()[model].plan)
-    assert job.trained == (model in ("dpgm", "dpgan"))
-
-
 def test_quick_options_give_way_to_given_ones() -> None:
     plan = parse_audit(["--steps=7"]).plan
     assert (plan.steps, plan.sampling_rate, plan.sigma_sgd) == (7, float(TRAINED["sampling_rate"]), float(SIGMA))

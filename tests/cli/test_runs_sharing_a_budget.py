@@ -7,19 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting
-import lightning as L
 import pytest
 import tiny
 from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 
-from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.cli.main import main
 from dpgen.config import parse_job
 from dpgen.facts import Fact, Section
-from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
+from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.shared_budget import SharedBudget
-from dpgen.release import PublicModel
 from dpgen.run import run
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -261,54 +258,6 @@ def test_a_model_that_was_received_alone_is_verified(copied: Path, capsys: pytes
     code, said = command(capsys, "verify", model)
     assert code in (1, 2)
     assert "model" in said
-
-
-def test_a_training_that_was_stopped_goes_on_without_paying_again(tmp_path: Path) -> None:
-    SharedBudget.create(tmp_path / "b", Budget(2.0, 1e-5))
-    given = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", f"--ledger={tmp_path / 'b'}")
-    job = parse_job(given)
-
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PublicModel, "files", stop)
-        with pytest.raises(KeyboardInterrupt, match="the same command with --run_dir"):
-            run(job)
-    assert len(SharedBudget(tmp_path / "b").spending().payments) == 1
-    run(job)
-    assert len(SharedBudget(tmp_path / "b").spending().payments) == 1
-    assert main(["verify", str(tmp_path / "run")]) == 0
-    (tmp_path / "b").unlink()
-    shutil.rmtree(tmp_path / "run" / "model")
-    (tmp_path / "run" / "privacy.json").unlink()
-    with pytest.raises(LedgerError, match="cannot open the ledger"):
-        run(job)
-
-
-def test_a_directory_restored_from_a_copy_releases_nothing_more(tmp_path: Path) -> None:
-    """Steps that the copy has not seen would be done again, with fresh noise, for the payment of the first release."""
-    SharedBudget.create(tmp_path / "b", Budget(2.0, 1e-5))
-    given = tiny.arguments(tmp_path, *tiny.UNLABELLED, "--epsilon=2", f"--ledger={tmp_path / 'b'}")
-    job = parse_job([*given, "--checkpoint_every=1", "--evaluation=none"])
-    save = Checkpoint.on_train_batch_end
-
-    def stop(self: Checkpoint, trainer: L.Trainer, *rest: Any) -> None:
-        save(self, trainer, *rest)
-        if trainer.global_step == 2:
-            raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Checkpoint, "on_train_batch_end", stop)
-        with pytest.raises(KeyboardInterrupt, match="goes on"):
-            run(job)
-    shutil.copytree(tmp_path / "run", tmp_path / "copy")
-    run(job)
-    shutil.rmtree(tmp_path / "run")
-    shutil.move(tmp_path / "copy", tmp_path / "run")
-    with pytest.raises(LedgerError, match="restored from a copy"):
-        run(job)
-    assert not (tmp_path / "run" / "model").exists()
 
 
 DP_SGD = ["budget", "--dp_sgd", "--n=60000", "--batch=600", "--epochs=10"]

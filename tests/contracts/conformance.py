@@ -18,21 +18,6 @@ one release, named by the notes that the ledger is charged under (patterns of `f
 
 Data sets are whatever the system's code takes; `neighbours(rng, relation)` makes a random pair of them, and
 `pairs_of(rows)` does so from a function that makes n random records, for data that are arrays with a record in each row.
-
-A row of sums and its broken twin, which is what the tests of this file feed to the checks:
-
->>> bits = pairs_of(lambda rng, n: rng.integers(0, 2, (n, 3)))
->>> def counted(x):
-...     return BoundedSum(torch.from_numpy(x).sum(0), math.sqrt(3.0), replaced=math.sqrt(3.0))
->>> tight = swapped(np.array([[0, 0, 0], [1, 1, 1]]), np.array([[0, 0, 0]]))
->>> row = SumRow("toy", ("counts of bits",), bits, tight, sums=counted)
->>> check_pairs(row, "add_remove", pairs=50), check_tight(row, "replace_one")
-(None, None)
->>> from dataclasses import replace
->>> broken = replace(row, sums=lambda x: BoundedSum(counted(x).values, 1.0))
->>> check_tight(broken, "add_remove")
-Traceback (most recent call last):
-AssertionError: toy, counts of bits: a neighbour moves the sums by 1.73205, stated is 1 (add_remove)
 """
 
 import math

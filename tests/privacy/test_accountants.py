@@ -6,7 +6,6 @@ import time
 import dp_accounting as dpa
 import pytest
 from dp_accounting.pld import PLDAccountant
-from dp_accounting.rdp import RdpAccountant
 
 from dpgen.privacy.accountants import calibrate_noise, delta, epsilon
 from dpgen.privacy.ledger import Budget
@@ -54,35 +53,9 @@ def test_pure_gaussians_are_exact(sigma, at):
     )
 
 
-def test_published_schedule():
-    """Acs et al. 2017 book one cluster per step at rate L/n: .93. Cluster c really runs T/k steps at rate k L/n: 3.55.
-
-    k = 10, q = .0017, 20 epochs of ceil(1/q) steps, sigma 1, delta 1e-5: T = 11,780.
-    """
-    rounds = 20 * math.ceil(1 / 0.0017)
-    claimed = epsilon(steps(0.0017, 1.0, rounds), 1e-5)
-    true = epsilon(steps(0.017, 1.0, rounds // 10), 1e-5)
-    assert claimed == pytest.approx(0.93, abs=0.005)
-    assert true == pytest.approx(3.55, abs=0.01)
-    assert delta(steps(0.017, 1.0, rounds // 10), claimed) == pytest.approx(0.063, abs=0.002)
-
-
 def test_shuffled_epochs_booked_as_poisson_claim_a_fraction():
     """A record is in one batch of each of 20 shuffled epochs; without amplification that is 20 Gaussians: 28.4, not .93."""
     assert epsilon(gaussian_event(1.0, 20), 1e-5) == pytest.approx(28.4, abs=0.1)
-
-
-class TestReplaceOne:
-    """A record u replaced by -u moves a sum of unit-norm vectors by 2: the factor belongs to every Gaussian."""
-
-    def test_dp_accounting_rdp_leaves_the_factor_out(self):
-        event = gaussian_event(2.0)
-        exact = dpa.get_epsilon_gaussian(1.0, 1e-5)
-        rdp = RdpAccountant(neighboring_relation=dpa.NeighboringRelation.REPLACE_ONE).compose(event).get_epsilon(1e-5)
-        assert rdp < 0.7 * exact
-        assert library(event, 1e-5, relation=dpa.NeighboringRelation.REPLACE_ONE) >= exact * (1 - 1e-6)
-        assert epsilon(event, 1e-5, relation="replace_one") == pytest.approx(exact, rel=1e-9)
-        assert epsilon(event, 1e-5, relation="replace_one", accountant="rdp") > exact
 
 
 def test_nothing_and_everything():
@@ -165,7 +138,7 @@ def test_unreachable_budget_says_what_is_reachable():
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-@pytest.mark.parametrize(("rate", "steps", "high"), [(0.05, 10**6, 1e4), (0.5, 1000, 30.0), (0.01, 1000, 1.0), (0.9, 5, 2.0)])
+@pytest.mark.parametrize(("rate", "steps", "high"), [(0.5, 1000, 30.0), (0.01, 1000, 1.0), (0.9, 5, 2.0)])
 def test_only_what_cannot_be_met_is_refused_and_the_least_that_is_named_is_true(rate, steps, high, relation):
     def run(scale):
         return dpa.SelfComposedDpEvent(subsampled_gaussian_event(rate, scale), steps)

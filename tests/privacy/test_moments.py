@@ -3,7 +3,6 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from opacus.accountants.analysis.rdp import compute_rdp
 
 from dpgen.privacy.accountants import (
     ORDERS,
@@ -42,18 +41,6 @@ def test_alpha_against_50_digits(order, rate, sigma):
     exact = reference_alpha(order + 1, rate, sigma)
     assert abs(subsampled_gaussian_alpha(order, rate, sigma) / exact - 1) < 3e-14
     assert reference_alpha(-order, rate, sigma) <= exact, "adding a record is never the worse direction"
-
-
-def test_opacus_rdp_loses_half_of_a_tiny_moment():
-    """opacus sums binomials of order 1 that cancel to 1e-16: at q = 1e-6, sigma = 100 the bound is no bound."""
-    rate, sigma = 1e-6, 100.0
-    ratios = []
-    for order in (1.5, 1.9, 2.5, 3.5, 5.5, 8.0):
-        opacus = float(compute_rdp(q=rate, noise_multiplier=sigma, steps=1, orders=[order])[0])
-        exact = order * rate**2 / (2 * sigma**2)  # leading term; the next is smaller by a factor 1e-4
-        assert subsampled_gaussian_alpha(order - 1, rate, sigma) / (order - 1) == pytest.approx(exact, rel=1e-3)
-        ratios.append(opacus / exact)
-    assert min(ratios) < 0.45
 
 
 @pytest.mark.parametrize("rate", [1e-5, 0.01, 0.5])

@@ -11,7 +11,6 @@ import pytest
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.composition import Filter
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
-from dpgen.privacy.ledger_file import LedgerFile
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 
@@ -37,17 +36,6 @@ def run(shared: SharedBudget, *plan: Planned, budget: Budget | None = OWN) -> Le
     ledger = begin(shared, budget=budget)
     ledger.declare(plan)
     return ledger
-
-
-def test_a_file_that_names_groups_is_read(shared: SharedBudget) -> None:
-    run(shared, *PLAN)
-    paid, file = shared.spending().total, LedgerFile(shared.path)
-    document = file.read()
-    for payment in document["payments"]:
-        payment["plan"] = [[note, None, *rest] for note, *rest in payment["plan"]]
-    file.write(document)
-    file.close()
-    assert shared.spending().total == paid
 
 
 def test_a_plan_is_paid_before_it_runs_and_costs_what_the_filter_says(shared: SharedBudget) -> None:
