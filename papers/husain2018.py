@@ -25,7 +25,7 @@ from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, synthetic
 from dpgen.evaluation.points import densities_figure
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
-from dpgen.systems.mbde.densities import evaluated, mollified
+from dpgen.systems.mbde.densities import evaluated
 from papers.common import fit_system, main, quiet_runtime, write_table
 
 EPSILONS = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 5.0)
@@ -246,9 +246,8 @@ class Problem:
             ("SIR, alpha .05", gaussian, self.log_q0, 0.05),
             ("SIR, uniform Q0", uniform, self.log_uniform, None),
         ):
-            masses = log_q0.exp() * self.rule.weight
-            weights = mollified(log_ratio, Box.of(epsilon, alpha), masses=masses / masses.sum())
-            found[name] = self.rule.normalised(log_q0 + weights.log())
+            box, log_p = Box.of(epsilon, alpha), self.rule.normalised(log_q0 + log_ratio)
+            found[name] = optimal_mollification(log_p, log_q0, self.rule, low=box.low, high=box.high)
         box = Box.of(epsilon)
         found["optimum"] = optimal_mollification(self.log_p, self.log_q0, self.rule, low=box.low, high=box.high)
         law = self._law("grid_response", epsilon, cells=10)

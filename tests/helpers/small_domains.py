@@ -40,11 +40,6 @@ def exponential(scores: np.ndarray, rate: float) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def hockey_stick(first: np.ndarray, second: np.ndarray, epsilon: float) -> float:
-    """Largest of the divergences sum max(0, p - e^epsilon q) over rows."""
-    return float(np.maximum(first - np.exp(epsilon) * second, 0).sum(axis=1).max())
-
-
 def models(N: int, size: float) -> list[MonotoneCounts]:
     """Public models: uniform, and one with a steep and a flat piece and counts that are no integers."""
     uniform = MonotoneCounts(np.array([0, N]), np.array([0.0, size]))

@@ -250,12 +250,12 @@ class Box:
         return math.log(self.high / self.low)
 
 
-def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tensor:
+def mollified(log_ratio: Tensor, box: Box) -> Tensor:
     r"""The density ratio :math:`\mathrm{clip}(r / C, a, b)` whose mean is 1, row by row.
 
     It minimises KL(P, Q) over the box when :math:`r = dP / dQ_0`. C is found by a fixed number of bisections and guarded Newton
     steps; what they leave is made up by a mixture with a constant ratio, so the mean is 1 and the box holds for any input.
-    `log_ratio` (..., m) is finite; `masses` are probabilities (m,) of the m points, equal if None.
+    `log_ratio` (..., m) is finite.
 
     Source: Husain et al. 2020, equation 8.
 
@@ -270,25 +270,25 @@ def mollified(log_ratio: Tensor, box: Box, masses: Tensor | None = None) -> Tens
     high = torch.full_like(low, -math.log(box.low))
     for _ in range(_BISECTIONS):  # to 1e-7 nats; from afar Newton creeps
         log_c = (low + high) / 2
-        heavy = _mean((ratio * (-log_c).exp()).clamp(box.low, box.high), masses) > 1
+        heavy = _mean((ratio * (-log_c).exp()).clamp(box.low, box.high)) > 1
         low, high = torch.where(heavy, log_c, low), torch.where(heavy, high, log_c)
     scale = (-(low + high) / 2).exp()
     for _ in range(_NEWTON_STEPS):  # the mean is piecewise linear in 1 / C: exact once the clipped points are known
         scaled = ratio * scale
         weights = scaled.clamp(box.low, box.high)
         free = torch.where(weights == scaled, ratio, 0.0)
-        guess = scale + (1 - _mean(weights, masses)) / _mean(free, masses)
+        guess = scale + (1 - _mean(weights)) / _mean(free)
         scale = torch.where((guess > (-high).exp()) & (guess < (-low).exp()), guess, scale)
-    return _with_mean_one((ratio * scale).clamp(box.low, box.high), box, masses)
+    return _with_mean_one((ratio * scale).clamp(box.low, box.high), box)
 
 
-def _mean(values: Tensor, masses: Tensor | None) -> Tensor:
-    return values.mean(-1, keepdim=True) if masses is None else (values * masses).sum(-1, keepdim=True)
+def _mean(values: Tensor) -> Tensor:
+    return values.mean(-1, keepdim=True)
 
 
-def _with_mean_one(weights: Tensor, box: Box, masses: Tensor | None) -> Tensor:
+def _with_mean_one(weights: Tensor, box: Box) -> Tensor:
     """Move every weight towards the same end of the box until the mean is 1."""
-    mean = _mean(weights, masses)
+    mean = _mean(weights)
     end = torch.where(mean < 1, torch.full_like(mean, box.high), torch.full_like(mean, box.low))
     share = ((1 - mean) / (end - mean)).nan_to_num(0.0).clamp(0.0, 1.0)
     return (weights + share * (end - weights)).clamp(box.low, box.high)

@@ -303,10 +303,6 @@ def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2, pieces: int
     Source: Diakonikolas, Hardt, Schmidt 2015, Theorem 5, step 2; merging: Acharya, Diakonikolas, Li, Schmidt 2017, with
     weighted least squares in place of the A_k distance.
     """
-    if degree not in (0, 1, 2):
-        raise ValueError(f"degree is {degree!r}; it must be 0, 1 or 2")
-    if pieces is not None and pieces < 1:
-        raise ValueError(f"pieces is {pieces!r}; it must be at least 1")
     if not counts.counts[-1] > 0:
         return PiecewiseCDF.from_counts(counts)
     cells = _Cells(counts.positions, np.diff(counts.counts) / counts.counts[-1], _variances(counts))

@@ -21,7 +21,7 @@ from dpgen.release import RecordModel
 from dpgen.runtime import Runtime
 from dpgen.systems.gaussian.fit import Inputs, fit
 from dpgen.systems.gaussian.model import GaussianMixtureModel, Warp
-from dpgen.systems.gaussian.plan import FULL, MARGINALS, SINGLE, GaussianConfig, GaussianPlan, default_shares, sizes
+from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan, sizes
 from dpgen.systems.gaussian.releases import NOTES
 from dpgen.systems.marginals.model import ProductMixture
 
@@ -129,12 +129,6 @@ def test_more_signal_never_gives_fewer_axes_or_clusters() -> None:
     assert all(found.axes >= 1 and found.subclusters == 1 for found in hopeless)
 
 
-def test_shares_are_whole_and_the_mean_has_one_before_the_size_is_known() -> None:
-    assert [sum(shares.values()) for shares in (SINGLE, FULL)] == pytest.approx([1.0] * 2)
-    assert default_shares(subclusters=1, extra=("pairs",))["pairs"] == MARGINALS
-    assert inputs().shares(1)["mean"] == inputs().shares(5)["mean"]
-
-
 def inputs(d: int = 16, *, n_classes: int = 2, shape: tuple[int, int] | None = None, **options: Any) -> Inputs:
     return Inputs(values=[], bits=[], d=d, config=GaussianConfig(**options), n_classes=n_classes, image_shape=shape)
 
@@ -148,9 +142,6 @@ def test_auto_is_a_public_rule() -> None:
     assert inputs().warp is None
     with refused("calibration"):
         _ = inputs(300, calibration="pairs").calibration
-
-
-# -- noise and draws -------------------------------------------------------------------------------------------------
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------
@@ -208,15 +199,6 @@ def test_how_many_records_there_are_refuses_nothing(options: dict[str, Any], n: 
     """With hardly any noise small counts are seen as they are, 0 among them."""
     samples = fitted(first(n, two_classes(100)), epsilon=epsilon, **options).samples(50, random_state=0)
     assert samples.x.shape == (50, 12)
-
-
-def test_constant_features_stay_constant() -> None:
-    records = two_classes(3000)
-    x = records.x.clone()
-    x[:, 0], x[:, 1] = 0, 1
-    samples = fitted(replace(records, x=x), epsilon=8.0).samples(2000).x.double().mean(0)
-    assert float(samples[0]) < 0.03
-    assert float(samples[1]) > 0.97
 
 
 @pytest.mark.parametrize(

@@ -236,14 +236,6 @@ def test_subclusters_keep_mean_and_spread_of_their_class() -> None:
     assert float(found.mixture.weights.sum()) == pytest.approx(1.0)
 
 
-def test_a_class_without_records_takes_the_gaussian_of_all() -> None:
-    found = components(0.5, k=3)
-    assert found.pooled == (2,)
-    assert sorted(found.classes.tolist()) == [0, 1, 2]
-    assert float(found.mixture.weights.min()) > 0
-    assert {tensor.dtype for tensor in vars(found.mixture).values()} == {torch.float64}
-
-
 # -- k-means inside classes --------------------------------------------------------------------------------------------
 
 

@@ -115,11 +115,6 @@ def test_published_map_exceeds_norm_one() -> None:
     assert (norms > 1).float().mean() > 0.2
 
 
-def test_frequencies_have_variance_two_gamma() -> None:
-    w = features(2000, 200, gamma=0.3).frequencies
-    assert float(w.var()) == pytest.approx(0.6, rel=0.02)  # 2e5 draws: standard error .3 %
-
-
 def test_kernel_error_is_the_closed_form_and_below_that_of_shifted_cosines() -> None:
     r"""Over W, Var z(x)z(y) = (1 - k^2)^2 / d for pairs and (1 - k^2 + k^4 / 2) / d for the published map."""
     x = sparse_records(1)

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import random
 from typing import Any
 
 import numpy as np
@@ -129,17 +128,6 @@ def test_state_goes_through_tensors_only() -> None:
         assert torch.equal(empty.counts_, found.counts_)
         with refused("state"):
             DPKMeans(4, SILENT, kernel=kernel).load_state_dict(state)
-
-
-# -- what it charges -------------------------------------------------------------------------------------------------
-
-
-def test_global_generators_are_left_alone() -> None:
-    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()  # noqa: NPY002
-    fit(blobs(), plan=LOUD, init=blobs(9))
-    assert torch.equal(before[0], torch.get_rng_state())
-    assert before[1] == random.getstate()
-    assert np.array_equal(before[2], np.random.get_state()[1])  # noqa: NPY002
 
 
 # -- norm bounds -----------------------------------------------------------------------------------------------------

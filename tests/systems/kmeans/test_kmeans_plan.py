@@ -32,17 +32,6 @@ def test_plan_from_multiplier_spends_exactly_that(rounds: int, n_features: int) 
     assert sum(line.count for line in plan.planned("replace_one")) == rounds + 1
 
 
-def test_a_replaced_record_costs_less_than_two() -> None:
-    def ratio(noise_count: float) -> float:
-        plan = KMeansPlan(noise_count=noise_count, noise_sum=1.0, rounds=1000)
-        return plan.multiplier("replace_one") / plan.multiplier("add_remove")
-
-    # two records would be 1; section "replace-one": 2 / 1.96 and 2 / sqrt 2
-    assert ratio(5.0) == pytest.approx(2 / 1.96, rel=1e-2)
-    assert ratio(1.0) == pytest.approx(2**0.5, rel=1e-2)
-    assert ratio(0.1) == pytest.approx(2**0.5, rel=1e-2)
-
-
 def test_allocation_under_replace_one_is_the_best_split_for_a_centre_of_half_the_bound() -> None:
     def error(ratio: float) -> float:
         plan = KMeansPlan(noise_count=ratio, noise_sum=1.0, rounds=5)

@@ -12,7 +12,6 @@ from dpgen.systems.kmeans.fit import (
     Centres,
     FeatureSpace,
     cluster_sums,
-    require_records,
     split_largest,
     update_centres,
 )
@@ -175,11 +174,3 @@ def test_splitting_leaves_everything_when_nobody_or_everybody_starves() -> None:
     centres, nudges, counts = normal(2, 3), normal(2, 3, seed=1), torch.tensor([5.0, 9.0], dtype=torch.float64)
     assert torch.equal(split_largest(centres, counts, nudges, floor=3.0), centres)
     assert torch.equal(split_largest(centres, counts, nudges, floor=30.0), centres)
-
-
-# -- records -----------------------------------------------------------------------------------------------
-
-
-def test_records_may_be_boolean_or_bytes() -> None:
-    for dtype in (torch.bool, torch.uint8, torch.int64, torch.float32, torch.float64):
-        assert require_records("x", torch.ones(2, 2, dtype=dtype), (0.0, 1.0)).dtype == dtype

@@ -124,13 +124,6 @@ def test_replace_one_is_cheaper_than_two_insertions_and_both_than_published() ->
         assert TreeNoise.of(epsilon, "replace_one").scale < 4 / epsilon
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-def test_cells_without_records_are_rarely_split(relation: Relation) -> None:
-    for epsilon in np.geomspace(1e-3, 100, 6).tolist():
-        tree = rule(epsilon, 10**6, relation)
-        assert tree.split_chance(0, 3) <= 0.25
-
-
 def tree_chances(
     tree: TreeRule, values: np.ndarray, start: int, width: int, depth: int, N: int
 ) -> dict[tuple[int, ...], float]:
