@@ -27,13 +27,12 @@ import duckdb
 import numpy as np
 import pyarrow
 import pyarrow.parquet
-import torch
 from measuring import machine, store
 
 from dpgen.config import keyword_job
 from dpgen.data.columns import load_sql_columns
 from dpgen.data.engines import MEMORY
-from dpgen.data.records import Records, load_records
+from dpgen.data.records import MappedRecords, load_mapped, load_records
 from dpgen.data.stored import load_sql_records
 from dpgen.data.tables import load_sql_table
 from dpgen.privacy.curator import Curator
@@ -99,21 +98,19 @@ def _csv_file(directory: Path, rows: int) -> str:
     return str(path)
 
 
-def bit_file(directory: Path, rows: int) -> str:
-    """Records of 100 bits in one npy file, a byte for each bit."""
-    path, rng = directory / f"bits_{rows}.npy", np.random.default_rng(0)
-    if not path.exists():
-        made = np.lib.format.open_memmap(path, "w+", np.uint8, (rows, 100))
-        for start in range(0, rows, SHARD // 10):
-            part = made[start : start + SHARD // 10]
-            part[:] = rng.integers(0, 2, part.shape, np.uint8)
-    return str(path)
+def bit_files(directory: Path, rows: int) -> str:
+    """Records of 100 bits in npy files, a byte for each bit."""
+    directory, rng = directory / f"bits_{rows}", np.random.default_rng(0)
+    directory.mkdir(exist_ok=True)
+    for start in range(0, rows, SHARD // 10):
+        if not (path := directory / f"{start:010d}.npy").exists():
+            np.save(path, rng.integers(0, 2, (min(rows - start, SHARD // 10), 100), np.uint8))
+    return str(directory / "*.npy")
 
 
 def mapped(directory: Path, rows: int) -> dict[str, float]:
     """200 steps of 100 records on disk; the process's own memory, pages of files apart; draws by skips and by coins."""
-    x = torch.from_numpy(np.load(bit_file(directory, rows), mmap_mode="c"))
-    data = Records("bits", x, torch.empty(0, 100, dtype=torch.uint8))
+    data = load_mapped(path=bit_files(directory, rows))
     rate = 100 / rows
     _train(data, rate, steps=2)  # whatever is loaded on first use
     own, done, before = [_own_memory()], Event(), time.process_time()
@@ -139,7 +136,7 @@ def mapped(directory: Path, rows: int) -> dict[str, float]:
     }
 
 
-def _train(data: Records, rate: float, steps: int) -> None:
+def _train(data: MappedRecords, rate: float, steps: int) -> None:
     options = {"clusters": "none", "sampling_rate": rate, "steps": steps, "delta": 1e-9, "progress_bar": False}
     job = keyword_job("dpgm", options, private=data)
     with TemporaryDirectory() as scratch, quiet_training():
@@ -277,8 +274,8 @@ PARTS: dict[str, tuple[Part, Callable[[Path, int], str], int]] = {
     "csv": (csv, _csv_file, 5 * 10**6),
     "tables": (tables, _visit_file, 5 * 10**6),
     "gaussian": (gaussian, _scans, 10**6),
-    "mapped": (mapped, bit_file, 10**7),
-    "mapped_few": (mapped, bit_file, 10**5),
+    "mapped": (mapped, bit_files, 10**7),
+    "mapped_few": (mapped, bit_files, 10**5),
     "spark_1": (partial(spark, 1), column_files, 10**7),
     "spark_2": (partial(spark, 2), column_files, 10**7),
 }

@@ -15,7 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import InMemory, article, in_memory
-from dpgen.data import Columns, Images, LinkedTables, Points, RawTable, Records, Table, Users
+from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
+from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
 from dpgen.data.raw_tables import types_of
@@ -34,6 +35,7 @@ KINDS: dict[type[Any], str] = {
     Records: "records",
     Images: "images",
     LinkedTables: "linked",
+    MappedRecords: "records",
     Points: "points",
     Columns: "columns",
     Users: "users",
@@ -144,7 +146,7 @@ def chosen_model(data: Any) -> str:
     if kind is None and isinstance(data, str | Path) and Path(data).name == PACKAGE:
         kind = "linked"
     elif kind is None and isinstance(data, str | Path):
-        kind = "images" if Path(data).is_dir() else "table"
+        kind = "images" if Path(data).is_dir() or str(data).lower().endswith(ARCHIVES) else "table"
         if not is_source(data) and kind == "table" and form_of(data) == "npy":
             kind = None
     elif kind is None:
@@ -245,8 +247,8 @@ def _one_loader(system: System, given: Iterable[str]) -> str | None:
 
 
 def _loader_of_path(path: str | Path, model: str, system: System, given: Iterable[str]) -> str:
-    """Name of the loader that reads a file, or a folder of images."""
-    if not Path(path).is_dir():
+    """Name of the loader that reads a file, or a folder or an archive of images."""
+    if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
         return _one_loader(system, given) or form_of(path)
     if "images" not in system.kinds:
         fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)

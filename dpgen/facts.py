@@ -98,7 +98,7 @@ class Fact(Enum):
     SYNTHETIC = _C("The private data are synthetic: they are nobody's.")
     KNOWN_TARGET = _C("The points are synthetic, and their bounds come from the known target.")
     NO_TEST_PART = _C("There is no test part: an evaluation compares with the private data.")
-    CLAMPED_COLUMNS = _C("Values outside the bounds were moved to the nearer bound. Their noisy number is released.")
+    CLAMPED_COLUMNS = _C("Values outside the bounds were moved to the nearer bound.")
     CLAMPED_POINTS = _C("Coordinates outside the bounds were moved to the nearer bound.")
     PUBLIC_MODULE = _C(
         "The module's hyperparameters, buffers and first weights are public: they are released, or show in what is.",

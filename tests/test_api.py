@@ -170,8 +170,9 @@ def test_any_table_is_released_or_refused_in_one_line(frame: pd.DataFrame, model
 def test_dropping_incomplete_rows_is_part_of_the_statement() -> None:
     holes = TABLE.astype(float)
     holes.iloc[3, 1] = np.nan
-    with refused("column 'b' has no value in row 4", "missing=drop"):
-        dpgen.fit(holes, "marginals", epsilon=1.0)
+    for missing in ("error", "category"):
+        with refused("column 'b' has no value in row 4", "missing=drop"):
+            dpgen.fit(holes, "marginals", epsilon=1.0, missing=missing)
     for relation in ("add_remove", "replace_one"):
         dropping = dpgen.fit(holes, "marginals", epsilon=1.0, missing="drop", relation=relation)
         assert dropping.statement.says(Fact.MISSING_DROPPED)
@@ -193,8 +194,16 @@ def test_dropping_gives_what_the_complete_rows_give(model: str) -> None:
         assert one.x.tolist() == other.x.tolist()
 
 
-def test_events_with_a_gap_are_dropped() -> None:
+def test_missing_values_may_be_a_category() -> None:
+    answers = pd.DataFrame({"a": ["yes", None, "no", "yes"] * 20})
+    drawn = dpgen.fit(answers, "merr", epsilon=5.0, categories=["yes", "no"], missing="category").sample(200, 0)
+    assert set(drawn["a"]) == {"yes", "no", "missing"}
+    labelled = TABLE.assign(y=pd.Series([1, None] * 30, dtype="Int64"))
+    records = job_of("marginals", labelled, {"epsilon": 1.0, "label_column": "y", "missing": "category"}).load(Path())
+    assert records.class_names == ("1", "missing")
     clicks = pd.DataFrame({"user": ["u", "u", "v"], "category": ["x", None, "y"]})
+    users = job_of("minimax", clicks, {"epsilon": 1.0, "missing": "category"}).load(Path())
+    assert users.categories == ("missing", "x", "y")
     assert job_of("minimax", clicks, {"epsilon": 1.0, "missing": "drop"}).load(Path()).counts.sum() == 2
 
 

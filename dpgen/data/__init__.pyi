@@ -16,7 +16,10 @@ from .points import Points as Points
 from .points import load_points as load_points
 from .raw_tables import RawTable as RawTable
 from .raw_tables import draft_schema as draft_schema
+from .records import MappedRecords as MappedRecords
+from .records import MappedRows as MappedRows
 from .records import Records as Records
+from .records import load_mapped as load_mapped
 from .records import load_records as load_records
 from .sets import load_sets as load_sets
 from .tables import Table as Table

@@ -3,21 +3,19 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow
-import torch
-from torch import Tensor
 
 from dpgen.containers import Form
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import open_table
 from dpgen.data.split import People, Split
 from dpgen.data.table_files import (
+    MISSING_CATEGORY,
     Missing,
     column_names,
     csv_path,
@@ -46,15 +44,13 @@ class Columns:
     """Private columns as integers on public grids; every column has one value per record.
 
     `values` are grid indices (n,) int64 or their ranks, where an engine keeps the records; `truth` is the distribution that a
-    column was drawn from, where it is known; `clamped` how many values of each were moved to the bounds, a private number,
-    None: none may be. `form` is that of samples, None: a table.
+    column was drawn from, where it is known; `form` is that of samples, None: a table.
     """
 
     name: str
     values: Mapping[str, Integers | Ranks]
     domains: Mapping[str, DiscretizedColumn]
     truth: Mapping[str, KnownDistribution] | None = None
-    clamped: Mapping[str, int] | None = None
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
@@ -80,40 +76,6 @@ class Columns:
         return len(next(iter(self.values.values())))
 
 
-@dataclass(frozen=True)
-class ColumnReader:
-    """The public grid of a column, and what happens to values that have no place on it.
-
-    `whole`: values must be whole numbers, for no resolution was given.
-
-    >>> reader = ColumnReader("age", DiscretizedColumn(low="0", high="120"), out_of_range="clamp", whole=True)
-    >>> reader.coded(np.array([30, 121]))
-    (array([ 30, 120]), array([False,  True]))
-    """
-
-    name: str
-    domain: DiscretizedColumn
-    out_of_range: OutOfRange
-    whole: bool
-
-    def __post_init__(self) -> None:
-        if self.out_of_range not in get_args(OutOfRange):
-            raise ValueError(f"out_of_range is {self.out_of_range!r}: it must be one of refuse, clamp")
-
-    def coded(self, values: Any, name: str = "") -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Grid indices of values (m,), and which were moved to the bounds; `name`: of a table without numbers of rows."""
-        try:
-            if self.whole:
-                require_whole(values)
-            indices, outside = self.domain.encode_clamped(values)
-            if self.out_of_range == "refuse" and outside.any():
-                self.domain.encode(values)
-        except ValueError as error:
-            said = re.sub(r"row \d+", "a row", str(error)) if name else str(error)
-            raise ValueError(f"{name} column {self.name!r}: {said}".strip()) from None
-        return indices, outside
-
-
 _NOT_WHOLE = "is no whole number: give the public resolution of the column"
 
 
@@ -132,122 +94,110 @@ def require_whole(values: Any) -> None:
 
 @dataclass(frozen=True)
 class ColumnCoder:
-    """Rows of a table as positions on the grids, and, where values may be clamped, whether each of them was.
+    """Rows of a table as positions on public grids; values of `whole` columns, without a resolution, must be whole numbers.
 
     `numbered`: rows have numbers, which errors show.
+
+    >>> coder = ColumnCoder("t", {"age": DiscretizedColumn(low="0", high="120")}, frozenset(), out_of_range="clamp")
+    >>> coder.coded(pd.DataFrame({"age": [30, 121]})).tolist()
+    [[30], [120]]
     """
 
     name: str
-    readers: tuple[ColumnReader, ...]
-    missing: Missing
-    people: People | None
-    numbered: bool
+    domains: Mapping[str, DiscretizedColumn]
+    whole: frozenset[str]
+    out_of_range: OutOfRange = "refuse"
+    missing: Missing = "error"
+    people: People | None = None
+    numbered: bool = True
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the columns."""
-        return [reader.name for reader in self.readers]
+    def __post_init__(self) -> None:
+        if self.out_of_range not in get_args(OutOfRange):
+            raise ValueError(f"out_of_range is {self.out_of_range!r}: it must be one of refuse, clamp")
+        if self.people is not None and self.people.column in self.domains:
+            raise ValueError(f"unit is {self.people.column!r}: it must be none of the columns {', '.join(self.domains)}")
 
     @property
     def columns(self) -> list[str]:
         """The columns that are read: that of people comes last."""
-        return [*self.names, *([] if self.people is None else [self.people.column])]
+        return [*self.domains, *([] if self.people is None else [self.people.column])]
 
-    @property
-    def parts(self) -> int:
-        """Codes of a value."""
-        return 2 if self.readers[0].out_of_range == "clamp" else 1
-
-    def coded(self, table: pd.DataFrame) -> npt.NDArray[Any]:
-        """Codes (n, columns x parts) of the rows that are used."""
-        kept = settled(table, self.missing, self.name, numbered=self.numbered)
-        where = "" if self.numbered else self.name
-        found = [reader.coded(kept[reader.name].to_numpy(), where) for reader in self.readers]
-        codes = np.stack([part for pair in found for part in pair[: self.parts]], axis=1)
+    def coded(self, table: pd.DataFrame) -> Integers:
+        """Positions (n, columns) of the rows that are used."""
+        categorical = [name for name, domain in self.domains.items() if domain.kind == "category"]
+        kept = settled(table, self.missing, self.name, categorical=categorical, numbered=self.numbered)
+        codes = np.stack([self._positions(name, kept[name].to_numpy()) for name in self.domains], axis=1)
         if self.people is None:
             return codes
         contents = pd.DataFrame(codes).assign(**{self.people.column: kept[self.people.column]})
         return self.people.bounded(contents)[0].to_numpy()
 
-    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[npt.NDArray[Any]]:
-        """Codes of batches of an engine."""
+    def _positions(self, name: str, values: npt.NDArray[Any]) -> Integers:
+        domain = self.domains[name]
+        try:
+            if name in self.whole:
+                require_whole(values)
+            return domain.encode_clamped(values)[0] if self.out_of_range == "clamp" else domain.encode(values)
+        except ValueError as error:
+            said = str(error) if self.numbered else re.sub(r"row \d+", "a row", str(error))
+            raise ValueError(f"{'' if self.numbered else self.name} column {name!r}: {said}".strip()) from None
+
+    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Integers]:
+        """Positions of batches of an engine."""
         return map(self.coded, frames(batches, self.people))
 
 
 def assemble_columns(
-    name: str,
-    coder: ColumnCoder,
-    codes: npt.NDArray[Any] | KeptCodes | SparkCodes,
-    *,
-    form: Form,
-    facts: tuple[Fact | Said, ...] = (),
+    name: str, coder: ColumnCoder, codes: Integers | KeptCodes | SparkCodes, *, form: Form, facts: tuple[Fact | Said, ...] = ()
 ) -> Columns:
     """The columns of codes, in memory or where an engine keeps them."""
     if not len(codes):
         raise ValueError(f"{name} is empty: it has {len(coder.columns)} columns and no record")
-    moved = partial(_moved, columns=len(coder.readers))
     values: dict[str, Integers | Ranks] = {}
-    for reader, i in zip(coder.readers, range(0, len(coder.readers) * coder.parts, coder.parts)):
-        values[reader.name] = codes[:, i].copy() if isinstance(codes, np.ndarray) else codes.ranks(i, reader.domain.size)
-    clamped = None
-    if coder.parts == 2:
-        counts = moved((codes,)) if isinstance(codes, np.ndarray) else codes.totals(moved)
-        clamped = dict(zip(coder.names, counts.tolist()))
-    return Columns(
-        name=name,
-        values=values,
-        domains={reader.name: reader.domain for reader in coder.readers},
-        clamped=clamped,
-        facts=(Fact.PUBLIC_COLUMNS, *((Fact.CLAMPED_COLUMNS,) if clamped is not None else ()), *facts),
-        form=form,
-    )
-
-
-def _moved(batches: Iterable[npt.NDArray[Any]], columns: int) -> Tensor:
-    """Numbers (d,) of values outside of the bounds of their column, each moved to the nearer one."""
-    total = torch.zeros(columns, dtype=torch.int64)
-    for batch in batches:
-        total += torch.from_numpy(batch[:, 1::2].astype(np.int64).sum(0))
-    return total
+    for i, (column, domain) in enumerate(coder.domains.items()):
+        values[column] = codes[:, i].copy() if isinstance(codes, np.ndarray) else codes.ranks(i, domain.size)
+    clamped = (Fact.CLAMPED_COLUMNS,) if coder.out_of_range == "clamp" else ()
+    return Columns(name, values, coder.domains, facts=(Fact.PUBLIC_COLUMNS, *clamped, *facts), form=form)
 
 
 Bound = list[str | float] | str | float | None
 
 
-def column_readers(
+def public_grids(
     names: Sequence[str],
     *,
     low: Bound = None,
     high: Bound = None,
     resolution: Bound = None,
     categories: list[str] | None = None,
-    out_of_range: OutOfRange = "refuse",
-) -> list[ColumnReader]:
-    """A reader for each column, from one public bound for all of them or one for each.
+) -> tuple[dict[str, DiscretizedColumn], frozenset[str]]:
+    """A grid for each column, from one public bound for all of them or one for each, and those that must be whole numbers.
 
     Bounds that are ISO dates make a column of dates, with a resolution in seconds (1 if none is given).
 
-    >>> [reader.domain.size for reader in column_readers(["a", "b"], low=0, high=[9, 99])]
+    >>> [grid.size for grid in public_grids(["a", "b"], low=0, high=[9, 99])[0].values()]
     [10, 100]
     """
     if not names or len(set(names)) != len(names):
         raise ValueError(f"columns is {list(names)}: name one or more different columns")
     if categories is not None:
-        grid = DiscretizedColumn(kind="category", categories=tuple(categories))
-        return [ColumnReader(name, grid, out_of_range=out_of_range, whole=False) for name in names]
+        return dict.fromkeys(names, DiscretizedColumn(kind="category", categories=tuple(categories))), frozenset()
     bounds = {"low": low, "high": high, "resolution": resolution}
     spread = {key: _spread(key, value, len(names)) for key, value in bounds.items()}
-    readers = []
-    for i, name in enumerate(names):
-        one = {key: values[i] for key, values in spread.items()}
-        if one["low"] is None or one["high"] is None:
-            raise ValueError(f"low and high of {name!r} are {one['low']}, {one['high']}: both must be given, as public bounds")
-        date = not _is_number(one["low"])
-        grid = DiscretizedColumn(
-            kind="date" if date else "number", low=one["low"], high=one["high"], resolution=one["resolution"] or "1"
-        )
-        readers.append(ColumnReader(name, grid, out_of_range=out_of_range, whole=not date and one["resolution"] is None))
-    return readers
+    grids, whole = {}, set[str]()
+    for name, least, most, step in zip(names, *spread.values()):
+        if least is None or most is None:
+            raise ValueError(f"low and high of {name!r} are {least}, {most}: both must be given, as public bounds")
+        date = not _is_number(least)
+        grids[name] = DiscretizedColumn(kind="date" if date else "number", low=least, high=most, resolution=step or "1")
+        whole |= set() if date or step is not None else {name}
+    return grids, frozenset(whole)
+
+
+def _with_gaps(categories: list[str] | None, missing: Missing) -> list[str] | None:
+    """Categories with the one of missing values, where they are one."""
+    new = categories is not None and missing == "category" and MISSING_CATEGORY not in categories
+    return [*categories, MISSING_CATEGORY] if categories is not None and new else categories
 
 
 def _spread(key: str, value: Bound, count: int) -> list[Any]:
@@ -290,25 +240,26 @@ def load_columns(
         high: public upper bound, likewise.
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-        missing: "error", or "drop" records with a missing value.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them to the nearer one.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
     """
     path = csv_path(path, delimiter, encoding)
-    grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}
-    coder, named = _coder(path, columns, missing, people, grids, numbered=True)
+    names, categories = column_names(columns), _with_gaps(categories, missing)
+    grids, whole = public_grids(names, low=low, high=high, resolution=resolution, categories=categories)
+    coder = ColumnCoder(path, grids, whole, out_of_range, missing, people)
     if form_of(path) == "npy":
         if people is not None:
             raise ValueError(f"unit is {people.column!r}: it must be left out for an npy file, whose columns have no names")
         array = read_npy(path, vectors=True)
-        if array.shape[1] != len(coder.names):
-            raise ValueError(f"columns has {len(coder.names)} names: {path} has {array.shape[1]} columns")
-        table = pd.DataFrame(array, columns=coder.names)
+        if array.shape[1] != len(names):
+            raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
+        table = pd.DataFrame(array, columns=names)
     else:
-        text = [reader.name for reader in coder.readers if reader.domain.kind != "number" or reader.domain.decimals]
-        table = read_table(path, coder.columns, text=[*coder.columns[len(coder.names) :], *text], whole=coder.names)
-    form = sample_form(path, coder.names, categories=named)
+        text = [name for name, grid in grids.items() if grid.kind != "number" or grid.decimals]
+        table = read_table(path, coder.columns, text=[*coder.columns[len(names) :], *text], whole=names)
+    form = sample_form(path, names, categories=dict.fromkeys(names, tuple(categories)) if categories else None)
     return assemble_columns(name_of(path), coder, coder.coded(table), form=form)
 
 
@@ -337,27 +288,15 @@ def load_sql_columns(
         high: public upper bound, likewise.
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-        missing: "error", or "drop" records with a missing value.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them to the nearer one.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
     """
     opened = open_table(source, table, text=None)
-    grids = {"low": low, "high": high, "resolution": resolution, "categories": categories, "out_of_range": out_of_range}
-    coder, named = _coder(opened.name, columns, missing, people, grids, numbered=False)
+    names, categories = column_names(columns), _with_gaps(categories, missing)
+    grids, whole = public_grids(names, low=low, high=high, resolution=resolution, categories=categories)
+    coder = ColumnCoder(opened.name, grids, whole, out_of_range, missing, people, numbered=False)
     rows = opened.columns(coder.columns)
-    largest = max(reader.domain.size for reader in coder.readers)
     by = None if people is None else people.column
-    codes = EngineBatches(rows, coder, by=by).kept(len(coder.names) * coder.parts, largest)
-    form = rows.form(coder.names).of_columns(coder.names, categories=named)
+    codes = EngineBatches(rows, coder, by=by).kept(len(names), max(grid.size for grid in grids.values()))
+    form = rows.form(names).of_columns(names, categories=dict.fromkeys(names, tuple(categories)) if categories else None)
     return assemble_columns(opened.name, coder, codes, form=form, facts=(*opened.kept_facts, Split(0.0).fact("rows")))
-
-
-def _coder(
-    name: str, columns: list[str] | str, missing: Missing, people: People | None, grids: dict[str, Any], *, numbered: bool
-) -> tuple[ColumnCoder, dict[str, tuple[str, ...]]]:
-    """The coder that options of a loader ask for, and the categories of its columns."""
-    names, categories = column_names(columns), grids["categories"]
-    readers = column_readers(names, **grids)
-    if people is not None and people.column in names:
-        raise ValueError(f"unit is {people.column!r}: it must be none of the columns {', '.join(names)}")
-    coder = ColumnCoder(name, tuple(readers), missing, people, numbered=numbered)
-    return coder, {} if categories is None else dict.fromkeys(names, tuple(categories))

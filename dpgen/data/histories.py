@@ -4,11 +4,13 @@ What is used of a person is a function of that person's rows alone, under a secr
 they come.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,9 @@ from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import stated
 from dpgen.data.split import People, texts
 from dpgen.values import LARGEST, times
+
+if TYPE_CHECKING:
+    from dpgen.data.linked_tables import LinkedRows
 
 Integers = npt.NDArray[np.int64]
 TimeUnit = Literal["day", "second"]
@@ -58,30 +63,20 @@ class Above:
 
 @dataclass
 class Reading:
-    """Rows that are used of some people at a time, who are gathered in the order in which they come.
+    """Rows of `table` that are used of some people at a time, who are gathered in the order in which they come.
 
-    `link` is the column that names the person, or the row, that a row hangs on, `key` the one that names a row itself. `people`
-    and `path` are what people, or what rows hang on, and rows are called in messages, `index` the people, None: those who have
-    rows, `gap` the name of the time since the last row, which later rows have if `timed`, and `since` that of the time of the
-    first row since the row which it hangs on. `draft` is of rows, `most` is m, `show`: a message shows a value.
+    `above` is what people, or what rows hang on, are called in messages, and `path` the rows; `index` the people, None: those
+    who have rows; `show`: a message shows a value.
     """
 
+    table: LinkedRows
     person: str
-    link: str
-    key: str | None
-    order: str | None
     time_unit: TimeUnit
     orphans: Orphans
-    timed: bool
     index: pd.Index | None
     path: str
-    people: str
-    draft: dict[str, Any]
+    above: str
     secret: bytes
-    most: int
-    gap: str
-    since: str | None
-    dated: bool
     show: bool
 
     def __post_init__(self) -> None:
@@ -91,7 +86,11 @@ class Reading:
         self.whose = np.empty(0, object)
         self.own_keys = np.empty(0, object)
         self.times: Integers = np.empty(0, np.int64)
-        fields = {field["name"]: field for field in self.draft["fields"]}
+        self.link, self.key, self.gap = self.table.link, self.table.key, self.table.gap
+        self.order = self.table.order and self.table.order[0]
+        self.dated = self.table.order is not None and dated(self.table.order[1])
+        self.timed = self.gap in self.table.spans
+        fields = {field["name"]: field for field in self.table.draft["fields"]}
         self._least = int(fields[self.gap].get("constraints", {}).get("minimum") or 0) if self.timed else 0
 
     @property
@@ -129,7 +128,7 @@ class Reading:
         self.whose = np.where(known, above.whose[at], "")
         # Of rows that a window leaves out, too: they order the rows above, and would be of somebody else.
         if self.person in rows and (known & (rows[self.person].astype(str).to_numpy(object) != self.whose)).any():
-            raise ValueError(f"{self.path} has a row of another {self.person!r} than the row of {self.people} it hangs on")
+            raise ValueError(f"{self.path} has a row of another {self.person!r} than the row of {self.above} it hangs on")
         owner = pd.Index(above.keys).get_indexer(links)
         used = owner >= 0
         return self._used(rows[used].reset_index(drop=True), owner[used].astype(np.int64), above)
@@ -149,7 +148,7 @@ class Reading:
         if not known.all() and (self.orphans == "error" or (further and self.orphans == "keep")):
             whose, more = ("person", "people") if self.link == self.person else (repr(self.link), "rows")
             raise ValueError(
-                f"{self.path} has rows whose {whose} is not in {self.people}; add the {more}, or say what such rows are: "
+                f"{self.path} has rows whose {whose} is not in {self.above}; add the {more}, or say what such rows are: "
                 f"orphans=drop{'' if further else ', or orphans=keep'}"
             )
         return known
@@ -165,15 +164,15 @@ class Reading:
             begin = starts[owner]
             if self.gap in rows:
                 rows.loc[rows.index[starts[:-1][counts > 0]], self.gap] = self._least
-            if self.since is not None and above.times is not None:
-                rows[self.since] = counted[begin] - above.times[owner]
+            if self.table.since is not None and above.times is not None:
+                rows[self.table.since] = counted[begin] - above.times[owner]
                 rows = rows.drop(columns=order)
             else:
                 rows[order] = rows[order].iloc[begin].to_numpy()
         if self.key is not None:
             self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
         rows = rows.drop(columns=[name for name in {self.person, self.link, self.key} if name in rows])
-        check(rows, self.draft, show=self.show)
+        check(rows, self.table.draft, show=self.show)
         self.samples.append(self._sample(rows, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
         self.found.append((above.keys, counts))
         return rows
@@ -223,11 +222,11 @@ class Reading:
     def _window(self, starts: Integers, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Integers]:
         """Which rows are used: at most m successive ones of each person, or row above."""
         counts = np.diff(starts)
-        spare = np.maximum(counts - self.most, 0)
+        spare = np.maximum(counts - self.table.most, 0)
         begin = np.zeros(len(counts), np.int64)
         long = np.flatnonzero(spare)
         begin[long] = (self._words(labels[long])[:, 0] % (spare[long] + 1).astype(np.uint64)).astype(np.int64)
-        kept = np.minimum(counts, self.most)
+        kept = np.minimum(counts, self.table.most)
         place = np.arange(int(starts[-1])) - np.repeat(starts[:-1] + begin, counts)
         inside = (place >= 0) & (place < np.repeat(kept, counts))
         return inside, np.r_[0, kept.cumsum()].astype(np.int64)
@@ -252,6 +251,11 @@ class Reading:
             values = rows[self.gap].to_numpy(np.float64)[np.r_[later, 0][np.minimum(chosen, len(later))]] if len(rows) else []
             sample[self.gap] = pd.Series(values, dtype=np.float64).mask(number == 0)
         return sample
+
+
+def dated(field: Mapping[str, Any]) -> bool:
+    """Whether a field holds dates or times."""
+    return field.get("type") in ("date", "datetime")
 
 
 def with_rows(

@@ -1,9 +1,13 @@
-"""Images: grey or in colour with a class for each, from folders and memory, and the usual sets of binary ones."""
+"""Images: grey or in colour with a class for each, from folders, archives and memory, and the usual sets of binary ones."""
 
 import struct
+import tarfile
+import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import ReadError, unpack_archive
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,6 +27,9 @@ Grid = npt.NDArray[np.uint8]
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 """Endings of the files that are read as images; other files are left out."""
+
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+"""Endings of archives."""
 
 MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3}
 """Channels of the modes that are read: bits and grey values, palettes without transparency, colours of 8 bits."""
@@ -122,14 +129,14 @@ def load_images(
     test_fraction: float = TEST_FRACTION,
     split_key: Path | None = None,
 ) -> Images:
-    """A folder of images: a folder for each class, or no folders and one class.
+    """A folder of images, or a tar, tar.gz or zip archive of one: a folder for each class, or no folders and one class.
 
     Classes are the sorted names of the folders (torchvision's ImageFolder). Where the folders at the top are ``train`` and
     ``test``, those in them are the classes, and the images of ``test`` are for evaluation. Without a path: patches of
     16 x 16 pixels of scikit-learn's two photographs, which are public.
 
     Arguments:
-        path: folder.
+        path: folder or archive.
         size: side of the square that images are cut to around their middle and scaled to, each by itself; None: all of them
             have one size already.
         colours: "grey", "colour", or "auto": what all of them are.
@@ -151,15 +158,16 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
     """CIFAR-10: 50,000 private and 10,000 test images of 32 x 32 pixels in colour, ten classes.
 
     Arguments:
-        data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders; without it the
-            environment variable DPGEN_DATA counts.
+        data_root: folder with ``cifar10/train`` and ``cifar10/test``, which hold the class folders, or with one archive of
+            them in ``cifar10/``; without it the environment variable DPGEN_DATA counts.
     """
     folder = data_folder("cifar10/", data_root) / "cifar10"
-    if not (folder / "train").is_dir() or not (folder / "test").is_dir():
-        raise ValueError(f"cifar10 is missing: looked in {folder} for train/ and test/; give data_root")
-    found = _read(folder, None, "colour")
+    archives = [file for file in folder.glob("*") if file.name.endswith(ARCHIVES)]
+    if not (folder / "train").is_dir() and len(archives) != 1:
+        raise ValueError(f"cifar10 is missing: looked in {folder} for train/ and test/, or one archive of them; give data_root")
+    found = _read(folder if (folder / "train").is_dir() else archives[0], None, "colour")
     if found.held_out is None:
-        raise ValueError(f"{folder} has other folders beside train/ and test/")
+        raise ValueError(f"{folder} must have the folders train/ and test/ alone")
     found = found._replace(facts=(*found.facts, Fact.TUNED_CONSTANTS))
     return _split("cifar10", found, Split(0.0, held_out=found.held_out))
 
@@ -167,25 +175,48 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
 # -- files -------------------------------------------------------------------------------------------------------------
 
 
-def _read(root: Path, size: int | None, colours: Colours) -> _Found:
-    """Images of a folder; hidden files and folders are left out."""
-    if not root.is_dir():
-        raise ValueError(f"path is {str(root)!r}: it must be a folder of images")
+def _read(source: Path, size: int | None, colours: Colours) -> _Found:
+    """Images of a folder, or of an archive, which often has one folder that holds everything."""
+    if source.is_dir():
+        return _in_folder(source, source, size, colours)
+    if not source.is_file() or not source.name.lower().endswith(ARCHIVES):
+        raise ValueError(f"path is {str(source)!r}: it must be a folder, or an archive that ends in {', '.join(ARCHIVES)}")
+    with TemporaryDirectory(prefix="dpgen-") as folder:
+        try:
+            if source.name.lower().endswith(".zip"):
+                unpack_archive(source, folder, "zip")
+            else:
+                unpack_archive(source, folder, "tar" if source.name.lower().endswith(".tar") else "gztar", filter="data")
+        except (ReadError, tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
+            raise ValueError(f"{source} cannot be read as an archive: {one_line(error)}") from error
+        root = Path(folder)
+        while len(inside := [place for place in root.iterdir() if not _hidden(place)]) == 1 and any(
+            place.is_dir() for place in inside[0].glob("*")
+        ):
+            [root] = inside
+        return _in_folder(root, source, size, colours)
+
+
+def _hidden(place: Path) -> bool:
+    return place.name.startswith(".") or (place.is_dir() and place.name.startswith("__"))
+
+
+def _in_folder(root: Path, source: Path, size: int | None, colours: Colours) -> _Found:
+    """Images of a folder, which errors call `source`; hidden files and folders are left out."""
     places = {place: place.relative_to(root).parts for place in root.rglob("*")}
-    for place, parts in list(places.items()):
-        folders = parts if place.is_dir() else parts[:-1]
-        if place.name.startswith(".") or any(part.startswith((".", "__")) for part in folders):
-            del places[place]
+    hidden = {place for place in places if _hidden(place)}
+    places = {place: parts for place, parts in places.items() if hidden.isdisjoint((place, *place.parents))}
     held = {parts[0] for place, parts in places.items() if place.is_dir()} == {"train", "test"}
     depth = 1 if held else 0
     files = [place for place in places if place.is_file() and place.name.lower().endswith(ENDINGS)]
     files.sort(key=lambda place: (held and places[place][0] == "test", places[place]))
     if not files:
-        raise ValueError(f"{root} has no image: files must end in {', '.join(ENDINGS)}")
+        raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
     names = tuple(sorted({parts[depth] for place, parts in places.items() if place.is_dir() and len(parts) > depth}))
     if stray := next((place for place in files if names and len(places[place]) < depth + 2), None):
-        raise ValueError(f"{stray} lies beside class folders: every image must be in one, or none")
-    images = _collected(((f"{root}: {place.relative_to(root)}", place) for place in files), len(files), size, colours)
+        name = str(stray.relative_to(root))
+        raise ValueError(f"{source} has {name!r} beside class folders: every image must be in one, or none")
+    images = _collected(((f"{source}: {place.relative_to(root)}", place) for place in files), len(files), size, colours)
     labels = [names.index(places[place][depth]) if names else 0 for place in files]
     test = sum(places[place][0] == "test" for place in files) if held else None
     return _Found(images, torch.tensor(labels), names or ("images",), test, (Fact.PUBLIC_FOLDERS,))

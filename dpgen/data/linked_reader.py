@@ -14,8 +14,8 @@ from dpgen.constraints import constraint_of
 from dpgen.containers import InMemory
 from dpgen.data.batches import EngineBatches, frames
 from dpgen.data.engines import EngineTable
-from dpgen.data.histories import Above, Orphans, Reading, TimeUnit, check, kept, with_rows
-from dpgen.data.linked_tables import LinkedRows, LinkedTables, dated
+from dpgen.data.histories import Above, Orphans, Reading, TimeUnit, check, dated, kept, with_rows
+from dpgen.data.linked_tables import LinkedRows, LinkedTables
 from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, types_of, unnamed
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import read_table
@@ -248,25 +248,8 @@ class Reader:
         return replace(result.some(~test), test=result.some(test)) if test.any() else result
 
     def _reading(self, table: LinkedRows, above: str, index: pd.Index | None, secret: bytes, *, show: bool) -> Reading:
-        return Reading(
-            person=self.person,
-            link=table.link,
-            key=table.key,
-            order=table.order and table.order[0],
-            time_unit=self.time_unit,
-            orphans=self.orphans,
-            timed=table.gap in table.spans,
-            index=index,
-            path=called(table.source, table.name),
-            people=above,
-            draft=table.draft,
-            secret=secret,
-            most=table.most,
-            gap=table.gap,
-            since=table.since,
-            dated=table.order is not None and dated(table.order[1]),
-            show=show,
-        )
+        path = called(table.source, table.name)
+        return Reading(table, self.person, self.time_unit, self.orphans, index, path, above, secret, show)
 
     def _pieces(self, tables: Sequence[LinkedRows], secret: bytes) -> list[Iterable[pd.DataFrame]]:
         """The rows of all tables; where rows hang on others, these have them as a text, which orders rows that are alike."""

@@ -13,7 +13,7 @@ import pandas as pd
 from dpgen.containers import in_memory
 from dpgen.data.batches import ROWS, frames
 from dpgen.data.engines import EngineTable
-from dpgen.data.histories import SECONDS, TimeUnit
+from dpgen.data.histories import SECONDS, TimeUnit, dated
 from dpgen.data.raw_tables import Rows, types_of
 from dpgen.data.tables import form_of_samples
 from dpgen.facts import Fact, Said
@@ -205,8 +205,3 @@ class LinkedTables:
 def is_text(kind: str) -> bool:
     """Whether keys of a type are texts in samples: they are whole numbers where the data have them, or a file without types."""
     return bool(kind) and not kind.startswith(("int", "uint"))
-
-
-def dated(field: Mapping[str, Any]) -> bool:
-    """Whether a field holds dates or times."""
-    return field.get("type") in ("date", "datetime")

@@ -77,7 +77,7 @@ _FILES = ("csv", "parquet", "npy")
 _PATHS: dict[str, dict[str, str]] = {
     "records": {
         **{name: f"images:load_{name}" for name in ("digits", "mnist", "fashion_mnist")},
-        **{"sets": "sets:load_sets", **dict.fromkeys(_FILES, "records:load_records")},
+        **{"sets": "sets:load_sets", "mapped": "records:load_mapped", **dict.fromkeys(_FILES, "records:load_records")},
     },
     "streams": {"sql": "stored:load_sql_records", "sql_sets": "sets:load_sql_sets"},
     "table": {"table": "tables:load_table", "sql": "tables:load_sql_table"},

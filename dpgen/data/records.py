@@ -1,7 +1,10 @@
 """Binary records with a private training part and a test part, and their files."""
 
 from dataclasses import dataclass, replace
+from glob import glob
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,7 +13,7 @@ from torch import Tensor
 
 from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of, rows_of
-from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, read_npy, require_columns, sample_form
 from dpgen.facts import Fact, Said
 
 PIXEL_THRESHOLD = 127
@@ -21,6 +24,8 @@ WHITE = 255
 
 MAX_CLASSES = 1000
 """A label column with more distinct values than this is refused: it is a quantity or a key, not a class."""
+
+_CHUNK = 2**22  # values that a pass over files holds at once
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -207,7 +212,7 @@ def load_records(
         test_fraction: probability of each record to be kept for evaluation, in [0, 1).
         test_path: file of the test records, with the same columns; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        missing: "error", or "drop" records with a missing value.
+        missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
         grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
             point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
@@ -216,7 +221,7 @@ def load_records(
     path = csv_path(path, delimiter, encoding)
     label = column_name("label_column", label_column, path)
     options = SplitOptions(test_fraction, test_path, split_key, missing, people_of(path, people))
-    table, split = options.read(path, narrow=True)
+    table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)
     features = [name for name in table.columns if name != label]
     if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
         raise ValueError(f"{path} has no header: its first line holds bits where names belong")
@@ -248,6 +253,92 @@ def load_records(
         class_names=class_names or None,
         facts=facts,
         form=form,
+    )
+
+
+# -- on disk -----------------------------------------------------------------------------------------------------------
+
+
+class MappedRows:
+    """Rows (n, d) of 0 and 1 that stay on disk: a tensor whose pages the system reads when rows are drawn."""
+
+    @staticmethod
+    def open(path: str) -> Tensor:
+        """Rows of npy files (n, d), several by a glob, in the order of their names."""
+        return _on_disk(path, label=None, option="path")[0]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MappedRecords(Records):
+    """`Records` on disk, with labels in memory."""
+
+    def some(self, most: int) -> Records:
+        """At most so many private and test records in memory, by a public choice."""
+        chosen = dict(vars(self))
+        for part in ("", "test_"):
+            rows = np.random.default_rng(0).permutation(len(chosen[f"{part}x"]))[:most]
+            at = torch.from_numpy(np.sort(rows))
+            chosen |= {name: rows_of(chosen[name], at) for name in (f"{part}x", f"{part}labels")}
+        return Records(**chosen)
+
+
+def _on_disk(path: str, *, label: str | int | None, option: str) -> tuple[Tensor, pd.Series]:
+    """Rows of npy files in a temporary file without a name, which goes with the process, and values of their label column."""
+    files = sorted(glob(path, recursive=True))
+    if not files:
+        raise ValueError(f"{option} is {path!r}: there is no such file")
+    shards = [read_npy(file) for file in files]
+    for file, shard in zip(files, shards):
+        if shard.shape[1] != shards[0].shape[1]:
+            raise ValueError(f"{file} has {shard.shape[1]} columns, {files[0]} has {shards[0].shape[1]}: they must agree")
+    column = [] if label is None else [int(str(column_name("label_column", label, files[0])))]
+    n, d = sum(map(len, shards)), shards[0].shape[1] - len(column)
+    with TemporaryFile(prefix="dpgen-") as kept:
+        x = np.memmap(kept, np.uint8, "w+", shape=(n, d)) if n else np.empty((0, d), np.uint8)
+    start, labels = 0, []
+    for shard in shards:
+        size = max(1, _CHUNK // shard.shape[1])
+        for part in (shard[i : i + size] for i in range(0, len(shard), size)):
+            labels.append(part[:, column])
+            part = np.delete(part, column, 1)
+            wrong = np.argwhere((part != 0) & (part != 1))
+            if len(wrong):
+                row, i = start + wrong[0, 0] + 1, wrong[0, 1] + 1
+                raise ValueError(f"{path} has another value in row {row}, column {i}: only 0 and 1 are supported")
+            x[start : start + len(part)] = part
+            start += len(part)
+    values = np.concatenate(labels).ravel() if labels else np.empty(0)
+    return torch.from_numpy(x), pd.Series(values, name=label)
+
+
+def load_mapped(
+    *,
+    path: str,
+    label_column: str | int | None = None,
+    test_path: str | None = None,
+    image_shape: tuple[int, int] | None = None,
+) -> MappedRecords:
+    """Arrays of NumPy whose values are all 0/1: they are copied to a temporary file, and memory does not grow with them.
+
+    Arguments:
+        path: npy files, each an array (n, d) of bool, uint8 or floats, as in "shards/*.npy".
+        label_column: number, from 0, of the column with the class of each record; the classes are sorted.
+        test_path: files of the test records, of the same form; without them there are none, and all of `path` is private.
+        image_shape: (height, width) when the columns are the pixels of an image, row by row.
+    """
+    x, values = _on_disk(path, label=label_column, option="path")
+    test, test_values = _on_disk(test_path, label=label_column, option="test_path") if test_path else (x[:0], values[:0])
+    split, found = Split(0.0, held_out=len(test) if test_path else None), dict[str, Any]()
+    if label_column is not None:
+        both = pd.concat([values, test_values], ignore_index=True)
+        labels, names = class_labels(both)
+        if (labels < 0).any():
+            raise ValueError(f"{path} has no label in row {int((labels < 0).nonzero()[0]) + 1}: every record needs one")
+        found = {"labels": labels[: len(x)], "test_labels": labels[len(x) :], "n_classes": len(names), "class_names": names}
+    facts = (Fact.READ_CLASSES(k=found["n_classes"]),) if found else ()
+    form = Form(container="numpy", types=("uint8",))
+    return MappedRecords(
+        name_of(Path(path).name), x, test, image_shape=image_shape, facts=(*facts, split.fact()), form=form, **found
     )
 
 

@@ -262,6 +262,7 @@ class SplitOptions:
         path: str,
         columns: Sequence[str] | None = None,
         *,
+        categorical: Sequence[str] = (),
         text: Sequence[str] = (),
         contents: Contents | None = None,
         **reading: Any,
@@ -280,7 +281,7 @@ class SplitOptions:
             require_columns(path, parts[1].columns, parts[0].columns)
             parts[1] = parts[1][parts[0].columns]
         if self.missing is not None:
-            parts = [settled(part, self.missing, file) for file, part in zip(files, parts)]
+            parts = [settled(part, self.missing, file, categorical=categorical) for file, part in zip(files, parts)]
         people: list[str] | None = None
         if self.people is not None:
             bounded = [self.people.bounded(part, contents) for part in parts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -112,8 +112,8 @@ def load_sql_records(
         width: public length of lists, unless image_shape says it.
         missing: "error", or "drop" records with a missing value.
     """
-    if missing not in get_args(Missing):
-        raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
+    if missing not in ("error", "drop"):
+        raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
     if grey_threshold is not None:
         require_threshold(grey_threshold)
     opened = open_table(source, table, text=[] if people is None else [people.column])

@@ -33,8 +33,10 @@ from dpgen.containers import Form, InMemory
 
 FileForm = Literal["csv", "parquet", "npy"]
 
-Missing = Literal["error", "drop"]
-"""Missing values are refused, or drop their record."""
+Missing = Literal["error", "drop", "category"]
+"""Missing values are refused, or drop their record, or are a category of their own."""
+
+MISSING_CATEGORY = "missing"
 
 MISSING = (
     "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN",
@@ -312,21 +314,28 @@ def _in_order(values: Sequence[str], order: Sequence[str]) -> tuple[str, ...]:
     return tuple(sorted(values, key=lambda value: place.get(value, len(place))))
 
 
-def settled(table: pd.DataFrame, missing: Missing, path: str | Path, *, numbered: bool = True) -> pd.DataFrame:
-    """A table without missing values: refused, or without their records; `numbered`: errors show the row.
+def settled(
+    table: pd.DataFrame, missing: Missing, path: str | Path, *, categorical: Collection[str] = (), numbered: bool = True
+) -> pd.DataFrame:
+    """A table without missing values: refused, without their records, or with a category of `categorical` columns for them.
 
-    Whether a record is dropped depends on its own values alone.
+    Whether a record is dropped depends on its own values alone; `numbered`: errors show the row.
     """
     if missing not in get_args(Missing):
         raise ValueError(f"missing is {missing!r}; it must be one of {', '.join(get_args(Missing))}")
     if missing == "drop":
         return table.dropna(ignore_index=True).infer_objects()
+    filled = {}
     for name, values in table.items():
         absent = values.isna().to_numpy()
-        if absent.any():
+        if not absent.any():
+            continue
+        if missing == "error" or name not in categorical:
             row = f"row {int(absent.argmax()) + 1}" if numbered else "a row"
-            raise ValueError(f"{path} column {name!r} has no value in {row}: fill it, or choose missing=drop")
-    return table
+            choices = "missing=drop" + " or category" * (name in categorical)
+            raise ValueError(f"{path} column {name!r} has no value in {row}: fill it, or choose {choices}")
+        filled[name] = values.astype(object).where(~absent, MISSING_CATEGORY)
+    return table.assign(**filled)
 
 
 # -- csv ---------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dpgen.containers import Form, InMemory
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.table_files import Missing, csv_path, existing_file, name_of, read_table, sample_form, settled
+from dpgen.data.table_files import MISSING_CATEGORY, Missing, csv_path, existing_file, name_of, read_table, sample_form, settled
 from dpgen.facts import Fact, Said
 
 UNIFORM = "uniform"
@@ -234,7 +234,7 @@ def named_events(table: pd.DataFrame, columns: EventColumns, missing: Missing, *
     """Events of a table with these columns, one a row, or their sums of weights; errors as in `read_events`."""
     if table.empty:
         raise ValueError(f"{source} holds no events, only a header")
-    table = settled(table, missing, source)
+    table = settled(table, missing, source, categorical=[columns.category, *([columns.group] if columns.group else [])])
     return event_frame({meaning: table[name] for meaning, name in columns.named.items()}, source=source)
 
 
@@ -385,7 +385,7 @@ def load_events(
         categories_path: file of public category names, one a line.
         prior_path: file of probabilities.
         public_path: table of public users.
-        missing: "error", or "drop" events with a missing value.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
     """
@@ -399,6 +399,7 @@ def load_events(
         categories_path=categories_path,
         prior_path=prior_path,
         public_path=public_path if public_path is None else csv_path(public_path, delimiter, encoding),
+        missing=missing,
     )
     if not isinstance(path, InMemory) and not path.endswith(".parquet"):  # which have no types
         return users
@@ -434,7 +435,7 @@ def load_sql_events(
         categories_path: file of public category names, one a line.
         prior_path: file of probabilities.
         public_path: table of public users, a file.
-        missing: "error", or "drop" events with a missing value.
+        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
     """
     columns = EventColumns(user, category, weight, group)
     opened = open_table(source, table, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
@@ -446,6 +447,7 @@ def load_sql_events(
         categories_path=categories_path,
         prior_path=prior_path,
         public_path=public_path,
+        missing=missing,
     )
 
 
@@ -477,10 +479,13 @@ def _users(
     categories_path: str | None,
     prior_path: str | None,
     public_path: str | None,
+    missing: Missing,
 ) -> Users:
     """Users from the events that `read` returns, and what the options of `load_events` say is known about them."""
     require_one_prior(prior_path, public_path, private_path=source)
     categories = None if categories_path is None else read_categories(categories_path)
+    if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
+        categories = (*categories, MISSING_CATEGORY)
     stated: dict[str, float] | None = None
     if prior_path is not None:
         table = read_events(prior_path, EventColumns(user=None, category=columns.category, weight=PROBABILITY))

@@ -6,7 +6,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from dpgen.data import Columns, Images, LinkedTables, Points, RawTable, Records, Table, Users
+from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation.scores import QUICK
 from dpgen.evaluation.scores import Evaluation as Evaluation
@@ -18,6 +18,7 @@ EVALUATORS: dict[type[Any], str] = {
     Columns: "columns:evaluate",
     Images: "images:evaluate",
     LinkedTables: "linked:evaluate",
+    MappedRecords: "records:evaluate_stored",
     Points: "points:evaluate",
     Records: "records:evaluate",
     RawTable: "compare:evaluate",

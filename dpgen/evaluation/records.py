@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dpgen.data import Images, Records, Table
+from dpgen.data import Images, MappedRecords, Records, Table
 from dpgen.data.stored import StreamedRecords
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
 from dpgen.evaluation.scores import FULL, MOST_SYNTHETIC, Effort, Evaluation, Score, beside, require_size
@@ -99,10 +99,10 @@ def evaluate(
     )
 
 
-def evaluate_stored(release: RecordModel, records: StreamedRecords, *, seed: int, **options: Any) -> Evaluation:
+def evaluate_stored(release: RecordModel, records: MappedRecords | StreamedRecords, *, seed: int, **options: Any) -> Evaluation:
     """The same for records in an engine, of which a public choice is looked at."""
     evaluation = evaluate(release, records.some(LOOKED_AT), seed=seed, **options)
-    chosen = (_CHOSEN.format(LOOKED_AT),) if records.n > LOOKED_AT else ()
+    chosen = (_CHOSEN.format(LOOKED_AT),) if max(records.n, records.n_test) > LOOKED_AT else ()
     return replace(evaluation, notes=(*evaluation.notes, *chosen))
 
 

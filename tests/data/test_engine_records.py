@@ -176,7 +176,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no such label": ({}, {"label_column": "kinds"}, "has no column 'kinds': .*; did you mean 'kind'"),
     "bits for grey values": ({}, {"grey_threshold": 9}, "has no value above 1, and grey values go from 0 to 255"),
     "a threshold": ({}, {"grey_threshold": 255}, r"grey_threshold is 255: it must be in \[0, 254\]"),
-    "a way with gaps": ({}, {"missing": "category"}, "missing is 'category'; it must be one of error, drop"),
+    "a way with gaps": ({}, {"missing": "category"}, "missing is 'category'; it must be error or drop"),
     "a person": ({}, {"people": People("whom", 1, bytes(32))}, "has no column 'whom'"),
 }
 

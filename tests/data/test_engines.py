@@ -90,7 +90,6 @@ def test_counts_are_those_of_the_column_in_memory(folder: Path, grid: str) -> No
     memory = load_columns(path=str(folder / "all.parquet"), columns=name, **options)
     engine = load_sql_columns(**sources(folder)["parts"], columns=name, **options)
     assert engine.domains == memory.domains
-    assert engine.clamped == memory.clamped
     ordered, ranks, N = np.sort(memory.values[name]), engine.values[name], memory.domains[name].size
     assert len(ranks) == ROWS
     rng = np.random.default_rng(1)
@@ -158,7 +157,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no dates": ({"low": "2024-01-01", "high": "2024-02-01"}, "dates must be"),
     "other categories": ({"columns": "site", "categories": ["a", "b"]}, "none of the 2 public categories"),
     "missing": ({"source": "{folder}/holes.parquet", "table": None, "columns": "x"}, "has no value in a row.*missing=drop$"),
-    "wrong missing": ({"missing": "skip"}, "missing is 'skip'; it must be one of error, drop"),
+    "wrong missing": ({"missing": "skip"}, "missing is 'skip'; it must be one of error, drop, category"),
     "other types": ({"source": "{folder}/mixed*.parquet", "table": None, "columns": "x"}, "'x' is double; it must be int64"),
 }
 
@@ -177,10 +176,12 @@ def test_what_is_wrong_is_refused_in_one_line(folder: Path, case: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_missing_values_are_dropped(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("missing", "found"), [("drop", [1, 3]), ("category", ["1", "3", "missing"])])
+def test_missing_values_are_dropped_or_a_category(tmp_path: Path, missing: Any, found: list[Any]) -> None:
     pd.DataFrame({"x": pd.array([3, None, 1], "Int64")}).to_parquet(tmp_path / "holes.parquet")
-    data = load_sql_columns(source=str(tmp_path / "holes.parquet"), columns="x", missing="drop", low=0, high=9)
-    assert data.domains["x"].decode(data.values["x"].in_order()).tolist() == [1, 3]
+    kind: dict[str, Any] = {"low": 0, "high": 9} if missing == "drop" else {"categories": ["1", "3"]}
+    data = load_sql_columns(source=str(tmp_path / "holes.parquet"), columns="x", missing=missing, **kind)
+    assert data.domains["x"].decode(data.values["x"].in_order()).tolist() == found
 
 
 def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
@@ -214,7 +215,7 @@ def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, 
     [
         ({"times": 0.5}, {}, "is double; an engine adds up whole numbers only"),
         ({"times": -1}, {}, "missing or negative"),
-        ({"site": None}, {}, "has no value in row .*missing=drop"),
+        ({"site": None}, {}, "has no value in row .*missing=drop or category"),
     ],
 )
 def test_wrong_events_are_refused(tmp_path: Path, change: dict[str, Any], options: dict[str, Any], message: str) -> None:
@@ -233,7 +234,6 @@ def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str
     memory = load_columns(path=str(folder / "all.parquet"), **options)
     engine = load_sql_columns(**sources(folder)[where], **options)
     assert memory.n < ROWS
-    assert engine.clamped == memory.clamped
     for name, values in memory.values.items():
         assert engine.values[name].in_order().tolist() == np.sort(values).tolist()
 

@@ -1,8 +1,10 @@
-"""Images from folders and memory: classes, public rules of sizes and colours; idx files and digits; refusals."""
+"""Images from folders, archives and memory: classes, public rules of sizes and colours; idx files and digits; refusals."""
 
 import gzip
 import io
 import struct
+import tarfile
+import zipfile
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -40,14 +42,30 @@ def folder(root: Path, *, classes: tuple[str, ...] = ("dog", "cat"), n: int = 3,
     return root
 
 
-def test_folders_are_classes_in_sorted_order(tmp_path: Path) -> None:
+def archived(root: Path, ending: str) -> Path:
+    """The folder's content in an archive, in a folder of its name as archives often have it."""
+    path = root.parent / f"{root.name}{ending}"
+    files = sorted(file for file in root.rglob("*") if file.is_file())
+    if ending == ".zip":
+        with zipfile.ZipFile(path, "w") as archive:
+            for file in files:
+                archive.write(file, file.relative_to(root.parent))
+    else:
+        with tarfile.open(path, "w:gz" if ending.endswith("gz") else "w") as archive:
+            archive.add(root, root.name)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["", ".tar", ".tar.gz", ".tgz", ".zip"])
+def test_folders_are_classes_in_sorted_order(tmp_path: Path, ending: str) -> None:
     root = folder(tmp_path / "pets")
     (root / "readme.txt").write_text("no image")
     (root / "__MACOSX").mkdir()
     save(root / "dog" / ".hidden.png")
+    empty = ending != ".zip"  # whose writer leaves folders out
     (root / "eel").mkdir()
-    images = load_images(path=str(root), test_fraction=0.0)
-    assert images.class_names == ("cat", "dog", "eel")
+    images = load_images(path=str(archived(root, ending) if ending else root), test_fraction=0.0)
+    assert images.class_names == ("cat", "dog", *["eel"] * empty)
     assert images.labels.tolist() == [0, 0, 0, 1, 1, 1]
     assert images.x.shape == (6, 8, 8, 3)
     assert torch.equal(images.x[4], torch.from_numpy(pixels(shift=1)))
@@ -63,8 +81,10 @@ def test_without_folders_there_is_one_class(tmp_path: Path) -> None:
 
 def test_folders_of_test_images(tmp_path: Path) -> None:
     folder(tmp_path / "data" / "train"), folder(tmp_path / "data" / "test", n=1)
-    images = load_images(path=str(tmp_path / "data"))
-    assert (images.n, images.class_names, images.test_labels.tolist()) == (6, ("cat", "dog"), [0, 1])
+    packed = archived(tmp_path / "data", ".tar.gz")
+    for path in (tmp_path / "data", packed):
+        images = load_images(path=str(path))
+        assert (images.n, images.class_names, images.test_labels.tolist()) == (6, ("cat", "dog"), [0, 1])
 
 
 def test_each_image_is_split_by_its_own_secret_coin(tmp_path: Path) -> None:
@@ -99,10 +119,15 @@ def test_without_a_path_there_are_patches_of_photographs() -> None:
     assert images.n + len(images.test_x) == 2080
 
 
-def test_cifar10_is_read_from_folders(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [False, True])
+def test_cifar10_is_read_from_folders_or_an_archive(tmp_path: Path, packed: bool) -> None:
     names = tuple("abcdefghij")
-    folder(tmp_path / "cifar10" / "train", classes=names, n=2, side=32)
-    folder(tmp_path / "cifar10" / "test", classes=names, n=1, side=32)
+    source = tmp_path / ("source" if packed else "cifar10")
+    folder(source / "train", classes=names, n=2, side=32)
+    folder(source / "test", classes=names, n=1, side=32)
+    if packed:
+        (tmp_path / "cifar10").mkdir()
+        archived(source, ".tar.gz").rename(tmp_path / "cifar10" / "images.tar.gz")
     images = load_cifar10(data_root=str(tmp_path))
     assert (images.n, len(images.test_x), images.n_classes, images.name) == (20, 10, 10, "cifar10")
     assert Fact.TUNED_CONSTANTS in tiny.told(images)
@@ -151,7 +176,8 @@ def test_bad_images_are_refused_by_name(tmp_path: Path, content: Any, message: s
         ({"path": "absent"}, "path is 'absent'"),
         ({"path": "data.csv"}, "path is 'data.csv'"),
         ({"path": "none"}, "none has no image"),
-        ({"path": "stray"}, "stray.png lies beside class folders"),
+        ({"path": "broken.zip"}, "broken.zip cannot be read as an archive"),
+        ({"path": "stray"}, "stray has 'stray.png' beside class folders"),
     ],
 )
 def test_bad_options_and_folders_are_refused(
@@ -161,6 +187,7 @@ def test_bad_options_and_folders_are_refused(
     folder(Path("pets"))
     save(folder(Path("stray")) / "stray.png")
     Path("none").mkdir()
+    Path("broken.zip").write_bytes(b"no archive")
     Path("data.csv").write_text("x\n1\n")
     with refused(said):
         load_images(**options)
