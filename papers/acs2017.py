@@ -168,7 +168,7 @@ def published_epsilon(plan: DPGMPlan, config: DPGMConfig, steps: int) -> float:
     """
     rate, sigma = min(1.0, plan.sampling_rate * K), effective_multiplier(plan.sigma_sgd or 0.0, plan.sigma_norm)
     step = SelfComposedDpEvent(subsampled_gaussian_event(rate, sigma), math.ceil(steps / K))
-    return epsilon_of(ComposedDpEvent([plan.partition_event(config), step]), DELTA)
+    return epsilon_of(ComposedDpEvent([plan.kmeans_plan().event(plan.relation), step]), DELTA)
 
 
 def _paper_plan(*, rate: float, sigma_kmeans: float, sigma_sgd: float) -> tuple[DPGMPlan, DPGMConfig]:

@@ -23,9 +23,9 @@ from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import Epoch, PoissonMask
-from dpgen.systems.dp_sgd.engine import EPOCHS, STEPS
 from dpgen.systems.dp_sgd.module_sums import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
+from dpgen.systems.dp_sgd.plan import EPOCHS, STEPS
 
 D, BOUND = 5, 0.7
 

@@ -4,7 +4,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -15,24 +15,18 @@ from dpgen.callbacks.checkpoint import Checkpoint
 from dpgen.facts import Fact, Said, said
 from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator, Draw
-from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation, Sampling, gaussian_event
+from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness, to_device
 from dpgen.privacy.sampling import Batch, PoissonLoader
 from dpgen.release import PublicModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.model import TrainingData
-from dpgen.systems.dp_sgd.partition import MEANS, Partition, release_means
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.partition import Partition, release_means
+from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import PrivateSums
 
 if TYPE_CHECKING:
     from dpgen.runtime import Runtime
-
-STEPS, EPOCHS = "training steps", "training epochs"
-"""Notes of training steps in the ledger, and of epochs of random allocation."""
-
-NOTES: dict[Sampling, str] = {"poisson": STEPS, "allocation": EPOCHS}
 
 FACTS = (
     Fact.ONE_RECORD,
@@ -171,29 +165,15 @@ class DPSGD(PrivateSums):
         if checkpoint := self._callback(Checkpoint):
             checkpoint.save(self.trainer)
 
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """Everything that training releases, with its greatest count, as a ledger of this relation declares it."""
-        means = (Planned(gaussian_event(self._sigma_means), MEANS),) if self.config.releases_means else ()
-        steps = Planned(self.plan.step_event(self.config), self._note, self.plan.events)
-        return (*self.partition.planned(relation), *means, steps)
-
-    @property
-    def _note(self) -> str:
-        return NOTES[self.plan.sampling]
-
     @property
     def steps_together(self) -> int:
         """Steps that checkpoints do not come between."""
         return self.plan.together
 
-    @property
-    def _sigma_means(self) -> float:
-        assert self.plan.sigma_means is not None
-        return self.plan.sigma_means
-
     def declare(self, curator: Curator) -> None:
         """Declare the whole run, before private records are touched."""
-        curator.declare(*self.planned(curator.relation))
+        self._require_ledger(curator.ledger)
+        curator.declare(*self.plan.planned(self.config))
         self._declared = True
 
     def _measure(self, d: int) -> None:
@@ -217,7 +197,7 @@ class DPSGD(PrivateSums):
                     table.x,
                     table.labels,
                     curator=curator,
-                    noise_multiplier=self._sigma_means,
+                    noise_multiplier=cast(float, self.plan.sigma_means),
                     categories=self.categories if self.means_of_labels else 0,
                     share=share,
                     white=self._white,
@@ -296,7 +276,7 @@ class DPSGD(PrivateSums):
         """Ask for the draw's release; where the budget refuses it the epoch ends (-1) and training stops."""
         if batch.mask is None:
             raise ValueError("the batch has no mask of a Poisson draw: only those of dpgen's PoissonLoader may be released")
-        self._draw = self._accountant.draw(self._note, batch.mask, self.parts())
+        self._draw = self._accountant.draw(NOTES[self.plan.sampling], batch.mask, self.parts())
         if self._draw is None:
             self.trainer.should_stop = True
             return -1

@@ -44,10 +44,10 @@ from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation, Sampling, require_positive
 from dpgen.privacy.sampling import Batch, Held, PoissonLoader
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.engine import NOTES, facts_of, keep_epochs_whole
+from dpgen.systems.dp_sgd.engine import facts_of, keep_epochs_whole
 from dpgen.systems.dp_sgd.model import ReleasedModule
 from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, ModuleSums
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
 
 M = TypeVar("M", bound=L.LightningModule)
 
@@ -212,10 +212,6 @@ def _policy(trainer: L.Trainer) -> Clipping | None:
     return next((c for c in trainer.callbacks if isinstance(c, Clipping)), None)  # type: ignore[attr-defined]
 
 
-def _steps(plan: ModulePlan, config: DPSGDConfig) -> Planned:
-    return Planned(plan.step_event(config), NOTES[plan.sampling], plan.events)
-
-
 def make_private(
     module: M,
     loader: "DataLoader[Any]",
@@ -372,7 +368,7 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
 
 def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int, rate: float | None) -> None:
     """Complete the plan and declare it; a rate that is not given is bought first, of a ledger that goes on it is known."""
-    plan, config, book, sizes = sums.plan, sums.config, curator.ledger, sums.partition.planned(curator.relation)
+    plan, config, book, sizes = sums.plan, sums.config, curator.ledger, sums.plan.clusters(sums.config)
     if (book.relation, book.rows) != (plan.relation, 1) or book.delta < plan.delta:
         raise ValueError(
             f"ledger has relation {book.relation!r}, delta {book.delta:g} and {book.rows} rows of a unit; they must be "
@@ -397,8 +393,8 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
         size = max(1.0, float(sums.partition.counts))
         rate = min(1.0, batch / size) if plan.sampling == "poisson" else 1.0 / max(2, round(size / batch))
         sums.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book, sizes)
-        return curator.declare(_steps(sums.plan, config))
-    steps = _steps(sums.plan, config)
+        return curator.declare(sums.plan.steps_planned(config))
+    steps = sums.plan.steps_planned(config)
     if before is not None and before != steps:
         raise ValueError(
             f"ledger has a plan of other steps ({before.count} x {before.event}): go on with the same noise and steps"

@@ -13,15 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from dpgen.privacy.accountants import Relation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import CHUNK, WHOLE, BoundedSum, group_sums, shared_sizes, size_sums
-from dpgen.privacy.ledger import Planned
-from dpgen.privacy.mechanisms import count_event
 from dpgen.privacy.sampling import one_group
-
-SIZES, MEANS = "cluster sizes", "cluster means"
-"""Notes of what is released of clusters that labels make, and of any."""
+from dpgen.systems.dp_sgd.plan import MEANS, SIZES
 
 
 class Partition(Protocol):
@@ -31,9 +26,6 @@ class Partition(Protocol):
     def k(self) -> int: ...
     @property
     def counts(self) -> Tensor: ...
-
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        """Releases of `fit`, as a ledger of this relation declares them."""
 
     @property
     def of_people(self) -> bool:
@@ -74,9 +66,6 @@ class LabelPartition:
     def counts(self) -> Tensor:
         """Noisy sizes of the clusters, (k,)."""
         return self.sizes.clamp_min(0.0).sum()[None] if self.joined else self.sizes
-
-    def planned(self, relation: Relation) -> tuple[Planned, ...]:
-        return (Planned(count_event(self.noise_count, relation), SIZES),)
 
     def fit(self, x: Tensor, labels: Tensor | None, *, curator: Curator, share: Tensor | None = None) -> None:
         group, k = self._labels(x, labels), len(self.sizes)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-from dpgen.privacy.ledger import Budget
+from dpgen.privacy.ledger import Budget, Planned
 from dpgen.privacy.mechanisms import (
     Relation,
     Sampling,
@@ -28,6 +28,13 @@ DEFAULT_EPSILON = 3.0
 MOST_STEPS = 10**9
 _FREQUENCIES = 100  # of a channel of large images
 _ROUNDING = 1e-6
+SIZES, MEANS = "cluster sizes", "cluster means"
+"""Notes of what is released of clusters that labels make, and of any."""
+
+STEPS, EPOCHS = "training steps", "training epochs"
+NOTES: dict[Sampling, str] = {"poisson": STEPS, "allocation": EPOCHS}
+"""Notes of training steps in the ledger, and of epochs of random allocation."""
+
 NOT_CALIBRATED = "the plan's noise is not set: call calibrated() first"
 
 
@@ -160,22 +167,24 @@ class DPSGDPlan(RowPlan, Generic[C]):
 
     # -- events --------------------------------------------------------------------------------------------------------
 
-    def clusters_event(self, config: C) -> "DpEvent":
-        """The release of the clusters: noisy sizes."""
+    def clusters(self, config: C) -> tuple[Planned, ...]:
+        """Releases of the clusters: noisy sizes."""
         if self.sigma_count is None:
             raise ValueError(NOT_CALIBRATED)
-        return count_event(self.sigma_count, self.relation)
+        return (Planned(count_event(self.sigma_count, self.relation), SIZES),)
 
-    def partition_event(self, config: C) -> "DpEvent":
-        """The release of the clusters, and of their means where networks begin there."""
-        from dp_accounting import ComposedDpEvent
+    def planned(self, config: C) -> tuple[Planned, ...]:
+        """Everything that a calibrated plan releases: the clusters, their means where networks begin there, and the steps."""
+        lines = list(self.clusters(config))
+        if config.releases_means:
+            if self.sigma_means is None:
+                raise ValueError(NOT_CALIBRATED)
+            lines.append(Planned(gaussian_event(self.sigma_means), MEANS))
+        return (*lines, self.steps_planned(config))
 
-        clusters = self.clusters_event(config)
-        if not config.releases_means:
-            return clusters
-        if self.sigma_means is None:
-            raise ValueError(NOT_CALIBRATED)
-        return ComposedDpEvent([clusters, gaussian_event(self.sigma_means)])
+    def steps_planned(self, config: C) -> Planned:
+        """All steps of training."""
+        return Planned(self.step_event(config), NOTES[self.sampling], self.events)
 
     @property
     def drawn(self) -> dict[str, Any]:
@@ -209,7 +218,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
         """The whole run of a calibrated plan."""
         from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 
-        return ComposedDpEvent([self.partition_event(config), SelfComposedDpEvent(self.step_event(config), self.events)])
+        return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in self.planned(config)])
 
     # -- calibration ---------------------------------------------------------------------------------------------------
 

@@ -4,14 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
+from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
 from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.plan import ClusterOptions
 
 if TYPE_CHECKING:
-    from dp_accounting import DpEvent
-
     from dpgen.nets import ModelBank
 
 
@@ -164,9 +163,9 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             raise ValueError(NOT_CALIBRATED)
         return KMeansPlan(noise_count=self.sigma_count, noise_sum=self.sigma_sum, rounds=self.kmeans_rounds)
 
-    def clusters_event(self, config: DPGMConfig) -> "DpEvent":
+    def clusters(self, config: DPGMConfig) -> tuple[Planned, ...]:
         """Noisy sizes, with k-means its rounds."""
-        return self.kmeans_plan().event(self.relation) if config.kmeans else super().clusters_event(config)
+        return self.kmeans_plan().planned(self.relation) if config.kmeans else super().clusters(config)
 
     def _with_cluster_noise(self, config: DPGMConfig) -> Self:
         if not config.kmeans:

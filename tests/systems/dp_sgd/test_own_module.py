@@ -30,8 +30,7 @@ from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.mechanisms import allocated_gaussian_event
-from dpgen.systems.dp_sgd.engine import EPOCHS, STEPS
-from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.plan import EPOCHS, STEPS, DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import COMPANY
 
 pytestmark = [

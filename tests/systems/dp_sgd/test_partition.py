@@ -67,22 +67,20 @@ def test_the_contract(make: type[LabelPartition] | type[DPKMeans]) -> None:
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
-@pytest.mark.parametrize("make", [label_partition, kmeans_partition])
-def test_what_is_planned_is_what_is_charged(make: Any, relation: Any) -> None:
+@pytest.mark.parametrize(("make", "clusters"), [(label_partition, "labels"), (kmeans_partition, "kmeans")])
+def test_what_is_planned_is_what_is_charged(make: Any, clusters: Any, relation: Any) -> None:
     """Under both relations: a declared plan is the guarantee, and the fit takes nothing beyond it."""
-    partition: Partition = make()
+    plan = DPGMPlan(sigma_count=5.0, sigma_sum=1.0, sigma_sgd=1.0, kmeans_rounds=2, relation=relation)
+    lines = plan.clusters(DPGMConfig(clusters=clusters, k=K))
     book = Ledger(None, delta=1e-5, relation=relation)
     curator = Curator(book)
-    curator.declare(*partition.planned(relation))
+    curator.declare(*lines)
     declared = book.epsilon()
-    assert declared == pytest.approx(epsilon(partition_event(partition, relation), 1e-5, relation=relation), rel=1e-3)
-    partition.fit(x(), LABELS, curator=curator)
+    event = ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in lines])
+    assert declared == pytest.approx(epsilon(event, 1e-5, relation=relation), rel=1e-3)
+    make().fit(x(), LABELS, curator=curator)
     assert book.epsilon() == declared
     assert book.spent() == pytest.approx(declared, rel=1e-3)
-
-
-def partition_event(partition: Partition, relation: Any) -> Any:
-    return ComposedDpEvent([SelfComposedDpEvent(line.event, line.count) for line in partition.planned(relation)])
 
 
 @pytest.mark.parametrize("make", [label_partition, kmeans_partition])

@@ -36,9 +36,9 @@ def test_calibration_meets_the_budget_closely(config: DPGMConfig, relation: Any)
 def test_clustering_alone_uses_its_share() -> None:
     plan = DPGMPlan(epsilon=2.0, steps=50, partition_share=0.25)
     sizes = plan.calibrated(ONE)
-    assert epsilon(sizes.partition_event(ONE), 1e-5) == pytest.approx(0.5, rel=0.01)
+    assert epsilon(sizes.clusters(ONE)[0].event, 1e-5) == pytest.approx(0.5, rel=0.01)
     rounds = plan.calibrated(KMEANS)
-    assert epsilon(rounds.partition_event(KMEANS), 1e-5) == pytest.approx(0.5, rel=0.01)
+    assert epsilon(rounds.kmeans_plan().event("add_remove"), 1e-5) == pytest.approx(0.5, rel=0.01)
 
 
 def test_given_sigmas_stay_and_mean_report_only() -> None:
@@ -106,7 +106,7 @@ def test_an_unreachable_budget_says_what_is_reachable_and_what_to_change(plan: D
 
 @pytest.mark.parametrize("config", [ONE, KMEANS])
 def test_uncalibrated_plans_have_no_events(config: DPGMConfig) -> None:
-    for event in (DPGMPlan().step_event, DPGMPlan().partition_event):
+    for event in (DPGMPlan().step_event, DPGMPlan().clusters):
         with refused("calibrated"):
             event(config)
 
