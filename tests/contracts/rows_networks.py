@@ -1,6 +1,5 @@
 """DP-SGD: clipped sums of the gradients of a draw, histograms of their norms, and the price of a draw that shares them."""
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,8 @@ from torch import Tensor
 from dpgen.callbacks import Clipping, DPNorm
 from dpgen.privacy.clipping import (
     SENSITIVITY,
+    Factor,
+    RecordGradients,
     automatic_coefficients,
     clipped_sums,
     flat_coefficients,
@@ -47,11 +48,9 @@ def at(*norms: float) -> Tensor:
     return torch.tensor(norms)[:, None] * torch.eye(D)[0]
 
 
-def factors(rows: Tensor) -> Any:
+def factors(rows: Tensor) -> RecordGradients:
     """Rows that are gradients of one cluster, as the engine sees them."""
-    factor = SimpleNamespace(outputs=rows, inputs=None, weight=None, bias=slice(0, D))
-    segments = [(0, 0, len(rows))]
-    return SimpleNamespace(factors=[factor], bounds=[0, len(rows)], offset=None, present=None, segments=lambda: iter(segments))
+    return RecordGradients([Factor(rows, None, None, slice(0, D))], [0, len(rows)])
 
 
 def clipped(coefficients: Any) -> Any:
