@@ -55,18 +55,6 @@ def test_a_step_is_charged_before_it_runs(tmp_path: Path) -> None:
     assert ledger.entries()[0].count == 1
 
 
-def test_the_step_that_would_exceed_the_budget_is_refused_and_not_charged() -> None:
-    ledger = Ledger(Budget(1.0, 1e-5))
-    accountant = PrivacyAccountant(Curator(ledger))
-    fits = ledger.allowance(STEP)
-    assert all(grant(accountant) for _ in range(fits))
-    spent = ledger.epsilon()
-    assert not grant(accountant)
-    assert accountant.exhausted
-    assert ledger.epsilon() == spent <= 1.0
-    assert sum(entry.count for entry in ledger.entries()) == fits
-
-
 def test_once_exhausted_a_cheaper_step_is_not_slipped_in() -> None:
     accountant = PrivacyAccountant(Curator(Ledger(Budget(1.0, 1e-5))))
     assert accountant.draw("dear", PoissonMask(1.0), {"gradients": 0.1}) is None

@@ -139,34 +139,6 @@ def test_consistent_but_senseless_files(tmp_path, change):
             Ledger.open(path)
 
 
-class IgnoresReplays(Ledger):
-    """Broken: a step that is done again after a resume is not charged again."""
-
-    def charge(self, event, count=1, *, note, of=None):
-        if all(entry.note != note for entry in self.entries()):
-            super().charge(event, count, note=note)
-
-
-def contract_replays_count(kind, path):
-    """Steps 0-3 ran, the checkpoint is of step 2: six noisy releases were made."""
-    with kind(Budget(3.0, 1e-5), path=path) as ledger:
-        for step in range(4):
-            if step == 2:
-                position = ledger.position()
-            ledger.charge(SGD, note=f"step {step}")
-    with kind.open(path) as resumed:
-        assert resumed.verify_contains(position) == 2
-        for step in range(2, 4):
-            resumed.charge(SGD, note=f"step {step}")
-        assert resumed.spent() >= 0.999 * epsilon(times(SGD, 6), 1e-5), "replayed steps were not booked"
-
-
-def test_replays_count(tmp_path):
-    contract_replays_count(Ledger, tmp_path / "good.jsonl")
-    with pytest.raises(AssertionError, match="replayed steps were not booked"):
-        contract_replays_count(IgnoresReplays, tmp_path / "bad.jsonl")
-
-
 def test_a_plan_that_could_not_be_written_ends_the_ledger(tmp_path, monkeypatch):
     ledger = Ledger(Budget(1.0, 1e-5), path=tmp_path / "l.jsonl")
     before = (tmp_path / "l.jsonl").read_bytes()

@@ -88,10 +88,6 @@ def test_twins_are_rejected(twin: Callable[[], Tensor], caught: set[str]) -> Non
     assert caught <= rejected(twin())
 
 
-def test_another_rate_is_rejected() -> None:
-    assert "mean" in rejected(poisson_masks(q=0.19))
-
-
 def test_an_epoch_is_one_over_q_draws_and_some_are_empty() -> None:
     loader = PoissonLoader(x(3), sampling_rate=0.1, source=FixedKeySource())
     batches = [batch for _ in range(20) for batch in loader]
