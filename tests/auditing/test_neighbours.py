@@ -97,7 +97,8 @@ def test_users_are_trials_with_all_their_draws() -> None:
     assert claimed == pytest.approx(job.plan.open_ledger().budget.epsilon)
 
 
-BLACK_BOX = [name for name in SYSTEMS if name not in ("dpgm", "dpgan")]
+SLOW = {"relational": pytest.mark.slow}
+BLACK_BOX = [pytest.param(name, marks=SLOW.get(name, ())) for name in SYSTEMS if name not in ("dpgm", "dpgan")]
 
 
 @pytest.mark.parametrize("model", BLACK_BOX)
