@@ -53,6 +53,12 @@ def release() -> RelationalModel:
     return fit(patients(), plan=plan, config=config, curator=curator, runtime=Runtime(progress_bar=False))
 
 
+@pytest.fixture(scope="module")
+def drawn(release: RelationalModel) -> dict[str, pd.DataFrame]:
+    found: dict[str, pd.DataFrame] = release.sample(20_000, random_state=2)
+    return found
+
+
 def test_samples_are_linked_on_every_level(release: RelationalModel) -> None:
     tables, real = release.sample(500, random_state=0), simulated_patients(50, prescriptions=True)
     assert list(tables) == ["patients", "visits", "prescriptions"]
@@ -109,11 +115,13 @@ def test_scores_and_pictures_know_all_tables(release: RelationalModel) -> None:
         (["prescriptions.drug", "prescriptions.dose"], "next"),
     ],
 )
-def test_marginals_are_those_of_samples(release: RelationalModel, columns: list[str], kind: Any) -> None:
+def test_marginals_are_those_of_samples(
+    release: RelationalModel, drawn: dict[str, pd.DataFrame], columns: list[str], kind: Any
+) -> None:
     """Every person counts for one, each visit for an equal part of it, each row below for an equal part of that."""
     law = release.marginal(columns, kind)
     assert law.sum() == pytest.approx(1.0)
-    patients, visits, below = release.sample(20_000, random_state=2).values()
+    patients, visits, below = (table.copy() for table in drawn.values())
     patients["number of visits"] = visits.groupby("patient").size().reindex(patients["patient"]).fillna(0).to_numpy()
     visits["number of prescriptions"] = below.groupby("visit").size().reindex(visits["visit"]).fillna(0).to_numpy()
     table, whole = patients.add_prefix("patients.").assign(weight=1.0), 1.0
