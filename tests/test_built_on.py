@@ -94,7 +94,7 @@ WAYS = {
 }
 """Options that name files or directories."""
 
-NEEDED = {"path": "absent", "source": "absent", "bounds": "[[0,1]]", "columns": "x", "set_column": "x", "item_column": "y"}
+NEEDED = {"path": "absent", "source": "absent", "bounds": "[[0,1]]", "columns": "x"}
 """Values of options that data need."""
 
 

@@ -26,7 +26,7 @@ from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import TEST_FRACTION, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, is_source, name_of
-from dpgen.data.toy import PATIENTS, PRESCRIPTIONS, VISITS, simulated_patients
+from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.schema import nearest
 
 MOST_TOGETHER = 3600
@@ -46,7 +46,6 @@ def load_linked(
     schema: dict[str, Any] | str | None = None,
     people_schema: dict[str, Any] | str | None = None,
     schemas: dict[str, Any] | None = None,
-    prescriptions: bool = False,
     time_unit: TimeUnit = "day",
     orphans: Orphans = "error",
     test_fraction: float = TEST_FRACTION,
@@ -73,7 +72,6 @@ def load_linked(
         schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
         people_schema: the same of the people.
         schemas: the same of further tables, by name.
-        prescriptions: whether the visits of simulated patients have prescriptions, a third table.
         time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
         orphans: rows of nobody in the file of people are an "error"; "drop" them, or "keep" people of unknown columns for them.
         test_fraction: probability of each person to be kept for evaluation, in [0, 1).
@@ -86,18 +84,15 @@ def load_linked(
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
             tables hang on each other in a circle or on several others, or values outside of the schema.
     """
-    if prescriptions and path is not None:
-        raise ValueError("prescriptions is True; it is of simulated patients, and path must be left out")
     sources: dict[str, Any]
     known: dict[str, Any] = dict(schemas or {})
     people: str | None
     if path is None:
         if stated := next((v for v in (people_path, tables, links, delimiter, encoding) if v), None):
             raise ValueError(f"path is None and {stated!r} is given; path must name the table of rows that it is about")
-        simulated = simulated_patients(prescriptions=prescriptions)
-        sources = {name: in_memory(table) for name, table in simulated.items()}
+        sources = {name: in_memory(table) for name, table in simulated_patients().items()}
         person, order, people = "patient", {"visits": "date"}, "patients"
-        known = {"patients": dict(PATIENTS), "visits": dict(VISITS), "prescriptions": dict(PRESCRIPTIONS)}
+        known = {"patients": dict(PATIENTS), "visits": dict(VISITS)}
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
         if people_path is not None or tables or person != "person":
             raise ValueError(f"path is {str(path)!r}; people_path, tables and person must be left out: the package says them")

@@ -79,7 +79,7 @@ _PATHS: dict[str, dict[str, str]] = {
         **{name: f"images:load_{name}" for name in ("digits", "mnist", "fashion_mnist")},
         **{"sets": "sets:load_sets", "mapped": "records:load_mapped", **dict.fromkeys(_FILES, "records:load_records")},
     },
-    "streams": {"sql": "stored:load_sql_records", "sql_sets": "sets:load_sql_sets"},
+    "streams": {"sql": "stored:load_sql_records"},
     "table": {"table": "tables:load_table", "sql": "tables:load_sql_table"},
     "linked": {"linked": "linked:load_linked", "sql": "linked:load_sql_linked"},
     "images": {"images": "images:load_images", "cifar10": "images:load_cifar10"},

@@ -1,23 +1,16 @@
-"""Set-valued records - places visited, items of a basket - as bits, from files and from tables that stay in an engine."""
+"""Set-valued records - places visited, items of a basket - as bits."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow
 import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory
-from dpgen.data.batches import frames, whole_groups
-from dpgen.data.engines import open_table
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.stored import StreamedRecords, Values, streamed
 from dpgen.data.table_files import name_of, read_bytes
 from dpgen.data.users import natural_order
 from dpgen.facts import Fact, Said
@@ -112,7 +105,13 @@ def _universe(
         first, second = list(given.items())[:2]
         raise ValueError(f"{first[0]} is {first[1]!r} and {second[0]} is {second[1]!r}: give one of them")
     if items is not None or items_path is not None:
-        return public_items(items_path=items_path, items=items), ()
+        source, named = ("items", items) if items is not None else (items_path, None)
+        named = [item for basket in read_baskets(str(items_path)) for item in basket] if named is None else named
+        if not named:
+            raise ValueError(f"{source} names no item: at least one is needed")
+        if repeated := [item for item, count in Counter(named).items() if count > 1]:
+            raise ValueError(f"{source} names item {repeated[0]!r} more than once: each item is a column of its own")
+        return named, ()
     if top_items is not None and top_items < 1:
         raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
@@ -120,72 +119,3 @@ def _universe(
         return sorted(counts, key=natural_order), (Fact.READ_ITEMS(how="all of them"),)
     kept = sorted(counts, key=lambda item: (-counts[item], natural_order(item)))[:top_items]
     return sorted(kept, key=natural_order), (Fact.READ_ITEMS(how=f"the {top_items} most frequent"),)
-
-
-def public_items(*, items_path: str | None, items: list[str] | None) -> list[str]:
-    """Ids of public items, in their order, from a file or as they are given."""
-    if (items is None) == (items_path is None):
-        raise ValueError(f"items is {items} and items_path is {items_path!r}: one of them must name the public items")
-    source = "items" if items_path is None else items_path
-    named = items if items is not None else [item for basket in read_baskets(source) for item in basket]
-    if not named:
-        raise ValueError(f"{source} names no item: at least one is needed")
-    if repeated := [item for item, count in Counter(named).items() if count > 1]:
-        raise ValueError(f"{source} names item {repeated[0]!r} more than once: each item is a column of its own")
-    return named
-
-
-def load_sql_sets(
-    *,
-    source: str,
-    table: str | None = None,
-    set_column: str = "user",
-    item_column: str = "item",
-    items_path: str | None = None,
-    items: list[str] | None = None,
-) -> StreamedRecords:
-    """Sets in a table of one row for each set and item, in DuckDB, in parquet or csv files, or in Spark.
-
-    A record is a set, as bits of the public items; other items are left out, and a row without an item says that there is a
-    set. The engine sorts the table by set.
-
-    Arguments:
-        source: a DuckDB file, or parquet or csv files, as in "baskets/*.parquet".
-        table: of the DuckDB file; it may be left out where there is one.
-        set_column: column that names the set of a row.
-        item_column: column of the item, read as text.
-        items_path: file of item ids, separated by blanks or lines, that are public.
-        items: these ids themselves.
-    """
-    known = public_items(items_path=items_path, items=items)
-    opened = open_table(source, table, text=[set_column, item_column], missing=[""])
-    reader = _Sets(opened.name, set_column, item_column, pd.Index(known, dtype=object))
-    form = Form(container="sets", names=tuple(known), types=("str",))
-    return streamed(opened.columns([set_column, item_column]), reader, by=set_column, columns=known, form=form)
-
-
-@dataclass(frozen=True)
-class _Sets:
-    """Batches of rows of a set and an item each, sorted by set, as records of bits."""
-
-    name: str
-    whose: str
-    item: str
-    items: "pd.Index[Any]"
-    white: int | None = None
-
-    @property
-    def d(self) -> int:
-        return len(self.items)
-
-    def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Values]:
-        for table in whole_groups(frames(batches), self.whose):
-            sets = table[self.whose]
-            if sets.isna().any():
-                raise ValueError(f"{self.name} column {self.whose!r} has rows without a value: every row needs its set")
-            record, different = pd.factorize(sets)
-            texts = table[self.item].astype(object).map(str, na_action="ignore")
-            column = self.items.get_indexer(pd.Index(texts, dtype=object))
-            x = torch.zeros(len(different), self.d, dtype=torch.uint8)
-            x[torch.from_numpy(record[column >= 0]), torch.from_numpy(column[column >= 0])] = 1
-            yield x, None

@@ -134,38 +134,25 @@ def load_sql_records(
     white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if form is None else white_of(form)
     d = len(features) if lists is None else _width(lists, image_shape, width)
     reader = _Columns(opened.name, d, lists, label, white, people)
-    return streamed(
-        rows,
-        reader,
-        by=None if people is None else people.column,
-        label=label,
+    by = None if people is None else people.column
+    batches = EngineBatches(rows, reader, by=by, size=max(1, min(ROWS, _CELLS // d)), count=rows.count())
+    n, above = batches.totals(_numbers).tolist()
+    if not n:
+        raise ValueError(f"{opened.name} is empty: it has {len(rows.schema)} columns and no record")
+    require_grey(opened.name, bits=white == WHITE and not above)
+    classes_read = () if label is None else (Fact.READ_CLASSES(k=len(label.names)),)
+    return StreamedRecords(
+        name=opened.name,
+        rows=batches,
+        n=n,
+        d=d,
+        n_classes=0 if label is None else len(label.names),
+        class_names=None if label is None else label.names,
         image_shape=image_shape,
         columns=features if lists is None else None,
         grey_threshold=grey_threshold,
+        facts=(Fact.PUBLIC_NAMES, *classes_read, *rows.facts, Split(0.0).fact()),
         form=form if form is None or white is None else replace(form, white=white),
-    )
-
-
-def streamed(table: EngineTable, reader: Any, *, by: str | None, label: _Label | None = None, **public: Any) -> StreamedRecords:
-    """The records that a reader makes, all of them checked."""
-    size = max(1, min(ROWS, _CELLS // reader.d))
-    batches = EngineBatches(table, reader, by=by, size=size, count=table.count())
-    n, above = batches.totals(_numbers).tolist()
-    if not n:
-        raise ValueError(f"{table.name} is empty: it has {len(table.schema)} columns and no record")
-    require_grey(table.name, bits=reader.white == WHITE and not above)
-    facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
-    if label is not None:
-        facts += (Fact.READ_CLASSES(k=len(label.names)),)
-    return StreamedRecords(
-        name=table.name,
-        rows=batches,
-        n=n,
-        d=reader.d,
-        n_classes=0 if label is None else len(label.names),
-        class_names=None if label is None else label.names,
-        facts=(*facts, *table.facts, Split(0.0).fact()),
-        **public,
     )
 
 

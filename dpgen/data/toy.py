@@ -267,7 +267,6 @@ def load_mixture(
 _WARDS = ["cardiology", "dialysis", "general", "orthopaedics", "psychiatry", "trauma"]
 _REASONS = ["check", "emergency", "infection", "injury", "pain", "surgery", "therapy"]
 _MOST = 12
-_DRUGS = ["antibiotic", "anticoagulant", "antidepressant", "beta blocker", "insulin", "painkiller", "sedative", "vitamin"]
 
 
 def _field(name: str, kind: str, own: Mapping[str, Any] | None = None, **rules: Any) -> dict[str, Any]:
@@ -303,21 +302,8 @@ VISITS: Mapping[str, Any] = {
 """Schema of their visits, and of the time between two of them, which is no column."""
 
 
-PRESCRIPTIONS: Mapping[str, Any] = {
-    "name": "prescriptions",
-    "fields": [
-        _field("drug", "string", enum=_DRUGS),
-        _field("days", "integer", {"bins": {"log": 24}}, minimum=1, maximum=90),
-        _field("dose", "integer", minimum=1, maximum=4),
-    ],
-}
-"""Schema of what visits prescribe."""
-
-
-def simulated_patients(n: int = 20_000, *, seed: int = 0, prescriptions: bool = False) -> dict[str, pd.DataFrame]:
+def simulated_patients(n: int = 20_000, *, seed: int = 0) -> dict[str, pd.DataFrame]:
     """n patients, and up to 12 visits of each, by a public rule: habits and frailty of a patient show in all of the visits.
-
-    With `prescriptions` visits have a key, and up to 4 prescriptions each, a third table.
 
     >>> {name: list(table.columns)[:3] for name, table in simulated_patients(50).items()}
     {'patients': ['patient', 'age', 'sex'], 'visits': ['patient', 'date', 'ward']}
@@ -385,28 +371,4 @@ def simulated_patients(n: int = 20_000, *, seed: int = 0, prescriptions: bool = 
             "diabetic": rng.random(n) < 1 / (1 + np.exp(-logit)),
         }
     )
-    tables = {"patients": patients, "visits": visits[kept].reset_index(drop=True)}
-    return _prescribed(tables, np.random.default_rng([seed, 1])) if prescriptions else tables
-
-
-def _prescribed(tables: dict[str, pd.DataFrame], rng: np.random.Generator) -> dict[str, pd.DataFrame]:
-    """The same with prescriptions, of which those of one visit go together."""
-    visits = tables["visits"]
-    visits.insert(1, "visit", rng.permutation(len(visits)) + 1)
-    of = visits[["patient", "visit", "ward", "reason", "severity"]].merge(tables["patients"], on="patient")
-    count = np.minimum(rng.poisson(0.35 * of["severity"] + 0.6 * (of["reason"] == "infection")), 4)
-    own = of.loc[of.index.repeat(count)].reset_index(drop=True)
-    place = own.groupby("visit").cumcount().to_numpy()
-    wards = {"cardiology": 1, "dialysis": 4, "general": 5, "orthopaedics": 5, "psychiatry": 2, "trauma": 6}
-    reasons = {"infection": 0, "injury": 5, "pain": 5, "surgery": 1}
-    usual, cause = (own[name].map(codes).fillna(7).to_numpy(int) for name, codes in (("ward", wards), ("reason", reasons)))
-    drawn = rng.random(len(own))
-    drug = np.where(drawn < 0.4, usual, np.where(drawn < 0.7, cause, rng.integers(0, 8, len(own))))
-    drug = np.where(own["diabetic"] & (rng.random(len(own)) < 0.3), 4, np.where((own["age"] < 16) & (drug == 6), 7, drug))
-    again = (place > 0) & (rng.random(len(own)) < 0.35)  # painkillers come with what came before, vitamins after
-    before = np.r_[0, drug[:-1]]
-    drug = np.where(again, np.where(np.isin(before, [0, 1]), 5, 7), drug)
-    long = 1.2 + 0.9 * np.isin(drug, [1, 2, 3, 4]) + 0.25 * own["severity"] + 0.5 * rng.standard_normal(len(own))
-    dose = np.clip(np.rint(0.6 + 0.4 * own["severity"] + 0.012 * own["age"] + 0.5 * rng.standard_normal(len(own))), 1, 4)
-    made = {"visit": own["visit"], "drug": np.array(_DRUGS)[drug], "days": np.clip(np.exp(long), 1, 90).astype(int)}
-    return tables | {"prescriptions": pd.DataFrame(made | {"dose": dose.astype(int)})}
+    return {"patients": patients, "visits": visits[kept].reset_index(drop=True)}

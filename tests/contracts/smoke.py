@@ -10,6 +10,7 @@ import pandas as pd
 import tiny
 import torch
 from conformance import RELATIONS
+from three_tables import linked_three
 
 from dpgen.containers import in_memory
 from dpgen.data import Images, load_linked, load_mixture, load_ring, load_synthetic_users, load_table
@@ -125,8 +126,7 @@ def linked_tables(raw: bool = False) -> Any:
 
 def tree() -> Any:
     """Patients, their visits and what was prescribed there."""
-    data = load_linked(test_fraction=0.0, max_rows=2, prescriptions=True)
-    return data.some(np.arange(data.n) < 60)
+    return linked_three(60, 2)
 
 
 def raw_linked_tables() -> Any:

