@@ -33,6 +33,8 @@ def named(found: Any, start: str) -> tuple[float, float]:
 
 def test_rows_of_the_same_law_score_as_held_out_ones() -> None:
     found = dpgen.compare(rows(), rows(seed=1), target="y")
+    associated = next(score for score in found.scores if score.name.startswith("associations"))
+    assert associated.value < associated.chance, "independent columns"
     for score in found.scores:
         assert score.real is not None
         assert abs(score.value - score.real) < 0.1, score.name

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 import dpgen
 from dpgen.data import Images
-from dpgen.evaluation import evaluate, evaluator
+from dpgen.evaluation import Evaluation, evaluate, evaluator
 from dpgen.evaluation.images import Labelled, image_scores, samples_figure
-from dpgen.evaluation.scores import Score
+from dpgen.evaluation.images import evaluate as evaluate_images
+from dpgen.evaluation.scores import Effort, Score
 from dpgen.metrics.fidelity import inception_network
 from dpgen.pictures import pictures
 
@@ -32,9 +33,14 @@ def released(data: Images) -> Any:
     return dpgen.fit(data, "gaussian", epsilon=20.0, delta=1e-3, frequencies=12)
 
 
+def judged(data: Images, model: Any = None) -> Evaluation:
+    """By classifiers of few steps."""
+    return evaluate_images(model or released(data), data, seed=0, effort=Effort(trained=200, held=40, tested=20, steps=30))
+
+
 def test_scores_and_files_of_a_good_model(tmp_path: Path) -> None:
     data = images()
-    evaluation = evaluate(released(data), data, full=False)
+    evaluation = judged(data)
     trained, own = evaluation.scores
     assert trained.name == "train on synthetic, test on real: accuracy"
     assert trained.real == pytest.approx(1.0, abs=0.05)
@@ -52,12 +58,12 @@ def test_labels_that_mean_nothing_are_found_out() -> None:
     data = images()
     shuffled = data.labels[torch.randperm(data.n, generator=torch.Generator().manual_seed(0))]
     model = released(Images("shuffled", data.x, shuffled, data.test_x, data.test_labels, class_names=data.class_names))
-    assert max(score.value for score in evaluate(model, data, full=False).scores) < 0.8
+    assert max(score.value for score in judged(data, model).scores) < 0.8
 
 
 def test_without_test_images_scores_say_so_and_nothing_is_drawn() -> None:
     data = images(test=0)
-    evaluation = evaluate(released(data), data, full=False)
+    evaluation = judged(data)
     assert all(score.name.endswith(", on the private images") and score.real is None for score in evaluation.scores)
     assert not evaluation.pictures
 

@@ -46,22 +46,10 @@ def values(evaluation: Evaluation) -> dict[str, Any]:
     return {score.name: score for score in evaluation.scores}
 
 
-def test_rows_of_the_same_people_score_as_real_ones_and_beat_independent_columns(judged: tuple[Evaluation, Table]) -> None:
-    scores = values(judged[0])
-    pairs, associated = (
-        scores[name] for name in ("pairs of columns: mean total variation", "associations (Cramér's V): mean absolute error")
-    )
-    assert pairs.value == pytest.approx(pairs.real, rel=0.5)
-    assert scores["single columns: mean total variation"].real < 0.1  # rows of the same people, with the gaps that they have
-    assert associated.value < associated.chance
-    auc = scores["train on synthetic, test on real: AUC of readmitted by logistic regression"]
-    assert auc.better == "higher"
-    assert auc.chance == 0.5 < auc.real
-
-
 def test_all_rows_are_valid_and_only_that_score_may_be_shared(judged: tuple[Evaluation, Table]) -> None:
     scores = values(judged[0])
     assert scores["rows that satisfy the schema and its constraints"].value == 1.0
+    assert "train on synthetic, test on real: AUC of readmitted by logistic regression" in scores, "of the schema's target"
     assert [name for name, score in scores.items() if not score.private] == ["rows that satisfy the schema and its constraints"]
 
 
@@ -73,13 +61,6 @@ def test_bins_do_not_hide_what_becomes_of_values() -> None:
     frame = pd.DataFrame({"x": np.where(rng.random(800) < 0.5, 0.0, rng.lognormal(5, 1, 800)), "y": rng.random(800) < 0.5})
     table = load_table(path=in_memory(frame), schema=schema, test_fraction=0.3)
     assert values(evaluate(Rows(table, table.codes, 500), table))["largest KS or total variation of a column"].value > 0.9
-
-
-def test_copies_are_rows_with_the_values_of_real_ones() -> None:
-    schema = {"fields": [f for f in VISITS["fields"] if f["name"] in ("sex", "ward", "smoker", "readmitted")]}
-    table = load_table(path=simulated_visits(1000), schema=schema, test_fraction=0.3)
-    scores = values(evaluate(Rows(table, table.codes), table))
-    assert scores["rows that equal a real row"].value == 1.0
 
 
 def test_files_say_what_is_released(judged: tuple[Evaluation, Table], tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from other_records import DATA, MODELS, release
 
-from dpgen.data import LOADERS
-from dpgen.evaluation import EVALUATORS, Evaluation, evaluate
+from dpgen.evaluation import Evaluation, evaluate
 from dpgen.evaluation.scores import Score, metrics_json, metrics_markdown
 from dpgen.statement import UNPROTECTED
 
@@ -45,14 +44,6 @@ def test_files_and_scores_are_written(tmp_path: Path) -> None:
     made.write(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"samples.txt", "picture.txt", "metrics.json", "METRICS.md"}
     assert json.loads((tmp_path / "metrics.json").read_text())[0]["value"] == 0.5
-
-
-def test_every_kind_of_data_has_an_evaluator(tmp_path: Path) -> None:
-    (tmp_path / "bits.csv").write_text("a,b\n0,1\n1,1\n")
-    files = {"streams": {"source": str(tmp_path / "bits.csv")}}
-    for kind, loaders in LOADERS.items():
-        data = next(iter(loaders.values()))(**files.get(kind, {}))
-        assert type(data) in EVALUATORS, kind
 
 
 def test_unknown_data_is_refused() -> None:

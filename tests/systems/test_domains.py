@@ -187,9 +187,17 @@ def test_what_makes_no_sense_is_refused(
 
 def test_types_of_a_file_without_types_are_voted_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame({"age": rng.integers(0, 90, 2000), "code": [f"{i % 7:03d}" for i in range(2000)], "paid": 0.25})
+    frame = pd.DataFrame(
+        {
+            "age": rng.integers(0, 90, 2000),
+            "code": [f"{i % 7:03d}" for i in range(2000)],
+            "paid": 0.25,
+            "seen": "2020-01-02",
+            "member": True,
+        }
+    )
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert main(["schema", str(tmp_path / "a.csv"), "--epsilon", "20"]) == 0
     fields = json.loads(capsys.readouterr().out)["fields"]
-    assert [field["type"] for field in fields] == ["integer", "string", "number"]
+    assert [field["type"] for field in fields] == ["integer", "string", "number", "date", "boolean"]
     assert fields[1]["constraints"]["enum"] == [f"{i:03d}" for i in range(7)]

@@ -239,8 +239,7 @@ class RelationalModel(PublicModel, kind="relational"):
         law = law[starts[0] : starts[0] + sizes[0]]
         law = law[:, starts[1] : starts[1] + sizes[1]] if len(placed) == 2 else law[:, 0]
         for axis, (*_, own, c) in enumerate(placed):
-            group, share = own.coarse.groups[c], own.shares[c]
-            law = np.moveaxis(np.moveaxis(law, axis, -1)[..., group] * (share / np.bincount(group, share)[group]), -1, axis)
+            law = own.spread(law, axis, c)
         return np.asarray((law.T if flip else law) / law.sum())
 
     @cached_property

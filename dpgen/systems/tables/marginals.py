@@ -234,8 +234,16 @@ class Columns:
 
     def within(self, codes: Integers) -> Reals:
         """Log share (n, d) of each of the codes (n, d) in its group."""
-        logs = [np.log(share / np.bincount(group, share)[group]) for group, share in zip(self.coarse.groups, self.shares)]
-        return np.stack([log[codes[:, c]] for c, log in enumerate(logs)], axis=1)
+        return np.stack([np.log(self.inside(c))[codes[:, c]] for c in range(codes.shape[1])], axis=1)
+
+    def inside(self, c: int) -> Reals:
+        """Share (size,) of each code of a column in its group."""
+        group, share = self.coarse.groups[c], self.shares[c]
+        return np.asarray(share / np.bincount(group, share)[group])
+
+    def spread(self, law: Reals, axis: int, c: int) -> Reals:
+        """The law of groups of a column, along an axis, as that of its codes."""
+        return np.moveaxis(np.moveaxis(law, axis, -1)[..., self.coarse.groups[c]] * self.inside(c), -1, axis)
 
     def refined(self, groups: Integers, inside: Sequence[Reals], generator: np.random.Generator) -> Integers:
         """Codes (n, d) of groups (n, d), drawn by the weights (size,) of codes inside their group."""

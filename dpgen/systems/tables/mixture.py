@@ -375,9 +375,9 @@ def zeros_of(schema: Schema, columns: Columns) -> list[Zero]:
             continue
         grouped = list[Floats]()
         for c, factor in zip(numbers, factors):
-            group, share, size = columns.coarse.groups[c], columns.shares[c], columns.coarse.sizes[c]
-            inside = np.zeros((len(group), size), np.float32)
-            inside[np.arange(len(group)), group] = share / np.bincount(group, share)[group]
+            group = columns.coarse.groups[c]
+            inside = np.zeros((len(group), columns.coarse.sizes[c]), np.float32)
+            inside[np.arange(len(group)), group] = columns.inside(c)
             grouped.append(factor[:, : len(group)].astype(np.float32) @ inside)
         if len(grouped) == 2 and len(grouped[0]) > grouped[0].shape[1]:  # the same sum of products with fewer of them
             grouped = [np.eye(grouped[0].shape[1], dtype=np.float32), grouped[0].T @ grouped[1]]

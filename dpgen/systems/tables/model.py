@@ -98,9 +98,7 @@ class TablesModel(PublicModel, kind="tables"):
         numbers = [self._column(name) for name in columns]
         found = self.mixture.marginal(numbers)
         for axis, c in enumerate(numbers):
-            group, share = self.columns.coarse.groups[c], self.columns.shares[c]
-            inside = share / np.bincount(group, share)[group]
-            found = np.moveaxis(np.moveaxis(found, axis, -1)[..., group] * inside, -1, axis)
+            found = self.columns.spread(found, axis, c)
         return found
 
     def measured(self) -> list[dict[str, Any]]:

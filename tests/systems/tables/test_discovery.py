@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 import torch
 from scipy.stats import ks_2samp, norm
 
@@ -46,7 +47,7 @@ def customers(n: int = N) -> pd.DataFrame:
 @pytest.fixture(scope="module")
 def released() -> tuple[pd.DataFrame, Any, pd.DataFrame]:
     frame = customers()
-    release = dpgen.fit(frame, epsilon=8.0, seed=1)
+    release = dpgen.fit(frame, epsilon=8.0, seed=1, rounds=4, picks=20)
     return frame, release, release.sample(N, random_state=0)
 
 
@@ -85,6 +86,7 @@ def test_what_was_bought_and_left_out_is_said(released: Any) -> None:
     told = " ".join(release.statement.told)
     assert "bought" in told
     assert "note" in told
+    assert 10 < int(tiny.told(release.statement)[Fact.BOUGHT]["share"].removesuffix("%")) < 30
     assert "id" in told
     assert release.statement.says(Fact.CHOSEN_MODEL)
     assert release.epsilon <= 8.0
@@ -107,28 +109,6 @@ def test_what_is_known_is_not_bought() -> None:
     assert not any(note.endswith("of post") for note in notes)
     assert any(note.endswith("of tens") for note in notes), "bins of a range are bought"
     assert release.schema.by_name["tens"].grid.high == "80"
-
-
-def test_a_complete_schema_leaves_other_columns_out_and_says_so() -> None:
-    schema = {"fields": [{"name": "post", "type": "string", "constraints": {"enum": ["01067", "89073", "10115"]}}]}
-    release = dpgen.fit(customers(300), "tables", epsilon=2.0, schema=schema)
-    assert release.sample(3).columns.tolist() == ["post"]
-    assert any("schema does not name" in text for text in release.statement.told)
-
-
-def test_a_file_without_types_is_read_by_a_vote(tmp_path: Any) -> None:
-    frame = customers(2000)[["spent", "tens", "post", "seen", "member"]]
-    frame.to_csv(tmp_path / "a.csv", index=False)
-    release = dpgen.fit(str(tmp_path / "a.csv"), epsilon=20.0)
-    kinds = {field.name: field.type for field in release.schema.fields}
-    assert kinds == {"spent": "number", "tens": "integer", "post": "string", "seen": "date", "member": "boolean"}
-    assert set(release.sample(200)["post"]) <= {"01067", "89073", "10115"}
-
-
-def test_strange_values_have_a_place() -> None:
-    frame = pd.DataFrame({"x": [1.5, np.inf, -np.inf, np.nan] * 300, "c": ["a", None, "b", "a"] * 300})
-    release = dpgen.fit(frame, epsilon=5.0)
-    assert np.isfinite(release.sample(500)["x"].dropna()).all()
 
 
 def test_the_empty_end_of_a_range_holds_no_mass() -> None:
@@ -222,11 +202,6 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(options: dict[str, A
     assert ledger.charges == 0
 
 
-def test_nested_values_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="'x' is list"):
-        dpgen.fit(pd.DataFrame({"x": [[1], [2]], "y": [1, 2]}), epsilon=1.0)
-
-
 def test_forms_are_those_of_the_value_alone() -> None:
     texts = pd.Series([None, "007", "true", "3000", "20", "1.50", "0.123456789", "2020-01-02", "2020-01-02T10:30", "n/a"])
     assert forms(texts, "any").tolist() == [
@@ -289,21 +264,6 @@ def test_lists_of_names_are_declared_and_charged() -> None:
     release = dpgen.fit(customers(300), epsilon=1.0)
     [names] = [m for m in release.statement.mechanisms if m["note"] == "names of frequent values"]
     assert names["count"] <= names["most"]
-
-
-def test_shares_of_the_budget_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    spent: list[float] = []
-    run = Discovery.run
-
-    def watched(self: Discovery) -> Any:
-        before = self.budget.left
-        found = run(self)
-        spent.append(1 - self.budget.left / before)
-        return found
-
-    monkeypatch.setattr(Discovery, "run", watched)
-    dpgen.fit(customers(500), epsilon=1.0)
-    assert 0.05 < spent[0] < 0.3
 
 
 def odd_columns(rng: np.random.Generator, n: int) -> list[Any]:

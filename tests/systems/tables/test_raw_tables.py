@@ -166,6 +166,7 @@ def test_an_odd_table_is_released_and_what_is_odd_is_said(name: str) -> None:
     assert len(made) == 7
     assert set(made) <= set(frame)
     assert re.search(match, str(release))
+    assert np.isfinite(made.select_dtypes("float").dropna()).all(axis=None)
     if name not in ("intervals", "a sparse column"):
         assert made.dtypes.equals(frame[made.columns].dtypes)
 

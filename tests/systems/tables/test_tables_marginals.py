@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape, smoothed
 from dpgen.systems.tables.mixture import Fitter
-from dpgen.systems.tables.plan import sizes
 
 DOMAIN = (7, 3, 12, 2)
 
@@ -117,18 +116,6 @@ def test_a_column_that_is_a_function_of_another_is_not_held_back_and_noise_is_no
         fitter.run(200, 0.05, 0.002)
         errors.append(np.abs(fitter.mixture.marginal((0, 1)) - truth).sum() / 2)
     assert errors[1] < 0.6 * errors[0] if dependent else errors[1] <= errors[0]
-
-
-def test_sizes_grow_with_the_signal() -> None:
-    small, large = sizes(0.03, 5_000), sizes(2.0, 10**6)
-    assert (small.picks, large.picks) == (20, 200)
-    assert small.pair_groups[0] < large.pair_groups[0]
-    assert small.triple_groups < large.triple_groups
-    assert small.information < large.information
-    assert large.again
-    assert not small.again
-    assert small.corrected
-    assert not large.corrected
 
 
 def test_smooth_counts_lose_noise_and_jumps_stay() -> None:
