@@ -244,6 +244,10 @@ class Fact(Enum):
     INDEPENDENT = _C("Columns are independent in the model: no marginal of several columns was measured.{enough}")
     POOLED_CLASSES = _C("Classes {classes} have the Gaussian of all {records}: they have too few {records} at this budget.")
     NOT_FITTED = _C("The model is a public prior without any image: there are too few images at this budget.")
+    FREQUENT_ITEMS = _C(
+        "Conjunctions of the {count} items that were counted most are fitted. Other items are independent given how many a set "
+        "holds, rare ones shrunk towards their common prior.",
+    )
     INDEPENDENT_BITS = _C("Columns are independent in the model: {why}.")
 
     # a system or a network of others, and statements of dpgen 0.4

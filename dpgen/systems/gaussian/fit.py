@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dpgen.cosines import lowest_frequencies
-from dpgen.facts import Fact
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.noise import PublicRandomness
@@ -215,6 +215,11 @@ def fit(
     return _fit_sizes(inputs, budget) if inputs.form == "sizes" else _fit_latent(inputs, budget)
 
 
+def _stated(budget: GaussianBudget, *facts: Fact | Said) -> PrivacyStatement:
+    """The statement of what has been released so far, with more facts."""
+    return PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended(facts)
+
+
 def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     """Sets: levels of size and classes of frequent items."""
     generator = PublicRandomness(inputs.seed).spawn("classes").generator
@@ -223,12 +228,8 @@ def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     return ProductMixture(
         mixture.probabilities,
         mixture.weights * mixture.count,
-        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS),
+        statement=_stated(budget, Fact.FREQUENT_ITEMS(count=len(mixture.frequent))),
         columns=inputs.columns,
-        declared=(
-            f"conjunctions of the {len(mixture.frequent)} items that were counted most are fitted; other items are independent "
-            "given how many a set holds, rare ones shrunk towards their common prior",
-        ),
     )
 
 
@@ -236,15 +237,8 @@ def _fit_independent(inputs: Inputs, budget: GaussianBudget, why: str) -> Record
     """Marginals of every class, for all that is left."""
     bits = checked(inputs.bits, inputs.d, inputs.n_classes)
     counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, budget=budget, share=budget.left)
-    declared = Fact.INDEPENDENT_BITS(why=why)
-    return ProductMixture(
-        frequencies,
-        counts,
-        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended((declared,)),
-        n_classes=inputs.n_classes,
-        columns=inputs.columns,
-        declared=(declared.sentence,),
-    )
+    statement = _stated(budget, Fact.INDEPENDENT_BITS(why=why))
+    return ProductMixture(frequencies, counts, statement=statement, n_classes=inputs.n_classes, columns=inputs.columns)
 
 
 def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
@@ -268,7 +262,7 @@ def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
         return _fit_independent(inputs, budget, _no_signal(mu, location, subspace))
     model = _fit_components(inputs, budget, shares, location, subspace, chosen)
     model.calibration = _calibration(inputs, budget, shares, model, location)
-    model.statement = PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended(model.statement.facts)
+    model.statement = _stated(budget, *model.statement.facts)
     return model
 
 
@@ -311,7 +305,6 @@ def _fit_components(
     )
     left = (location.spread - float(subspace.eigenvalues.clamp_min(0.0).sum())) / max(1, inputs.d - chosen.axes)
     names = ", ".join(map(str, components.pooled))
-    declared = (Fact.POOLED_CLASSES(classes=names, records="records"),) if names else ()
     threshold = 0.5 if inputs.grey_threshold is None else (inputs.grey_threshold + 0.5) / 255.0
     return GaussianMixtureModel(
         subspace,
@@ -319,13 +312,12 @@ def _fit_components(
         density=components.density,
         classes=components.classes,
         counts=components.counts,
-        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=FACTS).extended(declared),
+        statement=_stated(budget, *([Fact.POOLED_CLASSES(classes=names, records="records")] if names else [])),
         n_classes=inputs.n_classes,
         residual=max(left, 1e-4 * location.spread / inputs.d),
         post=PostProcessing(warp=inputs.warp, grey=inputs.grey_threshold is not None, threshold=threshold),
         image_shape=inputs.image_shape,
         columns=inputs.columns,
-        declared=tuple(fact.sentence for fact in declared),
     )
 
 

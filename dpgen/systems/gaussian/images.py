@@ -255,11 +255,10 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
         counts: Tensor,
         class_names: Sequence[str],
         statement: PrivacyStatement,
-        declared: Sequence[str] = (),
     ) -> None:
         self.map, self.means, self.even, self.odd = map, means, even, odd
         self.counts, self.class_names, self.image_shape = counts.double(), tuple(class_names), map.shape
-        self.statement, self.declared = statement, tuple(declared)
+        self.statement = statement
 
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> ImageSamples:
         generator = sampling_generator(n, random_state)
@@ -293,15 +292,13 @@ class GaussianImages(ImageModel, kind="gaussian_images"):
             "frequencies": self.map.luma,
             "mirror": self.map.mirror,
             "class_names": self.class_names,
-            "declared": self.declared,
         }
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> GaussianImages:
         height, width, channels = description["shape"]
         map = Frequencies((height, width, channels), description["frequencies"], description["mirror"])
-        told = {name: description[name] for name in ("class_names", "declared")}
-        return cls(map, statement=statement, **told | tensors)
+        return cls(map, statement=statement, class_names=description["class_names"], **tensors)
 
 
 def _log_densities(x: Tensor, means: Tensor, covariances: Tensor) -> Tensor:
@@ -498,18 +495,16 @@ def fit_images(data: Images, config: GaussianConfig, budget: GaussianBudget, *, 
     k = data.n_classes
     sums = image_sums(data.x, data.labels, map, k=k, device=device)
     moments = Moments.of(*budget.sums(NOTES["images"], sums, budget.left), map, k)
-    declared = tuple(_declared(moments))
     return GaussianImages(
         map,
         *cleaned(moments),
         counts=moments.counts,
         class_names=data.class_names,
-        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=(*FACTS, *declared)),
-        declared=[fact.sentence for fact in declared],
+        statement=PrivacyStatement.from_ledger(budget.curator.ledger, facts=(*FACTS, *_fallbacks(moments))),
     )
 
 
-def _declared(moments: Moments) -> Iterator[Said]:
+def _fallbacks(moments: Moments) -> Iterator[Said]:
     """Fallbacks, which depend on released values alone."""
     found = moments.detected
     if not bool(found.any()):

@@ -232,11 +232,10 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         calibration: Calibration | None = None,
         image_shape: tuple[int, int] | None = None,
         columns: Sequence[str] | None = None,
-        declared: Sequence[str] = (),
     ) -> None:
         self.subspace, self.mixture, self.classes, self.counts = subspace, mixture, classes, counts.double()
         self.statement, self.n_classes, self.residual = statement, n_classes, residual
-        self.density, self.image_shape, self.declared = density or mixture, image_shape, tuple(declared)
+        self.density, self.image_shape = density or mixture, image_shape
         self.post, self.calibration = post or PostProcessing(), calibration or Calibration()
         self.columns = None if columns is None else tuple(columns)
 
@@ -366,7 +365,6 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
             "post": asdict(self.post),
             "image_shape": self.image_shape,
             "columns": self.columns,
-            "declared": self.declared,
         }
 
     @classmethod
@@ -380,7 +378,8 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         if codec is not None or not filled:
             raise ValueError(f"the model has codec {codec!r} and fill {filled}; such models of dpgen 0.4 need that version")
         shape = options.pop("image_shape")
-        options.pop("noise_multiplier", None)  # of dpgen 0.4
+        for name in ("noise_multiplier", "declared"):  # of dpgen 0.4
+            options.pop(name, None)
         return cls(
             Subspace(edge=options.pop("edge"), **under("subspace", tensors)),
             LatentMixture(**under("mixture", tensors)),

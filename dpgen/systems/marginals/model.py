@@ -29,11 +29,9 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         statement: PrivacyStatement,
         n_classes: int = 0,
         columns: Sequence[str] | None = None,
-        declared: Sequence[str] = (),
     ) -> None:
         self.probabilities, self.counts, self.statement = probabilities.double(), counts.double(), statement
         self.n_classes, self.columns = n_classes, tuple(columns) if columns is not None else None
-        self.declared = tuple(declared)
 
     def samples(self, n: int, *, random_state: RandomState = None, clusters: Sequence[int] | None = None) -> RecordSamples:
         generator = sampling_generator(n, random_state)
@@ -74,11 +72,11 @@ class ProductMixture(RecordModel, kind="product_mixture"):
         return {"probabilities": self.probabilities, "counts": self.counts}
 
     def description(self) -> dict[str, Any]:
-        return {"n_classes": self.n_classes, "columns": self.columns, "declared": self.declared}
+        return {"n_classes": self.n_classes, "columns": self.columns}
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "ProductMixture":
-        options = {name: value for name, value in description.items() if name != "noise_multiplier"}  # of dpgen 0.4
+        options = {name: description[name] for name in ("n_classes", "columns")}
         return cls(tensors["probabilities"], tensors["counts"], statement=statement, **options)
 
 

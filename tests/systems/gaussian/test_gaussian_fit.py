@@ -156,9 +156,7 @@ def test_more_features_than_the_data_allow_fall_back_to_marginals_and_say_what_i
     # noise alone passes the edge in about one fit of six
     models = (fitted(noise_records(60, 200), epsilon=0.5) for _ in range(12))
     model = next(model for model in models if isinstance(model, ProductMixture))
-    assert "times the records" in model.declared[0]
-    assert model.statement.says(Fact.INDEPENDENT_BITS)
-    assert set(model.declared) <= set(model.statement.conventions)
+    assert "times the records" in tiny.told(model.statement)[Fact.INDEPENDENT_BITS]["why"]
     assert model.statement.epsilon <= 0.5
 
 

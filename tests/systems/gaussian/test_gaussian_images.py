@@ -153,7 +153,7 @@ def test_a_release_learns_its_classes() -> None:
 def test_too_small_a_budget_knows_nothing() -> None:
     images = stripes()
     model = released(images, 0.01, frequencies=20)
-    assert model.declared == (Fact.NOT_FITTED.sentence,)
+    assert model.statement.says(Fact.NOT_FITTED)
     assert float((model.classify(images.test_x) == images.test_labels).double().mean()) < 0.7
     assert model.samples(5).x.shape == (5, 12, 12, 3)
 
@@ -164,7 +164,7 @@ def test_a_class_of_few_images_has_the_gaussian_of_all(few: int) -> None:
     kept = (images.labels == 0) | (torch.arange(images.n) < 2 * few)
     model = released(Images("few", images.x[kept], images.labels[kept], images.test_x, images.test_labels,
                             class_names=("many", "few")), 3.0, frequencies=12)  # fmt: skip
-    assert model.declared == (Fact.POOLED_CLASSES(classes="1", records="images").sentence,)
+    assert Fact.POOLED_CLASSES(classes="1", records="images") in model.statement.facts
     assert torch.equal(model.means[0], model.means[1])
     assert model.samples(5, clusters=[1]).labels.tolist() == [1] * 5
 

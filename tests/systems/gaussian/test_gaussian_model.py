@@ -107,7 +107,7 @@ def test_another_warp_keeps_the_marginals() -> None:
 def test_everything_survives_a_file(tmp_path: Path) -> None:
     post = PostProcessing(warp=Warp(), grey=True, threshold=0.4)
     calibration = Calibration(thresholds=torch.full((D,), 0.5), jitter=torch.full((D,), 0.1), marginals=torch.full((D,), 0.5))
-    made = model(post=post, calibration=calibration, declared=("a fallback",), columns=[f"c{i}" for i in range(D)])
+    made = model(post=post, calibration=calibration, columns=[f"c{i}" for i in range(D)])
     made.save(tmp_path / "a")
     loaded = load(tmp_path / "a")
     assert isinstance(loaded, GaussianMixtureModel)
@@ -116,7 +116,7 @@ def test_everything_survives_a_file(tmp_path: Path) -> None:
     assert second.grey is not None
     assert torch.equal(first.grey, second.grey)
     assert torch.equal(first.x, second.x)
-    assert (loaded.declared, loaded.columns, loaded.post) == (made.declared, made.columns, post)
+    assert (loaded.columns, loaded.post) == (made.columns, post)
     x = torch.rand(5, D)
     assert torch.allclose(loaded.log_prob(x), made.log_prob(x))
 
