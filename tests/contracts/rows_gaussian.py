@@ -20,7 +20,6 @@ from dpgen.systems.gaussian.releases import (
     gram_sums,
     location_sums,
     marginal_sums,
-    pair_sums,
 )
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
 
@@ -155,7 +154,6 @@ ROWS = [
         for k in (1, 2)
     ),
     *(row("marginals", records(bits(4), k), TURNED_BITS, lambda b, k=k: marginal_sums(b, 4, k=k)) for k in (1, 2)),
-    row("pairs", records(bits(8)), tight([0.0] * 9, [1.0] * 8 + [0], [1.0] * 3 + [0.0] * 6), lambda b: pair_sums(b, 8)),
     row("sizes", records(bits(9)), tight([0.0] * 10, [1.0] * 9 + [0], [0.0] * 10), lambda b: size_histogram(b, size_bins(9))),
     *map(item_row, (1, 2, 3)),
     *map(frequent_row, (2, 3)),

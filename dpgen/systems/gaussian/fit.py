@@ -27,9 +27,8 @@ from dpgen.systems.gaussian.model import (
     Subspace,
     Warp,
     calibrated_thresholds,
-    fit_tilt,
 )
-from dpgen.systems.gaussian.plan import MARGINALS, GaussianConfig, GaussianPlan, Sizes, allocated, default_shares, sizes
+from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan, Sizes, allocated, default_shares, sizes
 from dpgen.systems.gaussian.releases import (
     WHOLE,
     Batches,
@@ -41,7 +40,6 @@ from dpgen.systems.gaussian.releases import (
     release_components,
     release_location,
     release_marginals,
-    release_pairs,
     release_subspace,
 )
 from dpgen.systems.gaussian.sets import SHARES, release_sets
@@ -53,10 +51,9 @@ if TYPE_CHECKING:
     from dpgen.data.stored import StreamedRecords
     from dpgen.runtime import Runtime
 
-PAIR_FEATURES = 128
-"""Tables of at most this many features have their pairs calibrated by default."""
+SET_FEATURES = 256
+"""Unlabelled records of more features that are no images are taken for sets."""
 
-_MOST_PAIRS = 256
 _WARP = 0.8  # on images of classes, where the option leaves it open
 
 
@@ -122,17 +119,7 @@ class Inputs:
         """The form that "auto" stands for."""
         if self.config.form != "auto":
             return self.config.form
-        return "sizes" if not (self.n_classes or self.image_shape) and self.d > 2 * PAIR_FEATURES else "latent"
-
-    @property
-    def calibration(self) -> str:
-        """The calibration that "auto" stands for."""
-        chosen = self.config.calibration
-        if chosen == "auto":
-            return "thresholds" if self.image_shape is not None or self.d > PAIR_FEATURES else "pairs"
-        if chosen == "pairs" and self.d > _MOST_PAIRS:
-            raise ValueError(f"calibration='pairs' needs at most {_MOST_PAIRS} features, got {self.d}; use 'thresholds'")
-        return chosen
+        return "sizes" if not (self.n_classes or self.image_shape) and self.d > SET_FEATURES else "latent"
 
     @property
     def warp(self) -> Warp | None:
@@ -155,18 +142,12 @@ class Inputs:
 
     def shares(self, subclusters: int) -> dict[str, float]:
         """Shares of mu^2 of a latent fit with that many Gaussians per class."""
-        separate = self.calibration == "thresholds" and self.grey_threshold is not None
-        extra = [name for name, wanted in (("pairs", self.calibration == "pairs"), ("marginals", separate)) if wanted]
-        ruled = default_shares(subclusters=subclusters, extra=tuple(extra))
-        if self.calibration == "thresholds" and not separate:  # the mean of bits is their marginals, and must be good
-            ruled["mean"] += MARGINALS
-        return ruled
+        return default_shares(subclusters=subclusters, grey=self.grey_threshold is not None)
 
     def require_sound(self) -> None:
         """Refuse options that contradict each other or the width of the records, before anything is paid for."""
         if self.form != "latent":
             return
-        _ = self.calibration
         if self.config.axes is not None and self.config.axes > self.d:
             raise ValueError(f"axes must be at most {self.d}, the features of a record, got {self.config.axes}")
 
@@ -325,22 +306,14 @@ def _calibration(
     inputs: Inputs, budget: GaussianBudget, shares: dict[str, float], model: GaussianMixtureModel, location: Location
 ) -> Calibration:
     """What lets the model's bits follow released marginals; a pilot of its own samples serves, so only releases cost."""
-    if inputs.calibration == "none":
-        return Calibration()
-    pairs, bits = None, checked(inputs.bits, inputs.d, inputs.n_classes)
-    if inputs.calibration == "pairs":
-        pairs, noise_std = release_pairs(bits, inputs.d, budget=budget, share=shares["pairs"])
-        marginals = pairs.diagonal().clone()
-    elif inputs.grey_threshold is not None:
+    marginals = location.mean
+    if inputs.grey_threshold is not None:
+        bits = checked(inputs.bits, inputs.d, inputs.n_classes)
         marginals = release_marginals(bits, inputs.d, k=1, budget=budget, share=shares["marginals"])[1][0]
-    else:
-        marginals = location.mean
     generator = PublicRandomness(inputs.seed).spawn("pilot").generator
     values = model.pilot(generator)
     jitter = None
     if inputs.image_shape is None:  # bits of tables vary beyond the axes; strokes of images are kept sharp
         jitter = (marginals * (1.0 - marginals) - values.double().var(0)).clamp_min(1e-6).sqrt()
         values = values + jitter.float() * torch.randn(values.shape, generator=generator)
-    thresholds = calibrated_thresholds(values, marginals)
-    tilt = None if pairs is None else fit_tilt(values > thresholds, pairs, noise_std=max(noise_std, 1e-4))
-    return Calibration(marginals=marginals, thresholds=thresholds, jitter=jitter, tilt=tilt)
+    return Calibration(marginals=marginals, thresholds=calibrated_thresholds(values, marginals), jitter=jitter)

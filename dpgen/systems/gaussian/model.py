@@ -91,8 +91,6 @@ class LatentMixture:
 
 # -- post-processing ---------------------------------------------------------------------------------------------------
 
-_ROUNDS = 60
-_MOST = 4.0  # bound of |theta|: a weight ratio of e^4 per pair says "never" loudly enough
 _AT_ONCE = 4096
 
 
@@ -153,35 +151,10 @@ def calibrated_thresholds(pilot: Tensor, marginals: Tensor) -> Tensor:
     return torch.where(below == n, ordered[-1] + 1.0, middle)
 
 
-def pair_scores(bits: Tensor, tilt: Tensor) -> Tensor:
-    """b^T Theta b of every row (n,)."""
-    bits = bits.to(tilt.dtype)
-    return ((bits @ tilt) * bits).sum(1)
-
-
-def fit_tilt(bits: Tensor, pairs: Tensor, *, noise_std: float) -> Tensor:
-    r"""Theta (d, d), symmetric: minimises :math:`\log E e^{b^\top \Theta b} - \langle \Theta, \Pi \rangle + (s/2)|\Theta|^2`.
-
-    b are public samples (n, d) of the model, Pi released pairwise frequencies (d, d), s > 0 the std of an entry's noise: the
-    last term leaves a pair wrong by s |theta|, so that noise is not fitted.
-
-    Source: maximum entropy with relaxed constraints (Dudik, Phillips, Schapire 2007).
-    """
-    b = bits.double()
-    tilt = torch.zeros(b.shape[1], b.shape[1], dtype=torch.float64)
-    step, moment, square = 0.2, torch.zeros_like(tilt), torch.zeros_like(tilt)
-    for i in range(1, _ROUNDS + 1):  # Adam: the features are correlated and a plain ascent crawls
-        weights = torch.softmax(pair_scores(b, tilt), 0)
-        gradient = pairs - (b * weights[:, None]).T @ b - noise_std * tilt
-        moment, square = 0.8 * moment + 0.2 * gradient, 0.95 * square + 0.05 * gradient.square()
-        slope = moment / (1 - 0.8**i) / ((square / (1 - 0.95**i)).sqrt() + noise_std + 1e-6)
-        tilt = (tilt + step * slope * (1 - (i - 1) / _ROUNDS)).clamp(-_MOST, _MOST)
-    return tilt
-
-
 def tilted_choice(bits: Tensor, tilt: Tensor, n: int, generator: torch.Generator) -> Tensor:
     """Positions (n,) among candidate rows, drawn with repeats in proportion to exp(b^T Theta b) (resampling, Rubin 1987)."""
-    weights = torch.softmax(pair_scores(bits, tilt), 0)
+    values = bits.to(tilt.dtype)
+    weights = torch.softmax(((values @ tilt) * values).sum(1), 0)
     return torch.multinomial(weights, n, replacement=True, generator=generator)
 
 
@@ -207,7 +180,7 @@ class Calibration:
     marginals: Tensor | None = None  # (d,) released frequencies of ones
     thresholds: Tensor | None = None  # (d,), which give these frequencies
     jitter: Tensor | None = None  # (d,) std of noise before the threshold: the variance that the axes leave out
-    tilt: Tensor | None = None  # (d, d) of pairs of bits
+    tilt: Tensor | None = None  # (d, d) of pairs of bits, in models of dpgen 0.4
 
 
 class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):

@@ -26,7 +26,7 @@ from dpgen.systems.plan import ClusterOptions, SumsPlan
 SINGLE = {"mean": 0.02, "subspace": 0.20, "components": 0.78}
 FULL = {"mean": 0.02, "subspace": 0.20, "classes": 0.10, "clusters": 0.08, "components": 0.60}
 MARGINALS = 0.04
-"""Share of `marginals` or `pairs`, beside the others, where they are released."""
+"""Share of the marginals of bits, beside the others."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +49,10 @@ def sizes(mu: float, n: float, *, d: int, k: int) -> Sizes:
     return Sizes(axes=max(1, min(axes, d // 2)), subclusters=max(1, min(10, int(signal / (1_200.0 * k)))))
 
 
-def default_shares(*, subclusters: int, extra: tuple[str, ...] = ()) -> dict[str, float]:
-    """Shares of mu^2 by name; `extra` releases get `MARGINALS` each."""
-    return {**(SINGLE if subclusters == 1 else FULL), **dict.fromkeys(extra, MARGINALS)}
+def default_shares(*, subclusters: int, grey: bool) -> dict[str, float]:
+    """Shares of mu^2 by name; the mean of bits is their marginals, those of grey values are a release of their own."""
+    shares = dict(SINGLE if subclusters == 1 else FULL)
+    return shares | ({"marginals": MARGINALS} if grey else {"mean": shares["mean"] + MARGINALS})
 
 
 def allocated(weights: Mapping[str, float], left: float) -> dict[str, float]:
@@ -88,8 +89,6 @@ class GaussianConfig(ClusterOptions):
         radius: clip radius of records on the axes, in units of their released root mean square, above 0.
         cut: eigenvalues below this many noise edges are cut, at least 0.
         warp: strength of the random affine warp of images; None: 0.8 with labels, else 0.
-        calibration: make bits agree with released marginals: "none", "thresholds" (one-way), "pairs" (two-way, at most 256
-            features), or "auto": thresholds for images, pairs for tables of at most 128 features.
         grey: use grey values of images where the data have them.
         frequencies: of an image's brightness that are modelled, the lowest ones; of each of its two colours .4 of that.
         mirror: whether an image's mirror image is as likely, which costs nothing; not for digits and text.
@@ -104,7 +103,6 @@ class GaussianConfig(ClusterOptions):
     radius: float = 1.0
     cut: float = 0.6
     warp: float | None = None
-    calibration: Literal["auto", "none", "thresholds", "pairs"] = "auto"
     grey: bool = True
     frequencies: int = 100
     mirror: bool = True

@@ -224,16 +224,12 @@ NOTES = {
     "clusters": "k-means inside the classes: counts and sums",
     "components": "count, mean and second moment of every component",
     "marginals": "marginals of the binary features",
-    "pairs": "pairwise marginals of the binary features",
     "sizes": "histogram of record sizes",
     "items": "item counts",
     "frequent": "conjunctions of frequent items, and how many others sets hold",
     "images": "count, mean and second moments of the frequencies of every class",
 }
 """Every release of a Gaussian fit, by the name of its share, and what the ledger calls it."""
-
-
-# -- first moments -----------------------------------------------------------------------------------------------------
 
 
 # -- first moments -----------------------------------------------------------------------------------------------------
@@ -549,21 +545,3 @@ def release_marginals(batches: Batches, d: int, *, k: int, budget: GaussianBudge
     noisy, _ = budget.sums(NOTES["marginals"], marginal_sums(batches, d, k=k), share)
     frequencies, counts = bit_probabilities(noisy)
     return counts, frequencies
-
-
-def pair_sums(batches: Batches, d: int) -> BoundedSum:
-    """Count, sum and second moment (1, d + 1, d + 1) of `centred` bits."""
-    return gram_sums(batches, centred, k=1, m=d, border=BORDER)
-
-
-def release_pairs(batches: Batches, d: int, *, budget: GaussianBudget, share: float) -> tuple[Tensor, float]:
-    """Noisy pairwise frequencies (d, d), the marginals on the diagonal, and the noise std of a pair's sum over the count."""
-    radius = math.sqrt(d) / 2.0
-    values, noise_std = budget.sums(NOTES["pairs"], pair_sums(batches, d), share)
-    noisy = symmetric(values)[0]
-    count = max(1.0, float(noisy[0, 0]) / BORDER**2)
-    mean = noisy[0, 1:] * radius / (BORDER * count)
-    # x y = (x - 1/2)(y - 1/2) + (x - 1/2)/2 + (y - 1/2)/2 + 1/4
-    pairs = noisy[1:, 1:] * radius**2 / count + mean[:, None] / 2 + mean[None, :] / 2 + 0.25
-    pairs.diagonal().copy_(mean + 0.5)
-    return pairs.clamp(0.0, 1.0), noise_std * radius**2 / (math.sqrt(2.0) * count)

@@ -58,7 +58,7 @@ def fitted(records: Any, *, epsilon: float = 5.0, ledger: Ledger | None = None, 
         {},
         {"subclusters": 3},
         {"clusters": "kmeans", "k": 4},
-        {"clusters": "none", "calibration": "none"},
+        {"clusters": "none"},
         {"form": "sizes", "clusters": "none"},
     ],
     ids=str,
@@ -83,14 +83,6 @@ def test_samples_teach_a_classifier_and_noise_is_there() -> None:
     assert float((means - real).abs().max()) < 0.12
     a, b = (fitted(records, epsilon=0.5).samples(4000, random_state=0).x.double().mean(0) for _ in range(2))
     assert float((a - b).abs().max()) > 0.0, "too good: fits of the same records with the same seed never agree"
-
-
-def test_pairs_of_tables_are_right_after_calibration() -> None:
-    records = two_classes()
-    model = fitted(records, epsilon=8.0)
-    x, y = records.x.double(), model.samples(8000, random_state=1).x.double()
-    real, found = x.T @ x / len(x), y.T @ y / len(y)
-    assert float((real - found).abs().max()) < 0.05
 
 
 def test_images_of_the_default_data_are_fitted_in_a_moment() -> None:
@@ -136,12 +128,8 @@ def inputs(d: int = 16, *, n_classes: int = 2, shape: tuple[int, int] | None = N
 def test_auto_is_a_public_rule() -> None:
     assert [inputs(d, n_classes=k).form for d, k in ((16, 0), (1303, 0), (1303, 2))] == ["latent", "sizes", "latent"]
     assert inputs(1600, n_classes=0, shape=(40, 40)).form == "latent"
-    assert [inputs(d).calibration for d in (100, 500)] == ["pairs", "thresholds"]
-    assert inputs(shape=(4, 4)).calibration == "thresholds"
     assert inputs(shape=(4, 4)).warp == Warp.of_strength(0.8, (4, 4))
     assert inputs().warp is None
-    with refused("calibration"):
-        _ = inputs(300, calibration="pairs").calibration
 
 
 # -- bad input -------------------------------------------------------------------------------------------------------
@@ -187,7 +175,7 @@ def first(n: int, records: Records) -> Any:
     [
         {},
         {"subclusters": 3},
-        {"clusters": "kmeans", "k": 4, "calibration": "thresholds"},
+        {"clusters": "kmeans", "k": 4},
         {"form": "sizes", "clusters": "none"},
     ],
     ids=str,
@@ -203,7 +191,6 @@ def test_how_many_records_there_are_refuses_nothing(options: dict[str, Any], n: 
     ("name", "options"),
     [
         ("axes", {"axes": 13}),
-        ("axes", {"calibration": "pairs", "axes": 500}),
         ("k must be", {"clusters": "labels", "k": 3}),
     ],
 )

@@ -19,8 +19,6 @@ from dpgen.systems.gaussian.model import (
     Subspace,
     Warp,
     calibrated_thresholds,
-    fit_tilt,
-    tilted_choice,
 )
 from dpgen.systems.registry import load
 
@@ -158,25 +156,6 @@ def test_draws_have_the_moments(filled: bool) -> None:
 
 
 # -- post-processing ---------------------------------------------------------------------------------------------------
-
-
-def bits(n: int = 3000) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    x = torch.rand(n, 5, generator=generator) < torch.tensor([0.1, 0.3, 0.5, 0.7, 0.9])
-    x[:, 1] = torch.where(torch.rand(n, generator=generator) < 0.8, x[:, 0], x[:, 1])
-    return x.to(torch.uint8)
-
-
-def test_a_tilt_moves_independent_bits_to_the_released_pairs() -> None:
-    x = bits(20_000)
-    pairs = x.double().T @ x.double() / len(x)
-    generator = torch.Generator().manual_seed(2)
-    pilot = (torch.rand(20_000, 5, generator=generator) < x.double().mean(0)).to(torch.uint8)
-    tilt = fit_tilt(pilot, pairs, noise_std=1e-3)
-    chosen = pilot[tilted_choice(pilot, tilt, 4000, generator)].double()
-    before = float((pilot.double().T @ pilot.double() / len(pilot) - pairs).abs().max())
-    after = float((chosen.T @ chosen / len(chosen) - pairs).abs().max())
-    assert after < 0.35 * before
 
 
 def test_the_fast_grid_is_pytorchs() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Ledger
-from dpgen.systems.gaussian.model import Subspace, fit_tilt
+from dpgen.systems.gaussian.model import Subspace
 from dpgen.systems.gaussian.plan import FULL, allocated
 from dpgen.systems.gaussian.releases import (
     BORDER,
@@ -29,7 +29,6 @@ from dpgen.systems.gaussian.releases import (
     release_location,
     release_marginals,
     release_moments,
-    release_pairs,
     release_subspace,
     shrunken,
 )
@@ -279,32 +278,8 @@ def test_a_centre_moves_from_three_deviations_on(deviations: float, moves: bool)
 # -- bits --------------------------------------------------------------------------------------------------------------
 
 
-def test_without_noise_marginals_and_pairs_are_exact() -> None:
+def test_without_noise_marginals_are_exact() -> None:
     x, labels = (torch.rand(3000, 5, generator=torch.Generator().manual_seed(0)) < 0.4).byte(), torch.arange(3000) % 3
     counts, p = release_marginals(RecordStream(x, labels), 5, k=3, **paid(1e-6))
     assert counts.tolist() == pytest.approx([1000.0] * 3, abs=0.1)
     assert torch.allclose(p[1], x[labels == 1].double().mean(0), atol=1e-4)
-    pairs, noise_std = release_pairs(RecordStream(x, None), 5, **paid(1e-6))
-    assert torch.allclose(pairs, x.double().T @ x.double() / 3000, atol=1e-4)
-    assert 0 < noise_std < 1e-6
-
-
-def test_the_noise_of_pairs_is_as_large_as_stated() -> None:
-    x = torch.ones(4000, 40, dtype=torch.uint8)
-    x[:, ::2] = 0
-    pairs, noise_std = release_pairs(RecordStream(x, None), 40, **paid(7.0))
-    noise = pairs[1::2, ::2][torch.triu(torch.ones(20, 20), 1).bool()]  # of pairs that never are, half of it cut off at 0
-    assert float((noise > 0).double().mean()) == pytest.approx(0.5, abs=0.15)
-    assert float(noise[noise > 0].square().mean().sqrt()) == pytest.approx(noise_std, rel=0.25)
-
-
-def test_a_tilt_leaves_pairs_as_wrong_as_their_noise() -> None:
-    """At the optimum a pair is wrong by s |theta|: more noise, smaller tilts, in proportion."""
-    bits = (torch.rand(20_000, 6, generator=torch.Generator().manual_seed(0)) < 0.5).double()
-    pairs = bits.T @ bits / len(bits)
-    pairs[0, 1] = pairs[1, 0] = pairs[0, 1] + 0.05
-    for noise_std in (0.1, 0.4):
-        theta = fit_tilt(bits, pairs, noise_std=noise_std)
-        weights = torch.softmax(((bits @ theta) * bits).sum(1), 0)
-        left = float(pairs[0, 1] - (bits[:, 0] * bits[:, 1] * weights).sum())
-        assert left == pytest.approx(noise_std * float(theta[0, 1]), rel=0.15)

@@ -20,7 +20,6 @@ from dpgen.systems.gaussian.releases import (
     gram_sums,
     location_sums,
     marginal_sums,
-    pair_sums,
     vector_sums,
 )
 from dpgen.systems.gaussian.sets import FrequentItems, item_sums, size_bins, size_histogram
@@ -96,7 +95,6 @@ def every_sum(x: Tensor, labels: Tensor, batch_size: int) -> list[Tensor]:
         gram_sums(grey, coordinates, k=K, m=5, border=A),
         centre_sums(grey, coordinates, CENTRES),
         marginal_sums(on, D, k=K),
-        pair_sums(on, D),
         size_histogram(on, size_bins(D)),
         item_sums(on, D, 7),
         FrequentItems(torch.arange(0, D, 2), size_bins(D), torch.arange(len(size_bins(D))) % 3).sums(on),
