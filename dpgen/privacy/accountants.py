@@ -35,9 +35,9 @@ from dpgen.privacy.mechanisms import (
     OneOfDpEvent,
     Relation,
     UnsupportedEvent,
+    finite_rho,
     gaussian_parts,
     require_relation,
-    require_rho,
     walk,
 )
 from dpgen.privacy.pld import LEAST_SIGMA, added_alpha
@@ -129,7 +129,7 @@ class Parts:
                 pure[leaf.epsilon] += count if leaf.epsilon else 0
                 delta += count * leaf.delta
             elif isinstance(leaf, dpa.ZCDpEvent) and not leaf.xi:
-                rho += count * require_rho(leaf.rho)
+                rho += count * finite_rho(leaf.rho)
             elif _inside(leaf):
                 compounds.append((leaf, count))
             else:

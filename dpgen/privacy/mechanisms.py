@@ -416,11 +416,11 @@ def for_two_records(event: DpEvent) -> DpEvent:
     if isinstance(event, dpa.ZCDpEvent):
         if event.xi:
             raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
-        return dpa.ZCDpEvent(4 * require_rho(event.rho))
+        return dpa.ZCDpEvent(4 * finite_rho(event.rho))
     return event
 
 
-def require_rho(rho: float) -> float:
+def finite_rho(rho: float) -> float:
     """A zCDP loss; ValueError for one that is negative or not finite."""
     if not 0 <= rho < math.inf:
         raise ValueError(f"rho is {rho!r}; it must be a finite number >= 0")

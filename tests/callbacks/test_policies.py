@@ -92,9 +92,6 @@ def share_right(policy: DPNorm, per_cluster: int) -> float:
 
 # -- histograms ------------------------------------------------------------------------------------------------------
 
-GRID = [0.0, 1e-12, 0.01, 1.0, 9.999, 10.0, 10.1, 1e30, math.inf, math.nan]
-
-
 @pytest.mark.parametrize("bins", [20, 4])
 def test_a_histogram_is_the_sum_of_its_records_in_any_order(bins: int) -> None:
     policy = DPNorm(bins=bins)

@@ -70,7 +70,6 @@ def row(name: str, neighbours: Neighbours, pair: Any, sums: Any) -> SumRow:
 
 
 MIDDLE = Location(10.0, torch.tensor([0.5, 0.5], dtype=torch.float64), 0.1)
-CORNER = Location(10.0, torch.tensor([1.0, 1.0], dtype=torch.float64), 0.1)
 CENTRES = torch.tensor([[[0.0, 0.0], [5.0, 5.0]], [[0.3, 0.1], [-0.4, 0.2]]], dtype=torch.float64)
 OPPOSITE = math.sqrt(1 - BORDER**4)  # (-a^2, this) has norm 1, and its bordered vector is orthogonal to that of (1, 0)
 

@@ -41,7 +41,7 @@ from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
-D, STEPS, N, Q = 6, 250, 61, 0.5
+D, STEPS, N, Q = 6, 150, 61, 0.5
 TINY: dict[str, Any] = {"hidden": 3, "latent": 1}
 Check = Callable[[Ranks, Path], Any]
 CHECKS: dict[str, Check] = {}

@@ -13,11 +13,6 @@ from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
 from dpgen.privacy.mechanisms import gaussian_event, subsampled_gaussian_event
 
 
-def together(ledger):
-    """One event for everything that the guarantee of a ledger counts."""
-    return dpa.ComposedDpEvent([times(line.event, line.count) for line in ledger.promised()])
-
-
 def times(event, count):
     return dpa.SelfComposedDpEvent(event, count)
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import chi2
 
 Results = dict[int, dict[str, Any]]
-N, Q, STEPS, CHANCE = 61, 0.5, 250, 1e-8
+N, Q, STEPS, CHANCE = 61, 0.5, 150, 1e-8
 """Of `rank_checks.py`; a false alarm is as likely as CHANCE, per statistic."""
 
 
