@@ -78,7 +78,7 @@ def _audit_training(job: AuditJob) -> dict[str, Any]:
         plan = DPGMPlan(**{name: getattr(plan, name) for name in steps})
         config = DPGMConfig(clusters="none", **{field.name: getattr(config, field.name) for field in fields(DPSGDConfig)})
     coins = canary_coins(options.canaries or _CANARIES, trainings=options.trainings or 1, seed=options.seed)
-    found, claimed = _gather(_trained, [(plan, config, row, options.seed) for row in coins], job)
+    found, claimed = _gather(train_watched, [(plan, config, row, options.seed) for row in coins], job)
     scores = torch.from_numpy(np.concatenate(found))
     bound = one_run_lower_bound(scores, coins.flatten(), plan.delta, confidence=options.confidence)
     cost = f"epsilon {plan.epsilon:g}" if plan.sigma_sgd is None else f"sigma {plan.sigma_sgd:g}"
@@ -101,12 +101,6 @@ def canary_coins(canaries: int, *, trainings: int, seed: int) -> Tensor:
     if trainings * canaries < 2 * FEWEST:
         raise ValueError(f"canaries must be at least {2 * FEWEST} over all trainings, got {trainings * canaries}")
     return torch.rand(trainings, canaries, generator=PublicRandomness(seed).spawn("coins").generator) < 0.5
-
-
-def _trained(plan: DPGMPlan, config: DPGMConfig, included: Tensor, seed: int) -> tuple[Numbers, float]:
-    """Scores (m, a) of one training, and what it claimed."""
-    scores, claimed = train_watched(plan, config, included, seed=seed)
-    return scores.numpy(), claimed
 
 
 STEEPNESS = 1e6
@@ -158,18 +152,12 @@ _OTHERS = 200  # further records in the canaries' cluster
 _EVERY = 10**9  # epochs between tight values: only the last one is wanted
 
 
-class Watched(NamedTuple):
-    """Scores (m, a) that one training gave to its canaries, and the epsilon that it claimed."""
+def train_watched(plan: DPGMPlan, config: DPGMConfig, included: Tensor, seed: int = 0) -> tuple[Numbers, float]:
+    """Scores (m, a) of the canaries in one training of DPGM's engine, and the epsilon that it claimed.
 
-    scores: Tensor
-    claimed: float
-
-
-def train_watched(plan: DPGMPlan, config: DPGMConfig, included: Tensor, *, seed: int = 0) -> Watched:
-    """One training of DPGM's engine with the canaries that `included` (m,) names; the others are absent, or reversed.
-
-    They are reversed under replace_one. Networks are replaced by the worst case. Clusters are found by label, and the canaries
-    are in the last one. Where people have several rows a canary has all of them, and all are equal.
+    Canaries that `included` (m,) does not name are absent, or reversed under replace_one. Networks are replaced by the worst
+    case. Clusters are found by label, and the canaries are in the last one. Where people have several rows a canary has all of
+    them, and all are equal.
     """
     k, canaries = config.k or 1, len(included)
     size = _OTHERS + canaries // 2  # of each cluster, on average over the coins
@@ -207,7 +195,7 @@ def train_watched(plan: DPGMPlan, config: DPGMConfig, included: Tensor, *, seed:
         )
         trainer.fit(module, loader)
     seen = torch.stack(module.seen) if module.seen else torch.zeros(1, canaries, dtype=torch.float64)
-    return Watched(attack_scores(seen, module.plan), accountant.ledger.epsilon())
+    return attack_scores(seen, module.plan).numpy(), accountant.ledger.epsilon()
 
 
 def attack_scores(y: Tensor, plan: DPGMPlan) -> Tensor:

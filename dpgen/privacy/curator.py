@@ -285,9 +285,8 @@ class Curator:
     def draw(self, note: str, mask: PoissonMask, parts: Mapping[str, float]) -> Draw | None:
         r"""Charge one event for everything that is released of one Poisson draw; None when the budget refuses it; by all ranks.
 
-        Conditioned on the drawn records the parts are Gaussians of multipliers :math:`\sigma_i`, composed adaptively, which
-        one Gaussian with :math:`1/\sigma_{eff}^2 = \sum_i 1/\sigma_i^2` dominates; mixing over the draw is linear. Charging
-        the parts apart would add up less than that: at q = .01, T = 1000, both multipliers 1 it states 2.58 for 4.48.
+        All parts together are one Gaussian on the draw (`effective_multiplier`). Charging the parts apart would add up less
+        than that: at q = .01, T = 1000, both multipliers 1 it states 2.58 for 4.48.
 
         The mask is of whole units: rows that are drawn one by one earn no amplification for people (ValueError). It serves once
         (else RuntimeError), and its own rate is what is charged. Of random allocation the first draw charges for its epoch;

@@ -96,9 +96,6 @@ class Secrets(Protocol):
     def uniform(self, *shape: int) -> Tensor:
         """float64 uniforms strictly inside (0, 1)."""
 
-    def normal(self, *shape: int, noise_std: float = 1.0) -> Tensor:
-        r"""float32 draws of :math:`N(0, \sigma^2)`."""
-
     def rounded_normal(self, *shape: int, noise_std: float) -> Tensor:
         r"""int64 draws of :math:`N(0, \sigma^2)`, rounded."""
 

@@ -19,10 +19,8 @@ Formal guarantees:
 | a run that has released something | may release nothing else: the checksum of its release is noted here before |
 
 Why the filter: the runs are a sequence of mechanisms, each of which, and when to stop, may depend on all that was released
-before. Sums of Renyi losses at ONE order, fixed in the file's header, that stay below a
-bound in every course bound the whole (Feldman and Zrnic 2021, Theorem 3.1). Runs that overlap interleave the steps of
-interactive mechanisms; Renyi privacy composes concurrently too (Lyu 2022), with losses that are chosen along the
-way (Haney et al. 2023).
+before (`composition.py`; its order is fixed in the file's header). Runs that overlap interleave the steps of interactive
+mechanisms; Renyi privacy composes concurrently too (Lyu 2022), with losses that are chosen along the way (Haney et al. 2023).
 
 Why one run may be granted without the filter: whether the first payment fits it is known before anything is released. If it
 does not, it is granted only where that run's own ledger enforces a budget within the file's, and nothing of another run is

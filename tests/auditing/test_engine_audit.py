@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from dpgen.auditing.audits import ATTACKS, STEEPNESS, CanaryBank, Watched, attack_scores, train_watched
+from dpgen.auditing.audits import ATTACKS, STEEPNESS, CanaryBank, attack_scores, train_watched
 from dpgen.auditing.lower_bounds import one_run_lower_bound
 from dpgen.privacy.clipping import clipped_sums, flat_coefficients, gradient_norms
 from dpgen.privacy.noise import SecureSource, multiply_rows_
@@ -17,11 +17,12 @@ SURE = {"delta": 1e-10, "confidence": 1 - 1e-6}
 """Of audits that must not raise an alarm: delta is so small that the theorem's correction leaves that confidence."""
 
 
-def answered(plan: dict[str, Any], config: dict[str, Any] | None = None, *, canaries: int) -> tuple[Watched, Tensor]:
-    """One training, and the coins of its canaries."""
+def answered(plan: dict[str, Any], config: dict[str, Any] | None = None, *, canaries: int) -> tuple[Tensor, float, Tensor]:
+    """Scores and claim of one training, and the coins of its canaries."""
     included = torch.rand(canaries, generator=torch.Generator().manual_seed(5)) < 0.5
     noise = {} if "epsilon" in plan else {"sigma_sgd": 1.0}
-    return train_watched(DPGMPlan(**noise | plan), DPGMConfig(**config or {}), included), included
+    scores, claimed = train_watched(DPGMPlan(**noise | plan), DPGMConfig(**config or {}), included)
+    return torch.from_numpy(scores), claimed, included
 
 
 def test_the_gradient_of_a_record_is_the_record_and_clipping_gives_it_its_own_coordinate() -> None:
@@ -40,8 +41,8 @@ def test_the_gradient_of_a_record_is_the_record_and_clipping_gives_it_its_own_co
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_without_noise_a_canary_is_seen_exactly(clipping: Any, relation: Any) -> None:
     plan = {"sigma_sgd": 1e-3, "sampling_rate": 1.0, "steps": 2, "relation": relation}
-    seen, included = answered(plan, {"clipping": clipping}, canaries=6)
-    total = seen.scores[:, ATTACKS.index("sum of all steps")]
+    scores, _, included = answered(plan, {"clipping": clipping}, canaries=6)
+    total = scores[:, ATTACKS.index("sum of all steps")]
     absent = -2.0 if relation == "replace_one" else 0.0
     assert torch.allclose(total, torch.where(included, 2.0, absent).double(), atol=0.02)
 
@@ -62,9 +63,9 @@ def test_the_likelihood_ratio_is_that_of_one_value_at_a_time(relation: Any) -> N
 
 def bound(plan: dict[str, Any], config: dict[str, Any] | None = None) -> tuple[float, float, str]:
     """Lower bound, claim and attack of one training with 2000 canaries."""
-    seen, included = answered(plan | {"delta": SURE["delta"]}, config, canaries=2000)
-    found = one_run_lower_bound(seen.scores, included, **SURE)
-    return found.epsilon, seen.claimed, ATTACKS[found.attack]
+    scores, claimed, included = answered(plan | {"delta": SURE["delta"]}, config, canaries=2000)
+    found = one_run_lower_bound(scores, included, **SURE)
+    return found.epsilon, claimed, ATTACKS[found.attack]
 
 
 @pytest.mark.filterwarnings("ignore:DPNorm")
