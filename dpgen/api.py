@@ -179,10 +179,8 @@ def job_of(model: str, data: Any, options: Options) -> RunConfig:
     if isinstance(data, str | Path):
         if str(data) in loaders(system.kinds):
             return keyword_job(model, options, data=str(data))
-        if is_source(data):
-            return keyword_job(model, {"source": data} | options, data="sql")
-        name = _loader_of_path(data, model, system, options)
-        return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
+        name, place = loader_of_file(data, model, options)
+        return keyword_job(model, _all_private(name, system, {place: data} | options), data=name)
     private = in_memory(data)
     loader = _loader_of(private, model, system, options)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
@@ -234,26 +232,23 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunCon
     return replace(made, data=replace(made.data, options=named))
 
 
-def loader_of_file(path: str, model: str, given: Iterable[str] = ()) -> tuple[str, str]:
-    """Name of the loader that reads a file for a model with the given options, and the option that takes the path."""
+def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> tuple[str, str]:
+    """Name of the loader that reads a file, a folder or an archive of images, or the table of an engine; its option for it."""
     system = systems()[choose("model", model, list(systems()))]
-    return ("sql", "source") if is_source(path) else (_loader_of_path(path, model, system, given), "path")
+    if is_source(path):
+        return "sql", "source"
+    if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
+        return _one_loader(system, given) or form_of(path), "path"
+    if "images" not in system.kinds:
+        fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
+        raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")
+    return "images", "path"
 
 
 def _one_loader(system: System, given: Iterable[str]) -> str | None:
     """The loader of every form of file, where the system has one: of systems of several kinds, if options are of tables."""
     mixed = not {"schema", "target"}.isdisjoint(given)
     return next((own for kind, own in _ONE_LOADER.items() if kind == system.kinds[0] or (mixed and kind in system.kinds)), None)
-
-
-def _loader_of_path(path: str | Path, model: str, system: System, given: Iterable[str]) -> str:
-    """Name of the loader that reads a file, or a folder or an archive of images."""
-    if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
-        return _one_loader(system, given) or form_of(path)
-    if "images" not in system.kinds:
-        fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
-        raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")
-    return "images"
 
 
 def _loader_of(private: InMemory, model: str, system: System, given: Iterable[str]) -> str:

@@ -15,14 +15,13 @@ import tiny
 from refusals import refused
 
 import dpgen
-from dpgen.built_on import NOTE, BuiltOn, find_release, names_files
+from dpgen.built_on import NOTE, find_release, names_files
 from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.data import load_ring
 from dpgen.data.loaders import LOADERS, loader_of
-from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.ledger import Budget, Ledger, Planned
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import PublicModel
@@ -359,25 +358,3 @@ def test_a_system_without_a_plan_cannot_be_built_on_a_release(
     assert main(["train", *data, f"--run_dir={tmp_path / 'run'}"]) == 2
     assert "declares no plan" in capsys.readouterr().err
     assert not (tmp_path / "run" / "privacy.json").exists()
-
-
-def test_the_price_is_declared_and_charged_with_the_plan_once() -> None:
-    ledger = Ledger(None, delta=1e-4)
-    curator, price = Curator(ledger), Planned(approximate_event(1.0, 1e-5), NOTE)
-    curator.build_on("a", price)
-    curator.build_on("b", None)
-    curator.declare(Planned(gaussian_event(4.0), "counts"))
-    curator.declare(Planned(gaussian_event(4.0), "more counts"))
-    assert [(p.note, p.count) for p in ledger.promised()] == [(NOTE, 1), ("counts", 1), ("more counts", 1)]
-    assert [(entry.note, entry.count) for entry in ledger.entries()] == [(NOTE, 1)]
-    assert ledger.epsilon() > 1.0
-    assert curator.built_on == {"a", "b"}
-
-
-def test_a_statement_repeats_what_an_earlier_one_rests_on() -> None:
-    own = PrivacyStatement(epsilon=2.0, delta=0.0, relation="add_remove", unit="one record", accountant="")
-    own = own.extended([Fact.SECURE_NOISE])
-    earlier = own.extended([Fact.UNTRAINED, Fact.KNOWN_SIZE])
-    for public, more in ((False, [Fact.UNTRAINED, Fact.KNOWN_SIZE]), (True, [Fact.READ_RELEASE])):
-        found = BuiltOn("path 'x'", earlier, "0" * 64, public).added_to(own)
-        assert [one.fact for one in found.facts] == [Fact.SECURE_NOISE, *more]
