@@ -46,7 +46,7 @@ def records(directory: Path) -> tuple[str, ...]:
 def releases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Directories of finished runs: of one fit; of a selection, whose fit states less than it costs; and of draws."""
     place = tmp_path_factory.mktemp("releases")
-    among = ("--select=epsilon=1,2", "--select_runs=3")
+    among = ("--select=epsilon=1,2", "--select_runs=6")
     assert main(["train", *records(place), "--epsilon=1", f"--run_dir={place / 'fit'}"]) == 0
     assert main(["train", *records(place), *among, f"--run_dir={place / 'selected'}"]) == 0
     assert main(["train", "--model=mollifier", f"--run_dir={place / 'draws'}", *QUIET]) == 0
