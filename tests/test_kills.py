@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -261,6 +262,8 @@ def killed(kind: str, shared: bool, directory: Path, shots: int) -> None:
     found = [json.loads(line) for line in ended.stdout.splitlines() if line.startswith("{")]
     assert len(found) == shots
     assert [shot for shot in found if shot["understated"]] == []
+    for before, after in pairwise(found):
+        assert before["finished"] or before["key"] in (None, after["key"]), "a run that goes on splits by the same key"
     whole = committed(directory / "run.whole")
     runs = [path for path in directory.glob("run*") if path.is_dir() and path.name != "run.whole"]
     assert (directory / "run") in runs

@@ -2,11 +2,11 @@
 
     python killed_runs.py RUN_DIR MOMENTS -- arguments of train.py
 
-A moment is `N` (the ledger has N commits more than when the child began), the name of a file in the run directory, or a time
-`0.37x`, in units of the time that a whole run takes (the first such moment lets one run to its end, in RUN_DIR + ".whole").
-After every child one line of JSON tells the ledger's commits, a hash of the key of the split, whether the child was alive
-when it was shot, and what is visible and understated (`seen.py`; where a whole run says what it should be). Forks of one
-process that has only imported save the imports of all but the first; one thread (OMP_NUM_THREADS=1) keeps forks safe.
+A moment is `N` (the ledger has N commits more than when the child began), or a time `0.37x`, in units of the time that a whole
+run takes (the first such moment lets one run to its end, in RUN_DIR + ".whole"). After every child one line of JSON tells the
+ledger's commits, a hash of the key of the split, whether the child was alive when it was shot, and what is visible and
+understated (`seen.py`; where a whole run says what it should be). Forks of one process that has only imported save the imports
+of all but the first; one thread (OMP_NUM_THREADS=1) keeps forks safe.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def main() -> int:
     def reached(moment: str, before: int, start: float) -> bool:
         if moment.endswith("x"):
             return time.monotonic() - start >= float(moment[:-1]) * whole
-        return commits(directory) >= before + int(moment) if moment.isdecimal() else (directory / moment).exists()
+        return commits(directory) >= before + int(moment)
 
     expected, said = committed(Path(f"{directory}.whole")), Path(f"{directory}.said")
     shared = next((Path(a.partition("=")[2]) for a in arguments if a.startswith("--ledger=")), None)

@@ -89,6 +89,34 @@ def test_the_rule_catches(tmp_path: Path, name: str, source: str, caught: str) -
     assert breaches(name.split("/")[0].removesuffix(".py"), imported(path, tmp_path)) == {caught}
 
 
+ASKING = [p for p in MODULES if owner(p) in ("release", "systems", "callbacks", "nets", "data")]
+
+
+def around_the_curator(source: str) -> list[str]:
+    """What a module does of what only a curator may: take the secure source, or charge a ledger."""
+    tree = ast.parse(source)
+    taken = [name for name in imports(tree, "dpgen") if name.rpartition(".")[2] in ("SecureSource", "require_secure")]
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [*taken, *(ast.unparse(call) for call in calls if isinstance(call, ast.Attribute) and call.attr == "charge")]
+
+
+@pytest.mark.parametrize("path", ASKING, ids=lambda p: str(p.relative_to(ROOT)))
+def test_nobody_goes_around_the_curator(path: Path) -> None:
+    assert around_the_curator(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from dpgen.privacy.noise import PublicRandomness, SecureSource",
+        "def draw():\n    from dpgen.privacy.noise import require_secure",
+        "self.curator.ledger.charge(event, 3, note='sums')",
+    ],
+)
+def test_the_rule_sees_who_does(source: str) -> None:
+    assert len(around_the_curator(source)) == 1
+
+
 def notebook_source(path: Path) -> str:
     cells = json.loads(path.read_text())["cells"]
     lines = "".join("".join(cell["source"]) + "\n" for cell in cells if cell["cell_type"] == "code").splitlines()
