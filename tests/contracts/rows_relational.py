@@ -9,18 +9,16 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
-from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Level, Shape, Table, people_count, single_counts
+from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
 
 MOST = 5
 SHAPE = Shape((2, 3, MOST + 1), (Branch((3, 2, 4, 2), ("all", "all", "later", "first"), MOST),))
-GROUPS = Level(
-    (
-        Coarsening((np.array([0, 1]), np.array([0, 0, 1]), np.arange(MOST + 1)), (2, 2, MOST + 1)),
-        Coarsening((np.array([0, 1, 1]), np.arange(2), np.array([0, 0, 1, 1]), np.arange(2)), (2, 2, 2, 2)),
-    )
+GROUPS = (
+    Coarsening((np.array([0, 1]), np.array([0, 0, 1]), np.arange(MOST + 1)), (2, 2, MOST + 1)),
+    Coarsening((np.array([0, 1, 1]), np.arange(2), np.array([0, 0, 1, 1]), np.arange(2)), (2, 2, 2, 2)),
 )
-LAYOUT = Layout(SHAPE, (Level(tuple(Coarsening.full(SHAPE.of(i)) for i in (0, 1))), GROUPS))
+LAYOUT = Layout(SHAPE, (tuple(Coarsening.full(SHAPE.of(i)) for i in (0, 1)), GROUPS))
 
 Person = tuple[tuple[int, ...], list[tuple[int, ...]]]
 """Codes of a person, and of the rows in order of time."""
@@ -106,7 +104,7 @@ TREE = Shape(
         Branch((3, 2), ("all", "later"), 3, parent=1, count=1),
     ),
 )
-TREE_LAYOUT = Layout(TREE, (Level(tuple(Coarsening.full(TREE.of(i)) for i in range(4))),))
+TREE_LAYOUT = Layout(TREE, (tuple(Coarsening.full(TREE.of(i)) for i in range(4)),))
 
 Visit = tuple[int, int, int, list[tuple[int, int]]]
 """Codes of the columns of a visit but for the number of its prescriptions, and these."""

@@ -82,11 +82,13 @@ class Tree:
 
     def blocks(self, shape: Shape) -> dict[Block, Reals]:
         """Laws of the tables of every two columns, for one person."""
-        parts = [self.people.probabilities, self.people.weights]
-        for own in self.chains:
-            parts += [own.usual, own.first, own.steps, own.kept, own.rows.probabilities]
-        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in parts]
-        return {block: law.numpy().astype(np.float64) for block, law in laws(shape, tensors).items()}
+
+        def tensors(*arrays: npt.NDArray[np.float32]) -> list[Tensor]:
+            return [torch.from_numpy(np.ascontiguousarray(x)) for x in arrays]
+
+        rows = [tensors(own.usual, own.first, own.steps, own.kept, own.rows.probabilities) for own in self.chains]
+        a, pi = tensors(self.people.probabilities, self.people.weights)
+        return {block: law.numpy().astype(np.float64) for block, law in laws(shape, a, pi, rows).items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,15 +122,16 @@ def _table(shape: Shape, number: int, above: _Laws, q: Tensor, first: Tensor, st
     return _Laws(stacks, {span: above.occupied["all"] @ mean for span, mean in means.items()}, counts, alphas, shares, means)
 
 
-def laws(shape: Shape, parts: Sequence[Tensor], *, kinds: Sequence[str] | None = None) -> dict[Block, Tensor]:
-    """Laws of all blocks, of stacked columns a (sum of sizes, K) and pi, then q, first, R, rho and b of each table of rows.
+def laws(
+    shape: Shape, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]], *, kinds: Sequence[str] | None = None
+) -> dict[Block, Tensor]:
+    """Laws of all blocks, of stacked columns a (sum of sizes, K) and pi, and of q, first, R, rho and b of each table of rows.
 
     Only those of some `kinds` are made where they are given; others are 0.
     """
-    a, pi = parts[:2]
     tables = [_Laws({"all": a}, {"all": pi}, a, a, {}, {})]
     for number, branch in enumerate(shape.tables, 1):
-        tables.append(_table(shape, number, tables[branch.parent], *parts[5 * number - 3 : 5 * number + 2]))
+        tables.append(_table(shape, number, tables[branch.parent], *rows[number - 1]))
     across: dict[tuple[str, Stack], Tensor] = {}
     found: dict[Block, Tensor] = {}
     for kind, left, right in shape.blocks:
@@ -151,9 +154,8 @@ def laws(shape: Shape, parts: Sequence[Tensor], *, kinds: Sequence[str] | None =
                 law = ((under.shares["all"] * of_parents)[:, :, None] * under.alphas).sum(1) @ under.stacks[other].T
             else:
                 if (kind, left) not in across:
-                    joint, chain = (_successive if kind == "next" else _any_two), parts[5 * number - 3 : 5 * number + 1]
-                    begin = 2 if span == "later" else 1
-                    across[kind, left] = joint(branch.most, shape.least(number), begin, under, of_parents, *chain)
+                    joint, begin = _successive if kind == "next" else _any_two, 2 if span == "later" else 1
+                    across[kind, left] = joint(branch.most, shape.least(number), begin, under, of_parents, rows[number - 1])
                 law = own.stacks[span] @ across[kind, left] @ under.stacks[other].T
         found[kind, left, right] = law
     return found
@@ -200,19 +202,17 @@ def _tails(most: int, least: int, weight: Weight) -> Tensor:
     return torch.tensor(found)
 
 
-def _successive(
-    most: int, least: int, begin: int, own: _Laws, pi: Tensor, q: Tensor, _first: Tensor, steps: Tensor, rho: Tensor
-) -> Tensor:
+def _successive(most: int, least: int, begin: int, own: _Laws, pi: Tensor, chain: Sequence[Tensor]) -> Tensor:
     """Law (W, W) of the classes of a row from `begin` on and the next one."""
+    q, _, steps, rho, _ = chain
     later = pi * (_tails(most, least, lambda k, t: 1 / (k - begin) if t > begin else 0.0) @ own.counts)  # (m, K), of the later
     before = (later[1:, :, None] * own.alphas[:-1]).sum(0)
     return (before * (1 - rho)[:, None]).T @ q + (rho @ before)[:, None] * steps
 
 
-def _any_two(
-    most: int, least: int, begin: int, own: _Laws, pi: Tensor, q: Tensor, _first: Tensor, steps: Tensor, rho: Tensor
-) -> Tensor:
+def _any_two(most: int, least: int, begin: int, own: _Laws, pi: Tensor, chain: Sequence[Tensor]) -> Tensor:
     """Law (W, W) of the classes of an earlier row, from `begin` on, and of a later one."""
+    q, _, steps, rho, _ = chain
     w = len(steps)
 
     def weight(k: int, t: int) -> float:
@@ -261,7 +261,7 @@ class TreeFitter:
         for number in range(1, len(shares)):
             stacks += [*layout.shape.stacks(number), stack_of("position", number)]
         self._matrices = [
-            {stack: torch.from_numpy(level.matrix(stack, layout.shape)) for stack in stacks} for level in layout.levels
+            {stack: torch.from_numpy(layout.shape.sums(stack, level)) for stack in stacks} for level in layout.levels
         ]
         self._cells = torch.zeros(0, dtype=torch.int64)
         self._values = self._precisions = torch.zeros(0)
@@ -269,15 +269,15 @@ class TreeFitter:
     def restart(self) -> None:
         """Forget all steps and begin at other public logits."""
         k, w = self._classes
-        sizes: list[tuple[tuple[int, ...], float]] = [((len(self._priors[0]), k), 1.0), ((k,), 0.0)]
+
+        def drawn(*size: int) -> Tensor:
+            return torch.randn(size, generator=self._generator)
+
+        values = [drawn(len(self._priors[0]), k) + self._priors[0], 0.0 * drawn(k)]
         for branch, prior in zip(self.layout.shape.tables, self._priors[1:]):
             above = w if branch.parent else k
-            sizes += [((above, w), 1.0), ((w,), 0.0), ((w, w), 1.0), ((above,), 0.0), ((len(prior), w), 1.0)]
-        values = [spread * torch.randn(size, generator=self._generator) for size, spread in sizes]
-        values[0] += self._priors[0]
-        for number, prior in enumerate(self._priors[1:], 1):
-            values[5 * number - 1] += 2.0 * torch.eye(w)
-            values[5 * number + 1] += prior
+            values += [drawn(above, w), 0.0 * drawn(w), drawn(w, w) + 2.0 * torch.eye(w), 0.0 * drawn(above)]
+            values.append(drawn(len(prior), w) + prior)
         self._logits = [value.requires_grad_() for value in values]
         self._adam = torch.optim.Adam(self._logits, betas=_MOMENTS, fused=True)
 
@@ -294,11 +294,11 @@ class TreeFitter:
         for i in range(steps):
             self._adam.param_groups[0]["lr"] = last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps))
             self._adam.zero_grad()
-            parts = self._parts()
-            found = laws(self.layout.shape, parts, kinds=self._kinds)
+            a, pi, rows = self._parts()
+            found = laws(self.layout.shape, a, pi, rows, kinds=self._kinds)
             flat = torch.cat([self._grouped(found, own) for own in self._matrices])
             loss = 0.5 * (self._precisions * (flat[self._cells] - self._values) ** 2).sum()
-            (loss + self._penalty(parts)).backward()
+            (loss + self._penalty(a, pi, rows)).backward()
             self._adam.step()
         return float(loss.detach()) / max(1, len(self._cells))
 
@@ -306,7 +306,7 @@ class TreeFitter:
         sums = [matrices[left] @ law @ matrices[right].T for (_, left, right), law in found.items()]
         return torch.cat([law.flatten() for law in sums])
 
-    def _parts(self) -> list[Tensor]:
+    def _parts(self) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
         """Probabilities as `laws` takes them."""
         shape = self.layout.shape
 
@@ -314,25 +314,24 @@ class TreeFitter:
             return torch.cat([x.softmax(0) for x in logits.split(list(shape.of(number)))])
 
         a, z, *rest = self._logits
-        found = [columns(a, 0), z.softmax(0)]
+        found = []
         for number in range(1, len(self._priors)):
             q, s, r, h, b = rest[5 * number - 5 : 5 * number]
-            found += [q.softmax(1), (q + s).softmax(1), r.softmax(1), h.sigmoid(), columns(b, number)]
-        return found
+            found.append([q.softmax(1), (q + s).softmax(1), r.softmax(1), h.sigmoid(), columns(b, number)])
+        return columns(a, 0), z.softmax(0), found
 
-    def _penalty(self, parts: Sequence[Tensor]) -> Tensor:
-        a, pi = parts[:2]
+    def _penalty(self, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
         total = (pi * (a * ((a + 1e-30).log() - self._priors[0])).sum(0)).sum()
         means, flat = [pi], [self._logits[1]]
         for number, branch in enumerate(self.layout.shape.tables, 1):
-            q, _, r, _, b = parts[5 * number - 3 : 5 * number + 2]
+            q, _, r, _, b = rows[number - 1]
             above = means[branch.parent]
             mean = above @ q
             means.append(mean)
             usual = (above[:, None] * q * ((q + 1e-30).log() - (mean + 1e-30).log())).sum()
-            rows = (mean * (b * ((b + 1e-30).log() - self._priors[number])).sum(0)).sum()
+            columns = (mean * (b * ((b + 1e-30).log() - self._priors[number])).sum(0)).sum()
             steps = (mean[:, None] * r * ((r + 1e-30).log() - (mean + 1e-30).log())).sum()
-            total = total + _USUAL * usual + rows + steps
+            total = total + _USUAL * usual + columns + steps
             flat += self._logits[5 * number - 3 : 5 * number + 1]
         flat += [x - prior for x, prior in zip([self._logits[0], *self._logits[6::5]], self._priors)]
         return self._information * total + _RIDGE * torch.stack([x.square().sum() for x in flat]).sum()
@@ -341,10 +340,10 @@ class TreeFitter:
     def tree(self) -> Tree:
         """The tree as it is now."""
         with torch.no_grad():
-            a, pi, *parts = (part.numpy() for part in self._parts())
-        shape, weights, chains = self.layout.shape, [pi], list[Chain]()
-        for number, branch in enumerate(shape.tables, 1):
-            q, first, r, rho, b = parts[5 * number - 5 : 5 * number]
+            a, pi, rows = self._parts()
+        shape, weights, chains = self.layout.shape, [pi.numpy()], list[Chain]()
+        for branch, parts in zip(shape.tables, rows):
+            q, first, r, rho, b = (part.numpy() for part in parts)
             weights.append(weights[branch.parent] @ q)
             chains.append(Chain(Mixture(b, weights[-1], branch.sizes), q, first, r, rho))
-        return Tree(Mixture(a, pi, shape.people), tuple(chains))
+        return Tree(Mixture(a.numpy(), pi.numpy(), shape.people), tuple(chains))

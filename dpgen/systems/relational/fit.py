@@ -25,7 +25,6 @@ from dpgen.systems.relational.sums import (
     Histories,
     Integers,
     Layout,
-    Level,
     Reals,
     Shape,
     Span,
@@ -304,11 +303,11 @@ def _fitter(
     seed: int,
 ) -> TreeFitter:
     """What fits the tree, to tables of the groups that the model sees and, where columns depend, of fewer groups."""
-    levels = [Level(tuple(Coarsening.full(own.coarse.sizes) for own in columns))]
+    levels = [tuple(Coarsening.full(own.coarse.sizes) for own in columns)]
     for most in rule.groups if method != "independent" else ():
-        levels.append(Level(tuple(own.coarser(most, side.domain) for own, side in zip(columns, sides))))
+        levels.append(tuple(own.coarser(most, side.domain) for own, side in zip(columns, sides)))
     return TreeFitter(
-        Layout(levels[0].shape(shape), tuple(levels)),
+        Layout(shape.grouped(levels[0]), tuple(levels)),
         [own.group_shares for own in columns],
         n,
         classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
@@ -377,7 +376,7 @@ def _candidates(layout: Layout, kinds: Sequence[str]) -> list[Table]:
     """The tables of some kinds at all levels of groups, none twice and none of one group."""
     found, seen = list[Table](), set[tuple[Any, ...]]()
     for level in range(1, len(layout.levels)):
-        shape = layout.levels[level].shape(layout.shape)
+        shape = layout.shape.grouped(layout.levels[level])
         for table in layout.tables(level):
             groups = shape.sizes(table.block[1])[table.left], shape.sizes(table.block[2])[table.right]
             key = (table.block, table.left, table.right, groups)

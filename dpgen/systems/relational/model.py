@@ -144,7 +144,7 @@ class RelationalModel(PublicModel, kind="relational"):
                 if span == "position" or stack == "unit":
                     continue
                 c = layout.shape.columns(stack)[place]
-                groups.append((names[number][c], level.tables[number].groups[c][self.columns[number].coarse.groups[c]]))
+                groups.append((names[number][c], level[number].groups[c][self.columns[number].coarse.groups[c]]))
             columns, codes = [name for name, _ in groups], [group for _, group in groups]
             noise = np.broadcast_to(std, values.shape)
             found.append({"kind": kind, "columns": columns, "groups": codes, "counts": values, "noise_std": noise})
@@ -381,7 +381,7 @@ class RelationalModel(PublicModel, kind="relational"):
         arrays |= {"measured": np.concatenate([v.ravel() for _, v, _ in sums]), "noise_std": np.concatenate(stds)}
         arrays |= {"counts": np.stack([np.r_[of] for of in zip(*self._counted)])}
         for i, level in enumerate(self._layout.levels):
-            arrays[f"level.{i}"] = np.concatenate([group for own in level.tables for group in own.groups])
+            arrays[f"level.{i}"] = np.concatenate([group for own in level for group in own.groups])
         return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
     def description(self) -> dict[str, Any]:
@@ -392,7 +392,7 @@ class RelationalModel(PublicModel, kind="relational"):
             "n": self._size,
             "shown": self.shown,
             "tables": [[table.block, table.left, table.right, table.level] for table, _, _ in self._sums],
-            "levels": [[own.sizes for own in level.tables] for level in self._layout.levels],
+            "levels": [[own.sizes for own in level] for level in self._layout.levels],
         }
 
     @classmethod
@@ -420,7 +420,7 @@ class RelationalModel(PublicModel, kind="relational"):
         inner = [own.coarse.sizes for own in columns]
         for i, level in enumerate(description["levels"]):
             groups = iter(np.split(arrays[f"level.{i}"], np.cumsum([size for own in inner for size in own])[:-1]))
-            levels.append(Level(tuple(Coarsening(tuple(islice(groups, len(own))), tuple(own)) for own in map(tuple, level))))
+            levels.append(tuple(Coarsening(tuple(islice(groups, len(own))), tuple(own)) for own in level))
         layout, sums, at = Layout(shape, tuple(levels)), list[Any](), 0
         for block, left, right, number in description["tables"]:
             measured = Table(tuple(block), left, right, number)

@@ -42,6 +42,8 @@ Reals = npt.NDArray[np.float64]
 Span = Literal["all", "later", "first"]
 Stack = str
 """Columns that are counted together: `person`, `unit`, and a span or `position` of a table of rows, as in "later 2"."""
+Level = tuple[Coarsening, ...]
+"""Groups of the codes of the columns of all tables, people's first."""
 Block = tuple[str, Stack, Stack]
 """A kind of table, and the stacks of columns of its two sides."""
 
@@ -169,6 +171,19 @@ class Shape:
         """Stacks of the columns of a table."""
         return [stack_of(span, number) for span in SPANS] if number else ["person"]
 
+    def grouped(self, level: Level) -> Shape:
+        """The shape of groups of the codes."""
+        people, *rows = (own.sizes for own in level)
+        return Shape(people, tuple(replace(branch, sizes=sizes) for branch, sizes in zip(self.tables, rows)))
+
+    def sums(self, stack: Stack, level: Level) -> npt.NDArray[np.float32]:
+        """Sums over groups of the columns of a stack, 0 or 1: (groups, codes)."""
+        number, span = place_of(stack)
+        if span == "position" or stack == "unit":
+            return np.eye(self.sizes(stack)[0], dtype=np.float32)
+        coarse, chosen = level[number], self.columns(stack)
+        return Coarsening(tuple(coarse.groups[c] for c in chosen), tuple(coarse.sizes[c] for c in chosen)).matrix()
+
     @property
     def blocks(self) -> list[Block]:
         """Tables of single columns, and of every two, by kind and stacks."""
@@ -185,26 +200,6 @@ class Shape:
                 across = [(stack_of(left, number), stack_of(right, number)) for left, right in _ACROSS]
                 found += [(kind, left, right) for kind in ("pair", "next") for left, right in across]
         return [block for block in found if self.columns(block[1]) and self.columns(block[2])]
-
-
-@dataclass(frozen=True)
-class Level:
-    """Groups of the codes of the columns of all tables, people's first."""
-
-    tables: tuple[Coarsening, ...]
-
-    def shape(self, full: Shape) -> Shape:
-        """The shape of the groups."""
-        people, *rows = (own.sizes for own in self.tables)
-        return Shape(people, tuple(replace(branch, sizes=sizes) for branch, sizes in zip(full.tables, rows)))
-
-    def matrix(self, stack: Stack, full: Shape) -> npt.NDArray[np.float32]:
-        """Sums over groups of the columns of a stack, 0 or 1: (groups, codes)."""
-        number, span = place_of(stack)
-        if span == "position" or stack == "unit":
-            return np.eye(full.sizes(stack)[0], dtype=np.float32)
-        coarse, chosen = self.tables[number], full.columns(stack)
-        return Coarsening(tuple(coarse.groups[c] for c in chosen), tuple(coarse.sizes[c] for c in chosen)).matrix()
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -232,7 +227,7 @@ class Layout:
         found = []
         for level in self.levels:
             for block in self.shape.blocks:
-                left, right = (level.matrix(stack, self.shape).astype(np.float64) for stack in block[1:])
+                left, right = (self.shape.sums(stack, level).astype(np.float64) for stack in block[1:])
                 found.append((left @ blocks[block] @ right.T).ravel())
         return np.concatenate(found)
 
@@ -240,7 +235,7 @@ class Layout:
         """Places (left groups, right groups) of the cells of a table."""
         begin = 0
         for number, level in enumerate(self.levels):
-            shape = level.shape(self.shape)
+            shape = self.shape.grouped(level)
             for block in shape.blocks:
                 left, right = shape.sizes(block[1]), shape.sizes(block[2])
                 if (block, number) == (table.block, table.level):

@@ -18,9 +18,6 @@ import torch
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.values import LARGEST, REPRESENTED, as_numbers, times
 
-# -- forms -------------------------------------------------------------------------------------------------------------
-
-
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -38,7 +35,8 @@ FINER = FIRST_NUMBER + len(ROUNDINGS)
 FIRST_TIME = FINER + 1
 FORMS = FIRST_TIME + len(_CLOCK)
 _NUMBERS, _TIMES = set(range(FIRST_NUMBER, FIRST_TIME)), set(range(FIRST_TIME, FORMS))
-# -- values ------------------------------------------------------------------------------------------------------------
+
+# -- forms -------------------------------------------------------------------------------------------------------------
 
 
 def forms(values: pd.Series, kind: str) -> Integers:
@@ -204,8 +202,6 @@ _OF_TAIL = 5  # seen cells of the scale that a tail continues, three at least
 _FAN = 64
 _FROM, _UNTIL = -62_091, 106_751  # 1800 and 2262, in days since 1970
 _SCALE_OF_DAYS = 41
-
-# -- numbers as whole units --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

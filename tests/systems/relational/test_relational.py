@@ -21,7 +21,7 @@ from dpgen.systems.relational.chains import Chain, Tree, TreeFitter
 from dpgen.systems.relational.draws import picked
 from dpgen.systems.relational.fit import fit
 from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
-from dpgen.systems.relational.sums import WHOLE, Branch, Counts, Histories, Layout, Level, Shape
+from dpgen.systems.relational.sums import WHOLE, Branch, Counts, Histories, Layout, Shape
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture
 
@@ -39,7 +39,7 @@ TREE = Shape(
 
 
 def whole(shape: Shape) -> Layout:
-    return Layout(shape, (Level(tuple(Coarsening.full(shape.of(i)) for i in range(len(shape.tables) + 1))),))
+    return Layout(shape, (tuple(Coarsening.full(shape.of(i)) for i in range(len(shape.tables) + 1)),))
 
 
 def random_tree(shape: Shape, classes: int = 3, row_classes: int = 4, seed: int = 0) -> Tree:
