@@ -26,7 +26,7 @@ from dpgen.config import RunConfig, parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import Score
 from dpgen.files import is_finished
-from dpgen.privacy.ledger import Ledger, LedgerError
+from dpgen.privacy.ledger import Ledger
 from dpgen.run import Outcome, run, summary
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.registry import load
@@ -157,23 +157,6 @@ def test_the_key_of_the_split_is_in_its_own_file_alone(tmp_path: Path, capfd: py
         assert not [p.name for p in shown if form in p.read_bytes()]
     assert key.hex() not in "".join(capfd.readouterr())
     assert {p.name for p in directory.iterdir()} == LEFT | {KEY_FILE}
-
-
-def test_a_cut_checkpoint_or_ledger_stops_the_rerun(tmp_path: Path) -> None:
-    job = tiny.job(tmp_path, *tiny.UNLABELLED)
-    run(job)
-    directory = tmp_path / "run"
-    (directory / "privacy.json").unlink()
-    checkpoint, ledger = (directory / "last.ckpt").read_bytes(), (directory / "ledger.jsonl").read_bytes()
-    (directory / "last.ckpt").write_bytes(checkpoint[:-9])
-    with refused("last.ckpt", "checksum"):
-        run(job)
-    (directory / "last.ckpt").write_bytes(checkpoint)
-    (directory / "ledger.jsonl").write_bytes(ledger[:-9])
-    with refused("ledger.jsonl", error=LedgerError):
-        run(job)
-    (directory / "ledger.jsonl").write_bytes(ledger)
-    assert run(job).release.statement.epsilon <= 3.0, "whole again, it ends"
 
 
 OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate", "--accelerator")

@@ -121,8 +121,8 @@ class Parts:
         """Raises UnsupportedEvent for anything but Gaussians, zCDP, (epsilon, delta) guarantees and compounds."""
         import dp_accounting as dpa
 
-        pure, sampled = Counter[float](), Counter[tuple[float, float]]()
-        delta = rho = precision = 0.0
+        pure, gaussians = Counter[float](), Counter[tuple[float, float]]()
+        delta = rho = 0.0
         compounds: list[tuple[DpEvent, int]] = []
         for leaf, count in walk(event):
             if isinstance(leaf, ApproximateDpEvent):
@@ -133,14 +133,9 @@ class Parts:
             elif _inside(leaf):
                 compounds.append((leaf, count))
             else:
-                for (rate, sigma), n in gaussian_parts(leaf).items():
-                    if rate == 1:
-                        precision = math.inf if sigma == 0 else precision + count * n / sigma**2
-                    else:
-                        sampled[rate, sigma] += count * n
-        if precision:
-            sampled[1.0, precision**-0.5] = 1
-        return cls(tuple(sorted((+pure).items())), delta, rho, tuple(sorted(sampled.items())), tuple(compounds))
+                for part, n in gaussian_parts(leaf).items():
+                    gaussians[part] += count * n
+        return cls(tuple(sorted((+pure).items())), delta, rho, _key(gaussians), tuple(compounds))
 
     @property
     def by_moments(self) -> bool:
@@ -168,6 +163,20 @@ class Parts:
             losses = np.add.outer(losses, (2 * heads - count) * epsilon).ravel()
             weights = np.multiply.outer(weights, binom.pmf(heads, count, 1 / (1 + math.exp(-epsilon)))).ravel()
         return losses, weights
+
+
+def _key(gaussians: Counter[tuple[float, float]]) -> Key:
+    """Canonical form: unsampled Gaussians merged into one."""
+    precision = 0.0
+    merged: Counter[tuple[float, float]] = Counter()
+    for (rate, sigma), count in gaussians.items():
+        if rate == 1:
+            precision = math.inf if sigma == 0 else precision + count / sigma**2
+        else:
+            merged[rate, sigma] += count
+    if precision:
+        merged[1.0, precision**-0.5] = 1
+    return tuple(sorted(merged.items()))
 
 
 def _inside(event: DpEvent) -> tuple[DpEvent, ...]:

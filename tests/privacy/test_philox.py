@@ -5,7 +5,6 @@ import torch
 from scipy import stats
 
 from dpgen.privacy.curator import Curator
-from dpgen.privacy.distributed import Ranks, release_sum_
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import DeviceSource, SecureSource, device_normal, philox
 from dpgen.runtime import Runtime
@@ -51,17 +50,6 @@ def test_every_word_of_the_system_moves_a_draw(monkeypatch):
         return device_normal(torch.device("cpu"), 4)
 
     assert len(torch.stack([drawn(changed) for changed in range(6)]).unique(dim=0)) == 6
-
-
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("source", [SecureSource, DeviceSource])
-def test_released_sums_have_the_noise_of_either_source(source, device):
-    sums = torch.full((100_000,), 5.0, device=device)
-    released = release_sum_(sums, noise_std=3.0, source=source(), ranks=Ranks()).cpu()
-    assert float(released.mean()) == pytest.approx(5.0, abs=0.06)
-    assert float(released.std()) == pytest.approx(3.0, rel=0.02)
-    grid = 2.0**-9  # the largest power of two that is at most 3 / 1024
-    assert torch.equal(released, (released / grid).round() * grid)
 
 
 def test_noise_of_a_device_is_made_there_and_that_of_a_cpu_is_aes(monkeypatch):
