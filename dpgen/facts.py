@@ -69,7 +69,6 @@ class Fact(Enum):
         "At most {most} rows of {table} are used for each person, or row, that they hang on; of more it is a window of {most} "
         "successive ones, chosen by a keyed hash of the person.",
     )
-    ORPHANS_KEPT = _C("Rows whose person is not among the people are of people whose columns are missing.")
     ORPHANS_LEFT_OUT = _C("Rows whose person is not among the people are left out, each for its own person alone.")
     ANY_DATA = _C("Any data set may replace any other (integral privacy): of one person's data, this is local privacy.")
     LOCAL = _C(
@@ -98,7 +97,7 @@ class Fact(Enum):
     SYNTHETIC = _C("The private data are synthetic: they are nobody's.")
     KNOWN_TARGET = _C("The points are synthetic, and their bounds come from the known target.")
     NO_TEST_PART = _C("There is no test part: an evaluation compares with the private data.")
-    CLAMPED_COLUMNS = _C("Values outside the bounds were moved to the nearer bound.")
+    CLAMPED_COLUMNS = _C("Values outside the bounds were moved to the nearer bound. Their noisy number is released.")
     CLAMPED_POINTS = _C("Coordinates outside the bounds were moved to the nearer bound.")
     PUBLIC_MODULE = _C(
         "The module's hyperparameters, buffers and first weights are public: they are released, or show in what is.",

@@ -158,7 +158,7 @@ class CategoryField(Field):
             texts = values.astype(object).map(str)
             wrong = ~texts.isin([*self.true, *self.false])
             if wrong.any():
-                raise Violation("it holds booleans", wrong.to_numpy())
+                raise Violation("it holds booleans")
             return texts.isin(self.true)
         if self.type == "string":
             return values if values.dtype == "str" else values.astype(object).map(str)
@@ -182,7 +182,7 @@ class CategoryField(Field):
         if self.outside is not None:
             codes = np.where(codes < 0, self.values.index(self.outside), codes)
         if (codes < 0).any():
-            raise Violation(f"its values are the {self.size} of enum", codes < 0)
+            raise Violation(f"its values are the {self.size} of enum")
         return codes
 
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
@@ -239,14 +239,14 @@ class NumberField(Field):
         if values.dtype.kind != "M":
             odd = ~values.astype(object).map(lambda value: isinstance(value, str | date)).to_numpy(bool)
             if odd.any():
-                raise Violation(f"it holds a {self.type}", odd)
+                raise Violation(f"it holds a {self.type}")
             values = values.astype(object).map(lambda value: value.isoformat() if isinstance(value, date) else value)
             values = values if self.format else values.map(to_microseconds)
         text = self.format if values.dtype.kind != "M" else ""
         iso = None if values.dtype.kind == "M" else "ISO8601"
         found = pd.to_datetime(values, errors="coerce", utc=True, format=text or iso)
         if found.isna().any():
-            raise Violation(f"it holds a {self.type} ({self.format or 'ISO 8601'})", found.isna().to_numpy())
+            raise Violation(f"it holds a {self.type} ({self.format or 'ISO 8601'})")
         day = pd.Timedelta(days=1)  # beyond the bounds it is only known that a date is beyond, for nanoseconds end in 2262
         low, high = pd.Timestamp(self.grid.low) - day, pd.Timestamp(self.grid.high) + 2 * day
         naive = found.dt.tz_localize(None).clip(low, high).astype("datetime64[ns]")
@@ -272,7 +272,7 @@ class NumberField(Field):
         index, outside = self.grid.encode_clamped(values.to_numpy())
         if outside.any() and not self.clamp:
             zone = ", in UTC, to which times of a timezone are converted" if self.type == "datetime" else ""
-            raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}{zone}", outside)
+            raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}{zone}")
         return np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
 
     @cached_property
@@ -446,7 +446,7 @@ def _typed_values(name: str, kind: str, values: tuple[Any, ...]) -> tuple[Any, .
     try:
         return tuple(numbers(pd.Series(values, dtype=object), whole=kind != "number").tolist())
     except Violation as error:
-        raise ValueError(f"enum of field {name!r} does not fit its type: {error.rule}") from None
+        raise ValueError(f"enum of field {name!r} does not fit its type: {error}") from None
 
 
 def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,6 @@ from dpgen.fields import CategoryField, Field, GivenField, field_of, nearest
 from dpgen.values import Violation
 
 Shares = Sequence[npt.NDArray[np.float64]]
-Tell = Callable[[int, Any], str]
-"""What an error says of a row, by its place and its value."""
 
 _KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constraints", "dpgen:privacy"}
 _KEYS |= {"$schema", "name", "title", "description", "profile", "fieldsMatch"}
@@ -228,23 +226,22 @@ class Schema:
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------
 
-    def encode(self, table: pd.DataFrame, *, show: bool = False, numbered: bool = True) -> Tensor:
+    def encode(self, table: pd.DataFrame) -> Tensor:
         """Codes (n, d), int64, of the modelled columns of a table whose values satisfy the schema.
 
         Where a domain was bought (source "dp"), a value that is not of the type is missing; elsewhere it is refused.
 
-        `show`: errors show the first value that is wrong, and `numbered` the number of its row.
+        Errors name the column and the rule; which row and value it is is private.
         """
         codes, parsed = np.empty((len(table), len(self.modelled)), np.int64, order="F"), {}
-        tell = partial(_told, show=show, numbered=numbered)
         for given in self.fields:
             if given.name in table or given in self.modelled:
                 column = _column(table, given.name)
                 if given.source == "dp":  # bought with noise: the records may be of another type
                     column = given.cleaned(column)
-                parsed[given.name] = self._checked(given, column, codes, tell)
+                parsed[given.name] = self._checked(given, column, codes)
         if self.constraints:
-            self._require_constraints(pd.DataFrame(parsed), tell)
+            self._require_constraints(pd.DataFrame(parsed))
         return torch.from_numpy(np.ascontiguousarray(codes))
 
     def cleaned(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -269,11 +266,11 @@ class Schema:
                 if position < len(self.modelled):
                     codes[there, position] = given.encode(parsed)
             except Violation as error:
-                raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error.rule}") from None
+                raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error}") from None
             found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
         return codes, pd.DataFrame(found)
 
-    def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64], tell: Tell) -> pd.Series:
+    def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64]) -> pd.Series:
         """Parsed values, missing ones included; their codes are written where the field is modelled."""
         absent = values.isna().to_numpy()
         rows = np.flatnonzero(~absent)
@@ -281,26 +278,21 @@ class Schema:
             return values  # a key, which is never looked at
         try:
             if absent.any() and not given.nullable and given.fill is None:
-                raise Violation("it is required", np.ones(int(absent.sum()), bool))
+                raise Violation("it is required")
             present = given.parse(values.iloc[rows].reset_index(drop=True))
             if given in self.modelled:
                 own = codes[:, self.modelled.index(given)]
                 own[rows], own[absent] = given.encode(present), given.gap
         except Violation as error:
-            places = rows if len(error.rows) == len(rows) and error.rule != "it is required" else np.flatnonzero(absent)
-            row = int(places[int(error.rows.argmax())])
-            raise _breach(given.name, error.rule, tell(row, values.iloc[row])) from None
+            raise _breach(given.name, str(error)) from None
         return present if not absent.any() else pd.Series(present.array, index=rows).reindex(range(len(values)))
 
-    def _require_constraints(self, table: pd.DataFrame, tell: Tell) -> None:
+    def _require_constraints(self, table: pd.DataFrame) -> None:
         for constraint, described in zip(self.constraints, self.source.get("dpgen:constraints", [])):
             if not set(constraint.names) <= set(table.columns):
                 continue
-            holds = constraint.holds(table)
-            if not holds.all():
-                row = int((~holds).argmax())
-                values = {name: table[name].iloc[row] for name in constraint.names}
-                raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}", tell(row, values))
+            if not constraint.holds(table).all():
+                raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}")
 
     def decode(self, codes: Tensor, generator: torch.Generator, shares: Shares | None = None) -> pd.DataFrame:
         """Values of codes (n, d): in a bin by the law of its field, missing ones as nulls, keys and computed fields filled in.
@@ -455,11 +447,5 @@ def _column(table: pd.DataFrame, name: str) -> pd.Series:
     return table[name].reset_index(drop=True)
 
 
-def _breach(name: str, rule: str, told: str) -> ValueError:
-    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} ({told})")
-
-
-def _told(row: int, value: Any, *, show: bool, numbered: bool) -> str:
-    if not show:
-        return "which row and value is private, show_values=true shows the first"
-    return f"row {row + 1} has {value}" if numbered else f"a row has {value}"
+def _breach(name: str, rule: str) -> ValueError:
+    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} (which row and value is private)")

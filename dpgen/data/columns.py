@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow
+import torch
+from torch import Tensor
 
 from dpgen.containers import Form
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
@@ -44,13 +47,15 @@ class Columns:
     """Private columns as integers on public grids; every column has one value per record.
 
     `values` are grid indices (n,) int64 or their ranks, where an engine keeps the records; `truth` is the distribution that a
-    column was drawn from, where it is known; `form` is that of samples, None: a table.
+    column was drawn from, where it is known; `clamped` how many values of each were moved to the bounds, a private number,
+    None: none may be. `form` is that of samples, None: a table.
     """
 
     name: str
     values: Mapping[str, Integers | Ranks]
     domains: Mapping[str, DiscretizedColumn]
     truth: Mapping[str, KnownDistribution] | None = None
+    clamped: Mapping[str, int] | None = None
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None
 
@@ -94,13 +99,13 @@ def require_whole(values: Any) -> None:
 
 @dataclass(frozen=True)
 class ColumnCoder:
-    """Rows of a table as positions on public grids; values of `whole` columns, without a resolution, must be whole numbers.
+    """Rows of a table as positions on public grids, and, where values are clamped, whether each of them was.
 
-    `numbered`: rows have numbers, which errors show.
+    Values of `whole` columns, without a resolution, must be whole numbers; `numbered`: rows have numbers, which errors show.
 
     >>> coder = ColumnCoder("t", {"age": DiscretizedColumn(low="0", high="120")}, frozenset(), out_of_range="clamp")
     >>> coder.coded(pd.DataFrame({"age": [30, 121]})).tolist()
-    [[30], [120]]
+    [[30, 0], [120, 1]]
     """
 
     name: str
@@ -122,28 +127,37 @@ class ColumnCoder:
         """The columns that are read: that of people comes last."""
         return [*self.domains, *([] if self.people is None else [self.people.column])]
 
+    @property
+    def width(self) -> int:
+        """Codes of a row."""
+        return len(self.domains) * (2 if self.out_of_range == "clamp" else 1)
+
     def coded(self, table: pd.DataFrame) -> Integers:
-        """Positions (n, columns) of the rows that are used."""
+        """Codes (n, width) of the rows that are used: positions, and behind them which values were clamped."""
         categorical = [name for name, domain in self.domains.items() if domain.kind == "category"]
         kept = settled(table, self.missing, self.name, categorical=categorical, numbered=self.numbered)
-        codes = np.stack([self._positions(name, kept[name].to_numpy()) for name in self.domains], axis=1)
+        pairs = [self._positions(name, kept[name].to_numpy()) for name in self.domains]
+        codes = np.stack([part for parts in zip(*pairs) for part in parts][: self.width], axis=1)
         if self.people is None:
             return codes
         contents = pd.DataFrame(codes).assign(**{self.people.column: kept[self.people.column]})
         return self.people.bounded(contents)[0].to_numpy()
 
-    def _positions(self, name: str, values: npt.NDArray[Any]) -> Integers:
+    def _positions(self, name: str, values: npt.NDArray[Any]) -> tuple[Integers, npt.NDArray[np.bool_]]:
         domain = self.domains[name]
         try:
             if name in self.whole:
                 require_whole(values)
-            return domain.encode_clamped(values)[0] if self.out_of_range == "clamp" else domain.encode(values)
+            found, outside = domain.encode_clamped(values)
+            if self.out_of_range == "refuse" and outside.any():
+                domain.encode(values)
         except ValueError as error:
             said = str(error) if self.numbered else re.sub(r"row \d+", "a row", str(error))
             raise ValueError(f"{'' if self.numbered else self.name} column {name!r}: {said}".strip()) from None
+        return found, outside
 
     def __call__(self, batches: Iterable[pyarrow.RecordBatch]) -> Iterator[Integers]:
-        """Positions of batches of an engine."""
+        """Codes of batches of an engine."""
         return map(self.coded, frames(batches, self.people))
 
 
@@ -156,8 +170,17 @@ def assemble_columns(
     values: dict[str, Integers | Ranks] = {}
     for i, (column, domain) in enumerate(coder.domains.items()):
         values[column] = codes[:, i].copy() if isinstance(codes, np.ndarray) else codes.ranks(i, domain.size)
-    clamped = (Fact.CLAMPED_COLUMNS,) if coder.out_of_range == "clamp" else ()
-    return Columns(name, values, coder.domains, facts=(Fact.PUBLIC_COLUMNS, *clamped, *facts), form=form)
+    facts, clamped = (Fact.PUBLIC_COLUMNS, *facts), None
+    if coder.out_of_range == "clamp":
+        moved = partial(_moved, d=len(values))
+        counts = moved((codes,)) if isinstance(codes, np.ndarray) else codes.totals(moved)
+        facts, clamped = (facts[0], Fact.CLAMPED_COLUMNS, *facts[1:]), dict(zip(values, counts.tolist()))
+    return Columns(name, values, coder.domains, clamped=clamped, facts=facts, form=form)
+
+
+def _moved(batches: Iterable[Integers], d: int) -> Tensor:
+    """Numbers (d,) of values that were clamped."""
+    return sum((torch.from_numpy(batch[:, d:].astype(np.int64).sum(0)) for batch in batches), torch.zeros(d, dtype=torch.int64))
 
 
 Bound = list[str | float] | str | float | None
@@ -240,7 +263,7 @@ def load_columns(
         high: public upper bound, likewise.
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them to the nearer one.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
@@ -288,7 +311,7 @@ def load_sql_columns(
         high: public upper bound, likewise.
         resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
         categories: all names in their order, for categorical columns; bounds are not used then.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them to the nearer one.
+        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
     """
     opened = open_table(source, table, text=None)
@@ -297,6 +320,6 @@ def load_sql_columns(
     coder = ColumnCoder(opened.name, grids, whole, out_of_range, missing, people, numbered=False)
     rows = opened.columns(coder.columns)
     by = None if people is None else people.column
-    codes = EngineBatches(rows, coder, by=by).kept(len(names), max(grid.size for grid in grids.values()))
+    codes = EngineBatches(rows, coder, by=by).kept(coder.width, max(grid.size for grid in grids.values()))
     form = rows.form(names).of_columns(names, categories=dict.fromkeys(names, tuple(categories)) if categories else None)
     return assemble_columns(opened.name, coder, codes, form=form, facts=(*opened.kept_facts, Split(0.0).fact("rows")))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Integers = npt.NDArray[np.int64]
 TimeUnit = Literal["day", "second"]
-Orphans = Literal["error", "drop", "keep"]
+Orphans = Literal["error", "drop"]
 
 SECONDS = {"day": 86_400, "second": 1}
 MEMORY = "200MB"
@@ -66,7 +66,7 @@ class Reading:
     """Rows of `table` that are used of some people at a time, who are gathered in the order in which they come.
 
     `above` is what people, or what rows hang on, are called in messages, and `path` the rows; `index` the people, None: those
-    who have rows; `show`: a message shows a value.
+    who have rows.
     """
 
     table: LinkedRows
@@ -77,7 +77,6 @@ class Reading:
     path: str
     above: str
     secret: bytes
-    show: bool
 
     def __post_init__(self) -> None:
         self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
@@ -112,7 +111,7 @@ class Reading:
         """The rows that are used of the people in a table, who are in no other one."""
         of_rows = self.whose = rows[self.person].astype(str).to_numpy(object)
         self._name(rows)
-        if self.index is not None and self.orphans != "keep":
+        if self.index is not None:
             known = self._known(self.index.get_indexer(pd.Index(of_rows)) >= 0)
             rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
         owner, keys = pd.factorize(of_rows, sort=True)  # numpy's texts end before a last zero byte
@@ -124,7 +123,7 @@ class Reading:
         links = pd.Index(rows[self.link].astype(str).to_numpy(object))
         self._name(rows)
         at = above.known.get_indexer(links)
-        known = self._known(at >= 0, further=True)
+        known = self._known(at >= 0)
         self.whose = np.where(known, above.whose[at], "")
         # Of rows that a window leaves out, too: they order the rows above, and would be of somebody else.
         if self.person in rows and (known & (rows[self.person].astype(str).to_numpy(object) != self.whose)).any():
@@ -143,13 +142,12 @@ class Reading:
             if not self.known.is_unique:
                 raise ValueError(f"{self.path} has a row of {self.key!r} twice; each must have one line")
 
-    def _known(self, known: npt.NDArray[np.bool_], *, further: bool = False) -> npt.NDArray[np.bool_]:
-        """Which rows hang on something; the people of a further table must be those of the first one."""
-        if not known.all() and (self.orphans == "error" or (further and self.orphans == "keep")):
+    def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which rows hang on something."""
+        if not known.all() and self.orphans == "error":
             whose, more = ("person", "people") if self.link == self.person else (repr(self.link), "rows")
             raise ValueError(
-                f"{self.path} has rows whose {whose} is not in {self.above}; add the {more}, or say what such rows are: "
-                f"orphans=drop{'' if further else ', or orphans=keep'}"
+                f"{self.path} has rows whose {whose} is not in {self.above}; add the {more}, or choose orphans=drop"
             )
         return known
 
@@ -172,7 +170,7 @@ class Reading:
         if self.key is not None:
             self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
         rows = rows.drop(columns=[name for name in {self.person, self.link, self.key} if name in rows])
-        check(rows, self.table.draft, show=self.show)
+        check(rows, self.table.draft)
         self.samples.append(self._sample(rows, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
         self.found.append((above.keys, counts))
         return rows
@@ -288,11 +286,11 @@ def with_rows(
     return rows.assign(**found)
 
 
-def check(frame: pd.DataFrame, draft: dict[str, Any], *, show: bool) -> None:
+def check(frame: pd.DataFrame, draft: dict[str, Any]) -> None:
     """Refuse what contradicts the part of a schema that is stated, before anything is spent."""
     public = stated(draft)
     if public is not None:
-        public.encode(frame, show=show, numbered=False)
+        public.encode(frame)
 
 
 def kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str | None, Any]) -> EngineTable:

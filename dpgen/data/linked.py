@@ -50,7 +50,6 @@ def load_linked(
     orphans: Orphans = "error",
     test_fraction: float = TEST_FRACTION,
     split_key: Path | None = None,
-    show_values: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
 ) -> LinkedTables:
@@ -73,10 +72,9 @@ def load_linked(
         people_schema: the same of the people.
         schemas: the same of further tables, by name.
         time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
-        orphans: rows of nobody in the file of people are an "error"; "drop" them, or "keep" people of unknown columns for them.
+        orphans: rows of nobody in the file of people are an "error", or "drop" them.
         test_fraction: probability of each person to be kept for evaluation, in [0, 1).
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        show_values: whether an error shows the first private value that a schema forbids.
         delimiter: of csv files, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of csv files, by its name in Python, as cp1252; without it UTF-8.
 
@@ -120,7 +118,7 @@ def load_linked(
         raise nearest("a table of schemas", unknown, list(sources))
     specs = _specs(sources, people, person, links or {}, order, max_rows, known)
     reader = Reader(person, people, specs, time_unit, orphans)
-    return reader.read(sources[people] if people else None, known.get(people or ""), options, show=show_values)
+    return reader.read(sources[people] if people else None, known.get(people or ""), options)
 
 
 def load_sql_linked(
@@ -136,7 +134,6 @@ def load_sql_linked(
     time_unit: TimeUnit = "day",
     orphans: Orphans = "error",
     split_key: Path | None = None,
-    show_values: bool = False,
 ) -> LinkedTables:
     """People and their rows in DuckDB, in parquet or csv files larger than memory, or in Spark.
 
@@ -154,9 +151,8 @@ def load_sql_linked(
         schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
         people_schema: the same of the people.
         time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
-        orphans: rows of nobody among the people are an "error"; "drop" them, or "keep" people of unknown columns for them.
+        orphans: rows of nobody among the people are an "error", or "drop" them.
         split_key: file of the secret key by which windows are chosen; a run has its own without it.
-        show_values: whether an error shows the first private value that a schema forbids.
     """
     table, _, column = person.rpartition(".")
     if people_source is not None or isinstance(source, InMemory):
@@ -174,7 +170,7 @@ def load_sql_linked(
         raise ValueError(f"both tables are called {tables[0]!r}; people and rows must have two names")
     spec = Spec(tables[-1], opened, schema, 0, column, None, order, max_rows)
     reader = Reader(column, None if people is None else tables[0], (spec,), time_unit, orphans)
-    return reader.read(people, people_schema, SplitOptions(0.0, split_key=split_key), show=show_values)
+    return reader.read(people, people_schema, SplitOptions(0.0, split_key=split_key))
 
 
 def _names(sources: Sequence[Any]) -> tuple[str, ...]:

@@ -77,9 +77,9 @@ class Reader:
         """Other tables of the same names and columns; of each table of rows at most so many."""
         specs = [replace(s, source=sources[s.name], schema=None, most=m) for s, m in zip(self.specs, most)]
         reader = replace(self, specs=tuple(specs), orphans="drop")
-        return reader.read(None if self.people is None else sources[self.people], None, SplitOptions(0.0), show=False)
+        return reader.read(None if self.people is None else sources[self.people], None, SplitOptions(0.0))
 
-    def read(self, people_path: Source | None, people_schema: Any, options: SplitOptions, *, show: bool) -> LinkedTables:
+    def read(self, people_path: Source | None, people_schema: Any, options: SplitOptions) -> LinkedTables:
         for option, name, source in self._named(people_path):
             if name is not None and name not in types_of(source):
                 raise nearest(option, name, list(types_of(source)))
@@ -95,13 +95,8 @@ class Reader:
         drafts = {self.people or "": people_draft} | {table.name: table.draft for table in tables}
         orders = {table.name: table.order[1] for table in tables if table.order is not None}
         self._require_known(across, drafts, orders)
-        if self.orphans == "keep" and people_path is not None:  # a type without gaps says nothing of people who are not there
-            stated_fields = {str(field.get("name")) for field in descriptor_of(people_schema)["fields"]}
-            for field in people_draft["fields"]:
-                if field["name"] not in stated_fields:
-                    field.get("constraints", {}).pop("required", None)
         most = [spec.most for spec in self.specs]
-        return self._read(people_path, people_draft, tables, options.split(), across, show, most)
+        return self._read(people_path, people_draft, tables, options.split(), across, most)
 
     def _named(self, people_path: Source | None) -> Iterator[tuple[str, str | None, Source]]:
         """Columns that options name, and the tables that must have them."""
@@ -170,7 +165,6 @@ class Reader:
         tables: Sequence[LinkedRows],
         split: Split,
         across: Sequence[Mapping[str, Any]],
-        show: bool,
         most: Sequence[int | None],
     ) -> LinkedTables:
         """The tables with at most so many rows of each person, or of a row above; None: as many as there can be."""
@@ -187,7 +181,7 @@ class Reader:
             if not index.is_unique:
                 raise ValueError(f"{of_whom} has a person of {self.person!r} twice; each must have one line")
         pieces = self._pieces(tables, split.key)
-        first, reading = tables[0], self._reading(tables[0], of_whom, index, split.key, show=show)
+        first, reading = tables[0], self._reading(tables[0], of_whom, index, split.key)
         read = map(reading.made, pieces[0])
         rows: Any
         if isinstance(first.source, EngineTable):
@@ -199,8 +193,7 @@ class Reader:
             known = people.set_index(index)
             left = index.difference(pd.Index(keys, dtype=object), sort=False)
             keys, counts = np.r_[keys, left.to_numpy(object)], np.r_[counts, np.zeros(len(left), np.int64)]
-            # As objects: gaps of others would make numbers of whole ones and of truth values.
-            people = known.astype(object).reindex(keys) if self.orphans == "keep" else known.loc[keys]
+            people = known.loc[keys]
         people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
         frames = [people.drop(columns=self.person, errors="ignore").assign(**{first.count: counts}), rows]
         above = [Above(keys, pd.Index(keys), keys, np.arange(len(keys)), keys, keys)]
@@ -209,16 +202,16 @@ class Reader:
         for table, own in zip(tables[1:], pieces[1:]):
             parent = tables[table.parent - 1]
             of_what = called(parent.source, parent.name) if table.parent else of_whom
-            reading = self._reading(table, of_what, None, split.key, show=show)
+            reading = self._reading(table, of_what, None, split.key)
             frames.append(*(reading.under(frame, above[table.parent]) for frame in own))
             frames[table.parent] = frames[table.parent].assign(**{table.count: reading.counts})
             above.append(reading.below(above[table.parent], reading.counts))
             readings.append(reading)
             numbers.append(reading.counts)
-        check(frames[0], people_draft, show=show)
+        check(frames[0], people_draft)
         bought, sources = None in most, [people_path, *(table.source for table in tables)]
         twice = (source.facts for source in sources[::-1] if bought and isinstance(source, EngineTable))
-        orphans = {"drop": (Fact.ORPHANS_LEFT_OUT,), "keep": (Fact.ORPHANS_KEPT,)}.get(self.orphans, ())
+        orphans = (Fact.ORPHANS_LEFT_OUT,) if self.orphans == "drop" else ()
         left_out = [self._unnamed(t.source, t.draft, {t.link, t.key, t.order and t.order[0]}) for t in tables]
         left_out += [] if people_path is None else [self._unnamed(people_path, people_draft, set())]
         found = replace(split, people=keys.tolist())
@@ -242,14 +235,14 @@ class Reader:
             source=people_path,
             reader=self,
             facts=(*_placed(tables), *orphans, found.fact("people"), *chain(*left_out, *twice)),
-            again=partial(self._read, people_path, people_draft, tables, split, across, show) if bought else None,
+            again=partial(self._read, people_path, people_draft, tables, split, across) if bought else None,
         )
         test = found.test_rows(len(keys)).numpy()
         return replace(result.some(~test), test=result.some(test)) if test.any() else result
 
-    def _reading(self, table: LinkedRows, above: str, index: pd.Index | None, secret: bytes, *, show: bool) -> Reading:
+    def _reading(self, table: LinkedRows, above: str, index: pd.Index | None, secret: bytes) -> Reading:
         path = called(table.source, table.name)
-        return Reading(table, self.person, self.time_unit, self.orphans, index, path, above, secret, show)
+        return Reading(table, self.person, self.time_unit, self.orphans, index, path, above, secret)
 
     def _pieces(self, tables: Sequence[LinkedRows], secret: bytes) -> list[Iterable[pd.DataFrame]]:
         """The rows of all tables; where rows hang on others, these have them as a text, which orders rows that are alike."""

@@ -140,7 +140,7 @@ class Rows:
     def codes(self, schema: Schema) -> Tensor | KeptCodes | SparkCodes:
         """Codes of a complete schema (n, d)."""
         names = [field.name for field in schema.modelled]
-        batches = self._batches(names, lambda table: schema.encode(schema.cleaned(table), numbered=False).numpy())
+        batches = self._batches(names, lambda table: schema.encode(schema.cleaned(table)).numpy())
         return batches.kept(len(names), max(schema.domain.sizes))
 
     def some(self, most: int, seed: int) -> pd.DataFrame:
@@ -327,15 +327,13 @@ def read_names(draft: Descriptor) -> list[str]:
     return [entry["name"] for entry in draft["fields"] if entry["name"] != key or entry.get("dpgen:blank")]
 
 
-def load_raw(
-    source: str, draft: Descriptor, options: SplitOptions, *, name: str, table_of: TableOf, show_values: bool
-) -> RawTable:
+def load_raw(source: str, draft: Descriptor, options: SplitOptions, *, name: str, table_of: TableOf) -> RawTable:
     """The rows of a table, with a part for evaluation if the options ask for one."""
     names = read_names(draft)
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
     public, unit = stated(draft), None if options.people is None else options.people.column
     if public is not None:
-        public.encode(table, show=show_values)  # refuses what contradicts it, before anything is spent
+        public.encode(table)  # refuses what contradicts it, before anything is spent
     test = split.test_rows(len(table)).numpy()
     return RawTable(
         name=name,
@@ -354,9 +352,7 @@ def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame
     return map(change, frames(batches))
 
 
-def raw_in_engine(
-    opened: EngineTable, draft: Descriptor, people: People | None, *, table_of: TableOf, show_values: bool
-) -> RawTable:
+def raw_in_engine(opened: EngineTable, draft: Descriptor, people: People | None, *, table_of: TableOf) -> RawTable:
     """The rows of a table that stays in an engine; none is for evaluation."""
     names = read_names(draft)
     table = opened.columns(names) if people is None else bounded_rows(opened.columns([*names, people.column]), people)
@@ -366,7 +362,7 @@ def raw_in_engine(
     public, unit = stated(draft), None if people is None else people.column
     if public is not None:
         known = table.columns([field.name for field in public.modelled])
-        read = partial(_each, change=partial(public.encode, show=show_values, numbered=False))
+        read = partial(_each, change=public.encode)
         EngineBatches(known, read, count=len(rows)).totals(lambda codes: torch.tensor(sum(map(len, codes))))
     return RawTable(
         name=opened.name,

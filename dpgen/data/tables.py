@@ -76,7 +76,6 @@ def load_table(
     test_fraction: float = TEST_FRACTION,
     test_path: str | None = None,
     split_key: Path | None = None,
-    show_values: bool = False,
     delimiter: str | None = None,
     encoding: str | None = None,
     people: People | None = None,
@@ -92,7 +91,6 @@ def load_table(
         test_fraction: probability of each row to be kept for evaluation, in [0, 1).
         test_path: file of the test rows, with the same columns; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        show_values: whether an error shows the first private value that the schema forbids.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
     """
@@ -110,7 +108,7 @@ def load_table(
     options = SplitOptions(test_fraction, test_path, split_key, missing=None, people=people)
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, source, name)
-        return load_raw(source, dict(declared), options, name=name, table_of=made, show_values=show_values)
+        return load_raw(source, dict(declared), options, name=name, table_of=made)
     public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = list(header(source))
@@ -120,10 +118,10 @@ def load_table(
         wanted,
         text=[field.name for field in public.fields if field.type in ("string", "boolean", "date", "datetime")],
         missing=public.missing_values,
-        contents=lambda rows: pd.DataFrame(public.encode(rows, show=show_values).numpy()),
+        contents=lambda rows: pd.DataFrame(public.encode(rows).numpy()),
         whole=[field.name for field in public.fields if field.type in ("integer", "year")],
     )
-    codes = public.encode(table, show=show_values)
+    codes = public.encode(table)
     test = split.test_rows(len(codes))
     return Table(
         name=name,
@@ -266,7 +264,6 @@ def load_sql_table(
     schema: dict[str, Any] | str | None = None,
     target: str | None = None,
     key: str | None = None,
-    show_values: bool = False,
     people: People | None = None,
 ) -> Table | RawTable:
     """A table in DuckDB, of parquet or csv files larger than memory, or in Spark.
@@ -281,7 +278,6 @@ def load_sql_table(
         schema: file of the public Table Schema in JSON or YAML, or the schema itself; every part of it may be missing.
         target: column that users want to predict, in place of the schema's dpgen:target.
         key: column that is no data, whose values are generated, in place of the schema's primaryKey.
-        show_values: whether an error shows the first private value that the schema forbids.
     """
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     opened = open_table(source, table, text=None, missing=missing)
@@ -291,13 +287,13 @@ def load_sql_table(
         raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, opened, opened.name)
-        return raw_in_engine(opened, declared, people, table_of=made, show_values=show_values)
+        return raw_in_engine(opened, declared, people, table_of=made)
     public = Schema.from_descriptor(declared)
     given = {field.name for field in public.fields if field not in public.modelled}
     columns = opened.schema.names
     wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
     rows = opened.columns(wanted if people is None else [*wanted, people.column])
-    read = partial(_codes, schema=public, show=show_values, people=people)
+    read = partial(_codes, schema=public, people=people)
     batches = EngineBatches(rows, read, by=None if people is None else people.column)
     codes = batches.kept(len(public.modelled), max(public.domain.sizes))
     if not len(codes):
@@ -312,13 +308,11 @@ def load_sql_table(
     )
 
 
-def _codes(
-    batches: Iterable[pyarrow.RecordBatch], schema: Schema, show: bool, people: People | None
-) -> Iterator[npt.NDArray[np.int64]]:
+def _codes(batches: Iterable[pyarrow.RecordBatch], schema: Schema, people: People | None) -> Iterator[npt.NDArray[np.int64]]:
     """Codes of the rows of each batch that are used."""
     for table in frames(batches, people):
         rows = table if people is None else table.drop(columns=people.column)
-        codes = schema.encode(rows, show=show, numbered=False).numpy()
+        codes = schema.encode(rows).numpy()
         if people is None:
             yield codes
         else:

@@ -149,6 +149,7 @@ def leaves(known: bool) -> Callable[[np.ndarray], BoundedSum]:
 
 ROWS: list[Row] = [
     counted(counts.RECORDS_NOTE, lambda x: counts.number_of(len(x)), "add_remove"),
+    counted("number of clamped values", lambda x: counts.number_of(int((x < 1).sum()))),
     counted("counts of * public cells", lambda x: counts.cell_counts(x, np.arange(N + 1), norm="l1")),
     where_rows_vanish(counts.RECORDS_NOTE, lambda x: counts.number_of(len(x))),
     where_rows_vanish("partition: prefix counts", leaves(False), tight=TWO_CELLS),

@@ -95,6 +95,12 @@ def sets() -> Any:
     return replace(records, x=x, image_shape=None)
 
 
+def clamped_columns() -> Any:
+    """A column whose values may lie outside its domain."""
+    data = load_mixture(n_records=400)
+    return replace(data, clamped=dict.fromkeys(data.values, 3))
+
+
 def small_columns() -> Any:
     """A column with few values."""
     return load_mixture(n_records=400, size=64)
@@ -200,7 +206,7 @@ SMOKE = [
             ("partition", {}),
             ("points", {"steps": 3}),
         )
-        for data, n in ((DATA["columns"], None), (DATA["columns"], 400))
+        for data, n in ((clamped_columns, None), (DATA["columns"], 400))
     ),
     *(Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": "laplace"}, small_columns) for n in (None, 400)),
     Smoke("merr", {"delta": 0.0}, {"method": "points", "steps": 3}, small_columns),
@@ -209,7 +215,7 @@ SMOKE = [
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {"queries": 20}),
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3} | PEOPLE, {}, narrow_records),
     *(
-        Smoke("merr", {"delta": 1e-6} | PEOPLE, {"method": method, **options}, DATA["columns"])
+        Smoke("merr", {"delta": 1e-6} | PEOPLE, {"method": method, **options}, clamped_columns)
         for method, options in (
             ("partition", {}),
             ("points", {"steps": 3}),

@@ -79,7 +79,7 @@ POINTS = Kind(
 )  # fmt: skip
 ANY = replace(POINTS, common=[])
 NUMBERS = Kind({"x": "Int64"}, [(7 * i % 16,) for i in range(11)], (0,), (15,), (None,), {"low": 0, "high": 15})
-CLAMPED = replace(NUMBERS, low=(-9,), options=NUMBERS.options | {"out_of_range": "clamp"})
+CLAMPED = replace(NUMBERS, high=(-9,), options=NUMBERS.options | {"out_of_range": "clamp"})
 NAMES = Kind(
     {"x": "string"}, [("rgb"[i % 3],) for i in range(11)], ("r",), ("g",), (None,), {"categories": [*"rgb"]}, "category"
 )
@@ -191,9 +191,7 @@ MARGINALS = Row("marginals", BITS, {})
 SPLIT = Row("marginals", BITS, {"test_fraction": 0.25}, (RECORD, OTHERS))
 CELLS = Row("mwem", BITS, {"domain": "cells", "rounds": 2}, (RECORD, *SIZED))
 MIXTURE = Row("tables", TABLE, {"method": "mixture", "components": 2, "rounds": 2, "picks": 2})
-PARTITION = Row(
-    "merr", CLAMPED, {"method": "partition", "delta": 1e-6}, (RECORD, *SIZED[1:])
-)  # another record of a known n is in no count of 11
+PARTITION = Row("merr", CLAMPED, {"method": "partition", "delta": 1e-6}, (RECORD, *SIZED))
 POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "epsilon": 10.0}, SIZED)
 LINKED = {"classes": 2, "row_classes": 2, "rounds": 2, "steps": 4, "max_rows": 3, "method": "linked"}
 TREE = Row("relational", TREES, LINKED | {"picks": 8, "epsilon": 20.0}, (PEOPLE, OTHERS))
@@ -313,6 +311,9 @@ FAULTS = [
     Fault("rounds by exact answers", CELLS, RECORD, "one release",
           lambda real: lambda answers, *a, rounds, **k: real(answers, *a, rounds=rounds - int(answers.values.sum() % 2), **k),
           ("dpgen.systems.marginals.fit:multiplicative_weights",)),
+    Fault("plan by what was clamped", PARTITION, RECORD, "plan",
+          lambda real: lambda *a, **k: replace(c := real(*a, **k), clamped=c.clamped if any(c.clamped.values()) else None),
+          ("dpgen.data.columns:assemble_columns",)),
     Fault("a whole for each row below", TREE, PEOPLE, "moves",
           lambda real: lambda *a: (np.ones_like((found := real(*a))[0]), found[1]), ("dpgen.systems.relational.sums:_shares",)),
     Fault("half the statement", MARGINALS, RECORD, "all of it", lambda real: lambda *a, **k: real(*a, **k) / 2,

@@ -29,10 +29,10 @@ def test_18_digits_survive(csv: str) -> None:
     assert load_columns(path=csv, columns="x", **FINE).values["x"].tolist() == INDICES.tolist()  # type: ignore[arg-type]
 
 
-def test_values_outside_are_clamped(tmp_path: Path) -> None:
+def test_values_outside_are_clamped_and_counted(tmp_path: Path) -> None:
     (tmp_path / "people.csv").write_text("age\n1\n2\n130\n-5\n7\n")
     data = load_columns(path=str(tmp_path / "people.csv"), columns="age", low=0, high=120, out_of_range="clamp")
-    assert data.values["age"].tolist() == [1, 2, 120, 0, 7]
+    assert (data.values["age"].tolist(), data.clamped) == ([1, 2, 120, 0, 7], {"age": 2})
     assert repr(data) == "Columns('people': 5 records of age on 121 values)"
     assert Fact.CLAMPED_COLUMNS in tiny.told(data)
 

@@ -193,12 +193,6 @@ def test_values_outside_of_the_schema_are_refused_as_in_memory(tmp_path: Path, c
     assert str(in_engine.value) == str(in_memory.value)
 
 
-def test_a_wrong_value_is_shown_where_it_is_asked_for(tmp_path: Path) -> None:
-    visits().assign(age=123).to_parquet(tmp_path / "w.parquet")
-    with pytest.raises(ValueError, match=r"maximum is 99 \(a row has 123\)"):
-        load_sql_table(source=str(tmp_path / "w.parquet"), schema=SCHEMA, show_values=True)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

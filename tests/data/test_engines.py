@@ -90,6 +90,7 @@ def test_counts_are_those_of_the_column_in_memory(folder: Path, grid: str) -> No
     memory = load_columns(path=str(folder / "all.parquet"), columns=name, **options)
     engine = load_sql_columns(**sources(folder)["parts"], columns=name, **options)
     assert engine.domains == memory.domains
+    assert engine.clamped == memory.clamped
     ordered, ranks, N = np.sort(memory.values[name]), engine.values[name], memory.domains[name].size
     assert len(ranks) == ROWS
     rng = np.random.default_rng(1)
@@ -234,6 +235,7 @@ def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str
     memory = load_columns(path=str(folder / "all.parquet"), **options)
     engine = load_sql_columns(**sources(folder)[where], **options)
     assert memory.n < ROWS
+    assert engine.clamped == memory.clamped
     for name, values in memory.values.items():
         assert engine.values[name].in_order().tolist() == np.sort(values).tolist()
 

@@ -161,12 +161,11 @@ def test_windows_by_the_rows_of_others_are_seen(fault: str, key: Path, monkeypat
 
 def test_rows_without_a_row_above_are_refused_or_left_out() -> None:
     orphans = PILLS.assign(visit=[13, 12, 99, 12, 11])
-    for option in ("error", "keep"):
-        with refused("'visit' is not in", "orphans=drop"):
-            read(pills=orphans, orphans=option)
+    with refused("'visit' is not in", "orphans=drop"):
+        read(pills=orphans)
     labs = pd.DataFrame({"who": [*"cz"], "lab": [1.0, 2.0]})
     with refused("person is not in", "orphans=drop"):
-        read(pills=labs, order={"visits": "day"}, orphans="keep")
+        read(pills=labs, order={"visits": "day"})
     data = read(pills=orphans, orphans="drop")
     assert len(data.frames[2]) == 4
     windowed = read(max_rows={"visits": 1, "pills": 3})

@@ -63,6 +63,7 @@ def test_counts_are_those_of_the_column_in_memory(spark: Any, path: Path, grid: 
     name, options = GRIDS[grid]
     memory, engine = both(spark, path, name, options)
     ordered, ranks, N = np.sort(memory.values[name]), engine.values[name], memory.domains[name].size
+    assert engine.clamped == memory.clamped
     asked = np.concatenate([ordered[::500], ordered[::500] + 1, [0, N // 3, N]])
     assert ranks.below(asked).tolist() == np.searchsorted(ordered, asked).tolist()
 

@@ -84,6 +84,13 @@ def test_loaders_use_at_most_m_rows_of_each_and_drop_the_column(visits: Path) ->
     assert columns.n == rows
 
 
+def test_clamped_values_are_counted_among_the_rows_that_are_used(tmp_path: Path) -> None:
+    pd.DataFrame({"who": ["ann"] * 9 + ["bob"], "x": [7] * 10}).to_csv(tmp_path / "x.csv", index=False)
+    path = str(tmp_path / "x.csv")
+    columns = load_columns(path=path, columns="x", low=0, high=5, out_of_range="clamp", people=People("who", 3, KEY))
+    assert (columns.n, columns.clamped) == (4, {"x": 4})
+
+
 def test_people_are_put_aside_with_all_of_their_rows() -> None:
     who = [f"p{i % 50}" for i in range(200)]
     test = Split(0.5, KEY, people=who).test_rows(200).numpy()

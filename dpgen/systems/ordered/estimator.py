@@ -105,7 +105,7 @@ def prefix_count(values: Values, knot: int, *, norm: Norm) -> BoundedSum:
 
 
 def number_of(records: int) -> BoundedSum:
-    """The number (1,) of records: each is one of them or not, also when replaced."""
+    """A number (1,) of records, all of them or those that were clamped: each is one of them or not, also when replaced."""
     return _bounded(np.array([records], np.int64), 1, 1, "l1")
 
 

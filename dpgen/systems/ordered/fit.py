@@ -8,28 +8,31 @@ from typing import TYPE_CHECKING, Any
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
+from dpgen.privacy.mechanisms import pure_event
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, ranked
+from dpgen.systems.ordered.estimator import FACTS, LaplaceHistogram, OrderedEstimator, number_of, ranked
 from dpgen.systems.ordered.merr import MERR
 from dpgen.systems.ordered.model import RECORDS, OrderedDistribution, PiecewiseCDF, piecewise_polynomial
 from dpgen.systems.ordered.partition import PartitionCDF
-from dpgen.systems.ordered.plan import EPSILON, OrderedConfig, OrderedPlan
+from dpgen.systems.ordered.plan import CLAMP_SHARE, EPSILON, OrderedConfig, OrderedPlan
 
 if TYPE_CHECKING:
     from dpgen.data import Columns
     from dpgen.runtime import Runtime
 
+_CLAMPED_NOTE = "number of clamped values"
 _FACTOR_STEP, _ROUNDING = 1e-3, 1e-9
 
 
 @dataclass(frozen=True)
 class _Column:
-    """One column's estimator, its share of epsilon and its charges."""
+    """One column's estimator, its share of epsilon and its charges; `clamped` is None where nothing can be clamped."""
 
     name: str
     N: int
     estimator: OrderedEstimator
     epsilon: float
+    clamped: float | None
     planned: list[Planned]
 
 
@@ -50,15 +53,18 @@ def _columns(data: Columns, plan: OrderedPlan, config: OrderedConfig, ledger: Le
     """Estimator and budget of each column, `factor` times its share of epsilon; only public facts decide."""
     size, found = None if ledger.keeps_size else plan.public_n, []
     share, delta = plan.share(len(data.values))
-    epsilon = factor * share
+    share_of_clamped, epsilon = 0.0 if data.clamped is None else CLAMP_SHARE, factor * share
     for name in data.values:
         N = data.domains[name].size
+        clamped = share_of_clamped * epsilon if share_of_clamped else None
+        counted = [] if clamped is None else [Planned(pure_event(clamped), _CLAMPED_NOTE)]
         try:
-            estimator = ordered_estimator(config, epsilon, delta, size, rows=ledger.rows, always_used=ledger.always_used)
-            planned = estimator.planned(N, plan.relation)
+            left = (1 - share_of_clamped) * epsilon
+            estimator = ordered_estimator(config, left, delta, size, rows=ledger.rows, always_used=ledger.always_used)
+            planned = [*counted, *estimator.planned(N, plan.relation)]
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from error
-        found.append(_Column(name, N, estimator, epsilon, planned))
+        found.append(_Column(name, N, estimator, epsilon, clamped, planned))
     return found
 
 
@@ -92,7 +98,8 @@ def _cost(columns: list[_Column], plan: OrderedPlan) -> float:
 def fit(data: Columns, *, plan: OrderedPlan, config: OrderedConfig, curator: Curator, runtime: Runtime) -> OrderedDistribution:
     """Release one distribution for each column, each with its share of the budget, see `_composed`.
 
-    The plan of all columns is declared before any of them is looked at. ValueError is raised before anything is charged.
+    The plan of all columns is declared before any of them is looked at. Where values may have been clamped, 2 % of a
+    column's epsilon release their noisy number. ValueError is raised before anything is charged.
     """
     n, known = len(next(iter(data.values.values()))), curator.keeps_size
     if plan.public_n is not None and known and plan.public_n != n:
@@ -103,6 +110,9 @@ def fit(data: Columns, *, plan: OrderedPlan, config: OrderedConfig, curator: Cur
     for column in columns:
         name, N = column.name, column.N
         shares.append(f"{name} eps {column.epsilon:.4g}, delta {column.estimator.delta:.3g}")
+        if data.clamped is not None and column.clamped is not None:
+            noisy = curator.laplace(_CLAMPED_NOTE, number_of(data.clamped[name]), column.clamped)
+            notes[f"clamped values of {name}, noisy"] = max(0, int(noisy))
         counts = column.estimator.release(ranked(data.values[name], N=N), N=N, curator=curator)
         if config.degree is None:
             cdfs[name] = PiecewiseCDF.from_counts(counts)

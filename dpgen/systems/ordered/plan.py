@@ -22,6 +22,8 @@ CELLS = 2**24
 Method = Literal["partition", "points", "laplace"]
 
 DEFAULT_DELTA = 1e-9
+CLAMP_SHARE = 0.02
+"""Share of a column's epsilon for the noisy number of clamped values."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Columns under one ledger: the split, methods, published noise, and the whole command line."""
+"""Columns under one ledger: the split, clamped values, methods, published noise, and the whole command line."""
 
 from typing import get_args
 
@@ -20,10 +20,10 @@ from dpgen.systems.ordered.plan import DEFAULT_DELTA, Method, OrderedConfig, Ord
 QUIET = Runtime(progress_bar=False)
 
 
-def columns() -> Columns:
+def columns(clamped: dict[str, int] | None = None) -> Columns:
     rng = np.random.default_rng(0)
     values = {"a": rng.integers(0, 100, 3000), "b": rng.integers(20, 50, 3000)}
-    return Columns("two", values, {name: DiscretizedColumn.integers(100) for name in values})
+    return Columns("two", values, {name: DiscretizedColumn.integers(100) for name in values}, clamped=clamped)
 
 
 def release(plan: OrderedPlan, config: OrderedConfig, data: Columns | None = None) -> OrderedDistribution:
@@ -54,6 +54,16 @@ def test_pure_shares_and_those_of_one_column_add_up() -> None:
     assert tiny.told(alone.statement)[Fact.BUDGET_OF_A_COLUMN]["split"] == "a eps 2, delta 1e-06"
 
 
+def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
+    plan = OrderedPlan(epsilon=1.0, delta=1e-6)
+    model = release(plan, OrderedConfig(), columns({"a": 700, "b": 0}))
+    notes = [m["note"] for m in model.statement.mechanisms]
+    assert "number of clamped values" in notes
+    assert model.notes["clamped values of a, noisy"] != model.notes["clamped values of b, noisy"]
+    assert abs(model.notes["clamped values of a, noisy"] - 700) < 4000
+    assert model.statement.epsilon <= 1.0
+
+
 def test_pieces_are_merged_on_demand() -> None:
     plan, data = OrderedPlan(), load_mixture(n_records=20_000)
     assert len(release(plan, OrderedConfig(degree=2, pieces=5), data).cdfs["x"].knots) == 6
@@ -71,10 +81,11 @@ def test_pieces_are_merged_on_demand() -> None:
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_charged(plan: dict, config: dict, said: str) -> None:
     some, public = OrderedPlan(**plan), OrderedConfig(**config)
-    ledger = some.open_ledger()
-    with refused(*said.split(": ")):
-        fit(columns(), plan=some, config=public, curator=Curator(ledger), runtime=QUIET)
-    assert ledger.entries() == []
+    for data in (columns(), columns({"a": 1, "b": 2})):
+        ledger = some.open_ledger()
+        with refused(*said.split(": ")):
+            fit(data, plan=some, config=public, curator=Curator(ledger), runtime=QUIET)
+        assert ledger.entries() == []
 
 
 @pytest.mark.parametrize("method", get_args(Method))
