@@ -156,6 +156,8 @@ _NETS = {"hidden": 3, "latent": 1}
 _LOCAL: tuple[Relation, ...] = ("replace_one",)
 _MERF = {"n_features": 20, "hidden": 3, "latent": 1, "steps": 3, "batch": 10}
 PEOPLE = {"unit": "person", "max_contributions": 3}
+_LINKED = {"method": "linked", "picks": 4, "steps": 20}
+_APART = {"method": "independent", "classes": 2, "row_classes": 2, "steps": 20}
 
 
 SMOKE = [
@@ -197,9 +199,9 @@ SMOKE = [
     Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
     *(Smoke("tables", {"epsilon": 2.0} | of, {"method": "independent"}, raw_table) for of in ({}, PEOPLE)),
     Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
-    Smoke("relational", {"epsilon": 2.0}, {"method": "linked", "classes": 4, "row_classes": 3, "rounds": 2, "picks": 4}),
-    Smoke("relational", {"epsilon": 2.0}, {"method": "independent", "classes": 2, "row_classes": 2}, raw_linked_tables),
-    Smoke("relational", {"epsilon": 2.0}, {"method": "linked", "classes": 3, "row_classes": 2, "rounds": 1, "picks": 4}, tree),
+    Smoke("relational", {"epsilon": 2.0}, {**_LINKED, "classes": 4, "row_classes": 3, "rounds": 2}),
+    Smoke("relational", {"epsilon": 2.0}, _APART, raw_linked_tables),
+    Smoke("relational", {"epsilon": 2.0}, {**_LINKED, "classes": 3, "row_classes": 2, "rounds": 1}, tree),
     *(
         Smoke("merr", {"delta": 1e-6, "public_n": n}, {"method": method, **options}, data)
         for method, options in (

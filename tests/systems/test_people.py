@@ -68,23 +68,10 @@ def test_frames_come_back_without_the_column_of_people(bits: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "more", "said"),
-    [
-        ("gaussian", ["--max_contributions", "0"], "max_contributions is 0"),
-    ],
-)
-def test_what_is_not_proved_is_refused_before_anything_is_spent(
-    model: str, more: list[str], said: str, bits: Path, tmp_path: Path
-) -> None:
-    with refused(said):
-        run(parse_job([*arguments(model, bits, *more), "--run_dir", str(tmp_path / "run"), "--progress_bar", "false"]))
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
     ("given", "said"),
     [
         (["--model", "gaussian", "--max_contributions", "3"], "it must be 1 without unit"),
+        (["--model", "gaussian", "--unit", "who", "--max_contributions", "0"], "max_contributions is 0"),
         (["--model", "gaussian", "--unit", "who"], "needs data with a column of people"),
         (["--model", "minimax", "--unit", "who"], "unit is no option of --model minimax"),
     ],
