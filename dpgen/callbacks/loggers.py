@@ -65,18 +65,20 @@ class TrainingProgress(Callback):
         report(trainer.global_step / trainer.max_steps, "" if batch_idx else "train")
 
 
+_EVERY = 10  # steps between two entries
+
+
 class ReleaseLogger(Callback):
     """Logs released values, throughput and memory to every logger of the trainer.
 
     Whatever a logger does with what it gets (files, a server), it gets released quantities only: names begin with
     `released/` and `privacy/`, or with `performance/` for time and memory, which no guarantee speaks about.
 
-    `every` is steps between two entries. What a module has released is told by its `released_values() -> {name: value}`, and by
+    What a module has released is told by its `released_values() -> {name: value}`, and by
     `expected_records()` in a step: the drawn number itself is secret.
     """
 
-    def __init__(self, *, every: int = 10) -> None:
-        self.every = require_whole("every", every)
+    def __init__(self) -> None:
         self._since: tuple[int, float] = (0, 0.0)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -86,7 +88,7 @@ class ReleaseLogger(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         step, module = trainer.global_step, cast(Any, pl_module)
-        if trainer.is_global_zero and trainer.loggers and step and step % self.every == 0:
+        if trainer.is_global_zero and trainer.loggers and step and step % _EVERY == 0:
             self._write(trainer.loggers, module, step)
 
     def _write(self, loggers: Sequence[Logger], module: Any, step: int) -> None:

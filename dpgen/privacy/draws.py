@@ -211,7 +211,6 @@ Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 Words = npt.NDArray[np.uint64]
 
-DISCRETE_DELTA = 2.0**-128
 _COIN_MARGIN = 1e-9  # absolute; the doubles are good to 1e-14
 _TAIL_MARGIN = 1e-11  # relative; erfc is good to 1e-13
 _PRECISION = 320

@@ -26,10 +26,8 @@ from scipy.fft import next_fast_len
 from torch import Tensor
 
 from dpgen.privacy import draws
-from dpgen.privacy.draws import DISCRETE_DELTA, KEY_BYTES, Integers, Keystream, Reals
+from dpgen.privacy.draws import KEY_BYTES, Integers, Keystream, Reals
 from dpgen.privacy.mechanisms import Relation, require_relation
-
-__all__ = ["DISCRETE_DELTA", "PublicRandomness", "SecureSource", "grid_step", "require_secure"]
 
 _GRID_BITS = 10
 _UNROUNDED_BITS = 40
@@ -68,7 +66,7 @@ class SecureSource:
     Formal guarantees:
         - Every draw call takes a fresh 32-byte key from `os.urandom`, and another one every 64 MiB; keys are dropped
           after use. There is no seed and no state: nothing to replay after a fork, a resume, or on another rank.
-        - Integer draws are within `DISCRETE_DELTA` $= 2^{-128}$ (total variation, per value) of the exact distribution.
+        - Integer draws are within $2^{-128}$ (total variation, per value) of the exact distribution.
         - Real draws are a 96-bit-tailed Box-Muller in floating point. Noisy sums are rounded to multiples of
           `grid_step(noise_std)`, which is post-processing and removes the attack that recognises the true value by the
           floats that can be reached (Mironov 2012). This is a mitigation, not a proof of exactness.

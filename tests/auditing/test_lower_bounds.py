@@ -43,17 +43,17 @@ def test_epsilon_uses_the_telling_statistic_the_other_order_and_the_other_side()
 
 
 def test_false_alarms_are_as_rare_as_the_confidence_says() -> None:
-    """A mechanism at exactly its epsilon, a hundred audits: seeds are fixed, so the count is always the same."""
+    """A mechanism at exactly its epsilon, forty audits: seeds are fixed, so the count is always the same."""
     generator = torch.Generator().manual_seed(12)
     chance = 1 / (1 + math.exp(-1.0))
     alarms = [0, 0]
-    for _ in range(100):
+    for _ in range(40):
         answers = torch.rand(2, 400, generator=generator) < torch.tensor([[chance], [1 - chance]])
         coins = torch.rand(400, generator=generator) < 0.5
         alarms[0] += epsilon_lower_bound(answers[0], answers[1], 0.0, confidence=0.9).epsilon > 1.0
         kept = torch.rand(400, generator=generator) < chance
         alarms[1] += one_run_lower_bound((coins == kept).double(), coins, 0.0, confidence=0.9).epsilon > 1.0
-    assert max(alarms) <= 20, alarms
+    assert max(alarms) <= 10, alarms
 
 
 def slow_p_value(correct: int, guesses: int, canaries: int, level: float, at: float) -> float:

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm, Previews
 from dpgen.callbacks.checkpoint import Checkpoint
-from dpgen.callbacks.loggers import ReleaseLogger
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import PoissonMask
@@ -205,8 +204,6 @@ BAD: list[tuple[Any, dict[str, Any]]] = [
     *((DPNorm, {"noise_multiplier": value}) for value in (0.0, math.nan)),
     (DPNorm, {"bins": 1}),
     (DPNorm, {"window": 0}),
-    (ReleaseLogger, {"every": 0}),
-    (ReleaseLogger, {"histograms_every": 0}),
     (lambda every: Previews(torch.zeros, image_shape=(2, 2), every=every), {"every": 0}),
     (lambda every: Checkpoint(Path("last.ckpt"), every=every), {"every": 0}),
 ]

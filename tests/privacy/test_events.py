@@ -245,14 +245,6 @@ def test_what_a_guarantee_takes_of_delta_the_gaussians_cannot_spend(beside):
     assert epsilon(gaussian_event(3.0), left) <= spent <= 1.0001 * (beside + epsilon(gaussian_event(3.0), 1e-6))
 
 
-def test_a_twin_that_forgets_the_sum_is_rejected():
-    """Charging one event for several draws understates what randomised responses show."""
-    draws, each = 4, 0.5
-    claimed = epsilon(pure_event(each), 0.0)
-    assert response_stick([each] * draws, claimed) > 0.1
-    assert response_stick([each] * draws, epsilon(SelfComposedDpEvent(pure_event(each), draws), 0.0)) <= 1e-15
-
-
 @pytest.mark.parametrize(
     ("make", "name"),
     [
