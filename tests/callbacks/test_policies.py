@@ -91,6 +91,7 @@ def share_right(policy: DPNorm, per_cluster: int) -> float:
 
 # -- histograms ------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("bins", [20, 4])
 def test_a_histogram_is_the_sum_of_its_records_in_any_order(bins: int) -> None:
     policy = DPNorm(bins=bins)

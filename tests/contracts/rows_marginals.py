@@ -64,7 +64,7 @@ MARGINALS = [
 
 ITEMS = Items(D, MWEMConfig(domain="items", max_items=2, queries=40), PublicRandomness(1))
 PAIRS = Items(2, MWEMConfig(domain="items", max_items=2, queries=40), PublicRandomness(0))
-CELLS = Cells(3, 2, MWEMConfig())
+CELLS = Cells(3, 2)
 LONGEST = int(ITEMS.queries.sum(1).argmax())
 
 

@@ -118,6 +118,7 @@ def records_of(records: Records | StreamedRecords) -> tuple[Any, int]:
 MOST_CELLS = 2**16
 """Most combinations of bits and label that are kept one by one."""
 
+_WAYS = 2  # columns of the marginals that are queries on cells, labels included
 _REPLAYS = 10  # passes over all measurements after each round, for free
 COUNT, TOTAL = "noisy number of records", "noisy total"
 SELECTION, MEASUREMENT = "selection of a query", "measurement of a query"
@@ -183,7 +184,7 @@ def fit_mwem(
     on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
     if on_cells and k * 2**d > MOST_CELLS:
         raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
-    weights = Cells(d, k, config) if on_cells else Items(d, config, PublicRandomness(runtime.seed))
+    weights = Cells(d, k) if on_cells else Items(d, config, PublicRandomness(runtime.seed))
     plan = replace(plan, rounds=min(plan.rounds, len(weights.queries)))  # no query is measured twice
     counted = not curator.keeps_size
     notes = [*([COUNT] if counted else []), *([] if on_cells else [TOTAL])]  # on cells every record counts once
@@ -281,13 +282,13 @@ class Items(Weights):
 class Cells(Weights):
     """One weight per combination of d bits and one of k labels; a query is one cell of a marginal of few columns."""
 
-    def __init__(self, d: int, k: int, config: MWEMConfig) -> None:
+    def __init__(self, d: int, k: int) -> None:
         self.d, self.k = d, k
         values = binary_digits(torch.arange(2**d).repeat_interleave(k), d).numpy()
         columns = [*values.T, *([np.arange(k * 2**d) % k] if k > 1 else [])]
         rows = [
             np.logical_and.reduce([columns[c] == v for c, v in zip(chosen, point)])
-            for way in range(1, min(config.ways, len(columns)) + 1)
+            for way in range(1, min(_WAYS, len(columns)) + 1)
             for chosen in combinations(range(len(columns)), way)
             for point in np.ndindex(*[k if c == d else 2 for c in chosen])
         ]

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
 
+TOTAL_SHARE = 0.05
+"""Share of epsilon for the noisy totals, if there are any."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class MWEMPlan(RowPlan):
     r"""Budget of MWEM: noisy totals, then T rounds of one selection and one measurement of equal cost.
@@ -25,7 +29,6 @@ class MWEMPlan(RowPlan):
         relation: neighbouring relation; every query is a sum of contributions in [0, max_items], so that both relations
             have the same sensitivity.
         rounds: T.
-        total_share: share of epsilon for the noisy totals, if there are any, in (0, 1).
 
     Source: Hardt, Ligett, McSherry 2012, Figure 1; 50 rounds as in Acs et al. 2017, section IV.
     """
@@ -34,18 +37,15 @@ class MWEMPlan(RowPlan):
     delta: float = 1e-5
     relation: Relation = "add_remove"
     rounds: int = 50
-    total_share: float = 0.05
     several_rows: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole("rounds", self.rounds)
-        if not 0 < self.total_share < 1:
-            raise ValueError(f"total_share must be in (0, 1), got {self.total_share}")
 
     def total_epsilon(self, totals: int = 2) -> float:
         """Cost of each of the noisy totals, the number of records and the sum over items."""
-        return self.total_share * self.epsilon / totals
+        return TOTAL_SHARE * self.epsilon / totals
 
     def event(self, step: float, totals: int = 2) -> "DpEvent":
         """Everything that is released when a selection or a measurement costs `step`."""
@@ -62,7 +62,7 @@ class MWEMPlan(RowPlan):
         """The largest cost of one selection, and of one measurement, with which the run fits the budget."""
         from dpgen.privacy.accountants import epsilon
 
-        share = self.total_share if totals else 0.0
+        share = TOTAL_SHARE if totals else 0.0
         low = (1 - share) * self.epsilon / (2 * self.rounds) * (1 - 1e-12)
         if not self.delta:
             return low
@@ -85,17 +85,15 @@ class MWEMConfig:
             that come first in a public random order of the columns. Ignored on cells, where a record counts once.
         queries: number of random queries on items (five length classes up to `longest`).
         longest: longest query on items, in columns; None: all of them.
-        ways: queries on cells are all marginals of up to this many columns, labels included.
     """
 
     domain: Literal["auto", "items", "cells"] = "auto"
     max_items: int = 12
     queries: int = 1000
     longest: int | None = None
-    ways: int = 2
 
     def __post_init__(self) -> None:
-        for name in ("max_items", "queries", "ways"):
+        for name in ("max_items", "queries"):
             require_whole(name, getattr(self, name))
         if self.longest is not None:
             require_whole("longest", self.longest)

@@ -17,8 +17,7 @@ from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.estimator import Integers, MonotoneCounts, Reals
 
-_COARSE = 6  # merging in pairs stops at this many times the pieces wanted; one by one after that
-_AUTOMATIC = 48  # pieces at which automatic choice starts to merge one by one
+_COARSE, _KEPT = 6, 48  # merging in pairs keeps the worst 48 pairs, and stops at six times as many pieces
 _PENALTY = 5.0  # chi-square per parameter that a further piece must explain
 _MEDIAN = 0.4549  # of chi-square with one degree of freedom
 
@@ -293,12 +292,11 @@ def _variances(counts: MonotoneCounts) -> Reals:
     return np.asarray((poisson + noise) / counts.counts[-1] ** 2)
 
 
-def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2, pieces: int | None = None) -> PiecewiseCDF:
+def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2) -> PiecewiseCDF:
     """A density of few polynomial pieces that fits private cell counts: post-processing, free of privacy cost.
 
-    Neighbouring pieces are merged in pairs, all but those whose best common polynomial misses most (as many as pieces are
-    wanted), and one by one at the end. What a polynomial misses is the chi-square of the cells' masses. Automatic: pieces are
-    merged while that raises chi-square by less than 5 for every parameter saved.
+    Neighbouring pieces are merged in pairs, all but those whose best common polynomial misses most, and one by one at the end,
+    while that raises what is missed, the chi-square of the cells' masses, by less than 5 for every parameter saved.
 
     Source: Diakonikolas, Hardt, Schmidt 2015, Theorem 5, step 2; merging: Acharya, Diakonikolas, Li, Schmidt 2017, with
     weighted least squares in place of the A_k distance.
@@ -306,31 +304,31 @@ def piecewise_polynomial(counts: MonotoneCounts, *, degree: int = 2, pieces: int
     if not counts.counts[-1] > 0:
         return PiecewiseCDF.from_counts(counts)
     cells = _Cells(counts.positions, np.diff(counts.counts) / counts.counts[-1], _variances(counts))
-    edges = _merge_pairs(cells, degree, pieces or _AUTOMATIC)
-    edges = _merge_singly(cells, edges, degree, pieces)
+    edges = _merge_pairs(cells, degree)
+    edges = _merge_singly(cells, edges, degree)
     return _assemble(cells, edges, degree)
 
 
-def _merge_pairs(cells: _Cells, degree: int, wanted: int) -> list[int]:
-    """Cell indices that bound about `_COARSE * wanted` pieces; pairs shift by one piece every other round."""
+def _merge_pairs(cells: _Cells, degree: int) -> list[int]:
+    """Cell indices that bound about `_COARSE * _KEPT` pieces; pairs shift by one piece every other round."""
     edges, shift = list(range(len(cells.mass) + 1)), 0
-    while len(edges) - 1 > _COARSE * wanted:
+    while len(edges) - 1 > _COARSE * _KEPT:
         starts = list(range(shift, len(edges) - 2, 2))
         missed = np.array([_fit(cells, edges[i], edges[i + 2], degree)[1] for i in starts])
-        kept = set(np.argsort(-missed, kind="stable")[:wanted].tolist())
+        kept = set(np.argsort(-missed, kind="stable")[:_KEPT].tolist())
         inner = {edges[i + 1] for j, i in enumerate(starts) if j not in kept}
         edges, shift = [edge for edge in edges if edge not in inner], 1 - shift
     return edges
 
 
-def _merge_singly(cells: _Cells, edges: list[int], degree: int, wanted: int | None) -> list[int]:
-    """Merge the neighbours that lose least, until `wanted` pieces are left or a merge would lose too much."""
+def _merge_singly(cells: _Cells, edges: list[int], degree: int) -> list[int]:
+    """Merge the neighbours that lose least, until a merge would lose too much."""
     alone = [_fit(cells, a, b, degree)[1] for a, b in pairwise(edges)]
     joint = [_fit(cells, a, c, degree)[1] for a, c in zip(edges, edges[2:])]
     while joint:
         loss = [joint[i] - alone[i] - alone[i + 1] for i in range(len(joint))]
         best = int(np.argmin(loss))
-        if len(alone) <= wanted if wanted else loss[best] > _PENALTY * (degree + 1):
+        if loss[best] > _PENALTY * (degree + 1):
             break
         edges = edges[: best + 1] + edges[best + 2 :]
         alone[best : best + 2] = [joint[best]]

@@ -81,7 +81,6 @@ class OrderedConfig:
             selected among all points) or "laplace" (Theorem 3, small domains).
         steps: steps T of the maximum error rule, in [1, 10000].
         degree: None keeps the private cells; 0, 1 or 2 merges them to few pieces of this degree (Theorem 5, step 2).
-        pieces: how many pieces; None: chosen from the private cells.
 
     Raises:
         ValueError: unknown method, or a number out of its range.
@@ -90,7 +89,6 @@ class OrderedConfig:
     method: Method = "partition"
     steps: int = 12
     degree: int | None = None
-    pieces: int | None = None
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
@@ -98,5 +96,3 @@ class OrderedConfig:
         require_whole("steps", self.steps, *STEPS)
         if self.degree not in (None, 0, 1, 2):
             raise ValueError(f"degree is {self.degree!r}; it must be none, 0, 1 or 2")
-        if self.pieces is not None and (self.pieces < 1 or self.degree is None):
-            raise ValueError(f"pieces is {self.pieces!r}; it must be at least 1, with a degree")

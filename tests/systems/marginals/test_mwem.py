@@ -42,9 +42,7 @@ def fitted(x, plan, labels=None, n_classes=0, columns=None, ledger=None, **confi
 
 def asked(rows, *, cells, max_items=2):
     """The answers of a few records, and weights that answer as well."""
-    weights = (
-        Cells(3, 1, MWEMConfig(ways=2)) if cells else Items(3, MWEMConfig(queries=8, max_items=max_items), PublicRandomness(0))
-    )
+    weights = Cells(3, 1) if cells else Items(3, MWEMConfig(queries=8, max_items=max_items), PublicRandomness(0))
     weights.start(5.0)
     return weights.asked(weights.histogram(records_of(records(rows))[0])), weights
 

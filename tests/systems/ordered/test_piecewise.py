@@ -38,13 +38,6 @@ def test_a_polynomial_is_one_piece(degree: int) -> None:
         assert found.curves == pytest.approx([0.3], abs=1e-6)
 
 
-@pytest.mark.parametrize("pieces", [1, 3, 10])
-def test_the_number_of_pieces_can_be_given(pieces: int) -> None:
-    x = np.random.default_rng(0).normal(0, 1, 2000).cumsum()
-    counts = MonotoneCounts(np.arange(2001, dtype=np.int64), np.concatenate([[0], np.cumsum(np.abs(x))]))
-    assert len(piecewise_polynomial(counts, degree=1, pieces=pieces).knots) == pieces + 1
-
-
 @pytest.mark.parametrize(("n", "most"), [(100_000, 0.02)])
 def test_degree_2_is_close_to_smooth_targets(n: int, most: float) -> None:
     """The goals are .013 and .0045; the room is for chance. Degree 2 beats the private cells by far."""
@@ -60,7 +53,7 @@ def test_degree_2_is_close_to_smooth_targets(n: int, most: float) -> None:
 def test_densities_stay_above_zero() -> None:
     counts = MonotoneCounts(np.array([0, 1, 2, 3, 100]), np.array([0.0, 90.0, 90.0, 90.0, 100.0]))
     for degree in (0, 1, 2):
-        assert piecewise_polynomial(counts, degree=degree, pieces=1).lowest_density() >= -1e-9
+        assert piecewise_polynomial(counts, degree=degree).lowest_density() >= -1e-9
 
 
 def test_nothing_to_fit() -> None:
