@@ -2,7 +2,7 @@ r"""Gradients per record of any module, from what its layers see and the slopes 
 
 | parameters of | gradient of a record |
 |---|---|
-| Linear; Conv2d, as a Linear of the patches at every position | factors in closed form, see below |
+| Linear; Conv2d, ConvTranspose2d, as a Linear of the patches at every position | factors in closed form, see below |
 | Embedding of many codes | codes and slopes: equal codes of a record add up ("ghost") |
 | LayerNorm, GroupNorm | sums over positions |
 | Embedding of few codes, other convolutions and norms, other layers with one input | `torch.func`, layer by layer |
@@ -460,14 +460,14 @@ class _Tape:
         """Factors of one call of a layer with inputs x and slopes g."""
         weight, bias = columns.get("weight"), columns.get("bias")
         if weight is not None and (linear := self._linear(layer, x, g)) is not None:
-            g, x = linear
-            if g.ndim == 2 and self._alone(columns):
-                yield Factor(g, x, weight, bias)
+            rows, inputs, total = linear
+            if rows.ndim == 2 and self._alone(columns):
+                yield Factor(rows, inputs, weight, bias)
                 return
-            g, x = (v if v.ndim == 3 else v[:, None] for v in (g, x))
-            yield Factor(g, x, weight, None)
+            rows, inputs = (v if v.ndim == 3 else v[:, None] for v in (rows, inputs))
+            yield Factor(rows, inputs, weight, None)
             if bias is not None:
-                yield Factor(g.sum(1), None, None, bias)
+                yield Factor(total, None, None, bias)
             return
         if len(x) != self.rows:
             raise ValueError(f"a {type(layer).__name__} sees other rows than records")
@@ -486,16 +486,19 @@ class _Tape:
         own = {part.start for part in columns.values()}
         return sum(any(part.start in own for part in call[1].values()) for call in self._calls) == 1
 
-    def _linear(self, layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor] | None:
-        """Slopes and inputs, (b, width) or (b, T, width), of a layer that is a linear map, perhaps of patches of images."""
+    def _linear(self, layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Rows and columns, (b, width) or (b, T, width), whose products are gradients of a weight, and those of the bias."""
         if isinstance(layer, nn.Linear):
-            return self._positions(layer, g), self._positions(layer, x)
-        plain = type(layer) is nn.Conv2d and layer.groups == 1 and layer.padding_mode == "zeros" and layer.dilation == (1, 1)
-        if not plain or isinstance(layer.padding, str) or len(x) != self.rows:
+            g, x = self._positions(layer, g), self._positions(layer, x)
+            return g, x, g if g.ndim == 2 else g.sum(1)
+        turned = type(layer) is nn.ConvTranspose2d and not any(layer.output_padding)
+        plain = (turned or type(layer) is nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros"
+        if not plain or layer.dilation != (1, 1) or isinstance(layer.padding, str) or len(x) != self.rows:
             return None
+        rows, image = (x, g) if turned else (g, x)
         (height, width), (down, right), (a, b) = layer.kernel_size, layer.stride, layer.padding
-        patches = pad(x, (b, b, a, a)).unfold(2, height, down).unfold(3, width, right)
-        return g.flatten(2).mT, patches.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2).mT
+        patches = pad(image, (b, b, a, a)).unfold(2, height, down).unfold(3, width, right)
+        return rows.flatten(2).mT, patches.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2).mT, g.flatten(2).sum(2)
 
     def _positions(self, layer: nn.Module, values: Tensor) -> Tensor:
         """Values (b, width) or (b, T, width) of records: of (b T, width) the rows of a record follow each other."""

@@ -10,9 +10,14 @@ from dpgen.cosines import coordinates
 from dpgen.nets.bank import Descent, ModelBank, Noise, Tape, affine_shapes, logistic
 from dpgen.privacy.clipping import RecordGradients
 
-_RATE = 10.0
+RATE = 10.0
 SHRINK = 0.1
 """Of the last weights, where the outputs begin at means."""
+
+
+def log_odds(means: Tensor, bits: int) -> Tensor:
+    """Logits (k, d) of means of so many bits, and of the label columns behind them."""
+    return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
 
 
 class VAEBank(ModelBank):
@@ -72,7 +77,7 @@ class VAEBank(ModelBank):
         encoder = affine_shapes("encoder.", [width, *widths, 2 * latent])
         super().__init__(k, encoder | affine_shapes("decoder.", [latent, *widths, width]))
         self._place((k, d) if centred else None, None if basis is None else basis * (d / len(basis)) ** 0.5)
-        self.descent = Descent(momentum=0.9, rate=_RATE) if centred else None
+        self.descent = Descent(momentum=0.9, rate=RATE) if centred else None
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:
@@ -80,12 +85,7 @@ class VAEBank(ModelBank):
         last = f"decoder.{self.depth}"
         self.part(f"{last}.weight").mul_(SHRINK)
         if self._basis is None:
-            self.part(f"{last}.bias").copy_(self._log_odds(means))
-
-    def _log_odds(self, means: Tensor) -> Tensor:
-        """Logits (k, d) of means of bits, and of label columns."""
-        bits = self.d - self.categories
-        return torch.cat([means[:, :bits].logit(), means[:, bits:].log()], 1)
+            self.part(f"{last}.bias").copy_(log_odds(means, self.d - self.categories))
 
     def encoded(self, layers: Tape, x: Tensor) -> Tensor:
         """Means and log-variances (b, 2 latent) of the codes of centred records x (b, d)."""
@@ -97,7 +97,7 @@ class VAEBank(ModelBank):
         if self._basis is None:
             return written
         assert self.centre is not None
-        return layers.fixed(written, self._basis.T) + layers.own(self._log_odds(self.centre))
+        return layers.fixed(written, self._basis.T) + layers.own(log_odds(self.centre, self.d - self.categories))
 
     def _mlp(self, layers: Tape, side: str, x: Tensor) -> Tensor:
         for i in range(self.depth):

@@ -24,7 +24,8 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     """The networks, their training, and the k-means that finds their clusters; public choices, none of them private.
 
     Arguments:
-        component: the network of each cluster: "vae" or "rbm".
+        component: the network of each cluster: "vae", "conv_vae" (two convolutions each way, of images with sides divisible by
+            4; `hidden` counts as 8 channels for 64 units), or "rbm".
         network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.Network`.
         network_options: what its class is built with, beside d.
         grey: a network of your own sees grey values where images have them; False, and other networks: bits.
@@ -34,12 +35,12 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
             `means_share` of the budget pays for them. False: as published.
         frequencies: of images and with `centred`: networks see and write so many of the lowest frequencies of each channel in
             place of pixels, and have as many fewer parameters that noise is added to. None: 100 for images of at least 400
-            pixels; 0: pixels.
+            pixels; 0: pixels, which "conv_vae" sees.
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
     """
 
-    component: Literal["vae", "rbm"] = "vae"
+    component: Literal["vae", "conv_vae", "rbm"] = "vae"
     network: str | None = None
     network_options: Mapping[str, Any] | None = None
     grey: bool = True
@@ -52,10 +53,9 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
-        if self.component not in ("vae", "rbm"):
+        if self.component not in ("vae", "conv_vae", "rbm"):
             raise ValueError(
-                f"component is {self.component!r}; it must be vae or rbm (Gaussians are the system 'gaussian', and a network "
-                "with convolutions is one of your own)"
+                f"component is {self.component!r}; it must be vae, conv_vae or rbm (Gaussians are the system 'gaussian')"
             )
         if self.network is None and self.network_options is not None:
             raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
@@ -68,8 +68,9 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         if self.component == "rbm" and "latent" in given:
             raise ValueError(f"latent is {self.latent}, which only autoencoders have; component is 'rbm'")
         require_frequencies(self.frequencies)
-        if self.frequencies and not self.centred:
-            raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with centred=False, whose networks see pixels")
+        if self.frequencies and not (self.centred and self.component != "conv_vae"):
+            pixels = "component='conv_vae'" if self.centred else "centred=False"
+            raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
         DPSGDConfig.__post_init__(self)
 
     def prepare(self) -> None:
@@ -100,7 +101,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     def require_images(self) -> None:
         """Refuse what networks of images cannot be: Boltzmann machines, which are of bits, or of other clusters."""
         if self.component == "rbm" and self.network is None:
-            raise ValueError("component is 'rbm'; it must be 'vae' for images: its units are bits")
+            raise ValueError("component is 'rbm'; it must be 'vae' or 'conv_vae' for images: its units are bits")
         if self.clusters not in ("auto", "labels") and not self.classifies:
             raise ValueError(f"clusters is {self.clusters!r}; it must be 'auto' or 'labels' for images: a model for each class")
 
@@ -128,7 +129,10 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         options: dict[str, Any] = {"hidden": self.hidden, "categories": categories, "centred": self.centred}
         if self.component != "rbm":
             options |= {"latent": self.latent, "label_weight": _LABEL_WEIGHT}
-        options["frequencies"] = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
+        if self.component != "conv_vae":
+            options["frequencies"] = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
+        elif image_shape is None:
+            raise ValueError("component='conv_vae' needs images: records of this data have no image_shape; use 'vae'")
         make: Callable[..., ModelBank] = BANKS[self.component]
         return make(self.k, d, image_shape=image_shape, **options)
 

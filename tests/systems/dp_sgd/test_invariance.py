@@ -11,7 +11,7 @@ from own_networks import Convolutional, Rectified
 from refusals import refused
 from torch import Tensor
 
-from dpgen.nets import ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
+from dpgen.nets import ConvVAEBank, ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Noise
 from dpgen.nets.gan import CriticBank
 from dpgen.privacy.clipping import SENSITIVITY, Factor, clipped_sums, gradient_norms, segments
@@ -203,6 +203,7 @@ def banks() -> dict[str, tuple[ModelBank, int, int]]:
         "rbm of frequencies": (RBMBank(3, 64, hidden=9, chains=4, centred=True, **IMAGES), 64, 0),
         "critic": (CriticBank(16, categories=3, hidden=9, image_shape=(4, 4)), 19, 3),
         "critic of frequencies": (CriticBank(64, categories=3, hidden=9, **IMAGES), 67, 3),
+        "convolutional vae": (ConvVAEBank(3, 66, categories=2, hidden=8, latent=3, image_shape=(8, 8), centred=True), 66, 2),
         "convolutions": (OwnBank(2, 20, network=Convolutional), 20, 0),
         "somebody's own": (OwnBank(1, 20, network=Rectified, network_options={"hidden": 9}), 20, 0),
     }

@@ -47,6 +47,7 @@ def fitted(model: str, directory: Path, data: Images | None = None, epsilon: flo
 
 NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("dpgm", {}),
+    ("dpgm", {"component": "conv_vae"}),
     ("dpgan", {"fakes": 8}),
     ("dpgan", {"fakes": 8, "frequencies": 10}),
     ("dpgan", {"fakes": 8, "centred": True}),
@@ -102,6 +103,7 @@ def test_rows_of_pixels_and_pictures_are_each_other() -> None:
     [
         ({"component": "rbm", "latent": 10}, "component"),
         ({"clusters": "kmeans"}, "clusters"),
+        ({"component": "conv_vae"}, "image_shape"),
     ],
 )
 def test_what_networks_of_images_cannot_be_is_refused(config: dict[str, Any], name: str, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ CONFIGS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "vae dpnorm": (DPGM, NETS | {"clipping": "dpnorm"}),
     "vae dpnorm, micro-batches": (DPGM, NETS | {"clipping": "dpnorm", "micro_batch": 4}),
     "rbm fixed": (DPGM, {"hidden": 3, "component": "rbm", "clipping": "fixed"}),
+    "conv_vae": (DPGM, NETS | {"component": "conv_vae", "frequencies": 0}),
     **{f"own {name}": (DPGM, {"network": f"own_networks:{name}"}) for name in ("Good", "Convolutional", "Classifier")},
     "gan": (DPGAN, NETS | GAN),
     "gan, a critic for each label": (DPGAN, NETS | GAN | {"centred": True}),

@@ -140,6 +140,7 @@ def test_clusters_and_k_are_decided_by_the_data_shape(config: DPGMConfig, n_clas
         (["clip_bound"], {"clip_bound": 0.0}),
         (["component"], {"component": "gaussian"}),
         (["frequencies", "centred"], {"centred": False, "frequencies": 9}),
+        (["frequencies", "component"], {"component": "conv_vae", "frequencies": 9}),
         (["frequencies"], {"frequencies": -1}),
         (["component", "network"], {"network": "a:B", "component": "rbm"}),
         (["hidden", "network"], {"network": "a:B", "hidden": 7}),
