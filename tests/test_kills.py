@@ -100,19 +100,19 @@ class Moments:
         """Run once to the end."""
         with monkeypatch.context() as patch:
             for name in ("replace", "link"):
-                patch.setattr(os, name, self._looked(getattr(os, name), whole))
+                patch.setattr(os, name, self.looked(getattr(os, name), whole))
             run(parse_job(self.options))
-        self._look(whole)
+        self.look(whole)
 
-    def _looked(self, write: Callable[..., None], whole: Counter[str]) -> Callable[..., None]:
+    def looked(self, write: Callable[..., None], whole: Counter[str]) -> Callable[..., None]:
         def looked(*paths: Any) -> None:
-            self._look(whole, keep=self.keep)
+            self.look(whole, keep=self.keep)
             write(*paths)
-            self._look(whole)
+            self.look(whole)
 
         return looked
 
-    def _look(self, whole: Counter[str], *, keep: Path | None = None) -> None:
+    def look(self, whole: Counter[str], *, keep: Path | None = None) -> None:
         run_dir = self.directory / "run"
         self.found += understated(run_dir, whole, self.shared)
         state = json.dumps([sorted(left(run_dir)), committed(run_dir)])

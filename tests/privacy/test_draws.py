@@ -257,11 +257,11 @@ class WordStream(Keystream):
     """A stream that starts with given 64-bit words and goes on with zeros."""
 
     def __init__(self, words: list[int]) -> None:
-        self._given = words
+        self.given = words
 
     def fill(self, words: npt.NDArray[np.generic]) -> None:
-        words[:] = np.array([*self._given, *[0] * words.size][: words.size], np.uint64)
-        self._given = self._given[words.size :]
+        words[:] = np.array([*self.given, *[0] * words.size][: words.size], np.uint64)
+        self.given = self.given[words.size :]
 
 
 @pytest.mark.parametrize("noise_std", [0.7, 25.0, 3e5])
