@@ -168,3 +168,10 @@ def test_how_many_records_there_are_is_what_was_released(epsilon: float, monkeyp
     assert (alone is None) == (epsilon == 4.0)
     assert alone is None or "for 31000 records" in alone["enough"].lower()
     assert model.size == 31_000
+
+
+def test_replaced_records_cost_twice_as_much_noise() -> None:
+    one, two = (released(people(3000), epsilon=1.0, relation=relation) for relation in ("add_remove", "replace_one"))
+    assert two.statement.epsilon <= 1.0
+    chosen = [[m for m in r.measurements if len(m.marginal.columns) > 1][-1] for r in (one, two)]
+    assert float(np.mean(chosen[1].noise_std)) == pytest.approx(2**0.5 * float(np.mean(chosen[0].noise_std)), rel=0.02)
