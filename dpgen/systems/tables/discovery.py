@@ -62,7 +62,7 @@ OTHER = "other"
 """Category of all values that are not frequent."""
 MOST_SPIKES = 64
 """Values of a number that are a bin of their own, at most."""
-_RANGE = 0.005  # probability that noise makes a range wider, by a cell that would be inside of it
+_RANGE = 0.001  # probability that noise makes the range of a column wider, by a cell of the scale, of all columns together
 _DIGIT = re.compile("[0-9]")
 _KEYS = 0.9  # share of the values that have the pattern of a key
 
@@ -121,6 +121,7 @@ class Discovery:
     unseen: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     moved: list[Said] = field(default_factory=list)
+    chance: float = _RANGE  # that noise makes the range of one column wider
 
     def run(self) -> Found:
         """All columns: forms first, then names and bins."""
@@ -132,6 +133,7 @@ class Discovery:
         voted = {given["name"]: self.form_of(given, self.shares[FORM] * whole / len(blanks)) for given in others}
         texts = max(1, len(keys) + sum(given["type"] == "string" for given, _ in voted.values()))
         numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
+        self.chance = _RANGE / numbers
         made: dict[str, Descriptor | None] = {}
         for given in keys:
             pattern = self._pattern(given["name"], self.n, self.shares["texts"] * whole / texts)
@@ -256,7 +258,7 @@ class Discovery:
         bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
         edges = grid.scale(limits)
         told = cells(column, partial(on_scale, edges=edges, frequent=values), len(edges) - 1)
-        edges, inside = self._scale(name, told, grid, edges, parts[SCALE], limits, bare=bare)
+        edges, inside = self._scale(name, told, grid, edges, parts[SCALE], limits, values, bare=bare)
         fixed, edges, values = grid.fixed(edges, values)
         if fixed is not grid:
             grid, column = fixed, self.table.column(name, fixed.read)
@@ -283,20 +285,22 @@ class Discovery:
         edges: npt.NDArray[Any],
         share: float,
         limits: tuple[Any, Any],
+        values: npt.NDArray[Any],
         *,
         bare: bool,
     ) -> tuple[npt.NDArray[Any], tuple[Reals, Reals]]:
-        """Edges of the cells in which there are values, noisy counts, variances; `bare`: no value is known to be there."""
+        """Edges of the cells in which there are values, noisy counts, variances; where noise hides all, of frequent `values`."""
         noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
         found = noisy.numpy()
         if None not in limits:
             return edges, (found, np.full(len(found), std**2))
-        seen = _seen(found, std) if grid.dates else np.flatnonzero(found > norm.isf(_RANGE / len(found)) * std)
+        some = norm.isf(self.chance / len(found)) * std
+        seen = _seen(found, std, self.chance) if grid.dates else np.flatnonzero(found > some)
         hidden = not len(seen)
         if hidden:
             self.unseen += [name] if bare else []
-            zero = int(np.clip(np.searchsorted(edges, 0, side="right") - 1, 0, len(found) - 1))
-            seen = np.array([zero if bare else int(found.argmax())])  # the greatest noise is anywhere, up to 10^18
+            known = values if len(values) else np.zeros(1)  # the greatest noise is anywhere, up to 10^18
+            seen = np.clip(places(edges, np.array([known.min(), known.max()])) - 1, 0, len(found) - 1)
         first, last = int(seen[0]), int(seen[-1])
         kept = np.arange(first, last + 2) if hidden else grid.around(first, last, edges)
         if limits[0] is not None:
@@ -339,12 +343,12 @@ class Discovery:
         return made
 
 
-def _seen(counts: Reals, std: float) -> Integers:
+def _seen(counts: Reals, std: float, chance: float) -> Integers:
     """First and last cell that hold more than noise; where none does, those of the smallest blocks of 2, ..., 64 that do."""
     seen = np.zeros(0, np.int64)
     for size in (1, 2, 4, 8, 16, 32, 64):
         blocks = np.add.reduceat(counts, np.arange(0, len(counts), size))
-        seen = np.flatnonzero(blocks > norm.isf(_RANGE / len(blocks)) * std * size**0.5)
+        seen = np.flatnonzero(blocks > norm.isf(chance / len(blocks)) * std * size**0.5)
         if len(seen):
             return np.array([seen[0] * size, min((seen[-1] + 1) * size, len(counts)) - 1])
     return seen
