@@ -289,7 +289,7 @@ class Discovery:
         *,
         bare: bool,
     ) -> tuple[npt.NDArray[Any], tuple[Reals, Reals]]:
-        """Edges of the cells in which there are values, noisy counts, variances; where noise hides all, of frequent `values`."""
+        """Edges of the cells that hold values, noisy counts, variances; where noise hides all, of frequent `values`."""
         noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
         found = noisy.numpy()
         if None not in limits:
