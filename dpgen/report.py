@@ -1,4 +1,7 @@
-"""The report of a run or a release: one page for a person, that stands alone and asks for nothing outside."""
+"""The report of a run or a release: one page for a person, that stands alone and asks for nothing outside.
+
+Its pictures of a release are of samples or draws of it: post-processing, which needs no private data and costs nothing.
+"""
 
 import base64
 import json
@@ -7,22 +10,42 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
+from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
+import torch
 import yaml
+from torch import Tensor
 
 from dpgen import __version__
 from dpgen.data.table_files import name_of
+from dpgen.evaluation.linked import LinkedFrames, associations_across, rows_per_person, timelines, transitions
 from dpgen.evaluation.scores import verdict
-from dpgen.figures import inline_svg
+from dpgen.figures import heat_maps, inline_svg, new_figure, show_images
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
-from dpgen.pictures import pictures
+from dpgen.metrics import associations
 from dpgen.privacy.ledger import Ledger
-from dpgen.release import Draws, PublicModel, Release
+from dpgen.release import (
+    Draws,
+    ImageModel,
+    ImageSamples,
+    LinkedSamples,
+    PointSamples,
+    PublicModel,
+    RecordModel,
+    RecordSamples,
+    Release,
+)
+from dpgen.schema import Schema
 from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, guessed, rounded_up, shared_in_words
 from dpgen.systems.registry import load
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 REPORT = "report.html"
 """Name of a report beside what it reports on."""
@@ -33,6 +56,24 @@ _JUDGED = ("value", "real", "chance", "better", "baseline")
 _LONG = re.compile(r"\d+\.\d{6,}(e-?\d+)?")
 _READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
 _FALSE_ALARMS = (0.1, 0.01, 0.001)
+
+SAMPLES = 10_000
+"""Synthetic records behind the pictures of a model."""
+
+IMAGES = 1_000
+"""Synthetic images behind those of a model of images."""
+
+_SEED = 0
+_MOST_BARS = 30
+_MOST_CELLS = 24  # on a side of a heat map
+_MOST_COLUMNS = 16
+_MOST_DOTS = 2_000
+_MOST_NAMES = 28  # characters of a name
+_MOST_SCATTERED = 3
+_IMAGES_A_ROW = 10
+_SHOWN = (0.001, 0.999)  # quantiles that a histogram ends at
+_WIDTH = 4.6  # inches, of every picture: readable on a narrow screen
+_COLOUR = "#2a5d8f"
 
 
 def detected(false_alarms: float, epsilon: float, delta: float) -> float:
@@ -245,3 +286,193 @@ def _percent(share: float) -> str:
     ('73.11 %', '0.1 %', '100 %')
     """
     return f"{rounded_up(100 * share)} %"
+
+
+# -- pictures -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with its title, and a caption that says what it was made from."""
+
+    title: str
+    caption: str
+    figure: "Figure"
+
+
+def pictures(release: Release) -> list[Picture]:
+    """What a release looks like: images, or the distribution of each column and what belongs together.
+
+    A model is shown by `SAMPLES` records or `IMAGES` images of its own under a public seed, draws are shown as they are.
+
+    >>> from dpgen.statement import PrivacyStatement
+    >>> paid = PrivacyStatement(epsilon=1.0, delta=0.0, relation="replace_one", unit="one record", accountant="exact")
+    >>> draws = Draws(pd.DataFrame({"draw": [0, 0], "category": ["news", "sport"]}), statement=paid)
+    >>> [picture.title for picture in pictures(draws)]
+    ['Distribution of category']
+    >>> pictures(draws)[0].caption.endswith("Epsilon 1 at delta 0 (replace one record).")
+    True
+    """
+    if not isinstance(release, Draws | PublicModel):
+        raise ValueError(f"release is {type(release).__name__}; it must be a PublicModel or Draws")
+    paid = release.statement.in_words()
+    return [replace(picture, caption=f"{picture.caption} {paid[0].upper()}{paid[1:]}.") for picture in _of(release)]
+
+
+def _of(release: Draws | PublicModel) -> Iterator[Picture]:
+    if isinstance(release, Draws):
+        table = release.to_pandas()
+        extra = [name for name in ("draw", "label", "user", "group") if name in table and table.shape[1] > 1]
+        values, source = table.drop(columns=extra), f"{len(table):,} private draws"
+        yield from (*_of_columns(values, source), *_scattered(values, source))
+        return
+    samples = release.samples(IMAGES if isinstance(release, ImageModel) else SAMPLES, random_state=_SEED)
+    if isinstance(samples, ImageSamples):
+        groups = {name: x.flatten(1) / 255 for name, x in samples.by_class().items()}
+        yield from _of_images(groups, samples.x.shape[1:], "class", _drawn(len(samples), "image"))
+    elif isinstance(samples, LinkedSamples):
+        yield from _of_linked(samples, _drawn(SAMPLES, "person").replace("persons", "people"))
+    elif isinstance(samples, RecordSamples):
+        yield from _of_records(samples, release.image_shape if isinstance(release, RecordModel) else None)
+    else:
+        table, source = samples.to_pandas(), _drawn(len(samples), "row")
+        schema = getattr(release, "schema", None)
+        names = [field.name for field in schema.modelled] if isinstance(schema, Schema) else list(table.columns)
+        yield from _of_columns(table[names], source)
+        if isinstance(schema, Schema):
+            yield from _associations(schema.encode(table), names, source)
+        elif isinstance(samples, PointSamples):
+            yield from _scattered(table, source)
+
+
+def _drawn(n: int, what: str) -> str:
+    return f"{n:,} synthetic {what}s drawn from the released model"
+
+
+def _short(name: object) -> str:
+    text = str(name)
+    return text if len(text) <= _MOST_NAMES else f"{text[: _MOST_NAMES - 1]}…"
+
+
+def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> Iterator[Picture]:
+    source, of = _drawn(len(samples), "record"), "cluster" if samples.labels is None else "label"
+    if image_shape is not None:
+        group = samples.cluster if samples.labels is None else samples.labels
+        x = samples.grey / 255 if samples.grey is not None else samples.x
+        groups = {f"{of} {c}": x[group == c] for c in group.unique().tolist()}
+        yield from _of_images(groups, image_shape, of, source)
+        return
+    ones = samples.x.double().mean(0)
+    shown = (-samples.x.double().var(0)).argsort(stable=True)[:_MOST_BARS].sort().values
+    names = [str(name) for name in samples.columns or range(len(ones))]
+    rest = "" if len(shown) == len(names) else f" The {len(shown)} columns of {len(names)} that vary most."
+    shares = pd.Series(ones[shown].numpy(), index=[names[i] for i in shown])
+    yield Picture("Marginals", f"Share of ones of each column; {source}.{rest}", _bars(shares, "share of ones", "column"))
+    yield from _associations(samples.x[:, shown].long(), [names[i] for i in shown], source)
+    if samples.labels is not None:
+        counts = pd.Series(samples.labels.numpy()).value_counts(normalize=True).sort_index()
+        yield Picture("Labels", f"Share of each label; {source}.", _bars(counts, "share of the records", "label"))
+
+
+def _of_images(groups: Mapping[str, Tensor], shape: tuple[int, ...], of: str, source: str) -> Iterator[Picture]:
+    """Some images of each group, the mean of all of them, and how many there are; values (n, d) are in [0, 1]."""
+    names, rows = list(map(_short, groups))[:_MOST_BARS], list(groups.values())[:_MOST_BARS]
+    yield Picture("Synthetic images", f"One row for each {of}; {source}.", _images(names, rows, shape))
+    means = torch.stack([x.float().mean(0) for x in rows])
+    yield Picture("Average images", f"Mean of each pixel, for each {of} in order; {source}.", _images([""], [means], shape))
+    shares = pd.Series([len(x) for x in rows], index=names) / sum(map(len, groups.values()))
+    yield Picture("Shares", f"Share of each {of}; {source}.", _bars(shares, "share of the images", of))
+
+
+def _images(names: Sequence[str], rows: Sequence[Tensor], image_shape: tuple[int, ...]) -> "Figure":
+    height, width = image_shape[:2]
+    columns = min(_IMAGES_A_ROW, max(len(row) for row in rows))
+    figure = new_figure(_WIDTH, max(0.6, (_WIDTH - 0.9) / columns * len(rows) * height / width))
+    axes = figure.add_subplot()
+    show_images(axes, rows, image_shape, columns)
+    places = [(row + 0.5) * (height + 1) - 0.5 for row in range(len(rows))]
+    axes.set_yticks(places, labels=names, fontsize=7)
+    axes.set_xticks([])
+    axes.tick_params(length=0)
+    return figure
+
+
+def _associations(codes: Tensor, columns: Sequence[str], source: str) -> Iterator[Picture]:
+    """Cramér's V of the first columns of codes (n, d)."""
+    names = list(map(_short, columns))[:_MOST_CELLS]
+    if len(names) < 2 or len(codes) < 2:
+        return
+    rest = "" if len(names) == len(columns) else f" The first {len(names)} columns of {len(columns)}."
+    values, label = associations(codes[:, : len(names)]).numpy(), "Cramér's V"
+    figure = heat_maps({"": values}, names, names, axes_names=("column", "column"), label=label, side=_WIDTH)
+    yield Picture("Pairwise associations", f"Association (Cramér's V) of every two columns; {source}.{rest}", figure)
+
+
+def _bars(shares: "pd.Series[float]", label: str, of: str) -> "Figure":
+    figure = new_figure(_WIDTH, 0.5 + 0.19 * max(3, len(shares)))
+    axes = figure.add_subplot()
+    axes.barh(range(len(shares)), shares.to_numpy(), color=_COLOUR)
+    axes.set_yticks(range(len(shares)), labels=[_short(name) for name in shares.index], fontsize=7)
+    axes.invert_yaxis()
+    axes.set_xlim(0, max(1e-9, 1.05 * float(shares.max())))
+    _label(axes, label, of)
+    return figure
+
+
+def _label(axes: "Axes", x: str, y: str) -> None:
+    axes.set_xlabel(x, fontsize=8)
+    axes.set_ylabel(y, fontsize=8)
+    axes.tick_params(labelsize=7)
+
+
+def _of_columns(table: pd.DataFrame, source: str) -> Iterator[Picture]:
+    """Histograms of numbers and dates, bars of the most frequent of other values."""
+    for name in list(table.columns)[:_MOST_COLUMNS] if len(table) else ():
+        title, values = f"Distribution of {_short(name)}", table[name].replace([np.inf, -np.inf], np.nan).dropna()
+        gaps = "" if len(values) == len(table) else f" {100 * float(table[name].isna().mean()):.1f} % are missing."
+        dates, kind = pd.api.types.is_datetime64_any_dtype(values), values.dtype
+        if not dates and (pd.api.types.is_bool_dtype(kind) or not pd.api.types.is_numeric_dtype(kind)):
+            counts = values.astype(str).value_counts(normalize=True)
+            rest = "" if len(counts) <= _MOST_BARS else f" The {_MOST_BARS} most frequent of {len(counts)}."
+            figure = _bars(counts.iloc[:_MOST_BARS], "share", _short(name))
+            yield Picture(title, f"Share of the values that are there; {source}.{rest}{gaps}", figure)
+        elif len(values):
+            low, high = (values.quantile(level) for level in _SHOWN)
+            inside = values[(values >= low) & (values <= high)]
+            figure = new_figure(_WIDTH, 2.6)
+            axes = figure.add_subplot()
+            axes.hist(inside if dates else inside.to_numpy(np.float64), bins=40, color=_COLOUR)
+            _label(axes, _short(name), "number")
+            if dates:
+                figure.autofmt_xdate()
+            yield Picture(title, f"Histogram between the .1 % and 99.9 % quantiles; {source}.{gaps}", figure)
+
+
+def _scattered(table: pd.DataFrame, source: str) -> Iterator[Picture]:
+    """Every two of the first columns of numbers."""
+    numbers, some = table.select_dtypes("number").columns[:_MOST_SCATTERED], table[:_MOST_DOTS]
+    for left, right in combinations(numbers, 2) if len(table) else ():
+        figure = new_figure(_WIDTH, _WIDTH * 0.85)
+        axes = figure.add_subplot()
+        axes.scatter(some[left], some[right], s=5, alpha=0.5, color=_COLOUR, linewidths=0, rasterized=len(some) > 200)
+        _label(axes, _short(left), _short(right))
+        yield Picture(f"{_short(left)} and {_short(right)}", f"The first {len(some):,} of {source}.", figure)
+
+
+def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
+    """Numbers of rows, timelines, what follows what, and associations across the tables."""
+    first, *_ = samples.tables
+    rows_of = next((name for name, (column, _) in samples.links.items() if column == samples.person), first)
+    rows = samples.tables[rows_of]
+    people = samples.tables[first] if first != rows_of else pd.DataFrame({samples.person: rows[samples.person].unique()})
+    counts = np.bincount(pd.Index(people[samples.person]).get_indexer(pd.Index(rows[samples.person])), minlength=len(people))
+    keys = [samples.person, *(column for column, _ in samples.links.values())]
+    of_people, of_rows = (table.drop(columns=keys, errors="ignore") for table in (people, rows))
+    part = LinkedFrames(of_people, of_rows, np.r_[0, counts.cumsum()].astype(np.int64), samples.orders.get(rows_of))
+    one = {"synthetic": part}
+    yield Picture("Rows of a person", f"Share of people with each number of rows; {source}.", rows_per_person(one))
+    if (np.diff(part.starts) > 1).any():
+        yield Picture("Five people", f"Rows of the first five with two or more; of {source}.", timelines(part))
+        yield Picture("What follows what", f"A row, and the next row of the same person; {source}.", transitions(one))
+    if len(rows):
+        yield Picture("Associations across tables", f"Of people with their rows; {source}.", associations_across(one))

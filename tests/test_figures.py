@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import dpgen
 from dpgen.figures import new_figure
-from dpgen.pictures import pictures
+from dpgen.report import pictures
 
 RUNS: dict[str, tuple[str, Any, dict[str, Any]]] = {
     "images": ("gaussian", "digits", {}),

@@ -24,9 +24,8 @@ from dpgen.cli.main import main
 from dpgen.config import parse_job
 from dpgen.discretized import DiscretizedColumn
 from dpgen.nets.gan import Generator
-from dpgen.pictures import pictures
 from dpgen.release import Draws, Release
-from dpgen.report import RELEASED, REPORT, detected, guessed, report
+from dpgen.report import RELEASED, REPORT, detected, guessed, pictures, report
 from dpgen.run import Outcome, run
 from dpgen.runtime import quiet_training
 from dpgen.statement import UNPROTECTED

@@ -15,8 +15,6 @@ import lightning as L
 import numpy as np
 import pytest
 import tiny
-import torch
-import yaml
 from refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -29,7 +27,6 @@ from dpgen.files import is_finished
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import Outcome, run, summary
 from dpgen.statement import UNPROTECTED, PrivacyStatement
-from dpgen.systems.registry import load
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
@@ -51,13 +48,6 @@ def test_the_statement_is_the_ledger_and_within_the_budget(finished: Outcome) ->
     assert statement == finished.release.statement
     assert (finished.directory / "PRIVACY.md").read_text() == statement.to_markdown()
     assert any("test records" in text for text in statement.not_covered), "the loader's notes are repeated"
-
-
-def test_the_released_model_is_the_outcome_and_free(finished: Outcome) -> None:
-    before = (finished.directory / "ledger.jsonl").read_bytes()
-    loaded = load(finished.directory / "model")
-    assert torch.equal(loaded.samples(30, random_state=1).x, finished.release.samples(30, random_state=1).x)
-    assert (finished.directory / "ledger.jsonl").read_bytes() == before
 
 
 def test_samples_and_metrics_are_kept(finished: Outcome) -> None:
@@ -84,13 +74,6 @@ def test_scores_are_marked_wherever_they_are(finished: Outcome) -> None:
     final = [tag for tag in events.Tags()["scalars"] if tag.startswith("final")]
     assert len(final) == len(finished.scores)
     assert all(UNPROTECTED in tag for tag in final)
-
-
-def test_the_kept_config_repeats_the_run(finished: Outcome) -> None:
-    job = parse_job(["--config", str(finished.directory / "config.yaml")])
-    assert job.settings == yaml.safe_load((finished.directory / "config.yaml").read_text())
-    with refused("run_dir", "finished"):
-        run(job)
 
 
 def test_the_summary_never_rounds_epsilon_down() -> None:

@@ -17,7 +17,7 @@ from dpgen.evaluation.images import Labelled, image_scores, samples_figure
 from dpgen.evaluation.images import evaluate as evaluate_images
 from dpgen.evaluation.scores import Effort, Score
 from dpgen.metrics.fidelity import inception_network
-from dpgen.pictures import pictures
+from dpgen.report import pictures
 
 
 def images(n: int = 240, *, channels: int = 3, test: int = 40) -> Images:
