@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -32,14 +32,11 @@ from dpgen.data.table_files import (
 from dpgen.discretized import DiscretizedColumn, Ranks
 from dpgen.facts import Fact, Said
 
+if TYPE_CHECKING:
+    from dpgen.data.toy import OrderedMixture
+
 Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]
-
-
-class KnownDistribution(Protocol):
-    """A distribution on [0, N) whose distribution function is known exactly."""
-
-    def below(self, positions: npt.ArrayLike, N: int) -> npt.NDArray[np.float64]: ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +51,7 @@ class Columns:
     name: str
     values: Mapping[str, Integers | Ranks]
     domains: Mapping[str, DiscretizedColumn]
-    truth: Mapping[str, KnownDistribution] | None = None
+    truth: Mapping[str, "OrderedMixture"] | None = None
     clamped: Mapping[str, int] | None = None
     facts: tuple[Fact | Said, ...] = ()
     form: Form | None = None

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,17 +16,12 @@ from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_
 from dpgen.data.table_files import Missing, column_names, csv_path, name_of, require_columns, sample_form
 from dpgen.facts import Fact, Said
 
+if TYPE_CHECKING:
+    from dpgen.data.toy import GaussianMixture
+
 OutOfRange = Literal["clamp", "refuse"]
 
 _SHARE_OF_WIDTH = 0.25
-
-
-class Target(Protocol):
-    """A density that is known exactly."""
-
-    def log_prob(self, x: Tensor) -> Tensor: ...
-
-    def sample(self, n: int, *, generator: torch.Generator) -> Tensor: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -50,7 +45,7 @@ class Points:
     test_x: Tensor
     bounds: Tensor | None = None
     columns: tuple[str, ...] = ()
-    target: Target | None = None
+    target: "GaussianMixture | None" = None
     location: Tensor | None = None
     scale: Tensor | None = None
     facts: tuple[Fact | Said, ...] = ()

@@ -112,29 +112,18 @@ def mixture_1d(reading: Reading = "variance") -> GaussianMixture:
     )
 
 
-def load_ring(
-    *,
-    n_points: int = 10_000,
-    n_test: int = 2_000,
-    modes: int = 8,
-    radius: float = 4.0,
-    variance: float = 0.5,
-    data_seed: int = 0,
-) -> Points:
-    """Gaussians on a circle (Husain et al. 2018, section 5), the default that needs no file; bounds are 6 stds around.
+def load_ring(*, n_points: int = 10_000, n_test: int = 2_000, data_seed: int = 0) -> Points:
+    """Eight Gaussians on a circle, see `gaussian_ring`, the default that needs no file; bounds are 6 stds around.
 
     Arguments:
         n_points: private points to draw.
         n_test: points for evaluation.
-        modes: number of Gaussians.
-        radius: of the circle.
-        variance: of every coordinate of a Gaussian.
         data_seed: of the draw.
 
     >>> load_ring(n_points=100)
     Points('ring': 100 private and 2000 test points in 2 dimensions, in a public box)
     """
-    return synthetic_points("ring", gaussian_ring(modes, radius=radius, variance=variance), n_points, n_test, data_seed)
+    return synthetic_points("ring", gaussian_ring(), n_points, n_test, data_seed)
 
 
 def load_mixture_1d(

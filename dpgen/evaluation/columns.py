@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.data.columns import Columns, KnownDistribution
+from dpgen.data.columns import Columns
+from dpgen.data.toy import OrderedMixture
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.systems.ordered.estimator import Values, below, in_order, outline, ranked
@@ -29,7 +30,7 @@ def _empirical_below(values: Values, positions: Integers) -> Reals:
     return below(values, positions) / len(values)
 
 
-def kolmogorov_error(released: PiecewiseCDF, values: Values, truth: KnownDistribution | None = None) -> float:
+def kolmogorov_error(released: PiecewiseCDF, values: Values, truth: OrderedMixture | None = None) -> float:
     r"""Largest :math:`|F(p) - G(p)|` over integer positions, G the truth, or the empirical CDF of sorted values (n,).
 
     Looked for at the knots, at an even grid, and at (at most a million of) the records and the positions after them; in an
@@ -44,13 +45,13 @@ def kolmogorov_error(released: PiecewiseCDF, values: Values, truth: KnownDistrib
     return float(np.abs(released.below(positions) - target).max())
 
 
-def empirical_error(values: Integers, truth: KnownDistribution, N: int) -> float:
+def empirical_error(values: Integers, truth: OrderedMixture, N: int) -> float:
     """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
     gaps = [truth.below(x, N) - _empirical_below(values, x) for x in (values, values + 1)]
     return float(np.abs(gaps).max())
 
 
-def total_variation(released: PiecewiseCDF, truth: KnownDistribution, *, cells: int = 2**16) -> float:
+def total_variation(released: PiecewiseCDF, truth: OrderedMixture, *, cells: int = 2**16) -> float:
     """Total variation distance of the masses of equal cells; finer structure is not seen."""
     edges = _even(released.size, cells)
     return float(0.5 * np.abs(np.diff(released.below(edges)) - np.diff(truth.below(edges, released.size))).sum())
@@ -92,7 +93,7 @@ def evaluate(release: OrderedDistribution, data: Columns, *, seed: int) -> Evalu
     )
 
 
-def _column_scores(name: str, cdf: PiecewiseCDF, values: Values, truth: KnownDistribution | None) -> list[Score]:
+def _column_scores(name: str, cdf: PiecewiseCDF, values: Values, truth: OrderedMixture | None) -> list[Score]:
     uniform = PiecewiseCDF(np.array([0, cdf.size]), np.array([0.0, 1.0]))
     goal = "the truth" if truth is not None else "the private records"
     real = None if truth is None else empirical_error(in_order(values), truth, cdf.size)

@@ -27,6 +27,7 @@ from dpgen.systems.tables.plan import TablesConfig
 
 SCHEMA = {**VISITS}
 N = 900
+HOSPITALS = People("hospital", 3, bytes(32))
 
 
 def visits() -> pd.DataFrame:
@@ -100,8 +101,7 @@ def same_bits(one: Any, other: Any) -> bool:
     return one[0] == other[0] and all(torch.equal(tensor, other[1][name]) for name, tensor in one[1].items())
 
 
-@pytest.mark.parametrize("people", [None, People("hospital", 3, bytes(32))], ids=["rows", "people"])
-@pytest.mark.parametrize("where", ["duckdb", "parquet", "csv"])
+@pytest.mark.parametrize(("where", "people"), [("duckdb", None), ("parquet", HOSPITALS), ("csv", HOSPITALS)])
 def test_a_table_as_it_is_releases_the_bits_of_memory(folder: Path, where: str, people: People | None) -> None:
     """Types of a csv file, gaps, categories, bins, keys: bought of an engine as of a file that is read into memory."""
     path = str(folder / ("all.csv" if where == "csv" else "all.parquet"))
@@ -128,21 +128,11 @@ def test_different_values_are_counted_by_the_engine_and_only_frequent_ones_are_n
     assert ages.named(np.zeros(0, np.int64)).tolist() == []
 
 
-def test_of_a_person_whose_rows_come_in_several_batches_m_are_used(tmp_path: Path) -> None:
-    """150,000 rows of three people are more than two batches."""
-    pd.DataFrame({"who": np.arange(150_000) % 3, "x": np.arange(150_000) % 2}).to_parquet(tmp_path / "x.parquet")
-    source, people = str(tmp_path / "x.parquet"), People("who", 2, bytes(32))
-    field = {"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 1}}
-    schema: dict[str, Any] = {"fields": [field]}
-    assert load_sql_table(source=source, schema=schema, people=people).n == 3 * 2
-
-
 @pytest.mark.parametrize("where", ["duckdb", "csv"])
 def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str) -> None:
-    people = People("hospital", 3, bytes(32))
-    kept = engine(folder, where, people=people)
+    kept = engine(folder, where, people=HOSPITALS)
     assert kept.n == 37 * 3
-    assert rows(kept) == rows(memory(folder, people=people))
+    assert rows(kept) == rows(memory(folder, people=HOSPITALS))
 
 
 def test_groups_are_cut_where_they_end() -> None:
