@@ -105,11 +105,6 @@ class Warp:
     scale: float = 0.10
     shift: float = 1.5
 
-    def __post_init__(self) -> None:
-        for name in ("rotation", "scale", "shift"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0 and finite, got {getattr(self, name)}")
-
     @classmethod
     def of_strength(cls, strength: float, shape: tuple[int, int]) -> "Warp":
         """`strength` times the warp that suits handwriting on 28 pixels, its shift in proportion to the shorter side."""
@@ -305,16 +300,12 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         joint, outside = self._joint(x)
         return torch.logsumexp(joint, 1) + outside
 
-    def posterior(self, x: Tensor) -> Tensor:
-        """P(component | x), (n, k), for records (n, d) in [0, 1]."""
-        return torch.softmax(self._joint(x)[0], 1)
-
     def classify(self, x: Tensor) -> Tensor:
         """The mixture's own Bayes classifier: likeliest class (n,) of records (n, d) in [0, 1]."""
         if not self.n_classes:
             raise ValueError("classify needs a model of labelled records, and this one has n_classes=0")
         onehot = torch.nn.functional.one_hot(self.classes, self.n_classes).double()
-        return (self.posterior(x) @ onehot).argmax(1)
+        return (torch.softmax(self._joint(x)[0], 1) @ onehot).argmax(1)
 
     def assign(self, x: Tensor) -> Tensor | None:
         """Likeliest component (n,) of records (n, d); None when clusters are labels."""

@@ -5,13 +5,7 @@ Each release adds up records, pays a share of 1 / s^2 of the fit's one Gaussian 
 A record with clipped vector u, |u| <= 1, adds :math:`v v^\top` with :math:`v = (a, u)` to the matrix of its cluster: the
 count (times :math:`a^2`), the sum (times a) and the second moment at once. All :math:`(m + 1)^2` entries are one vector of
 L2 norm :math:`|v v^\top|_F = |v|^2`, get independent noise, and are averaged with their mirror images afterwards: an
-off-diagonal entry ends with half the variance of a diagonal one.
-
-| release | add/remove | replace-one |
-|---|---|---|
-| bordered Gram matrix | 1 + a^2 | sqrt 2 (1 + a^2) |
-| bordered sum of (a, u) or (a, u, b |u|^2), b <= 1, one cluster | sqrt(1 + a^2 + b^2) | 2 |
-| the same, several clusters | sqrt(1 + a^2 + b^2) | max(2, sqrt(2 (1 + a^2 + b^2))) |
+off-diagonal entry ends with half the variance of a diagonal one. `gram_sums` and `vector_sums` have the sensitivities.
 
 Claiming 1 for the Gram matrix (the second moment alone), or noise on one triangle that is copied to the other, are the usual
 mistakes; the audit of the tests rejects them.

@@ -340,15 +340,6 @@ class Conjunctions:
         return max(1.0, float(self.count))
 
 
-@dataclass(frozen=True)
-class Classes:
-    """Weights (k,), levels (k,) int64 and probabilities (k, f) of frequent items."""
-
-    weights: Tensor
-    level: Tensor
-    probabilities: Tensor
-
-
 def held_shares(p: Tensor) -> Tensor:
     """P(h) (k, f + 1) of sums of independent bits of probabilities (k, f), exactly.
 
@@ -363,8 +354,8 @@ def held_shares(p: Tensor) -> Tensor:
 
 def fit_classes(
     found: Conjunctions, weights: Tensor, by_group: Tensor, *, information: float, generator: torch.Generator
-) -> Classes:
-    r"""Classes for levels of given weights that explain released conjunctions of frequent items; post-processing.
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Weights (k,), levels (k,) and probabilities (k, f) of classes that explain released conjunctions; post-processing.
 
     Class k has the level l(k), the weight :math:`w_k = u_{l(k)} v_k`, with v summing to 1 in each level, and probabilities
     :math:`p_{ki}`. Over logits of p and v, Adam lowers
@@ -395,7 +386,7 @@ def fit_classes(
         model.loss(*parameters).backward()
         optimizer.step()
     with torch.no_grad():
-        return Classes(model.weights(parameters[1]), level, parameters[0].sigmoid())
+        return model.weights(parameters[1]), level, parameters[0].sigmoid()
 
 
 class _Model:
@@ -484,13 +475,13 @@ def release_sets(
     by_group = torch.zeros(len(first.sizes), int(layout.groups.max()) + 1, dtype=torch.float64)
     by_group.index_add_(1, layout.groups, binned_sizes(first.probabilities, bins))
     information = _INFORMATION * (mu * found.n) ** 0.7
-    classes = fit_classes(found, first.weights, by_group, information=information, generator=generator)
-    probabilities = torch.empty(len(classes.weights), d, dtype=torch.float64)
-    probabilities[:, frequent] = classes.probabilities
-    held = torch.zeros_like(first.weights).index_add_(0, classes.level, classes.weights * classes.probabilities.sum(1))
+    weights, level, own = fit_classes(found, first.weights, by_group, information=information, generator=generator)
+    probabilities = torch.empty(len(weights), d, dtype=torch.float64)
+    probabilities[:, frequent] = own
+    held = torch.zeros_like(first.weights).index_add_(0, level, weights * own.sum(1))
     held = held / first.weights.clamp_min(1e-300)  # frequent items in the sets of each level, on average
-    probabilities[:, rest] = levels(held).probabilities[classes.level]
-    return SetMixture(classes.weights, probabilities, found.n, frequent)
+    probabilities[:, rest] = levels(held).probabilities[level]
+    return SetMixture(weights, probabilities, found.n, frequent)
 
 
 _INFORMATION = 0.2  # strength of independence, over (mu n)^.7

@@ -69,8 +69,6 @@ def test_draws_are_classified_as_what_they_are() -> None:
     generator = torch.Generator().manual_seed(0)
     component = torch.arange(4).repeat_interleave(200)
     x = made.values(component, generator)
-    posterior = made.posterior(x)
-    assert torch.allclose(posterior.sum(1), torch.ones(800).double())
     right = float((made.classify(x) == made.classes[component]).double().mean())
     assert right > 0.7
     assert made.assign(x) is None

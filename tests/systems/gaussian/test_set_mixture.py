@@ -19,7 +19,6 @@ from dpgen.systems.gaussian.plan import allocated
 from dpgen.systems.gaussian.releases import RecordStream
 from dpgen.systems.gaussian.sets import (
     SHARES,
-    Classes,
     Conjunctions,
     FrequentItems,
     SetMixture,
@@ -215,7 +214,7 @@ def test_sets_are_cleaned_by_the_noise_that_they_carry(monkeypatch: pytest.Monke
         monkeypatch.setattr(of_sets, name, watched)
     given: list[Conjunctions] = []
 
-    def classes(found: Conjunctions, *args: Any, **options: Any) -> Classes:
+    def classes(found: Conjunctions, *args: Any, **options: Any) -> tuple[Tensor, Tensor, Tensor]:
         given.append(found)
         return fit_classes(found, *args, **options)
 
