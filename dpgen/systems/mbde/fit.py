@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 import lightning as L
@@ -40,7 +40,10 @@ if TYPE_CHECKING:
     from dpgen.data import Points
 
 
-def _classifier(d: int, *, hidden: Sequence[int], generator: torch.Generator) -> nn.Sequential:
+_HIDDEN, _RATE = (25, 25, 25), 0.02  # widths of the classifier, and the highest learning rate
+
+
+def _classifier(d: int, *, generator: torch.Generator) -> nn.Sequential:
     r"""Tanh layers and one linear output: the logit (n, 1) of "x comes from P rather than Q" at points (n, d).
 
     Trained with the cross-entropy on equally weighted classes, the logit estimates :math:`\log P(x) / Q(x)`. The widths
@@ -49,9 +52,9 @@ def _classifier(d: int, *, hidden: Sequence[int], generator: torch.Generator) ->
     Source: Husain et al. 2018, equation 14.
     """
     layers: list[nn.Module] = []
-    for width, following in itertools.pairwise((d, *hidden)):
+    for width, following in itertools.pairwise((d, *_HIDDEN)):
         layers += [nn.Linear(width, following), nn.Tanh()]
-    network = nn.Sequential(*layers, nn.Linear((d, *hidden)[-1], 1))
+    network = nn.Sequential(*layers, nn.Linear(_HIDDEN[-1], 1))
     for layer in network:
         if isinstance(layer, nn.Linear):
             reach = 1 / math.sqrt(layer.in_features)
@@ -92,9 +95,7 @@ class MBDE(L.LightningModule):
         self.thetas = step_sizes(self.epsilon, self.config.rounds)
         public = PublicRandomness(seed)
         weights = public.spawn("weights").generator
-        self.classifiers = nn.ModuleList(
-            [_classifier(reference.d, hidden=self.config.hidden, generator=weights) for _ in self.thetas]
-        )
+        self.classifiers = nn.ModuleList([_classifier(reference.d, generator=weights) for _ in self.thetas])
         self.trained = 0
         self._public = public.spawn("reference").generator
         self._log_normaliser = (0, 0.0)
@@ -129,7 +130,7 @@ class MBDE(L.LightningModule):
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         """One optimizer; only the round's classifier has gradients, so the others rest."""
-        return torch.optim.Adam(self.classifiers.parameters(), lr=self.config.lr, fused=True)
+        return torch.optim.Adam(self.classifiers.parameters(), lr=_RATE, fused=True)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
         if self.global_step >= self.total_steps:
@@ -138,7 +139,7 @@ class MBDE(L.LightningModule):
         t, step = divmod(self.global_step, self.config.steps)
         self.trained = t + 1
         for group in self.trainer.optimizers[0].param_groups:
-            group["lr"] = self.config.lr * _one_cycle(step / self.config.steps)
+            group["lr"] = _RATE * _one_cycle(step / self.config.steps)
         return None
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from dpgen.privacy.ledger import Budget
-from dpgen.privacy.mechanisms import Relation, require_positive, require_whole, require_within
+from dpgen.privacy.mechanisms import Relation, require_whole, require_within
 from dpgen.systems.plan import Plan, RowPlan
 
 WHOLE = "whole data set (integral privacy)"
@@ -83,10 +83,8 @@ class MBDEConfig:
         reference_path: directory of a released model of points, whose samples are the reference instead.
         steps: training steps a round, of Adam on minibatches with fresh points of the reference.
         batch: private points a step.
-        lr: highest learning rate.
-        hidden: widths of the classifier's tanh layers.
 
-    Source: Husain et al. 2020, section 5, for rounds and hidden.
+    Source: Husain et al. 2020, section 5, for rounds.
     """
 
     rounds: int = 1
@@ -96,18 +94,13 @@ class MBDEConfig:
     reference_path: str | None = None
     steps: int = 600
     batch: int = 500
-    lr: float = 0.02
-    hidden: tuple[int, ...] = (25, 25, 25)
 
     def __post_init__(self) -> None:
         if self.reference not in (allowed := get_args(ReferenceName)):
             raise ValueError(f"reference must be one of {', '.join(allowed)}, got {self.reference!r}")
         for name in ("rounds", "steps", "batch"):
             require_whole(name, getattr(self, name))
-        for width in self.hidden:
-            require_whole("a width in hidden", width)
         require_whole("codebook", self.codebook, *CODEBOOKS)
-        require_positive("lr", self.lr)
         if self.alpha is not None:
             require_alpha(self.alpha)
 
