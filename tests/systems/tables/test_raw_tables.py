@@ -240,14 +240,10 @@ def test_a_file_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("text", "option", "name"),
     [
-        ("", "", "empty"),
         ("a,b\n", "", "empty"),
         ("a,a\n1,2\n", "", "'a'"),
-        ("a,b\n1\n", "", "row 1"),
         ("a,b\n1,2\n", "--target=c", "target"),
         ("a,b\n1,2\n", "--key=c", "key"),
-        ("a,b\n1,2\n", "--epsilon=-1", "epsilon"),
-        ("a,b\n1,2\n", "--taget=a", "target"),
     ],
 )
 def test_a_bad_file_or_option_is_refused_and_leaves_nothing(
