@@ -7,7 +7,7 @@ from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -45,22 +45,6 @@ class Ranks(Protocol):
 
     def in_order(self) -> Integers:
         """All positions (n,), sorted: as much memory as there are records."""
-
-
-class Rounding(NamedTuple):
-    """From whole / per to an index: clip whole to [first, last], then (whole * times - origin + width // 2) // width."""
-
-    first: int
-    last: int
-    times: int
-    origin: int
-    width: int
-
-    @property
-    def fits(self) -> bool:
-        """Whether no product of it passes int64."""
-        first, last, times, origin, _ = self
-        return max(abs(first * times), abs(last * times), abs(origin), (last - first) * times) < 2**62
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,13 +169,6 @@ class DiscretizedColumn:
             raise ValueError(f"value in row {row + 1} is none of the {self.size} public categories")
         return indices, np.zeros(len(indices), bool)
 
-    def rounding(self, per: int) -> Rounding:
-        """The exact map from values that are whole numbers of 1 / per to indices."""
-        q, start, step = self.units
-        fine = math.lcm(q, per)
-        first, last = math.ceil(self._start * per), math.floor(self._last * per)
-        return Rounding(first, last, fine // per, start * (fine // q), step * (fine // q))
-
     def float_bounds(self, dtype: npt.DTypeLike) -> tuple[float, float]:
         """The bounds that floats of this type are compared with."""
         with np.errstate(over="ignore"):  # a float16 cannot hold every bound
@@ -200,10 +177,12 @@ class DiscretizedColumn:
 
     def _from_units(self, whole: npt.NDArray[Any], per: int) -> Encoded:
         """Values `whole / per` to indices; Python's big integers only where int64 could overflow."""
-        rule = self.rounding(per)
-        first, last, times, origin, width = rule
+        q, start, step = self.units
+        fine = math.lcm(q, per)
+        first, last = math.ceil(self._start * per), math.floor(self._last * per)
+        times, origin, width = fine // per, start * (fine // q), step * (fine // q)
         below, above = np.asarray(whole < first), np.asarray(whole > last)
-        if not rule.fits:
+        if max(abs(first * times), abs(last * times), abs(origin), (last - first) * times) >= 2**62:
             return self._indices([Fraction(int(v), per) for v in whole]), below | above
         if whole.dtype == np.uint64:
             whole = np.minimum(whole, np.uint64(2**63 - 1))

@@ -330,16 +330,14 @@ def load_mapped(
     test, test_values = _on_disk(test_path, label=label_column, option="test_path") if test_path else (x[:0], values[:0])
     split, found = Split(0.0, held_out=len(test) if test_path else None), dict[str, Any]()
     if label_column is not None:
-        both = pd.concat([values, test_values], ignore_index=True)
-        labels, names = class_labels(both)
-        if (labels < 0).any():
-            raise ValueError(f"{path} has no label in row {int((labels < 0).nonzero()[0]) + 1}: every record needs one")
+        for where, own in ((path, values), (test_path, test_values)):
+            if own.isna().any():
+                raise ValueError(f"{where} has no label in row {int(own.isna().argmax()) + 1}: every record needs one")
+        labels, names = class_labels(pd.concat([values, test_values], ignore_index=True))
         found = {"labels": labels[: len(x)], "test_labels": labels[len(x) :], "n_classes": len(names), "class_names": names}
     facts = (Fact.READ_CLASSES(k=found["n_classes"]),) if found else ()
-    form = Form(container="numpy", types=("uint8",))
-    return MappedRecords(
-        name_of(Path(path).name), x, test, image_shape=image_shape, facts=(*facts, split.fact()), form=form, **found
-    )
+    form, name = Form(container="numpy", types=("uint8",)), name_of(path).strip("*?-_") or Path(path).resolve().parent.name
+    return MappedRecords(name, x, test, image_shape=image_shape, facts=(*facts, split.fact()), form=form, **found)
 
 
 def white_of(form: Form) -> int:

@@ -41,6 +41,7 @@ def test_rows_and_fits_are_those_of_the_array(shards: str) -> None:
     both = (load_mapped(path=shards), Records("memory", torch.from_numpy(X), NONE))
     found = [fitted(data, clusters="none").samples(50, random_state=0).x for data in both]
     assert torch.equal(*found)
+    assert both[0].name == "part"
 
 
 def test_labels_are_a_column_of_the_files(tmp_path: Path) -> None:
@@ -78,6 +79,7 @@ def test_an_evaluation_looks_at_a_public_choice(shards: str, monkeypatch: pytest
         ({"test_path": "nan.npy"}, "another value"),
         ({"image_shape": (2, 3)}, "image_shape 2 x 3 has 6 pixels, the records have 7"),
         ({"path": "gaps.npy", "label_column": 6}, "gaps.npy has no label in row 1"),
+        ({"test_path": "gaps.npy", "label_column": 6}, "gaps.npy has no label in row 1"),
         ({"label_column": 7}, "label_column is 7"),
         ({"label_column": "class"}, "label_column is class"),
     ],
