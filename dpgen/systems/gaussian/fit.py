@@ -173,7 +173,7 @@ def fit(
 ) -> RecordModel | ImageModel:
     """Fit Gaussians to records or images and release them; no training, one to eight passes over the data.
 
-    ValueError is raised for options that contradict the data, records out of range, or a ledger of another relation than the
+    ValueError is raised for options that contradict the data, or a ledger of another relation than the
     plan's.
     """
     assert plan.budget is not None

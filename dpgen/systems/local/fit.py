@@ -120,13 +120,14 @@ def released_prior(model: PublicModel, categories: Sequence[str]) -> Tensor:
     Source: half a count for each, Krichevsky and Trofimov 1981.
     """
     table = model.samples(_SAMPLES, random_state=0).to_pandas()
-    texts = {str(name): _texts(table[name]) for name in table}
-    if set(categories) <= set(texts) and all(texts[name].isin(["0", "1"]).all() for name in categories):
-        counts = np.array([(texts[name] == "1").sum() for name in categories], np.float64)
+    table.columns = table.columns.astype(str)
+    named = table[list(categories)] if set(categories) <= set(table.columns) else None
+    if named is not None and bool(named.isin([0, 1]).all(axis=None)):
+        counts = (named == 1).sum().to_numpy(np.float64)
     else:
-        fitting = [values for values in texts.values() if set(values) <= set(categories)]
+        fitting = [values for values in (_texts(table[name]) for name in table) if set(values) <= set(categories)]
         if len(fitting) != 1:
-            columns, held = (shorten(", ".join(names), 80) for names in (texts, categories))
+            columns, held = (shorten(", ".join(names), 80) for names in (table, categories))
             raise ValueError(
                 f"reference_path is a {model.kind} model with the columns {columns}; one of them must hold the categories of "
                 f"the users, {held}, or columns of 0 and 1 must be named like them"
