@@ -207,7 +207,7 @@ ROWS = [
         for of in (("person", 1), ("all", 0), ("first", 0))
     ),
     SumRow("relational", (COLUMN,), neighbours, moved(3), sums=single("later", 0)),
-    *(SumRow("relational", (MEASUREMENT,), neighbours, moved(count), sums=sums, pairs=60) for sums, count in _TABLES),
+    *(SumRow("relational", (MEASUREMENT,), neighbours, moved(count), sums=sums, pairs=20) for sums, count in _TABLES),
     SumRow(
         "relational",
         (MEASUREMENT,),
@@ -224,7 +224,7 @@ ROWS = [
     SumRow("relational", (WITH_ROWS,), tree_neighbours, rows_come, sums=people_with_rows),
     SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all 3", 0)),
     SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(2, 3), sums=tree_single("later 3", 0)),
-    *(SumRow("relational", (MEASUREMENT,), tree_neighbours, tree_moved(*rows), sums=sums, pairs=60) for sums, rows in _OF_TREE),
+    *(SumRow("relational", (MEASUREMENT,), tree_neighbours, tree_moved(*rows), sums=sums, pairs=20) for sums, rows in _OF_TREE),
     SumRow(
         "relational",
         (MEASUREMENT,),
