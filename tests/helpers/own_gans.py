@@ -50,30 +50,10 @@ class Outside(Maker):
         return super().sample(z) * 3 + 1.0
 
 
-class Restless(Maker):
-    def sample(self, z: Tensor) -> Tensor:
-        return super().sample(z + torch.randn(z.shape))
-
-
 class Untaught(Maker):
     @torch.no_grad()
     def sample(self, z: Tensor) -> Tensor:
         return super().sample(z)
-
-
-class Hidden(Maker):
-    def __init__(self, d: int, categories: int = 0) -> None:
-        super().__init__(d, categories)
-        self.shift = torch.randn(d)
-
-    def sample(self, z: Tensor) -> Tensor:
-        return (super().sample(z) + self.shift).sigmoid()
-
-
-class Noiseless(Maker):
-    def __init__(self, d: int, categories: int = 0) -> None:
-        super().__init__(d, categories)
-        self.latent = True
 
 
 class Batched(Judge):
@@ -85,33 +65,3 @@ class Batched(Judge):
 class Centred(Judge):
     def score(self, x: Tensor) -> Tensor:
         return super().score(x - x.mean(0))
-
-
-class Dropping(Judge):
-    def score(self, x: Tensor) -> Tensor:
-        return super().score(nn.functional.dropout(x))
-
-
-class Tall(Judge):
-    def score(self, x: Tensor) -> Tensor:
-        return super().score(x)[:, None]
-
-
-class Remembering(Judge):
-    def __init__(self, d: int, categories: int = 0) -> None:
-        super().__init__(d, categories)
-        self.register_buffer("seen", torch.zeros(1))
-
-    def score(self, x: Tensor) -> Tensor:
-        self.seen = self.seen + x.mean()
-        return super().score(x)
-
-
-class Branching(Judge):
-    def score(self, x: Tensor) -> Tensor:
-        return super().score(x) if x.sum() >= 0 else x[:, 0]
-
-
-class Indifferent(Judge):
-    def score(self, x: Tensor) -> Tensor:
-        return super().score(x) * 0.0

@@ -65,30 +65,6 @@ class Summed(Classifier):
         return cross_entropy(self(batch[0]), batch[1], reduction="sum")
 
 
-class Centred(Classifier):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return super().training_step((batch[0] - batch[0].mean(0), batch[1]), batch_idx)
-
-
-class Asking(Classifier):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss = super().training_step(batch, batch_idx)["loss"]
-        return loss if loss < 1e9 else 2 * loss
-
-
-class Keeping(Classifier):
-    losses: list[Tensor]
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.losses = []
-
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        loss = super().training_step(batch, batch_idx)
-        self.losses.append(loss)
-        return loss
-
-
 class Meter:
     def __init__(self) -> None:
         self.total = torch.zeros(())
@@ -111,11 +87,6 @@ class Stateful(Classifier):
 
     def set_extra_state(self, state: Any) -> None:
         pass
-
-
-class Endless(Classifier):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return super().training_step(batch, batch_idx)["loss"] / 0.0
 
 
 class Writing(Classifier):
@@ -163,12 +134,6 @@ class Patient(Classifier):
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         self.frozen.weight.data += 1.0
-
-
-class Hoarding(Classifier):
-    def training_step(self, batch: Any, batch_idx: int) -> Any:
-        self._seen = batch[0].detach()
-        return super().training_step(batch, batch_idx)
 
 
 class Plain(L.LightningModule):

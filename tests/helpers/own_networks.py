@@ -144,7 +144,7 @@ class Restless(Good):
 class Noiseless(Good):
     def __init__(self, d: int) -> None:
         super().__init__(d, latent=1)
-        self.latent = 0
+        self.latent = True
 
 
 class Lazy(Good):

@@ -41,6 +41,19 @@ def test_gradients_are_those_of_each_record(categories: int, shape: tuple[int, .
         torch.testing.assert_close(found[r], torch.cat([g.flatten() for g in slow]), rtol=1e-4, atol=1e-4)
 
 
+def test_the_encoder_sees_records_minus_their_means_and_labels_have_their_weight() -> None:
+    network, x, z = begun(3, True).network(0), torch.rand(4, 35), torch.randn(4, 10)
+    seen, centre = list[torch.Tensor](), torch.full((4, 35), 0.3)
+    network.encoder[0].register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    losses = []
+    for weight in (0.0, 1.0, 10.0):
+        network.label_weight = weight
+        losses.append(network.loss(x, z, centre))
+    torch.testing.assert_close(seen[0].flatten(1) * 16**0.5, (x - centre)[:, :32])
+    torch.testing.assert_close(losses[2] - losses[0], 10 * (losses[1] - losses[0]), rtol=1e-3, atol=1e-3)
+    assert bool((losses[1] > losses[0]).all())
+
+
 def test_samples_begin_at_released_means() -> None:
     bank = begun(0, True, (8, 8))
     assert bank.centre is not None
