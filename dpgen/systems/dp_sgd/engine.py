@@ -129,8 +129,6 @@ class DPSGD(PrivateSums):
         self._accountant = self._callback(PrivacyAccountant)
         if self._accountant is None:
             raise ValueError(f"{type(self).__name__} trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
-        if self._accountant.ranks.index:
-            self._ledger = None  # of other ranks than 0 it is a copy of that one's, made since this module declared its plan
         self._require_ledger(self._accountant.ledger)
         rows = self._accountant.curator.rows
         if rows > 1 and loader.table.owners is None:
@@ -174,7 +172,6 @@ class DPSGD(PrivateSums):
 
     def declare(self, curator: Curator) -> None:
         """Declare the whole run, before private records are touched."""
-        self._require_ledger(curator.ledger)
         curator.declare(*self.plan.planned(self.config))
         self._declared = True
 
