@@ -176,11 +176,12 @@ def load_cifar10(*, data_root: str | None = None) -> Images:
 
 
 def _read(source: Path, size: int | None, colours: Colours) -> _Found:
-    """Images of a folder, or of an archive, which often has one folder that holds everything."""
+    """Images of a folder, or of an archive."""
     if source.is_dir():
         return _in_folder(source, source, size, colours)
     if not source.is_file() or not source.name.lower().endswith(ARCHIVES):
-        raise ValueError(f"path is {str(source)!r}: it must be a folder, or an archive that ends in {', '.join(ARCHIVES)}")
+        endings = ", ".join(ARCHIVES)
+        raise ValueError(f"path is {str(source)!r}: it must be a folder that is there, or an archive that ends in {endings}")
     with TemporaryDirectory(prefix="dpgen-") as folder:
         try:
             if source.name.lower().endswith(".zip"):
@@ -189,20 +190,23 @@ def _read(source: Path, size: int | None, colours: Colours) -> _Found:
                 unpack_archive(source, folder, "tar" if source.name.lower().endswith(".tar") else "gztar", filter="data")
         except (ReadError, tarfile.TarError, zipfile.BadZipFile, OSError, EOFError, RuntimeError) as error:
             raise ValueError(f"{source} cannot be read as an archive: {one_line(error)}") from error
-        root = Path(folder)
-        while len(inside := [place for place in root.iterdir() if not _hidden(place)]) == 1 and any(
-            place.is_dir() for place in inside[0].glob("*")
-        ):
-            [root] = inside
-        return _in_folder(root, source, size, colours)
+        return _in_folder(Path(folder), source, size, colours)
 
 
 def _hidden(place: Path) -> bool:
     return place.name.startswith(".") or (place.is_dir() and place.name.startswith("__"))
 
 
+def _inside(folder: Path) -> list[Path]:
+    """Folders and images in a folder; other files are left out."""
+    shown = (place for place in folder.glob("*") if not _hidden(place))
+    return [place for place in shown if place.is_dir() or place.name.lower().endswith(ENDINGS)]
+
+
 def _in_folder(root: Path, source: Path, size: int | None, colours: Colours) -> _Found:
-    """Images of a folder, which errors call `source`; hidden files and folders are left out."""
+    """Images of a folder, which errors call `source`; a single folder of folders in it stands for it, hidden ones are none."""
+    while len(inside := _inside(root)) == 1 and any(place.is_dir() for place in _inside(inside[0])):
+        [root] = inside
     places = {place: place.relative_to(root).parts for place in root.rglob("*")}
     hidden = {place for place in places if _hidden(place)}
     places = {place: parts for place, parts in places.items() if hidden.isdisjoint((place, *place.parents))}

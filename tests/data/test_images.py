@@ -81,8 +81,10 @@ def test_without_folders_there_is_one_class(tmp_path: Path) -> None:
 
 def test_folders_of_test_images(tmp_path: Path) -> None:
     folder(tmp_path / "data" / "train"), folder(tmp_path / "data" / "test", n=1)
-    packed = archived(tmp_path / "data", ".tar.gz")
-    for path in (tmp_path / "data", packed):
+    (tmp_path / "all" / ".thumbnails").mkdir(parents=True)
+    (tmp_path / "all" / "LICENSE").write_text("no image")
+    packed = archived((tmp_path / "data").rename(tmp_path / "all" / "data").parent, ".tar.gz")
+    for path in (tmp_path / "all" / "data", tmp_path / "all", packed):
         images = load_images(path=str(path))
         assert (images.n, images.class_names, images.test_labels.tolist()) == (6, ("cat", "dog"), [0, 1])
 
