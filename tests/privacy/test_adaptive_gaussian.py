@@ -87,6 +87,23 @@ def test_parts_add_up_to_the_whole(relation: Relation, rows: int) -> None:
     assert ledger.spent() == pytest.approx(1.0, rel=1e-3)
 
 
+@pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_names_of_frequent_values_are_paid_for_beside_their_counts(relation: Relation, rows: int) -> None:
+    ledger = Ledger(Budget(1.0, 1e-5), relation=relation, rows=rows, unit="one person")
+    gaussian = GaussianBudget(Curator(ledger), Budget(1.0, 1e-5), "whole", thresholds=2)
+    share = 0.25 * gaussian.left
+    for _ in range(2):
+        places, _, noise_std, _ = gaussian.frequent("words", np.array([1, 10**9]), share)
+        assert places.tolist() == [1]
+        assert noise_std == pytest.approx(gaussian.noise_std(share))
+    counts, names = ([e for e in ledger.entries() if (e.of is None) == named] for named in (False, True))
+    assert [e.event.noise_multiplier for e in counts] == pytest.approx([share**-0.5] * 2)
+    assert [e.event.delta for e in names] == pytest.approx([0.05e-5] * 2)
+    with pytest.raises(BudgetExceeded):
+        gaussian.frequent("words", np.array([1, 10**9]), share)
+
+
 def test_nothing_is_given_out_beyond_the_whole() -> None:
     gaussian = opened()
     share = 0.6 * gaussian.left

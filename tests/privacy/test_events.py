@@ -8,11 +8,12 @@ import pytest
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 from scipy.stats import binom, norm
 
-from dpgen.privacy.accountants import delta, epsilon, event_alphas
+from dpgen.privacy.accountants import delta, epsilon, event_alphas, filter_cost
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import (
     OneOfDpEvent,
     UnsupportedEvent,
+    allocated_gaussian_event,
     approximate_event,
     decode_event,
     effective_multiplier,
@@ -22,6 +23,7 @@ from dpgen.privacy.mechanisms import (
     gaussian_event,
     gaussian_parts,
     pure_event,
+    repeated_event,
     require_positive,
     require_whole,
     row_epsilon,
@@ -46,6 +48,26 @@ def test_parts_of_nested_compositions():
     assert sum(count for _, count in walk(event)) == 16
     assert gaussian_parts(dpa.PoissonSampledDpEvent(0.0, dpa.GaussianDpEvent(1.0))) == {}
     assert gaussian_parts(dpa.NonPrivateDpEvent()) == {(1.0, 0.0): 1}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        gaussian_event(5.0),
+        subsampled_gaussian_event(0.1, 2.0),
+        allocated_gaussian_event(4, 3.0),
+        ZCDpEvent(0.01),
+        approximate_event(0.1, 1e-7),
+        repeated_event(gaussian_event(5.0), 2.0),
+        OneOfDpEvent([gaussian_event(5.0), ZCDpEvent(0.01)]),
+    ],
+)
+def test_several_runs_cost_what_they_cost_one_by_one(event):
+    again, listed = SelfComposedDpEvent(event, 3), ComposedDpEvent([event] * 3)
+    assert epsilon(event, 1e-5) < epsilon(again, 1e-5) == pytest.approx(epsilon(listed, 1e-5), rel=1e-12)
+    costs = [filter_cost(one, 4.0, "add_remove") for one in (event, again, listed)]
+    assert costs[1] == pytest.approx(costs[2], rel=1e-12)
+    assert costs[1] == pytest.approx([3 * cost for cost in costs[0]], rel=1e-12)
 
 
 @pytest.mark.parametrize(

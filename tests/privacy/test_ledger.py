@@ -212,6 +212,12 @@ class TestPlans:
             ledger.charge(SGD, note="sgd")
         ledger.charge(SUM, 2, note="sums")  # promised at the start
 
+    def test_pure_charges_chosen_later_cost_twice_as_much_where_records_are_replaced(self):
+        ledger = Ledger(Budget(1.0, 0.0))
+        for _ in range(2):
+            ledger.charge(pure_event(0.25), note="later")
+        assert (ledger.epsilon(), ledger.epsilon(relation="replace_one")) == (0.5, 1.0)
+
     def test_deltas_have_their_share(self):
         ledger = Ledger(Budget(1.0, 1e-6))
         ledger.declare([Planned(gaussian_event(50.0), "sums")])
@@ -270,6 +276,13 @@ class TestDivisible:
         assert [entry.of for entry in ledger.entries()] == ["rounds"] * 7
         with pytest.raises(BudgetExceeded, match=r"'rounds' of multiplier 5 has .* left; 1 x 'more' would take"):
             ledger.charge(gaussian_event(1e4), note="more", of="rounds")
+
+    def test_several_parts_at_once_count_several_times(self):
+        ledger = self.ledger()
+        ledger.charge(gaussian_event(10.0), 3, note="three quarters", of="rounds")
+        with pytest.raises(BudgetExceeded, match=r"has 0\.25 of it left; 1 x 'half' would take 0\.5"):
+            ledger.charge(gaussian_event(5.0 * math.sqrt(2)), note="half", of="rounds")
+        ledger.charge(gaussian_event(10.0), note="the last quarter", of="rounds")
 
     def test_the_surplus_is_for_rounding_only(self):
         ledger = self.ledger()
@@ -346,6 +359,18 @@ def test_what_was_not_committed_is_forgotten_and_what_was_is_kept(tmp_path):
         assert again.committed
         assert again.entries() == [LedgerEntry("sums", SUM, 1)]
         assert again.promised() == [Planned(SUM, "sums", 3)]
+
+
+def test_a_ledger_commits_one_release(tmp_path):
+    path = tmp_path / "l.jsonl"
+    with Ledger(BUDGET, path=path) as ledger:
+        ledger.charge(SUM, note="sum")
+        ledger.commit(released="one")
+    with Ledger.open(path) as again:
+        again.commit(released="one")
+        with pytest.raises(LedgerError, match="has released something else before"):
+            again.commit(released="two")
+        assert again.commits == 1
 
 
 def test_files_become_visible_with_the_commit_or_when_it_is_resumed(tmp_path):

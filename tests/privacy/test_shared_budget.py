@@ -122,6 +122,12 @@ def test_divisible_gaussians_are_paid_as_a_whole(shared: SharedBudget) -> None:
     assert shared.spending().total == paid
 
 
+def test_more_runs_of_what_was_planned_are_paid_for_too(shared: SharedBudget) -> None:
+    ledger = run(shared, Planned(gaussian_event(8.0), "counts"), budget=None)
+    ledger.charge(gaussian_event(8.0), 3, note="counts")
+    assert shared.spending().total == shared.limits.cost(gaussian_event(8.0)).times(3)
+
+
 # -- one run alone -----------------------------------------------------------------------------------------------------
 
 ALONE = [Planned(gaussian_event(1.43), "all of it")]  # epsilon 2.92, by the filter above 3

@@ -17,6 +17,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import UnsupportedEvent, for_rows, gaussian_event, pure_event
+from dpgen.privacy.noise import prefix_sensitivity
 from dpgen.privacy.sampling import PoissonMask
 from dpgen.run import run
 from dpgen.runtime import quiet_training
@@ -150,6 +151,12 @@ def test_noise_grows_with_the_rows_of_a_person(relation: Any) -> None:
     lots = BoundedSum(torch.zeros(4000, dtype=torch.int64), 1.0, replaced=1e-3, norm="l1")
     spread = float(curator(M, relation="replace_one").laplace("n", lots, 0.1).double().abs().mean())
     assert spread == pytest.approx(M / 0.1, rel=0.15)
+
+
+def test_prefix_sums_have_the_noise_of_all_rows_of_a_person() -> None:
+    cells = BoundedSum(torch.zeros(40, dtype=torch.int64), 1.0)
+    _, variances = curator(M).prefix_sums("prefix sums", cells, 5.0)
+    assert variances[0] ** 0.5 == pytest.approx(M * 5.0 * prefix_sensitivity(40, "add_remove"))
 
 
 def test_rows_that_are_drawn_one_by_one_earn_nothing_for_people() -> None:
