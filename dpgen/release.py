@@ -274,7 +274,7 @@ class Private:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} cannot be saved, pickled or copied: it holds private data, only draws may leave"
+            f"{type(self).__name__} cannot be saved, pickled or copied: it holds private data, only draws may leave, by write()"
         )
 
 

@@ -90,7 +90,7 @@ class Schema:
         if self.target is not None and self.target not in self.domain.names:
             raise nearest("dpgen:target", self.target, self.domain.names)
         for given in self.fields:
-            listed = given.values if isinstance(given, CategoryField) else ()
+            listed = given.values if isinstance(given, CategoryField) and given.source != "dp" else ()  # bought ones are there
             if hidden := [value for value in listed if isinstance(value, str) and value in self.missing_values]:
                 raise ValueError(f"enum of field {given.name!r} lists {hidden[0]!r}, which is one of missingValues")
 

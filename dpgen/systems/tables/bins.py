@@ -94,7 +94,7 @@ def _forms_of_texts(texts: Any) -> Integers:
 def _forms_of_numbers(x: npt.NDArray[Any]) -> Integers:
     codes = np.full(len(x), FINER, np.int64)
     exact = x.dtype.kind in "iu"
-    size = np.abs(np.where(np.isfinite(x), x, 0.0)) if not exact else x
+    size = np.minimum(np.abs(np.where(np.isfinite(x), x, 0.0)), 2.0**60) if not exact else x  # no product overflows
     for i, step in reversed(list(enumerate(ROUNDINGS))):
         if exact:
             if step < 1:

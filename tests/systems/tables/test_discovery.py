@@ -210,6 +210,17 @@ def test_forms_are_those_of_the_value_alone() -> None:
     ]  # fmt: skip
 
 
+def test_texts_that_a_file_takes_for_gaps_are_values_in_memory() -> None:
+    frame = pd.DataFrame({"country": ["", "NA", "DE"] * 300})
+    found = dpgen.fit(frame, "tables", epsilon=20.0).sample(300, random_state=0)["country"].value_counts(normalize=True)
+    assert found.sort_index().to_dict() == pytest.approx({"": 1 / 3, "DE": 1 / 3, "NA": 1 / 3}, abs=0.15)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_no_number_overflows() -> None:
+    assert forms(pd.Series([1e308, -1e308, 2.0**61]), "number").tolist() == [FINER] * 3
+
+
 @pytest.mark.parametrize("other", ["1.5", "1e5", "-9999999999999999999", "9" * 30, "x", "12"])
 def test_the_form_of_a_text_does_not_depend_on_other_texts(other: str) -> None:
     """Pandas makes texts of 19 digits integers where all of them are, of more digits objects, and else floats."""
