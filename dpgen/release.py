@@ -246,6 +246,8 @@ class Release(ABC):
             before = name
         return f"<table><caption>{escape(type(self).__name__)}</caption>{''.join(lines)}</table>"
 
+    _shared = "What save(DIR) writes, the release and its statement,"
+
     def _told(self) -> list[tuple[str, str]]:
         """What people should know of the release, under headings."""
         statement = self.statement
@@ -253,7 +255,7 @@ class Release(ABC):
             ("in odds", statement.odds()),
             *(("about the data", text) for text in statement.told),
             *((_NOT_COVERED, text) for text in statement.not_covered),
-            ("may be shared", "What save(DIR) writes, the release and its statement, may be shared."),
+            ("may be shared", f"{self._shared} may be shared."),
         ]
 
     @abstractmethod
@@ -274,12 +276,14 @@ class Private:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"{type(self).__name__} cannot be saved, pickled or copied: it holds private data, only draws may leave, by write()"
+            f"{type(self).__name__} cannot be saved, pickled or copied: it holds private data; to_pandas() of draws may leave"
         )
 
 
 class Draws(Private, Release):
     """Private draws: each row was charged when it was drawn; what drew them, `origin`, is for evaluation here only."""
+
+    _shared = "What to_pandas() returns, and the statement,"
 
     def __init__(self, table: pd.DataFrame, *, statement: PrivacyStatement, origin: Any = None) -> None:
         self._table, self.statement, self.origin = table, statement, origin

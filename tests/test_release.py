@@ -147,6 +147,7 @@ def test_draws_release_the_table_and_nothing_of_their_origin() -> None:
     draws = Draws(pd.DataFrame({"site": ["a", "b"]}), statement=tiny.statement(), origin={"secret": 1})
     assert draws.files() == {"draws.csv": b"site\na\nb\n"}
     assert repr(draws) == "Draws(2 rows, columns ['site'])"
+    assert "What to_pandas() returns, and the statement, may be shared." in str(draws)
     with refused("Draws", error=TypeError):
         pickle.dumps(draws)
 
