@@ -137,6 +137,16 @@ def test_a_norm_is_shared_by_the_bins_that_it_lies_between() -> None:
     assert policy.histogram(norms[:0], norms[:0].long()).values.tolist() == [[0] * 5] * 2
 
 
+def test_a_norm_that_changes_a_little_moves_the_histogram_by_its_steepness() -> None:
+    policy, change = DPNorm(), 1e-3
+    policy.begin(1)
+    moved = []
+    for norm in torch.cat([policy.centres, torch.logspace(-3, 1, 200)]).double():
+        one, two = (policy.histogram(n[None], torch.tensor([0])) for n in (norm, norm * (1 - change)))
+        moved.append(float((one.values - two.values).double().norm()) * one.step)
+    assert 0.99 * change * policy.steepness < max(moved) <= change * policy.steepness * (1 + 1e-6) + 2.0**-19
+
+
 # -- DPNorm ----------------------------------------------------------------------------------------------------------
 
 

@@ -361,6 +361,23 @@ def test_what_was_not_committed_is_forgotten_and_what_was_is_kept(tmp_path):
         assert again.promised() == [Planned(SUM, "sums", 3)]
 
 
+def test_a_commit_that_could_not_be_written_is_made_by_the_next_one(tmp_path, monkeypatch):
+    path = tmp_path / "l.jsonl"
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Ledger(BUDGET, path=path) as ledger:
+        ledger.charge(SUM, note="sum")
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            with pytest.raises(LedgerError, match="space"):
+                ledger.commit()
+        assert not ledger.committed
+        ledger.commit()
+        assert json.loads(path.read_text())["charges"] == [[0, 1]]
+
+
 def test_a_ledger_commits_one_release(tmp_path):
     path = tmp_path / "l.jsonl"
     with Ledger(BUDGET, path=path) as ledger:

@@ -273,6 +273,11 @@ def test_a_restored_directory_does_not_go_on(seen: str, shared: SharedBudget, tm
             again.resume()
         with pytest.raises(LedgerError, match="restored from a copy"):
             again.declare(PLAN)
+    again = Ledger.open(path)
+    again.charge(gaussian_event(8.0), note="counts")
+    with pytest.raises(LedgerError, match="restored from a copy"):
+        again.commit()
+    again.drop()
 
 
 def test_a_run_releases_one_thing(shared: SharedBudget, tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ from own_networks import Convolutional, Rectified
 from refusals import refused
 from torch import Tensor
 
+from dpgen.callbacks import DPNorm
 from dpgen.nets import ConvVAEBank, ModelBank, OwnBank, RBMBank, RecordGradients, VAEBank
 from dpgen.nets.bank import Noise
 from dpgen.nets.gan import CriticBank
 from dpgen.privacy.clipping import SENSITIVITY, Factor, clipped_sums, gradient_norms, segments
 from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
 from dpgen.systems.dp_sgd.sums import ALLOWED, UNIT, Margin, gradients_of, largest_change, padded
@@ -142,7 +144,7 @@ def trained(touch: Any, rows: int = 1) -> DPGM:
     made = DPGM(d=D, plan=DPGMPlan(sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0), config=DPGMConfig(clusters="none"))
     made.bank, made.partitioned = Touched(touch, k=1), True
     made.partition.load_state_dict({"counts": torch.tensor([120.0])})
-    made.serve(Curator(Ledger(None, delta=1e-5)))
+    made.serve(Curator(Ledger(None, delta=1e-5, rows=rows)))
     return made
 
 
@@ -154,6 +156,7 @@ def test_the_margin_is_ten_times_the_change_for_every_record_that_a_draw_may_hav
     assert margin.added == pytest.approx(148 * 10 * 2.0**-20, rel=1e-3)
     assert f"{margin.each:.1e}" in margin.fact.sentence
     assert trained(lambda x: 1.0).measure(D) == Margin(0.0, 148)
+    assert trained(lambda x: 1.0, rows=3).measure(D) == Margin(0.0, 3 * 148), "people have up to 3"
 
 
 def test_the_sensitivity_of_a_step_has_the_margin(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,6 +170,21 @@ def test_the_sensitivity_of_a_step_has_the_margin(monkeypatch: pytest.MonkeyPatc
             made.noisy_sums(batch, Curator(Ledger(None, delta=1e-5)).draw("s", PoissonMask(0.5), {"gradients": 1.0}))
     assert stated[0] == SENSITIVITY
     assert stated[1] == pytest.approx(SENSITIVITY + 148 * 10 * 2.0**-20, rel=1e-4)
+
+
+def test_a_histogram_of_norms_has_the_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both cells of a record move by its change times `steepness`, and by their rounding to 2^-20."""
+    seen: list[BoundedSum] = []
+    monkeypatch.setattr(Draw, "gaussian", lambda self, name, sums, factor=None: seen.append(sums) or sums.values)
+    batch = Batch(torch.rand(3, D), torch.zeros(3).long(), torch.full((3,), -1))
+    made = trained(lambda x: 1.0 + 2.0**-20 * (len(x) > UNIT))
+    made.policy = DPNorm()
+    made.policy.begin(1)
+    with torch.no_grad():
+        parts = {"norms": 10.0, "gradients": 1.0}
+        made.noisy_sums(batch, Curator(Ledger(None, delta=1e-5)).draw("s", PoissonMask(0.5), parts))
+    added = 148 * (10 * 2.0**-20 * made.policy.steepness + 2.0**-19)
+    assert (seen[0].sensitivity, seen[0].replaced) == pytest.approx((1.0 + added, 2.0**0.5 + added), rel=2e-5)
 
 
 MIXING: dict[str, Any] = {

@@ -124,9 +124,11 @@ def test_clusters_without_records_in_a_draw_release_noise_too(kind: type[DPGM], 
     assert bool((found != 0).any(1).all()) == noisy
 
 
-@pytest.mark.parametrize(("weight", "record", "moved"), [(1e6, 1.0, 1.0), (1e6, math.nan, 0.0), (math.nan, 1.0, 0.0)])
+@pytest.mark.parametrize(
+    ("weight", "record", "moved"), [(1e6, 1.0, 1.0), (-1e6, 1.0, 0.0), (1e6, math.nan, 0.0), (math.nan, 1.0, 0.0)]
+)
 def test_a_policy_cannot_exceed_the_sensitivity(weight: float, record: float, moved: float) -> None:
-    """A twin whose coefficients are far too large releases what clipping at 1 would; what is no number weighs nothing."""
+    """Coefficients far too large release what clipping at 1 would; those below 0 or no number weigh nothing."""
 
     class Greedy(AutomaticClipping):
         def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
