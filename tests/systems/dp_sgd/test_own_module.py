@@ -296,6 +296,11 @@ def reversed_pair(runner: L.Trainer) -> tuple[Any, Any]:
     return own.module, own.loader
 
 
+def test_a_rate_that_is_bought_is_in_the_file_before_anybody_sees_it(tmp_path: Path) -> None:
+    private(Classifier(), sampling_rate=None, ledger=tmp_path / "ledger.json")
+    assert json.loads((tmp_path / "ledger.json").read_text())["charges"] == [[0, 1]]
+
+
 def test_a_rate_that_is_bought_costs_no_more_than_the_budget() -> None:
     _, loader, runner = private(Classifier(), sampling_rate=None)
     ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
