@@ -306,3 +306,24 @@ def test_short_parts_are_added_in_float64_as_well() -> None:
     for part in range(3):
         clipped_sums(gradients, torch.ones(2), out, accumulate=part > 0)
     assert out.tolist() == [[15.0, 30.0]]
+
+
+def test_norms_above_2_to_the_100_are_not_finite() -> None:
+    rows = torch.tensor([2.0**99, 2.0**101, 3e38])[:, None, None]
+    norms = gradient_norms(RecordGradients([Factor(rows, torch.ones_like(rows), slice(0, 1), None)], [0, 3]))
+    assert norms.isnan().tolist() == [False, True, True]
+    assert automatic_coefficients(norms, 0.01).tolist()[1:] == [0.0, 0.0]
+
+
+def test_a_part_of_a_large_draw_is_added_up_in_float64() -> None:
+    """However few records the part has: errors of many parts in float32 would pass the stated sensitivity."""
+    generator = torch.Generator().manual_seed(0)
+    g, a = (torch.randn(50, width, generator=generator) for width in (4, 5))
+    part, exact = RecordGradients([Factor(g, a, slice(0, 20), None)], [0, 50]), (g.double().T @ a.double()).flatten()
+
+    def error(drawn: list[int] | None) -> float:
+        sums = clipped_sums(part, torch.ones(50), torch.zeros(1, 20, dtype=torch.float64), drawn=drawn)
+        return float((sums[0] - exact).abs().max())
+
+    assert error([SHORT + 1]) < 1e-12
+    assert error(None) > 1e-8

@@ -8,7 +8,7 @@ import torch
 from refusals import refused
 from torch import Tensor
 
-from dpgen.nets import ModelBank, RBMBank, VAEBank
+from dpgen.nets import ModelBank, RBMBank, Tape, VAEBank
 from dpgen.privacy.clipping import clipped_sums, flat_coefficients, gradient_norms
 
 
@@ -57,6 +57,14 @@ BAD = [
 def test_bad_sizes_are_refused(kind: Any, field: str, value: float) -> None:
     with refused(field):
         kind(**{"k": 1, "d": 9} | {field: value})
+
+
+def test_a_layer_that_is_used_twice_is_refused() -> None:
+    """Its gradient is a sum of two, whose norm is not that of either."""
+    tape, x = Tape(begun(VAEBank(1, 9, hidden=4, latent=2)), [0, 3]), torch.zeros(3, 9)
+    tape.affine("encoder.0", x)
+    with refused("'encoder.0' is used twice"):
+        tape.affine("encoder.0", x)
 
 
 # -- autoencoders ------------------------------------------------------------------------------------------------------

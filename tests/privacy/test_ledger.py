@@ -361,6 +361,17 @@ def test_what_was_not_committed_is_forgotten_and_what_was_is_kept(tmp_path):
         assert again.promised() == [Planned(SUM, "sums", 3)]
 
 
+def test_what_fits_depends_on_the_relation():
+    """A replaced record moves the sums of a Gaussian twice as far."""
+    one, two = (Ledger(BUDGET, relation=relation) for relation in ("add_remove", "replace_one"))
+    assert two.allowance(gaussian_event(20.0)) == one.allowance(gaussian_event(10.0)) > 0
+    one.declare([Planned(gaussian_event(4.0), "sums")])
+    with pytest.raises(BudgetExceeded):
+        two.declare([Planned(gaussian_event(4.0), "sums")])
+    two.declare([Planned(gaussian_event(8.0), "sums")])
+    assert one.epsilon() == pytest.approx(two.epsilon())
+
+
 def test_a_commit_that_could_not_be_written_is_made_by_the_next_one(tmp_path, monkeypatch):
     path = tmp_path / "l.jsonl"
 
