@@ -1,6 +1,7 @@
 """Linked tables: order, windows and ties are functions of a person's own rows; what is refused, in one line without a value."""
 
 import json
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,26 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
 def test_bad_input_is_one_line_without_a_value(options: dict[str, Any], words: list[str]) -> None:
     with refused(*words):
         read(**options)
+
+
+SECRET = "C1203928"
+KINDS = {"fields": [{"name": "kind", "type": "string", "constraints": {"enum": ["x", "y"]}}]}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"people": PEOPLE.assign(who=["a", SECRET, SECRET, "d"])},
+        {"rows": ROWS.assign(who=[SECRET, *ROWS["who"][1:]])},
+        {"rows": ROWS.assign(day=[SECRET] * 7)},
+        {"rows": ROWS.assign(kind=SECRET), "schema": KINDS},
+    ],
+    ids=["person twice", "rows of nobody", "no date", "no value of the schema"],
+)
+def test_no_message_shows_a_person_or_a_value(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^[^\n]+$") as caught:
+        read(**options)
+    assert SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_rows_of_nobody_are_left_out() -> None:
