@@ -133,7 +133,12 @@ class Parts:
             elif _inside(leaf):
                 compounds.append((leaf, count))
             else:
-                for part, n in gaussian_parts(leaf).items():
+                try:
+                    own = gaussian_parts(leaf)
+                except UnsupportedEvent:
+                    text = f"event {leaf!r} is not a Gaussian, zCDP or an (epsilon, delta) guarantee"
+                    raise UnsupportedEvent(text) from None
+                for part, n in own.items():
                     gaussians[part] += count * n
         return cls(tuple(sorted((+pure).items())), delta, rho, _key(gaussians), tuple(compounds))
 
@@ -329,7 +334,7 @@ def _moment_delta(event: DpEvent, alphas: Array, epsilon: float, relation: Relat
     for part in event.events if isinstance(event, OneOfDpEvent) else (event,):
         parts = Parts.of(part)
         mu = _plain(parts.key, relation)
-        if mu is None or parts.pure or parts.by_moments:
+        if mu is None or parts.pure or parts.delta or parts.by_moments:
             return rdp_delta(alphas, epsilon)
         worst = max(worst, _gaussian_delta_of(mu, epsilon))
     return worst
