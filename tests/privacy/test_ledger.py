@@ -372,6 +372,15 @@ def test_what_fits_depends_on_the_relation():
     assert one.epsilon() == pytest.approx(two.epsilon())
 
 
+def test_what_is_planned_costs_twice_as_much_where_records_are_replaced():
+    one, two = (Ledger(Budget(1.0, 0.0), relation=relation) for relation in ("add_remove", "replace_one"))
+    for ledger in (one, two):
+        ledger.declare([Planned(pure_event(0.25), "choice", 2)])
+    assert (one.epsilon(), one.epsilon(relation="replace_one"), two.epsilon()) == (0.5, 1.0, 0.5)
+    with pytest.raises(UnsupportedEvent, match="which does not imply it"):
+        two.epsilon(relation="add_remove")
+
+
 def test_a_commit_that_could_not_be_written_is_made_by_the_next_one(tmp_path, monkeypatch):
     path = tmp_path / "l.jsonl"
 

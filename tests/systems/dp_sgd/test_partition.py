@@ -213,6 +213,19 @@ def test_momentum_follows_gradients_in_units_of_the_clip_bound() -> None:
     assert factors == pytest.approx({("auto", 1.0): 1.0, ("auto", 7.0): 1.0, ("adam", 1.0): 1.0, ("adam", 7.0): 7.0})
 
 
+def test_labels_among_the_columns_are_signs_like_others() -> None:
+    sums = sign_sums(torch.tensor([[1, 0, 0]]), torch.tensor([1]), 2, labels=torch.tensor([2]), categories=4)
+    assert sums.values.tolist() == [[0] * 7, [1, -1, -1, -1, -1, 1, -1]]
+    assert float(sums.values.double().norm()) == pytest.approx(sums.sensitivity)
+
+
+def test_sizes_count_people_where_these_have_several_records() -> None:
+    people, cluster = torch.arange(9000) // 3, torch.arange(9000) % 2
+    partition = LabelPartition(2, noise_count=1.0)
+    partition.fit(torch.zeros(9000, 1), cluster, curator=Curator(Ledger(None, delta=1e-5, rows=3)), share=shares(people))
+    assert partition.counts.tolist() == pytest.approx([1500.0, 1500.0], abs=10.0)
+
+
 def test_all_rows_of_a_person_move_sizes_and_signs_as_one() -> None:
     """Ann has three rows in two clusters, Bob one: without her sums of signs differ by her average, of norm sqrt(d) at most."""
     x = torch.tensor([[1, 1, 0], [1, 1, 0], [1, 1, 0], [0, 1, 1]], dtype=torch.uint8)
