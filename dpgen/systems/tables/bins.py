@@ -297,7 +297,8 @@ class Grid:
 def _in_units(x: npt.NDArray[Any], step: Decimal) -> Integers:
     """Numbers as the nearest multiples of the step."""
     if x.dtype.kind == "f":
-        scaled = x / float(step) if step >= 1 else x * float(1 / step)
+        with np.errstate(over="ignore"):  # a warning would tell of the records
+            scaled = x / float(step) if step >= 1 else x * float(1 / step)
         return np.rint(np.clip(scaled, -float(LARGEST), float(LARGEST))).astype(np.int64)
     return x if step == 1 else np.floor_divide(x + int(step) // 2, int(step))
 

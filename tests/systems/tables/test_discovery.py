@@ -23,6 +23,7 @@ from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.bins import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, Grid, Leaves, forms
 from dpgen.systems.tables.discovery import Discovery, _texts, release_domains, thresholds
 from dpgen.systems.tables.marginals import release_columns
+from dpgen.values import LARGEST
 
 N = 4000
 
@@ -219,6 +220,7 @@ def test_texts_that_a_file_takes_for_gaps_are_values_in_memory() -> None:
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_no_number_overflows() -> None:
     assert forms(pd.Series([1e308, -1e308, 2.0**61]), "number").tolist() == [FINER] * 3
+    assert Grid(Decimal("0.01"), "number").read(pd.Series([1e308])).tolist() == [LARGEST]
 
 
 @pytest.mark.parametrize("other", ["1.5", "1e5", "-9999999999999999999", "9" * 30, "x", "12"])
