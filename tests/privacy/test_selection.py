@@ -18,6 +18,7 @@ from dpgen.privacy.mechanisms import pure_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import (
     ExponentialMechanism,
+    FrequentCounts,
     draw_categorical,
     exact_sum,
     exponential_coin,
@@ -115,6 +116,15 @@ def test_a_choice_is_drawn_at_the_rate_that_it_costs() -> None:
 def test_prices_of_exponential_draws() -> None:
     assert exponential_event(0.3, 2.0) == pure_event(1.2)
     assert exponential_event(0.3, 2.0, zcdp=True).rho == pytest.approx(0.18)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 10])
+def test_what_one_person_alone_has_is_named_with_a_chance_of_delta_at_most(rows: int) -> None:
+    """All of a person's rows hold one value, or each another one."""
+    mechanism = FrequentCounts(np.array([1, rows]), 50.0, 1e-3, rows)
+    one_each, all_of_one = np.exp(mechanism.log_probabilities())
+    assert rows * one_each <= 1e-3
+    assert 0.9e-3 < rows * all_of_one <= 1e-3
 
 
 def test_a_twin_without_acceptance_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
