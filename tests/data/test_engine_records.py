@@ -21,8 +21,9 @@ from dpgen.data.stored import StreamedRecords, load_sql_records
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.runtime import Runtime
-from dpgen.systems.gaussian.releases import location_sums
+from dpgen.systems.gaussian.releases import checked, location_sums
 from dpgen.systems.gaussian.sets import item_sums, size_bins, size_histogram
 from dpgen.systems.registry import systems
 
@@ -118,16 +119,16 @@ def test_cells_of_mwem_are_counted_with_their_classes(folder: Path) -> None:
     require_equal(released("mwem", engine, domain="cells"), released("mwem", whole, domain="cells"))
 
 
+def location(batches: Any) -> BoundedSum:
+    return location_sums(checked(batches, D, 0), D)
+
+
 @pytest.mark.parametrize("size", [7, 64, 10**6])
 def test_sums_do_not_depend_on_batches(folder: Path, size: int) -> None:
     data, x = stream(folder), memory(folder).x
     parts = replace(data, rows=replace(data.rows, size=size)).stream(labelled=True)
     assert not torch.equal(next(iter(parts))[0], x[: min(size, N)].float())  # the engine has another order
-    for sums in (
-        lambda batches: item_sums(batches, D, 5),
-        lambda batches: size_histogram(batches, size_bins(D)),
-        lambda batches: location_sums(batches, D),
-    ):
+    for sums in (lambda batches: item_sums(batches, D, 5), lambda batches: size_histogram(batches, size_bins(D)), location):
         assert torch.equal(sums(parts).values, sums([(x.float(), None)]).values)
 
 

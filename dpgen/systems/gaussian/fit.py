@@ -35,6 +35,7 @@ from dpgen.systems.gaussian.releases import (
     Encode,
     Location,
     RecordStream,
+    checked,
     one_class,
     release_components,
     release_location,
@@ -80,7 +81,7 @@ class Inputs:
         seed: int = 0,
         device: str = "cpu",
     ) -> Inputs:
-        """Those of records, whose sums are computed on `device`."""
+        """Those of records, whose sums are computed on `device`; what is out of range is refused."""
         clusters = config.resolved(n_classes=records.n_classes).clusters
         labelled, n_classes = clusters == "labels", records.n_classes
         read: Any
@@ -88,6 +89,8 @@ class Inputs:
             n, d, read = records.n, records.d, records.stream
         else:
             (n, d), read = records.x.shape, partial(_stream, records, device=device)
+            if labelled and records.labels is None:
+                raise ValueError(f"clusters='labels' needs labels, and the records of n_classes={n_classes} have none")
         if n > MOST_RECORDS:
             raise ValueError(f"there are more than {MOST_RECORDS} records, whose sums would not fit int64")
         bits = read(labelled=labelled)
@@ -150,10 +153,12 @@ class Inputs:
 
 
 def _stream(records: Records, *, device: str, labelled: bool = False, grey: bool = False) -> RecordStream:
-    """Bits of records in memory, or their grey values."""
+    """Bits of records in memory, which are checked here, or their grey values."""
     labels = records.labels if labelled else None
     if grey and records.grey is not None:
         return RecordStream(records.grey, labels, top=255.0, device=device)
+    for _ in checked([(records.x, labels)], records.x.shape[1], records.n_classes if labelled else 0):
+        pass
     return RecordStream(records.x, labels, device=device)
 
 
@@ -200,7 +205,7 @@ def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     """Sets: levels of size and classes of frequent items."""
     generator = PublicRandomness(inputs.seed).spawn("classes").generator
     shares = allocated(SHARES, budget.left)
-    mixture = release_sets(inputs.bits, inputs.d, budget=budget, shares=shares, generator=generator)
+    mixture = release_sets(checked(inputs.bits, inputs.d, 0), inputs.d, budget=budget, shares=shares, generator=generator)
     return ProductMixture(
         mixture.probabilities,
         mixture.weights * mixture.count,
@@ -211,7 +216,8 @@ def _fit_sizes(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
 
 def _fit_independent(inputs: Inputs, budget: GaussianBudget, why: str) -> RecordModel:
     """Marginals of every class, for all that is left."""
-    counts, frequencies = release_marginals(inputs.bits, inputs.d, k=inputs.groups, budget=budget, share=budget.left)
+    bits = checked(inputs.bits, inputs.d, inputs.n_classes)
+    counts, frequencies = release_marginals(bits, inputs.d, k=inputs.groups, budget=budget, share=budget.left)
     statement = _stated(budget, Fact.INDEPENDENT_BITS(why=why))
     return ProductMixture(frequencies, counts, statement=statement, n_classes=inputs.n_classes, columns=inputs.columns)
 
@@ -219,7 +225,7 @@ def _fit_independent(inputs: Inputs, budget: GaussianBudget, why: str) -> Record
 def _fit_latent(inputs: Inputs, budget: GaussianBudget) -> RecordModel:
     """Gaussians on principal axes; without an axis that stands out from the noise, independent bits."""
     mu, share = budget.mu, allocated(inputs.shares(1), budget.left)["mean"]  # the mean has one share in all
-    location = release_location(inputs.values, inputs.d, budget=budget, share=share)
+    location = release_location(checked(inputs.values, inputs.d, inputs.n_classes), inputs.d, budget=budget, share=share)
     chosen = inputs.sizes(mu, location.count)
     later = {name: share for name, share in inputs.shares(chosen.subclusters).items() if name != "mean"}
     shares = allocated(later, budget.left)
@@ -302,7 +308,8 @@ def _calibration(
     """What lets the model's bits follow released marginals; a pilot of its own samples serves, so only releases cost."""
     marginals = location.mean
     if inputs.grey_threshold is not None:
-        marginals = release_marginals(inputs.bits, inputs.d, k=1, budget=budget, share=shares["marginals"])[1][0]
+        bits = checked(inputs.bits, inputs.d, inputs.n_classes)
+        marginals = release_marginals(bits, inputs.d, k=1, budget=budget, share=shares["marginals"])[1][0]
     generator = PublicRandomness(inputs.seed).spawn("pilot").generator
     values = model.pilot(generator)
     jitter = None

@@ -17,6 +17,7 @@ products of grid values are exact in float64, and batches are added in int64. Bo
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -69,6 +70,29 @@ class RecordStream:
             part = slice(start, start + size)
             labels = None if self.labels is None else self.labels[part].to(self.device)
             yield self.x[part].to(self.device, torch.float32) / self.top, labels
+
+
+def checked(batches: Batches, d: int, n_classes: int) -> Batches:
+    """The batches, checked each time they are read: (b, d) in [0, 1], with labels in [0, n_classes) if there are any."""
+    return Each(batches, partial(_checked, d=d, n_classes=n_classes))
+
+
+def _checked(x: Tensor, labels: Tensor | None, *, d: int, n_classes: int) -> tuple[Tensor, Tensor | None]:
+    if x.ndim != 2 or x.shape[1] != d:
+        raise ValueError(f"x must have shape (b, {d}), got {tuple(x.shape)}")
+    if x.numel():
+        low, high = (float(end) for end in x.aminmax())  # NaN if any entry is
+        if not math.isfinite(low) or not math.isfinite(high):
+            raise ValueError("x must be finite, got NaN or infinite entries")
+        if not 0.0 <= low <= high <= 1.0:
+            raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
+    if not n_classes:
+        return x, None
+    if labels is None or labels.shape != (len(x),):
+        raise ValueError(f"labels must have shape ({len(x)},), got {None if labels is None else tuple(labels.shape)}")
+    if len(x) and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
+        raise ValueError(f"labels must be in [0, {n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
+    return x, labels
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def bit_sums(batches: Any, d: int, k: int) -> BoundedSum:
         total = torch.zeros(k, 1 + d, dtype=torch.int64)
         for x, row in parts:
             counts = torch.bincount(row, minlength=k)
-            ones = torch.stack([(x[row == c] > 0.5).sum(0) for c in range(k)])
+            ones = torch.stack([x[row == c].sum(0, dtype=torch.int64) for c in range(k)])
             total += torch.cat([weight * counts[:, None], 2 * ones - counts[:, None]], 1).cpu()
         return total
 
@@ -89,7 +89,10 @@ def fit_marginals(
     curator: Curator,
     runtime: Runtime,
 ) -> ProductMixture:
-    """Release noisy marginals, one row per class if there are labels."""
+    """Release noisy marginals, one row per class if there are labels.
+
+    ValueError is raised for values other than 0 and 1, labels out of range, or a budget too small for any noise.
+    """
     batches, d = records_of(data)
     k = max(data.n_classes, 1)
     nobody = bit_sums([], d, k)  # how far a record could move the sums is public
@@ -109,10 +112,30 @@ def fit_marginals(
 
 
 def records_of(records: Records | StreamedRecords) -> tuple[Any, int]:
-    """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d."""
+    """A source of batches of bits (b, d) and labels (b,) or None, for `totals`, and d; records in memory are checked here."""
     if hasattr(records, "stream"):
         return records.stream(labelled=records.n_classes > 0), records.d
+    require_records(records)
     return [(records.x, records.labels if records.n_classes else None)], records.x.shape[1]
+
+
+def require_records(records: Records) -> None:
+    """The public schema of binary records: how many there are is private, and no reason to refuse them."""
+    x, labels = records.x, records.labels
+    if x.ndim != 2:
+        raise ValueError(f"records have shape {tuple(x.shape)}; it must be (n, d)")
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        raise ValueError("records must be finite, got NaN or infinite values")
+    if not bool(((x == 0) | (x == 1)).all()):
+        raise ValueError("records must be 0 or 1")
+    if not records.n_classes:
+        return
+    if labels is None:
+        raise ValueError(f"n_classes={records.n_classes} needs labels, got none")
+    if labels.shape != (len(x),):
+        raise ValueError(f"labels must have shape ({len(x)},), got {tuple(labels.shape)}")
+    if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < records.n_classes:
+        raise ValueError(f"labels must be in [0, {records.n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
 
 
 MOST_CELLS = 2**16
@@ -176,8 +199,8 @@ def fit_mwem(
 ) -> ProductMixture | JointModel:
     """Release what MWEM learns about random sums over items, or about the marginals of a small table.
 
-    On items the weights become independent probabilities of the columns: A_j / n with the noisy n. ValueError is raised for too
-    many columns for cells.
+    On items the weights become independent probabilities of the columns: A_j / n with the noisy n. ValueError is raised for bad
+    records or labels, or too many columns for cells.
     """
     batches, d = records_of(data)
     k = max(data.n_classes, 1)

@@ -43,9 +43,12 @@ class CellSampler(PrivateSampler):
 
 
 def require_box(data: Points) -> Tensor:
-    """The public bounds (d, 2), inside of which points lie."""
+    """The public bounds (d, 2) of data whose points lie inside."""
     if data.bounds is None:
         raise ValueError("bounds is None; this mechanism works in a public box: give bounds, such as [[0, 1], [-5, 5]]")
+    low, high = data.bounds.unbind(1)
+    if not bool(((data.x >= low) & (data.x <= high)).all()):
+        raise ValueError("x has points outside its public bounds or NaN; clamp them before, or widen the bounds")
     return data.bounds
 
 

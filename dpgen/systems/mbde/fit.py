@@ -223,16 +223,12 @@ FACTS = (Fact.ANY_DATA, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.SECRET_REPETI
 def fit(data: Points, *, plan: DrawPlan, config: MBDEConfig, curator: Curator, runtime: Runtime) -> Draws:
     """Train on the private points and release `plan.draws` draws, each charged before it is made.
 
-    ValueError is raised before anything is charged for several devices, or a reference without bounds that it needs.
+    ValueError is raised before anything is charged for several devices, bad points, or a reference whose support does not hold
+    them.
     """
     read = None if config.reference_path is None else released("reference_path", config.reference_path, curator)
     reference = reference_for(data, config) if read is None else ModelReference(read)
-    if reference.d != data.x.shape[1]:
-        raise ValueError(
-            f"reference_path draws points of {reference.d} columns; it must have {data.x.shape[1]}, as the data have"
-        )
-    # How many points there are is private: where there are none, points of the reference stand in for them.
-    x = data.x.double() if len(data.x) else reference.evaluation_points(_STAND_INS)
+    x = require_points(data.x, reference)
     curator.declare(Planned(pure_event(plan.per_draw), SIR_DRAWS, plan.draws))
     density = train(x, reference, plan=plan, config=config, runtime=runtime)
     draws = SIRSampler(density, curator=curator, codebook=config.codebook).sample(plan.draws)
@@ -247,6 +243,22 @@ def reference_for(data: Points, config: MBDEConfig) -> Reference:
             raise ValueError("bounds is None; reference='uniform' needs a public box: give bounds, or reference='gaussian'")
         return UniformReference(data.bounds)
     return GaussianReference(cast(Tensor, data.location), cast(Tensor, data.scale), bounds=data.bounds)
+
+
+def require_points(x: Tensor, reference: Reference) -> Tensor:
+    """Private points (n, d) in float64, checked to lie in the support of the reference.
+
+    How many there are is private and nothing to refuse; where there are none, points of the reference stand in for them.
+    """
+    if x.ndim != 2 or x.shape[1] != reference.d:
+        raise ValueError(f"x has shape {tuple(x.shape)}; it must be (n, {reference.d})")
+    x = x.to(torch.float64)
+    if not bool(torch.isfinite(x).all()):
+        raise ValueError("x holds NaN or infinite values; they must all be finite")
+    bounds = reference.bounds
+    if bounds is not None and bool(((x < bounds[:, 0]) | (x > bounds[:, 1])).any()):
+        raise ValueError("x has points outside the bounds of the reference; clamp them or widen the bounds")
+    return x if len(x) else reference.evaluation_points(_STAND_INS)
 
 
 def train(

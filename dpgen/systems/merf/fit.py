@@ -29,7 +29,7 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dpgan.model import GANModel
 from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
-from dpgen.systems.marginals.fit import FACTS
+from dpgen.systems.marginals.fit import FACTS, require_records
 from dpgen.systems.merf.plan import MERFConfig
 from dpgen.systems.plan import SumsPlan
 
@@ -61,6 +61,8 @@ def embeddings(inputs: Inputs, k: int, features: RandomFourierFeatures) -> Bound
 def fit(data: Records | Images, *, plan: SumsPlan, config: MERFConfig, curator: Curator, runtime: Runtime) -> PublicModel:
     """Release noisy mean embeddings as a generator that has them."""
     private = TrainingData.of(data)
+    if private.pixels is None:
+        require_records(data)  # type: ignore[arg-type]
     inputs, k, public = private.inputs, max(private.n_classes, 1), PublicRandomness(runtime.seed)
     inputs = inputs if private.n_classes else inputs._replace(labels=None)
     gamma = (8.0 / private.d if config.gamma is None else config.gamma) / inputs.white**2

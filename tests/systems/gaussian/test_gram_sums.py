@@ -16,6 +16,7 @@ from dpgen.systems.gaussian.releases import (
     RecordStream,
     centre_sums,
     centred_moments,
+    checked,
     gram_sums,
     location_sums,
     marginal_sums,
@@ -159,3 +160,18 @@ def test_a_stream_is_all_records_each_time_it_is_read() -> None:
     for _ in range(2):
         assert torch.allclose(torch.cat([part for part, _ in stream]), x / 9.0)
         assert torch.cat([labels for _, labels in stream if labels is not None]).tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("x", "labels"),
+    [
+        (torch.zeros(2, 4), None),
+        (torch.tensor([[0.0, float("nan"), 1.0]]), None),
+        (torch.tensor([[0.0, 2.0, 1.0]]), None),
+        (torch.zeros(2, 3), None),
+        (torch.zeros(2, 3), torch.tensor([0, 7])),
+    ],
+)
+def test_bad_batches_are_refused(x: Tensor, labels: Tensor | None) -> None:
+    with pytest.raises(ValueError, match=r"(x|labels) must"):
+        list(checked([(x, labels)], 3, 2 if x.shape == (2, 3) else 0))

@@ -1,11 +1,15 @@
 """Noisy marginals: one record moves them by the sensitivity at most, and much data shows the truth."""
 
 from itertools import product
+from types import SimpleNamespace
 
+import pytest
 import tiny
 import torch
+from refusals import refused
 
 from dpgen.privacy.curator import Curator
+from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.runtime import Runtime
 from dpgen.systems.marginals.fit import fit_marginals, truncated
@@ -41,3 +45,14 @@ def test_with_a_large_budget_the_marginals_are_the_records():
     samples = model.samples(4000, random_state=1)
     share = samples.x[samples.labels == 0].double().mean(0)
     torch.testing.assert_close(share, model.probabilities[0], atol=0.08, rtol=0)
+
+
+@pytest.mark.parametrize("value", [0.5, 2.0, -1.0])
+def test_values_other_than_bits_are_refused_before_anything_is_spent(value):
+    x = tiny.records().x.float()
+    x[7, 3] = value
+    records = SimpleNamespace(x=x, labels=None, n_classes=0, image_shape=None, columns=None)
+    ledger = Ledger(Budget(1.0, 1e-5))
+    with refused("records"):
+        fitted(records, SumsPlan(epsilon=1.0), ledger=ledger)
+    assert ledger.entries() == []

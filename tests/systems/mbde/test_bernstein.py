@@ -165,6 +165,8 @@ def test_more_budget_fits_better_and_less_budget_hides() -> None:
         (torch.rand(20, 9), BernsteinConfig(degree=1), {}, "columns"),
         (torch.rand(20, 2), BernsteinConfig(degree=2000), {}, "degree"),
         (torch.rand(20, 1), SMALL, {"epsilon": 1e-6}, "epsilon"),
+        (torch.full((20, 1), 3.0), SMALL, {}, "x has points"),
+        (torch.full((20, 1), math.nan), SMALL, {}, "x has points"),
     ],
 )
 def test_what_cannot_be_released_is_refused_before_it_is_charged(

@@ -99,8 +99,11 @@ def test_every_cell_has_its_number_and_its_points() -> None:
     assert bool(((first.mean(0) - torch.tensor([0.125, -1.5])).abs() < 7 * error).all())
 
 
-def test_a_box_is_needed() -> None:
+def test_a_box_is_needed_and_holds_the_points() -> None:
     x = torch.tensor([[0.5, 0.0]])
     assert require_box(data(x, BOX)) is BOX
     with refused("bounds"):
         require_box(data(x, None))
+    for wrong in (2.0, float("nan")):
+        with refused("x has points"):
+            require_box(data(torch.tensor([[wrong, 0.0]]), BOX))

@@ -1,5 +1,6 @@
 """A run of MBDE from points to charged draws, and everything it refuses."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,8 +17,8 @@ from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollifica
 from dpgen.privacy.curator import Curator
 from dpgen.release import Draws
 from dpgen.runtime import Runtime
-from dpgen.systems.mbde.densities import GaussianReference, evaluated
-from dpgen.systems.mbde.fit import fit, reference_for, train
+from dpgen.systems.mbde.densities import GaussianReference, UniformReference, evaluated
+from dpgen.systems.mbde.fit import fit, reference_for, require_points, train
 from dpgen.systems.mbde.plan import DrawPlan, MBDEConfig
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -94,6 +95,12 @@ def test_nothing_is_logged(tmp_path: Path) -> None:
 GOOD = ring(20).x
 
 
+@pytest.mark.parametrize("x", [GOOD[:, :1], GOOD.index_fill(0, torch.tensor([3]), math.nan), 20 * GOOD])
+def test_bad_points(x: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="x h"):
+        require_points(x, UniformReference(BOX))
+
+
 @pytest.mark.parametrize("n", [0, 1, 9])
 def test_few_points_or_equal_ones_are_no_reason_to_refuse(n: int) -> None:
     full, fields = ring(20), ("bounds", "columns", "location", "scale", "target", "test_x")
@@ -123,5 +130,5 @@ def test_a_released_model_may_be_the_reference(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="reference_path"):
         dpgen.fit(points, "mbde", **(options | {"reference_path": "absent"}))
     dpgen.fit("digits", "marginals", epsilon=1.0).save(tmp_path / "bits")
-    with pytest.raises(ValueError, match="reference_path draws"):
+    with pytest.raises(ValueError, match="x has shape"):
         dpgen.fit(points, "mbde", **(options | {"reference_path": str(tmp_path / "bits")}))
