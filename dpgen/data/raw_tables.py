@@ -153,7 +153,7 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class FrameBatch:
-    """What was made of all rows in memory, as `EngineBatches` has what is made of those of an engine."""
+    """Values (n,) or codes (n, width) of all rows in memory; the counterpart of `EngineBatches`."""
 
     values: npt.NDArray[Any]
 
@@ -179,7 +179,7 @@ def draft_of(
     key: str | None,
     unit: str | None = None,
 ) -> Descriptor:
-    """What is known of every column of a table: its type where the form of the file says it, and all that a schema says.
+    """A draft schema of every column: its type where the file declares it, and all that the given schema states.
 
     A schema that states the types and domains of its fields leaves other columns out; of any other schema the rest is bought.
     Its `fieldsMatch`, "subset" or "partial", says so too.
@@ -235,7 +235,7 @@ def draft_of(
 
 
 def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
-    """What a schema, or the file of one, says of some fields; nothing without one."""
+    """The descriptor of a schema given as a mapping or a file; without one, a descriptor of no fields."""
     if schema is None:
         return {"fields": []}
     return with_fields(read_descriptor(Path(schema)) if isinstance(schema, str) else schema)
@@ -261,7 +261,7 @@ def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
 
 
 def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | None = None) -> tuple[Said, ...]:
-    """What a statement says of columns that are left out."""
+    """Facts on the columns and the named index that a schema leaves out."""
     named = {entry["name"] for entry in draft["fields"]}
     left = [name for name in types_of(source) if name not in named and name != unit]
     shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")

@@ -219,7 +219,7 @@ class Split:
         return torch.from_numpy(codes.astype(np.int64))[rows]
 
     def fact(self, what: str = "records") -> Said:
-        """What a statement says of the test part."""
+        """The fact on how test records were chosen, or that there are none."""
         if self.held_out is None and self.test_fraction == 0:
             return Fact.NO_TEST_PART()
         if self.seed is not None:

@@ -61,7 +61,7 @@ def _unless_weights(evaluate: Evaluator, release: Any, data: Any, **options: Any
 
 
 def unscored(release: Any, data: Any, *, seed: int) -> Evaluation:
-    """What a run leaves that is not evaluated: of tables, synthetic rows."""
+    """An evaluation without scores: synthetic rows of tables and of linked tables, nothing of other releases."""
     module = EVALUATORS[type(data)].partition(":")[0]
     if module not in ("linked", "compare") or hasattr(release, "weights"):
         return Evaluation([])
