@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 FREE_TO_CHANGE = (
     "run_dir", "progress_bar", "evaluation", "fid_weights", "checkpoint_every", "threads", "accelerator", "devices",
-    "num_nodes",
+    "num_nodes", "title",
 )  # fmt: skip
 """Runtime options that a resumed run may change: they touch neither the model nor the guarantee."""
 
@@ -86,15 +86,15 @@ class DataConfig:
     options: Mapping[str, Any] = field(default_factory=dict)
     loaded: Any = None
 
-    def completed(self, system: System) -> "DataConfig":
-        """With the defaults of the loader that the system's kinds of data have under this name."""
+    def completed(self, system: System, *, judged: bool = True) -> "DataConfig":
+        """With the defaults of the loader that the system's kinds of data have under this name; see `_whole`."""
         if self.loaded is not None:
             return self
         choose("data", self.name, list(loaders(system.kinds)))
         loader = loader_of(system.kinds, self.name, self.options)
         if set(keys(loader.options)) <= set(self.options):
             return self
-        return replace(self, options=typed(loader.options, self.options))
+        return replace(self, options=typed(loader.options, self.options if judged else _whole(loader.options, self.options)))
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class RunConfig:
         for name, source in (("privacy", self.system.plan), ("runtime", Runtime)):
             if isinstance(block := getattr(self, name), Mapping):
                 object.__setattr__(self, name, source(**typed(source, block)))
-        object.__setattr__(self, "data", self.data.completed(self.system))
+        object.__setattr__(self, "data", self.data.completed(self.system, judged=self.runtime.evaluation != "none"))
         directory = self.runtime.run_dir
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
@@ -278,13 +278,11 @@ class RunConfig:
         release.statement = release.statement.extended([*getattr(data, "facts", ()), *container, *self.facts])
         for earlier in self.built_on:
             release.statement = earlier.added_to(release.statement)
-        if release.size and release.delta >= 1 / release.size:  # judged by the released number of records alone
-            warnings.warn(
-                f"delta is {release.delta:g} and about {release.size} records were found (a released, noisy number): a delta "
-                f"of 1/n or more does not rule out that one record is published whole; choose one far below "
-                f"{1 / release.size:.2g}",
-                stacklevel=2,
-            )
+        stated = release.statement.of_records(release.size, release.size_std)
+        release.statement = replace(stated, title=self.runtime.title or "")
+        for warned in stated.warnings:
+            if warned["code"] == Fact.LARGE_DELTA.name:
+                warnings.warn(warned["text"], stacklevel=2)
         return release
 
     def fit_system(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":
@@ -423,7 +421,8 @@ class Request:
                     raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
             choose("option", name, sorted({*known, "model", "data", "config"}))
         mine: dict[str, Any] = by_block(self.sources, self.stored | self.given)
-        data = DataConfig(self.data, typed(self.sources["data"], mine["data"]), private)
+        options = mine["data"] if mine["runtime"].get("evaluation") != "none" else _whole(self.sources["data"], mine["data"])
+        data = DataConfig(self.data, typed(self.sources["data"], options), private)
         return RunConfig(ModelConfig(self.model, mine["model"]), data, mine["privacy"], mine["runtime"], self.base)
 
 
@@ -461,6 +460,12 @@ def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | 
     if "name" not in options:
         raise ValueError(f"{title} has no name; give it as in {{'name': ..., 'option': value}}")
     return kind(options.pop("name"), options)
+
+
+def _whole(loader: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a loader that holds nothing out where nobody will judge the release, unless they ask for it."""
+    able = "test_fraction" in keys(loader) and options.get("test_path") is None
+    return ({"test_fraction": 0.0} if able else {}) | dict(options)
 
 
 def _options(value: Any) -> dict[str, Any]:

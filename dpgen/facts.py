@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from string import Formatter
@@ -10,21 +10,33 @@ from typing import Any
 
 
 class Section(Enum):
-    """The list of a statement that a fact stands in."""
+    """The part of a statement that a fact stands in, by its name in JSON."""
 
+    WARNINGS = "warnings"
+    """To be known before the release is used."""
+    MADE = "made"
+    """How the release was made."""
+    UNIT = "protected"
+    """What neighbouring data sets differ in."""
+    PRICE = "price"
+    """What the epsilon was paid for."""
     ASSUMPTIONS = "assumptions"
     """The guarantee holds if this is true."""
-    CONVENTIONS = "conventions"
-    """How the guarantee is to be read: what is public by declaration, and what was done."""
+    AS_IS = "as_is"
+    """Released as it is in the data, or public by declaration."""
     NOT_COVERED = "not_covered"
     """What the guarantee does not protect."""
+    BESIDE = "beside"
+    """What else was released."""
+    PRIVATE = "not_for_publication"
+    """What must not be published beside the release."""
 
     def __call__(self, sentence: str) -> tuple[Section, str]:
-        """A fact of this list."""
+        """A fact of this part."""
         return self, sentence
 
 
-_A, _C, _N = Section
+_W, _M, _U, _P, _A, _S, _N, _B, _X = Section
 
 
 class Fact(Enum):
@@ -34,121 +46,159 @@ class Fact(Enum):
     'The number of records, 50, was declared public.'
     """
 
-    # the unit
-    ONE_RECORD = _C("One person is one record: neighbouring data sets differ in one record.")
-    ONE_IMAGE = _C("One person is one image: neighbouring data sets differ in one image.")
-    ONE_ROW = _C("One person is one record: a row with one value in every column.")
-    ONE_USER = _C("One user is one row. A person under two names, or in two files or runs, pays once for each.")
-    ONE_PERSON = _C(
+    # what is protected
+    ONE_RECORD = _U(
+        "Neighbouring data sets differ in one record. A person with several records is protected less, unless `unit` names the "
+        "column of people: then all records of a person are protected together.",
+    )
+    ONE_IMAGE = _U("Neighbouring data sets differ in one image. Whoever is on several images is protected less.")
+    ONE_USER = _U("One user is one row. A person under two names, or in two files or runs, is protected less: costs add up.")
+    ONE_PERSON = _U(
         "One person is one value of the column {unit}, which is no data. Neighbouring data sets differ in one person, with all "
         "rows. At most {rows} of a person's rows are used: those with the smallest keyed hashes of their contents, a choice "
         "that depends on this person's rows alone. All counts are of rows.",
     )
-    ONE_PERSON_LINKED = _C(
+    ONE_PERSON_LINKED = _U(
         "One person is one value of the person's column, with all columns of the person and all of their rows. Neighbouring "
         "data sets differ in one such person. All counts are of people: every person counts for one in every table, however "
         "many rows they have.",
     )
-    WINDOW_OF_ROWS = _C(
+    WINDOW_OF_ROWS = _U(
         "At most {most} rows of a person are used. Of a person with more it is a window of {most} successive ones, chosen by a "
         "keyed hash of the person; rows of one time are ordered by keyed hashes of their contents.",
     )
-    ROWS_IN_NO_ORDER = _C(
+    ROWS_IN_NO_ORDER = _U(
         "No column orders the rows of a person: they are in the order of keyed hashes of their contents. At most {most} are "
         "used, of a person with more a keyed sample of {most}.",
     )
-    ROWS_BOUGHT = _C(
-        "At most {most} rows of a person are used: 95 % of noisy people have no more. Of a person with more it is a window of "
-        "{most} that follow each other in {order}, chosen by a keyed hash of the person.",
+    ROWS_BOUGHT = _U(
+        "At most {most} rows of a person are used: by noisy counts, 95 % of people have no more. Of a person with more it is a "
+        "window of {most} that follow each other in {order}, chosen by a keyed hash of the person.",
     )
-    ROWS_OF_ROWS_BOUGHT = _C(
-        "At most {most} rows are used of those that hang on one row of another table: 95 % of noisy rows have no more. Of one "
-        "with more it is a window of {most} that follow each other in {order}, chosen by a keyed hash of the person.",
+    ROWS_OF_ROWS_BOUGHT = _U(
+        "At most {most} rows are used of those that hang on one row of another table: by noisy counts, 95 % of rows have no "
+        "more. Of one with more it is a window of {most} that follow each other in {order}, chosen by a keyed hash of the "
+        "person.",
     )
-    ROWS_OF_ROWS = _C(
+    ROWS_OF_ROWS = _U(
         "At most {most} rows of {table} are used for each person, or row, that they hang on; of more it is a window of {most} "
         "successive ones, chosen by a keyed hash of the person.",
     )
-    ORPHANS_LEFT_OUT = _C("Rows whose person is not among the people are left out, each for its own person alone.")
-    ANY_DATA = _C("Any data set may replace any other (integral privacy): of one person's data, this is local privacy.")
-    LOCAL = _C(
+    ANY_DATA = _U("Any data set may replace any other (integral privacy): of one person's data, this is local privacy.")
+    LOCAL = _U(
         "This is local privacy: each user's draws are protected against everybody who sees them, whatever other users release.",
     )
-    MISSING_DROPPED = _C(
+    MISSING_DROPPED = _U(
         "Rows with a missing value are left out, each for its own values alone. Neighbouring data sets differ in {unit}, which "
         "may be complete or not.",
     )
+    NOISY_SIZE = _U("The number of records is private. Where it is needed a noisy number was paid for.")
+    SYNTHETIC = _U("The private data are synthetic: they are nobody's.")
+    KNOWN_TARGET = _U("The points are synthetic, and their bounds come from the known target.")
 
-    # sizes and what is public
-    KNOWN_SIZE = _C("The number of records is public: neighbouring data sets have equally many.")
-    PUBLIC_SIZE = _C("The number of records, {n}, was declared public.")
-    NOISY_SIZE = _C("The number of records is private. Where it is needed a noisy number was paid for.")
-    PUBLIC_CONTAINER = _C(
+    # what goes out as it is
+    VERBATIM = _S("Values of {columns} go out as they are, where enough rows share them to be seen above the noise.")
+    KNOWN_SIZE = _S("The number of records is public: neighbouring data sets have equally many.")
+    PUBLIC_SIZE = _S("The number of records, {n}, was declared public.")
+    PUBLIC_CONTAINER = _S(
         "The container, names, order and types of the data are public, and the order of ordered categories: samples come back "
         "in them.",
     )
-    PUBLIC_NAMES = _C("The names of the columns are public.")
-    PUBLIC_FOLDERS = _C("Names of folders, which are the classes, the size of images and whether they have colours are public.")
-    PUBLIC_IMAGE_SIZE = _C("The size of the images, and whether they have colours, are public.")
-    PUBLIC_BOUNDS = _C("The columns and their bounds {bounds} are public.")
-    PUBLIC_COLUMNS = _C("Bounds, resolution and names of the columns were declared public.")
-    PUBLIC_SCHEMA = _C("The schema of the table (names, types, domains, constraints) is declared public.")
-    PUBLIC_USERS = _C("User names, categories, groups, the prior and the number of draws are public.")
-    SYNTHETIC = _C("The private data are synthetic: they are nobody's.")
-    KNOWN_TARGET = _C("The points are synthetic, and their bounds come from the known target.")
-    NO_TEST_PART = _C("There is no test part: an evaluation compares with the private data.")
-    CLAMPED_COLUMNS = _C("Values outside the bounds were moved to the nearer bound. Their noisy number is released.")
-    CLAMPED_POINTS = _C("Coordinates outside the bounds were moved to the nearer bound.")
-    PUBLIC_MODULE = _C(
+    PUBLIC_NAMES = _S("The names of the columns are public.")
+    PUBLIC_FOLDERS = _S("Names of folders, which are the classes, the size of images and whether they have colours are public.")
+    PUBLIC_IMAGE_SIZE = _S("The size of the images, and whether they have colours, are public.")
+    PUBLIC_BOUNDS = _S("The columns and their bounds {bounds} are public.")
+    PUBLIC_COLUMNS = _S("Bounds, resolution and names of the columns were declared public.")
+    PUBLIC_SCHEMA = _S("Types, domains and constraints of {columns} are public by declaration.")
+    PUBLIC_USERS = _S("User names, categories, groups, the prior and the number of draws are public.")
+    PUBLIC_MODULE = _S(
         "The module's hyperparameters, buffers and first weights are public: they are released, or show in what is.",
     )
-    RELEASED_LOSS = _C("Every training step releases the mean loss of its records, too, with noise of its own.")
-    SATISFIED = _C(
-        "The data satisfy their public schema (columns, types, ranges, classes, categories). Data that do not are refused "
-        "before anything is spent, and only the holder of the data sees why.",
+
+    # how it was made
+    CHOSEN_MODEL = _M("The model, {model}, was chosen by the container, types and shape of the data alone.")
+    BOUGHT = _M("What was not known of {columns} (types, gaps, categories, bins) was bought with {share} of the budget.")
+    GENERATED_KEYS = _M(
+        "By noisy counts most values of {columns} have one pattern. Samples have new values of this pattern, each of them "
+        "once; whether values of the data repeat was not measured.",
     )
-    BOUGHT_DOMAINS = _C("Domains of {columns} are a private release of their own ({price}).")
-    CHOSEN_MODEL = _C("The model, {model}, was chosen by the container, types and shape of the data alone.")
-    BOUGHT = _C("What was not known of {columns} (types, gaps, categories, bins) was bought with {share} of the budget.")
-    GENERATED_KEYS = _C("Values of {columns} have one pattern and are not repeated: samples have new ones of this pattern.")
-    LEFT_OUT = _C("No value of {columns} is frequent: it is left out of the release.")
-    NOT_IN_SCHEMA = _C("The schema does not name {columns}: it is left out of the release.")
-    INDEX_LEFT_OUT = _C("The index, {names}, is no column: it is left out of the release.")
-    UNSEEN = _C("At this budget noise hides the values of {columns}: what comes back is not like them.")
-    WIDE_BINS = _C(
-        "Values of {columns} are spread inside of wide bins, which hold more than a fifth of them each: tell bins that are "
-        "known, or spend more on fewer columns.",
+    HIDDEN_GAPS = _M("Samples have no gaps in {columns}. Noise would hide them up to about {share} % of the values.")
+    HIDDEN_ENDS = _M(
+        "Samples of {columns} end where values are seen above the noise. At either end up to about {share} % of the values may "
+        "lie beyond, and were moved to it.",
     )
-    MOVED = _C("About {share} % of {column} lay {where} {bound} and were moved there.")
-    MOVED_OTHERS = _C("Values of {columns} were moved to the ends of their ranges, too.")
-    NAMED_PRIOR = _C("The prior is {origin}.")
-    RAISED_PRIOR = _C(
+    CLAMPED_COLUMNS = _M(
+        "Values outside of the bounds, if any, were moved to the nearer bound. Their noisy number is released."
+    )
+    CLAMPED_POINTS = _M("Coordinates outside of the bounds, if any, were moved to the nearer bound.")
+    ORPHANS_LEFT_OUT = _M("Rows whose person is not among the people are left out, each for its own person alone.")
+    NAMED_PRIOR = _M("The prior is {origin}.")
+    RAISED_PRIOR = _M(
         "{count} of {n} atoms of the prior are 0: they are raised to {floor:g}/n, the others are scaled to fit.",
     )
-    COST_OF_A_USER = _C(
-        "This run costs one user {draws} x {per_draw:g} = {epsilon:g}, however many users there are. What the same "
-        "ledger paid for earlier runs comes on top and is part of the stated epsilon.",
-    )
-    BUDGET_OF_A_COLUMN = _C("The budget was spent on one column: {split}.")
-    SPLIT_BUDGET = _C("The budget was split over {columns} columns, which cost it together (each by itself: {split}).")
-    SELECTED = _C(
+    SELECTED = _M(
         "The release is {name}, the best of K runs, each of a combination drawn at random from a public list ({names}), by the "
         "mean error of counts with noise of {noise:g} records. K is poisson of mean {runs:g} and secret, and so are all other "
         "runs.",
     )
-    MEASURED_MARGINALS = _C("{count} marginals of two or three columns were chosen by the exponential mechanism and measured.")
-    MEASURED_LINKED = _C(
+    MEASURED_MARGINALS = _M("{count} marginals of two or three columns were chosen by the exponential mechanism and measured.")
+    MEASURED_LINKED = _M(
         "{count} tables of two columns (of people, of people and rows, of one row, of two rows of a person, of successive "
         "rows) were chosen by the exponential mechanism and measured.",
     )
-    NOT_LINKED = _C(
-        "The values of rows do not depend on the person or on the row before: for about {people} people with rows and so many "
-        "columns such tables are worth their noise from about {more} times this epsilon on.",
+    FREQUENT_ITEMS = _M(
+        "Conjunctions of the {count} items with the greatest noisy counts are fitted. Other items are independent given how "
+        "many a set holds, rare ones shrunk towards their common prior.",
     )
-    LOGS = _C("Logs hold time and memory (performance/) and the figures of metrics.json (final). All else in them is released.")
+
+    # before it is used
+    LARGE_DELTA = _W(
+        "Delta is {delta:g}, and there are about {records} records: a delta of 1/n or more does not rule out that one of them "
+        "is published whole. Choose one far below {most:.2g}.",
+    )
+    LARGE_EPSILON = _W("At an epsilon of {epsilon} the guarantee alone rules out little.")
+    UNTRAINED = _W("NOTHING WAS TRAINED: the budget was spent before the first step. The networks have learnt nothing.")
+    NOT_FITTED = _W("The model is a public prior without any image: by noisy counts there are too few images at this budget.")
+    LEFT_OUT = _W("Left out of the release: {columns}. Too few of their values are frequent enough to be seen above noise.")
+    NOT_IN_SCHEMA = _W("Left out of the release: {columns}. The schema does not name them.")
+    INDEX_LEFT_OUT = _W("Left out of the release: the index, {names}, which is no column.")
+    UNSEEN = _W("At this budget noise hides the values of {columns}: what comes back is not like them.")
+    CONSTANT = _W("Samples have a single value in {columns}. What else the data may have there is not in the release.")
+    MOVED = _W(
+        "About {share} % (± {std}) of {column} lay {where} {bound} and were moved there. Declare minimum and maximum where "
+        "they are known.",
+    )
+    MOVED_OTHERS = _W("Values of {columns} were moved to the ends of their ranges, too.")
+    WIDE_BINS = _W(
+        "By noisy counts, values of {columns} are spread inside of wide bins, which hold more than a fifth of them each: tell "
+        "bins that are known, or spend more on fewer columns.",
+    )
+    NO_DEPENDENCE = _W("Columns are released one by one: dependence between columns is not modelled.")
+    INDEPENDENT = _W("Columns are independent in the model: no marginal of several columns was measured.{enough}")
+    INDEPENDENT_BITS = _W("Columns are independent in the model: {why}.")
+    NOT_LINKED = _W(
+        "In the model, the values of rows do not depend on the person or on the row before: for about {people} people with "
+        "rows and so many columns such tables are worth their noise from about {more} times this epsilon on.",
+    )
+    POOLED_CLASSES = _W(
+        "Classes {classes} have the Gaussian of all {records}: by noisy counts they have too few {records} at this budget.",
+    )
+
+    # what epsilon was paid for
+    BOUGHT_DOMAINS = _P("Domains of {columns} are a private release of their own ({price}).")
+    COST_OF_A_USER = _P(
+        "This run costs one user {draws} x {per_draw:g} = {epsilon:g}, however many users there are. What the same "
+        "ledger paid for earlier runs comes on top and is part of the stated epsilon.",
+    )
+    BUDGET_OF_A_COLUMN = _P("The budget was spent on one column: {split}.")
+    SPLIT_BUDGET = _P("The budget was split over {columns} columns, which cost it together (each by itself: {split}).")
 
     # the guarantee holds if
     CHOSEN_BLIND = _A("All options, and whatever else is called public, were chosen without looking at the private data.")
+    SATISFIED = _A(
+        "The data satisfy what is declared of them (columns, types, ranges, classes, categories). Data that do not are refused "
+        "before anything is spent, and only the holder of the data sees why.",
+    )
     SECURE_NOISE = _A(
         "Noise comes from AES-256-CTR under keys of the operating system. An adversary sees what is released, not memory or "
         "run time.",
@@ -215,7 +265,10 @@ class Fact(Enum):
     )
 
     # not covered
-    TEST_PART = _N("The test {what} are not protected: evaluation on them adds no noise ({origin}).")
+    TEST_PART = _N(
+        "Test {what} were held out ({origin}). Nothing that is released depends on them, but for what this statement says was "
+        "read from the data. Scores depend on them, without noise, and are not released.",
+    )
     ABSENT_USERS = _N(
         "Who takes part can be seen: loaders leave out users without events, if there are any. The guarantee hides what the "
         "events of a user of the data are, also that they are none.",
@@ -230,35 +283,30 @@ class Fact(Enum):
         "covers. The assumption that options were chosen without looking at the records does not hold for them.",
     )
     TUNED_SETTINGS = _N("Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning.")
-    EVALUATED = _N(
-        "Scores, reference values, tables and pictures of the evaluation look at private or test records, or at the density "
-        "behind draws: computed on private records without noise, not for publication.",
-    )
     READ_RELEASE = _N(
         "The run reads a release (sha256 {sha256}) that is declared to be of other people's records, or of public ones. Its "
         "own statement alone covers these, {guarantee}. It is no part of this epsilon.",
     )
-    UNTRAINED = _N("NOTHING WAS TRAINED: the budget was spent before the first step. The networks have learnt nothing.")
-    NO_DEPENDENCE = _C("Columns are released one by one: dependence between columns is not modelled.")
-    INDEPENDENT = _C("Columns are independent in the model: no marginal of several columns was measured.{enough}")
-    POOLED_CLASSES = _C("Classes {classes} have the Gaussian of all {records}: they have too few {records} at this budget.")
-    NOT_FITTED = _C("The model is a public prior without any image: there are too few images at this budget.")
-    FREQUENT_ITEMS = _C(
-        "Conjunctions of the {count} items that were counted most are fitted. Other items are independent given how many a set "
-        "holds, rare ones shrunk towards their common prior.",
+
+    # what else was released, and what must not be
+    LOGS = _B("Logs hold time and memory (performance/) and the figures of metrics.json (final). All else in them is released.")
+    RELEASED_LOSS = _B("Every training step releases the mean loss of its records, too, with noise of its own.")
+    NO_TEST_PART = _X("Scores compare with the private data themselves: nothing was held out.")
+    EVALUATED = _X(
+        "Scores, reference values, tables and pictures of the evaluation look at private or test records, or at the density "
+        "behind draws: computed on private records without noise, not for publication.",
     )
-    INDEPENDENT_BITS = _C("Columns are independent in the model: {why}.")
 
     # a system or a network of others, and statements of dpgen 0.4
     ASSUMED = _A("{text}")
-    AGREED = _C("{text}")
+    AGREED = _M("{text}")
     UNCOVERED = _N("{text}")
 
     def __init__(self, section: Section, sentence: str) -> None:
         self.section, self.sentence = section, sentence
 
     def __call__(self, **values: Any) -> Said:
-        """The fact with its values, those of its sentence: numbers, texts, lists of them."""
+        """The fact with its values, those of its sentence: numbers, texts, tuples of texts."""
         names = {name for _, name, _, _ in Formatter().parse(self.sentence) if name}
         if names != set(values):
             raise ValueError(f"{self.name} is said with {sorted(values)}; its sentence has {sorted(names)}")
@@ -274,7 +322,17 @@ class Said:
 
     @property
     def sentence(self) -> str:
-        return self.fact.sentence.format(**dict(self.values))
+        """The sentence with all names of lists."""
+        return self._with(most=10**9)
+
+    @property
+    def short(self) -> str:
+        """The sentence with the first eight names of lists."""
+        return self._with(most=8)
+
+    def _with(self, most: int) -> str:
+        shown = {name: listed(value, most) if isinstance(value, tuple) else value for name, value in self.values}
+        return self.fact.sentence.format(**shown)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -283,10 +341,24 @@ class Said:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Said:
         """From `to_dict`; refused where there is no such fact, or it has other values."""
-        own = dict(values)
-        if (name := own.pop("fact", None)) not in Fact.__members__:
+        own = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        if (name := str(own.pop("fact", ""))) not in Fact.__members__:
             raise ValueError(f"fact is {name!r}, which this version of dpgen does not know")
         return Fact[name](**own)
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Names in a sentence, the first of them where there are many.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def columns_of(facts: Iterable[Fact | Said], fact: Fact) -> tuple[str, ...]:
+    """Columns that a fact names, wherever it stands among others."""
+    return tuple(name for one in said(facts) if one.fact is fact for name in dict(one.values)["columns"])
 
 
 def said(facts: Iterable[Fact | Said]) -> tuple[Said, ...]:

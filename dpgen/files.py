@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -76,6 +77,21 @@ OVERLAYS = "columns"
 """Pictures of the columns of a table in a run, real and synthetic, in the order of a table of this name."""
 RELEASED = (MODEL, MECHANISM, DRAWS, STATEMENT, IN_WORDS, "samples.npz", "samples.csv", "quantiles.csv", "synthetic")
 """Names in a run directory that may be shared; a report treats everything else as not for publication."""
+
+
+KEPT = (
+    "config.yaml", "versions.yaml", "ledger.jsonl", "split.key", "last.ckpt", METRICS, "METRICS.md", "report.html",
+    "tensorboard/*", f"{OVERLAYS}.csv", f"{OVERLAYS}/*.png", "samplers.csv", "samplers.png", "samples.png", "cdf.png",
+    "*density.png", "associations.png", "*rows_per_person.png", "*transitions.png", "*associations_across.png",
+)  # fmt: skip
+"""Names of what else a run leaves in its directory, for the holder of the data alone."""
+
+
+def others(directory: Path, released: Container[str], *, kept: bool) -> list[str]:
+    """Files of a directory that are neither released nor signatures, nor, where that is `kept`, what a run leaves beside."""
+    found = sorted(str(path.relative_to(directory)) for path in directory.rglob("*") if not path.is_dir())
+    more = [name for name in found if name not in released and not name.endswith(SIGNATURE)]
+    return [name for name in more if not (kept and any(fnmatchcase(name, pattern) for pattern in KEPT))]
 
 
 def is_released(directory: Path) -> bool:

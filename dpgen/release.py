@@ -258,6 +258,9 @@ class Release(ABC):
             ("may be shared", f"{self._shared} may be shared."),
         ]
 
+    size_std: float | None = None
+    """Standard deviation of the noise of `size`, where a fit says so."""
+
     @abstractmethod
     def sample(self, n: int, random_state: RandomState = None) -> Any:
         """n synthetic rows as the data came: the same container, names, order and types."""

@@ -24,6 +24,7 @@ from dpgen import __version__
 from dpgen.data.table_files import name_of
 from dpgen.evaluation.linked import LinkedFrames, associations_across, rows_per_person, timelines, transitions
 from dpgen.evaluation.scores import verdict
+from dpgen.facts import Section
 from dpgen.figures import heat_maps, inline_svg, new_figure, show_images
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
 from dpgen.metrics import associations
@@ -40,7 +41,7 @@ from dpgen.release import (
     Release,
 )
 from dpgen.schema import Schema
-from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, guessed, rounded_up, shared_in_words
+from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, right_of_100, rounded_up
 from dpgen.systems.registry import load
 
 if TYPE_CHECKING:
@@ -54,7 +55,6 @@ _TEMPLATE = "report.html.jinja"
 _MOST_ROWS = 24
 _JUDGED = ("value", "real", "chance", "better", "baseline")
 _LONG = re.compile(r"\d+\.\d{6,}(e-?\d+)?")
-_READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
 _FALSE_ALARMS = (0.1, 0.01, 0.001)
 
 SAMPLES = 10_000
@@ -139,6 +139,8 @@ def _of_directory(directory: Path) -> Content:
     """What a run, or a released model, has left in its directory."""
     if (directory / MODEL).is_dir() or (directory / "model.json").is_file():
         release: Release = load(directory)
+        if (directory / STATEMENT).is_file():  # which has the checksums of all files
+            release.statement = PrivacyStatement.read(directory / STATEMENT)
     elif (directory / DRAWS).is_file() and (directory / STATEMENT).is_file():
         statement = PrivacyStatement.read(directory / STATEMENT)
         release = Draws(pd.read_csv(directory / DRAWS), statement=statement)
@@ -154,7 +156,7 @@ def _of_directory(directory: Path) -> Content:
         scores = [{"status": UNPROTECTED} | s | {"verdict": verdict(*(s[name] for name in _JUDGED))} for s in scores]
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ValueError(f"{file} is damaged: {' '.join(str(error).split())}") from error
-    content = _of_release(release, title)
+    content = _of_release(release, release.statement.title or title)
     spending = ""
     if ledger.is_file():
         with Ledger.open(ledger) as book:
@@ -240,7 +242,7 @@ def report(source: Path | str | Release, out: Path | str | None = None, *, publi
     if isinstance(source, Release):
         if out is None:
             raise ValueError("out is None; a release in memory needs a file to write the report to")
-        content, target = _of_release(source, type(source).__name__), Path(out)
+        content, target = _of_release(source, source.statement.title or type(source).__name__), Path(out)
     else:
         content, target = _of_directory(Path(source)), Path(out) if out is not None else Path(source) / REPORT
     write_atomically(target, page(content.for_publication() if public else content, public=public))
@@ -258,21 +260,23 @@ def page(content: Content, *, public: bool) -> str:
         for most in [detected(share, statement.epsilon, statement.delta)]
     ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"up": rounded_up, "percent": _percent, "score": lambda v: "" if v is None else f"{v:.4g}"}
+    environment.filters |= {"up": rounded_up, "score": lambda v: "" if v is None else f"{v:.4g}"}
     template = environment.from_string(files("dpgen").joinpath(_TEMPLATE).read_text(encoding="utf-8"))
     return template.render(
         content=content,
         statement=statement,
         relation=RELATIONS.get(statement.relation, statement.relation),
         question=statement.question(),
-        guessed=guessed(statement.epsilon, statement.delta),
+        right=right_of_100(statement.epsilon, statement.delta),
+        about=statement.about(),
+        questions=statement.questions(),
+        warned=statement.section(Section.WARNINGS),
+        made=statement.section(Section.MADE),
         tests=tests,
         mechanisms=[
             [m["note"], _LONG.sub(lambda n: f"{float(n[0]):.6g}", m["event"]), m["count"], m.get("most", m["count"])]
             for m in collected(statement.mechanisms)
         ],
-        shared=shared_in_words(statement.shared) if statement.shared else "",
-        readings=_READINGS,
         mark=UNPROTECTED,
         public=public,
         version=__version__,

@@ -245,7 +245,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         released=[*(shown for shown, name in SHARED.items() if (directory / name).exists()), *evaluation.released],
         directory=directory,
         scores=evaluation.scores,
-        notes=[*evaluation.notes, *release.statement.told, *release.statement.not_covered],
+        notes=[*release.statement.told, *release.statement.not_covered, *evaluation.notes],
         settings=job.base,
     )
     untrained = Fact.UNTRAINED.sentence if release.statement.says(Fact.UNTRAINED) else ""
@@ -276,9 +276,7 @@ def _commit(release: Release, directory: Path, ledger: Ledger) -> None:
     staged.mkdir(mode=0o700)
     mechanism = getattr(release, "origin", None)
     public = mechanism.files() if isinstance(mechanism, FiniteSampler) else {}
-    files = {IN_WORDS: release.statement.to_markdown().encode()}
-    files |= {f"{MECHANISM}/{name}": data for name, data in public.items()} | release.files()
-    _publish(release, staged, files)
+    _publish(release, staged, {f"{MECHANISM}/{name}": data for name, data in public.items()} | release.files())
     order = (IN_WORDS, STATEMENT, MECHANISM, MODEL, DRAWS)
     names = sorted((path.name for path in staged.iterdir()), key=order.index)
     moves = [(staged / name, directory / name) for name in names]
@@ -288,10 +286,8 @@ def _commit(release: Release, directory: Path, ledger: Ledger) -> None:
 
 def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> None:
     """Write released files; the statement with their checksums comes first, so that nothing is released without it."""
-    hashes = {name: sha256(data).hexdigest() for name, data in files.items()}
-    release.statement = replace(release.statement, files=release.statement.files | hashes)
-    write_atomically(directory / STATEMENT, release.statement.to_json())
-    write_files(directory, files)
+    release.statement, written = replace(release.statement, signer="").sealed(files)  # a signature ends with what it signed
+    write_files(directory, written)
 
 
 SHARED = {f"{MODEL}/": MODEL, DRAWS: DRAWS, f"{MECHANISM}/": MECHANISM, STATEMENT: STATEMENT}

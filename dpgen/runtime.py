@@ -33,6 +33,7 @@ class Runtime:
     """Execution of a run.
 
     Arguments:
+        title: name of the data in the statement, in the words of their owner; None: they are not named.
         run_dir: directory of the run; None: `runs/<model>-<data>-<date>`. An unfinished run in it is resumed.
         ledger: file of a budget that all runs on the data set pay from, beside the run's own, made by `dpgen budget FILE
             --create`; None: the run's own is all.
@@ -54,6 +55,7 @@ class Runtime:
         noise_source: where noise on sums that are on a GPU is drawn: "host", by AES; "device", by Philox, which is no cipher.
     """
 
+    title: str | None = None
     run_dir: Path | None = None
     ledger: Path | None = None
     release_origin: Literal["records", "public"] = "records"
@@ -78,6 +80,8 @@ class Runtime:
         for name, choices in ((name, get_args(kind)) for name, kind in Runtime.__annotations__.items()):
             if get_origin(Runtime.__annotations__[name]) is Literal and getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
+        if self.title is not None and not (self.title.isprintable() and self.title.strip() and len(self.title) <= 200):
+            raise ValueError(f"title is {self.title!r}; it must be one line of 1 to 200 characters")
         if self.fid_weights is not None:
             if self.evaluation != "full":
                 raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it needs evaluation full, not {self.evaluation!r}")

@@ -212,16 +212,17 @@ class Schema:
     @property
     def facts(self) -> tuple[Fact | Said, ...]:
         """What a statement says of where the domains come from."""
-        of = {source: [f.name for f in self.modelled if f.source == source] for source in ("private", "dp")}
-        found: list[Fact | Said] = [Fact.PUBLIC_SCHEMA]
+        of = {source: tuple(f.name for f in self.modelled if f.source == source) for source in ("private", "dp")}
+        public = tuple(f.name for f in self.fields if f.name not in (*of["private"], *of["dp"]))
+        found: list[Fact | Said] = [Fact.PUBLIC_SCHEMA(columns=public)] if public else []
         if of["private"]:
-            found.append(Fact.READ_DOMAINS(columns=_listing(of["private"])))
+            found.append(Fact.READ_DOMAINS(columns=of["private"]))
         if of["dp"]:
             people = ("unit", "max_contributions", "rows_per_unit") if self.privacy.get("unit") else ()  # the last in 0.4
             named = ("epsilon", "delta", "relation", *people)
             paid = ", ".join(f"{key} {self.privacy[key]}" for key in named if key in self.privacy)
             price = paid or "at a price that the schema does not state"
-            found.append(Fact.BOUGHT_DOMAINS(columns=_listing(of["dp"]), price=price))
+            found.append(Fact.BOUGHT_DOMAINS(columns=of["dp"], price=price))
         return tuple(found)
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------
@@ -435,10 +436,6 @@ def with_fields(descriptor: Any) -> Mapping[str, Any]:
     if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
         raise ValueError("schema has no list of fields; it must be {'fields': [{'name': ..., 'type': ...}, ...]}")
     return descriptor
-
-
-def _listing(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:

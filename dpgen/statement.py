@@ -4,14 +4,18 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
-from decimal import ROUND_CEILING, Context
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Context, Decimal
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dpgen.facts import Fact, Said, Section, said
+from dpgen import __version__
+from dpgen.facts import Fact, Said, Section, listed, said
+from dpgen.files import IN_WORDS, STATEMENT
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.ledger_file import checksum
 from dpgen.privacy.mechanisms import UnsupportedEvent
@@ -64,21 +68,6 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
     )
 
 
-_TOLD = (
-    Fact.CHOSEN_MODEL,
-    Fact.BOUGHT,
-    Fact.GENERATED_KEYS,
-    Fact.LEFT_OUT,
-    Fact.NOT_IN_SCHEMA,
-    Fact.INDEX_LEFT_OUT,
-    Fact.UNSEEN,
-    Fact.INDEPENDENT,
-    Fact.INDEPENDENT_BITS,
-    Fact.NOT_LINKED,
-    Fact.WIDE_BINS,
-    Fact.MOVED,
-    Fact.MOVED_OTHERS,
-)
 _PART = re.compile(r"GaussianDpEvent\(noise_multiplier=([^)]+)\)")
 
 
@@ -128,11 +117,24 @@ def guessed(epsilon: float, delta: float) -> float:
     return (1.0 + delta * math.exp(-epsilon)) / (1.0 + math.exp(-epsilon))
 
 
+def right_of_100(epsilon: float, delta: float) -> str:
+    """The same of 100 cases, never less than it is: one digit after the point, more where all but few guesses are right.
+
+    >>> right_of_100(1.0, 1e-5), right_of_100(8.0, 0.0), right_of_100(0.0, 0.0)
+    ('73.2', '99.97', '50')
+    """
+    percent = Decimal(repr(100.0 * guessed(epsilon, delta)))
+    digits = 1 if percent >= 100 else max(1, -math.floor(math.log10(100 - percent)))
+    return f"{percent.quantize(Decimal(1).scaleb(-digits), ROUND_CEILING).normalize():f}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class PrivacyStatement:
     """Guarantee of a release with its unit, assumptions and limits: `facts`, see `dpgen.facts`.
 
-    `shared` is of the budget that other runs pay from, too; `files` are SHA-256 of all that a run has released, by name.
+    `shared` is of the budget that other runs pay from, too; `files` are SHA-256 of all that a run has released, by name;
+    `title` names the data in the owner's words; `records` is a released number of records with the noise std where that is
+    known; `signer` is the key that has signed.
     """
 
     epsilon: float
@@ -145,6 +147,11 @@ class PrivacyStatement:
     facts: tuple[Said, ...] = ()
     shared: dict[str, Any] | None = None
     files: dict[str, str] = field(default_factory=dict)
+    title: str = ""
+    date: str = ""
+    version: str = ""
+    records: tuple[float, float | None] | None = None
+    signer: str = ""
 
     @classmethod
     def from_ledger(
@@ -163,7 +170,7 @@ class PrivacyStatement:
             with suppress(UnsupportedEvent):
                 other["rdp"] = ledger.epsilon(accountant="rdp")
         other = {name: value for name, value in other.items() if value < float("inf")}
-        rows = {Fact.ONE_RECORD, Fact.ONE_IMAGE, Fact.ONE_ROW}  # of a unit that is a row
+        rows = {Fact.ONE_RECORD, Fact.ONE_IMAGE}  # of a unit that is a row
         own = [one for one in said(facts) if ledger.unit == "one record" or one.fact not in rows]
         resumed = (Fact.RESUMED,) if ledger.resumed else ()
         unplanned = (Fact.FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
@@ -177,7 +184,25 @@ class PrivacyStatement:
             mechanisms=_mechanisms(ledger),
             facts=said((*own, Fact.SATISFIED, *unplanned, *resumed)),
             shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
+            date=datetime.now(UTC).date().isoformat(),
+            version=__version__,
         )
+
+    def of_records(self, size: float | None, std: float | None = None) -> "PrivacyStatement":
+        """The statement with a released number of records, and with warnings of an epsilon or a delta that protect little."""
+        warned: list[Said] = []
+        if size and self.delta >= 1 / size:  # judged by the released number alone
+            warned.append(Fact.LARGE_DELTA(delta=self.delta, records=round(size), most=1 / size))
+        if guessed(self.epsilon, self.delta) > _CLEAR:
+            warned.append(Fact.LARGE_EPSILON(epsilon=rounded_up(self.epsilon)))
+        return replace(self.extended(warned), records=None if size is None else (float(size), std))
+
+    def sealed(self, files: Mapping[str, bytes]) -> tuple["PrivacyStatement", dict[str, bytes]]:
+        """The statement with the checksums of released files, and all of these as they are written, the statement first."""
+        own = replace(self, files=self.files | {name: sha256(data).hexdigest() for name, data in files.items()})
+        in_words = own.to_markdown().encode()
+        own = replace(own, files=own.files | {IN_WORDS: sha256(in_words).hexdigest()})
+        return own, {STATEMENT: own.to_json().encode(), IN_WORDS: in_words, **files}
 
     def extended(self, facts: Iterable[Fact | Said]) -> "PrivacyStatement":
         """The statement with more facts, each once."""
@@ -197,19 +222,23 @@ class PrivacyStatement:
         return self.section(Section.ASSUMPTIONS)
 
     @property
-    def conventions(self) -> tuple[str, ...]:
-        """How the guarantee is to be read, in sentences."""
-        return self.section(Section.CONVENTIONS)
-
-    @property
-    def told(self) -> tuple[str, ...]:
-        """Sentences that belong in a summary: what was bought, left out, generated and moved."""
-        return tuple(said.sentence for said in self.facts if said.fact in _TOLD)
-
-    @property
     def not_covered(self) -> tuple[str, ...]:
         """What the guarantee does not protect, in sentences."""
         return self.section(Section.NOT_COVERED)
+
+    @property
+    def warnings(self) -> list[dict[str, Any]]:
+        """Facts to be known before the release is used, for programs: their names as `code`, values, and sentences."""
+        found = [one for one in self.facts if one.fact.section is Section.WARNINGS]
+        return [{"code": one.fact.name, **dict(one.values), "text": one.sentence} for one in found]
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Sentences of a summary: what to know before the release is used, how it was made, that records are no people."""
+        order = {Section.WARNINGS: 0, Section.MADE: 1, Section.UNIT: 2}
+        found = [one for one in self.facts if one.fact.section in order]
+        found = [one for one in found if one.fact.section is not Section.UNIT or one.fact is Fact.ONE_RECORD]
+        return tuple(one.short for one in sorted(found, key=lambda one: order[one.fact.section]))
 
     def in_words(self) -> str:
         """The guarantee in words, as it stands beside pictures and figures."""
@@ -234,20 +263,30 @@ class PrivacyStatement:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "PrivacyStatement":
-        """The statement of `to_dict`, or of `to_json`, which is compared with its checksum; one of dpgen 0.4 has no facts."""
+        """The statement of `to_dict`, or of `to_json`, which is compared with its checksum.
+
+        What an earlier version said stays as it said it: a fact that has another sentence by now, or is gone, is its text.
+        """
         own = {name: value for name, value in values.items() if name != "sha256"}
         if values.get("sha256", "") != checksum(own) and ("sha256" in values or values.get("files")):
             raise ValueError("the statement does not match its own checksum: it was cut or edited")
-        sentences = {section: own.pop(section.value, ()) for section in Section}
-        if "facts" in own:
-            own["facts"] = tuple(Said.from_dict(fact) for fact in own["facts"])
-            told = Counter(fact.fact.section for fact in own["facts"])
-            if any(told[section] != len(texts) for section, texts in sentences.items()):
-                raise ValueError("the sentences of the statement are not those of its facts")
-        else:
-            free = {Section.ASSUMPTIONS: Fact.ASSUMED, Section.CONVENTIONS: Fact.AGREED, Section.NOT_COVERED: Fact.UNCOVERED}
-            own["facts"] = tuple(free[section](text=text) for section, texts in sentences.items() for text in texts)
-        return cls(**own | {"mechanisms": tuple(own.get("mechanisms", ()))})
+        names = [*(section.value for section in Section), "conventions"]  # the last until 0.5
+        sentences = {name: list(own.pop(name, ())) for name in names}
+        facts = own.get("facts", ())
+        if "facts" in own and len(facts) != sum(map(len, sentences.values())):
+            raise ValueError("the sentences of the statement are not those of its facts")
+        kept = list[Said]()
+        for fact in facts:
+            with suppress(ValueError):
+                one = Said.from_dict(fact)
+                place = next((texts for texts in sentences.values() if one.sentence in texts), None)
+                if place is not None:
+                    place.remove(one.sentence)
+                    kept.append(one)
+        free = {"assumptions": Fact.ASSUMED, "not_covered": Fact.UNCOVERED}
+        own["facts"] = (*kept, *(free.get(name, Fact.AGREED)(text=text) for name, texts in sentences.items() for text in texts))
+        records = own.get("records")
+        return cls(**own | {"mechanisms": tuple(own.get("mechanisms", ())), "records": records and tuple(records)})
 
     def __str__(self) -> str:
         return f"{self.in_words()}\n{self.odds()}"
@@ -260,46 +299,100 @@ class PrivacyStatement:
         )
 
     def to_markdown(self) -> str:
-        """The statement for people: the guarantee as odds and as numbers, what ran, and three lists."""
-        headings = {
-            Section.ASSUMPTIONS: "What the guarantee assumes",
-            Section.CONVENTIONS: "How to read it",
-            Section.NOT_COVERED: "Not covered",
-        }
-        readings, together = [], []
-        if self.also:
-            rows = [f"| {name.replace('_', '-')} | {rounded_up(value)} |" for name, value in self.also.items()]
-            readings = ["", "| other readings of the same run | epsilon |", "|---|---|", *rows]
-        if self.shared is not None:  # what holds for all runs that pay from one budget, whoever sees all of them
-            together = [
+        """The statement for people: what it is about, what to know before, eight questions and answers, and what ran."""
+        about = "\n".join("| {} | {} |".format(*(cell.replace("|", r"\|") for cell in row)) for row in self.about())
+        lines = [f"# Privacy statement{': ' * bool(self.title)}{self.title}", "", "| | |", "|---|---|", about, ""]
+        for heading, texts in (
+            ("Before you use it", self.section(Section.WARNINGS)),
+            *((f"{number}. {question}", answers) for number, (question, answers) in enumerate(self.questions(), 1)),
+            ("How it was made", self.section(Section.MADE)),
+        ):
+            lines += [f"## {heading}", "", *(f"- {text}" for text in texts), ""] if texts else []
+        ran = collected(self.mechanisms)
+        return "\n".join(
+            [
+                *lines,
+                f"<details><summary>{self.measured()}</summary>",
                 "",
-                f"When this was written, {shared_in_words(self.shared)}, as if all of it had been fixed in advance. The "
-                "guarantee of all runs that ever pay from it, each chosen in the light of the others, is **(epsilon = "
-                f"{rounded_up(self.shared['epsilon'])}, delta = {rounded_up(self.shared['delta'])})** for the same unit, of "
-                "records that none of them has held out for evaluation.",
+                "| mechanism | event | times | at most |",
+                "|---|---|---|---|",
+                *(f"| {m['note']} | `{m['event']}` | {m['count']} | {m.get('most', m['count'])} |" for m in ran),
+                "",
+                "</details>",
+                "",
             ]
-        lines = [
-            "# Privacy statement",
-            "",
-            f"{self.odds()}",
-            "",
-            f"This release is **(epsilon = {rounded_up(self.epsilon)}, delta = {rounded_up(self.delta)})-differentially "
-            f"private** under the {self.relation.replace('_', '-')} relation; the protected unit is {self.unit}.",
-            f"Accountant: {self.accountant}.",
-            *readings,
-            *together,
-            "",
-            "| mechanism | event | times | at most |",
-            "|---|---|---|---|",
-            *(
-                f"| {m['note']} | `{m['event']}` | {m['count']} | {m.get('most', m['count'])} |"
-                for m in collected(self.mechanisms)
-            ),
-            "",
+        )
+
+    def about(self) -> list[tuple[str, str]]:
+        """What the statement is about, under names: the data, when and with what it was made, how many records, the files."""
+        made = " ".join([self.date or "at an unknown time", f"with dpgen {self.version}" * bool(self.version)])
+        rows = [("data", self.title or "not named (`title` names them)"), ("made", made), ("guarantee", self.in_words())]
+        if self.records is not None:
+            size, std = self.records
+            public = self.says(Fact.PUBLIC_SIZE) or self.says(Fact.KNOWN_SIZE)
+            noise = "" if std is None else f"; the standard deviation of the noise is {std:.0f}"
+            rows.append(("records", f"{size:,.0f}" if public else f"about {size:,.0f} (a noisy number{noise})"))
+        if self.files:
+            rows += [(f"SHA-256 of {name}", f"`{found}`") for name, found in self.files.items() if name != IN_WORDS]
+        return [*rows, ("signed", f"with the key {self.signer}" if self.signer else "no")]
+
+    def measured(self) -> str:
+        """What looked at the private data, in one line."""
+        notes = dict.fromkeys(m["note"] for m in self.mechanisms if m["count"])
+        times = sum(m["count"] for m in self.mechanisms)
+        return f"Mechanisms that looked at the private data, {times:,} times in all: {listed([*notes], 4) or 'none'}."
+
+    def questions(self) -> list[tuple[str, list[str]]]:
+        """Eight questions of a privacy officer, and what the statement answers."""
+        relation = self.relation.replace("_", "-")
+        exact = f"({rounded_up(self.epsilon)}, {rounded_up(self.delta)})"
+        price = [
+            self.odds(),
+            f"The release is (epsilon, delta) = {exact}-differentially private under the {relation} relation. Accountant: "
+            f"{self.accountant}.",
         ]
-        for section, heading in headings.items():
-            lines += [f"## {heading}", "", *(f"- {text}" for text in self.section(section) or ["Nothing."]), ""]
-        return "\n".join(lines)
+        price += [f"The same run has epsilon {rounded_up(v)} {_READINGS.get(name, name)}." for name, v in self.also.items()]
+        beside = ["Runs with budgets of their own on the same data come on top: their epsilons and deltas add up."]
+        if self.shared is not None:  # what holds for all runs that pay from one budget, whoever sees all of them
+            whole = f"({rounded_up(self.shared['epsilon'])}, {rounded_up(self.shared['delta'])})"
+            beside = [
+                f"When this was written, {shared_in_words(self.shared)}, as if all of it had been fixed in advance.",
+                "All runs that ever pay from that budget, each chosen in the light of the others, have together (epsilon, "
+                f"delta) = {whole} for the same unit, of records that none of them has held out for evaluation.",
+            ]
+        verbatim = () if self.says(Fact.VERBATIM) else ("No list of values of the records is released.",)
+        signed = (
+            f"It is signed. `dpgen verify DIR --key FILE` compares with the owner's public key, {self.signer}."
+            if self.signer
+            else "It is not signed: nothing shows from whom it is. The owner can sign it by `dpgen sign`."
+        )
+        return [
+            ("Who is protected?", [f"The protected unit is {self.unit}.", *self.section(Section.UNIT)]),
+            ("By how much?", [*price, *self.section(Section.PRICE)]),
+            (
+                "Against whom?",
+                ["Whoever sees the release, whatever else they know and compute, as long as this holds.", *self.assumptions],
+            ),
+            ("What is released as it is in the data?", [*verbatim, *self.section(Section.AS_IS)]),
+            ("What is not covered?", list(self.not_covered) or ["Nothing that is known."]),
+            ("What else was released?", [*beside, *self.section(Section.BESIDE)]),
+            (
+                "Who can check it, and how?",
+                [
+                    f"Whoever has the files: `dpgen verify DIR` compares them with {STATEMENT}. The holder of the run compares "
+                    "the ledger, too.",
+                    signed,
+                ],
+            ),
+            (
+                "What must never be published beside it?",
+                [
+                    "The data, and all files of the run that are not named above: keys, checkpoints, scores, pictures beside "
+                    "real values. Whether a run was refused, and how long it took, is not covered either.",
+                    *self.section(Section.PRIVATE),
+                ],
+            ),
+        ]
 
     def question(self) -> str:
         """What the guarantee keeps from being known, as an indirect question."""
@@ -309,8 +402,11 @@ class PrivacyStatement:
 
     def odds(self) -> str:
         """The guarantee as the odds of a guess, in words; see `guessed`."""
-        most = float(Context(prec=3, rounding=ROUND_CEILING).create_decimal(repr(100.0 * guessed(self.epsilon, self.delta))))
         return (
-            f"Whoever sees this release and knows everything else guesses right {self.question()} in at most {most:g} of 100 "
-            "cases. Without the release it is 50."
+            f"Whoever sees this release and knows everything else guesses right {self.question()} in at most "
+            f"{right_of_100(self.epsilon, self.delta)} of 100 cases. Without the release it is 50."
         )
+
+
+_READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
+_CLEAR = 0.95  # share of right guesses above which little is ruled out

@@ -271,7 +271,7 @@ def test_draws_of_users_come_back_under_the_names_of_the_table() -> None:
 )
 def test_a_delta_that_allows_one_record_to_be_published_is_warned_of(model: str, options: dict[str, Any]) -> None:
     table = TABLE if model == "marginals" else pd.DataFrame({"x": RNG.random(N)})
-    with pytest.warns(UserWarning, match=r"delta is 0.05 and about \d+ records"):
+    with pytest.warns(UserWarning, match=r"Delta is 0.05, and there are about \d+ records"):
         dpgen.fit(table, model, epsilon=8.0, delta=0.05, **options)
 
 

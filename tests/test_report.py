@@ -25,10 +25,10 @@ from dpgen.config import parse_job
 from dpgen.discretized import DiscretizedColumn
 from dpgen.nets.gan import Generator
 from dpgen.release import Draws, Release
-from dpgen.report import RELEASED, REPORT, detected, guessed, pictures, report
+from dpgen.report import RELEASED, REPORT, detected, pictures, report
 from dpgen.run import Outcome, run
 from dpgen.runtime import quiet_training
-from dpgen.statement import UNPROTECTED
+from dpgen.statement import UNPROTECTED, guessed
 from dpgen.systems.dpgan.model import PointGANModel
 from dpgen.systems.marginals.model import ProductMixture
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF

@@ -23,6 +23,7 @@ from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.data.split import KEY_FILE
 from dpgen.evaluation.scores import Score
+from dpgen.facts import Fact
 from dpgen.files import is_finished
 from dpgen.privacy.ledger import Ledger
 from dpgen.run import Outcome, run, summary
@@ -47,7 +48,7 @@ def test_the_statement_is_the_ledger_and_within_the_budget(finished: Outcome) ->
         assert {e.note: e.count for e in ledger.entries()} == {"cluster sizes": 1, "cluster means": 1, "training steps": 3}
     assert statement == finished.release.statement
     assert (finished.directory / "PRIVACY.md").read_text() == statement.to_markdown()
-    assert any("test records" in text for text in statement.not_covered), "the loader's notes are repeated"
+    assert statement.says(Fact.TEST_PART), "the loader's facts are repeated"
 
 
 def test_samples_and_metrics_are_kept(finished: Outcome) -> None:
@@ -186,6 +187,9 @@ def points(directory: Path, *extra: str) -> RunConfig:
 def test_a_run_that_is_not_evaluated_can_be_later(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     job = records(tmp_path, "--evaluation=none")
     outcome = run(job)
+    assert job.settings["data"]["test_fraction"] == 0
+    assert records(tmp_path, "--evaluation=none", "--test_fraction=0.1").settings["data"]["test_fraction"] == 0.1
+    assert outcome.release.statement.says(Fact.NO_TEST_PART)
     assert not (outcome.directory / "metrics.json").exists()
     assert "not evaluated; dpgen evaluate" in outcome.summary
     with refused("run_dir", "finished"):

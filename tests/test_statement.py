@@ -3,16 +3,18 @@
 import json
 import re
 from dataclasses import replace
+from hashlib import sha256
+from string import Formatter
 from typing import Any
 
 import pytest
 import tiny
 from refusals import refused
 
-from dpgen.facts import Fact
+from dpgen.facts import Fact, Section
 from dpgen.privacy.ledger import Budget, Ledger, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
-from dpgen.statement import PrivacyStatement, collected, guessed
+from dpgen.statement import PrivacyStatement, collected, guessed, right_of_100
 
 
 def ledger() -> Ledger:
@@ -22,6 +24,11 @@ def ledger() -> Ledger:
     book.charge(gaussian_event(5.0), note="cluster sizes")
     book.charge(steps, 40, note="training steps")
     return book
+
+
+def names(fact: Fact) -> set[str]:
+    """Values that a fact has."""
+    return {name for _, name, _, _ in Formatter().parse(fact.sentence) if name}
 
 
 def test_the_statement_says_what_the_ledger_says() -> None:
@@ -45,11 +52,38 @@ def test_json_round_trip(made: PrivacyStatement) -> None:
 
 
 def test_markdown_has_every_fact() -> None:
-    made = tiny.statement()
+    made = replace(tiny.statement().of_records(50, 3.0), title="Stays | 2024", signer="SHA256:key")
+    made, written = made.sealed({"model/model.json": b"{}"})
     text = made.to_markdown()
-    facts = ["(epsilon = 1.25, delta = 1e-05)", "add-remove relation", "one record", "replace-one | 2.5", "| 3 |"]
+    facts = ["(epsilon, delta) = (1.25, 1e-05)", "add-remove relation", "one record", "epsilon 2.5 if a record", "| 3 |"]
+    facts += [r"Stays \| 2024", "about 50 (", f"`{sha256(b'{}').hexdigest()}`", "SHA256:key", made.odds()]
     for fact in ("`Gaussian(2.0)`", *facts, *made.assumptions, *made.not_covered):
         assert fact in text
+    assert text.encode() == written["PRIVACY.md"]
+    assert made.files["PRIVACY.md"] == sha256(written["PRIVACY.md"]).hexdigest()
+    assert PrivacyStatement.from_dict(json.loads(written["privacy.json"])) == made
+
+
+def test_eight_questions_have_answers_and_every_fact_of_their_sections() -> None:
+    said = {fact: fact(**dict.fromkeys(names(fact), 1)) for fact in Fact}
+    made = tiny.statement().extended(said.values())
+    questions = dict(made.questions())
+    assert len(questions) == 8
+    assert all(questions.values())
+    answers = {text for texts in questions.values() for text in texts}
+    apart = {Section.WARNINGS, Section.MADE}
+    assert {one.sentence for one in said.values() if one.fact.section not in apart} <= answers
+    assert all(one.sentence in made.to_markdown() for one in said.values())
+
+
+def test_warnings_are_facts_by_their_names() -> None:
+    made = replace(tiny.statement(), delta=0.1).extended([Fact.LEFT_OUT(columns=tuple(f"c{i}" for i in range(9)))])
+    left, large = made.of_records(50).warnings
+    assert (left["code"], left["columns"][-1], left["text"].count("c8")) == ("LEFT_OUT", "c8", 1)
+    assert (large["code"], large["records"]) == ("LARGE_DELTA", 50)
+    assert "and 1 more" in made.told[0]
+    assert made.of_records(9).warnings == made.warnings, "a delta below 1/n"
+    assert [one["code"] for one in replace(made, epsilon=4.0).of_records(None).warnings] == ["LEFT_OUT", "LARGE_EPSILON"]
 
 
 def test_a_notebook_and_a_terminal_show_a_short_text() -> None:
@@ -86,7 +120,7 @@ def test_equal_notes_of_other_mechanisms_are_not_added_up() -> None:
 
 def test_facts_are_added_once_to_their_section() -> None:
     made = tiny.statement()
-    assert made.extended([Fact.PUBLIC_NAMES, Fact.UNTRAINED]).not_covered == ("the test records", Fact.UNTRAINED.sentence)
+    assert made.extended([Fact.PUBLIC_NAMES, Fact.ABSENT_USERS]).not_covered == ("the test records", Fact.ABSENT_USERS.sentence)
     assert made.extended([Fact.UNTRAINED, Fact.UNTRAINED]).facts == (*made.facts, Fact.UNTRAINED())
 
 
@@ -96,7 +130,7 @@ def test_a_pure_local_ledger_has_a_statement() -> None:
     made = PrivacyStatement.from_ledger(book)
     assert (made.epsilon, made.delta, made.relation) == (2.0, 0.0, "replace_one")
     assert made.also == {}
-    assert "(epsilon = 2, delta = 0)" in made.to_markdown()
+    assert "(epsilon, delta) = (2, 0)" in made.to_markdown()
 
 
 def test_a_reading_that_nothing_proves_is_left_out() -> None:
@@ -126,14 +160,16 @@ def test_what_was_chosen_along_the_way_is_stated_at_the_budget() -> None:
 
 
 def test_a_statement_of_an_earlier_version_has_its_sentences() -> None:
-    document = json.loads(tiny.statement().to_json())
-    document = {name: value for name, value in document.items() if name not in ("facts", "sha256", "conventions")}
-    made = PrivacyStatement.from_dict(document)
-    assert (made.assumptions, made.conventions, made.not_covered) == (
-        ("the noise source is secure",),
-        (),
-        ("the test records",),
-    )
+    """Of 0.4, without facts; of 0.5, in which a fact has another sentence, stands elsewhere, or is gone."""
+    plain = {name: value for name, value in tiny.statement().to_dict().items() if name not in {s.value for s in Section}}
+    texts = {"assumptions": ["the noise source is secure"], "not_covered": ["the test records"]}
+    made = PrivacyStatement.from_dict({name: value for name, value in plain.items() if name != "facts"} | texts)
+    assert (made.assumptions, made.not_covered) == (("the noise source is secure",), ("the test records",))
+    facts = [{"fact": "ONE_ROW"}, {"fact": "GENERATED_KEYS", "columns": "id"}, Fact.PUBLIC_NAMES().to_dict()]
+    texts = {"conventions": ["A row.", "Values of id are not repeated.", Fact.PUBLIC_NAMES.sentence]}
+    made = PrivacyStatement.from_dict(plain | texts | {"facts": facts})
+    assert made.section(Section.AS_IS) == (Fact.PUBLIC_NAMES.sentence,)
+    assert made.section(Section.MADE) == ("A row.", "Values of id are not repeated.")
 
 
 @pytest.mark.parametrize("change", [{"facts": [{"fact": "NOBODY"}]}, {"not_covered": []}, {"facts": [{"fact": "PUBLIC_SIZE"}]}])
@@ -153,5 +189,7 @@ def test_facts_have_one_plain_sentence_and_their_values() -> None:
 
 def test_the_statement_begins_with_the_odds_of_a_guess() -> None:
     made = replace(tiny.statement(), epsilon=1.0, delta=0.0)
-    assert "whether one record is among the data in at most 73.2 of 100 cases" in made.to_markdown().splitlines()[2]
-    assert guessed(1.0, 0.0) <= 0.732
+    assert dict(made.questions())["By how much?"][0] == made.odds()
+    assert "whether one record is among the data in at most 73.2 of 100 cases" in made.odds()
+    for epsilon in (0.0, 0.1, 1.0, 3.0, 8.0, 30.0):
+        assert float(right_of_100(epsilon, 1e-6)) / 100 - guessed(epsilon, 1e-6) >= 0

@@ -170,8 +170,8 @@ class Ended(NamedTuple):
 
 
 def guarantee_values(statement: "PrivacyStatement") -> dict[str, Any]:
-    """Epsilon, delta, relation and unit of a release, for `--json`."""
-    return {name: getattr(statement, name) for name in ("epsilon", "delta", "relation", "unit")}
+    """Guarantee of a release, and what to know before it is used, for `--json`."""
+    return {name: getattr(statement, name) for name in ("title", "epsilon", "delta", "relation", "unit", "warnings")}
 
 
 def show(ended: Ended, *, command: str = "", as_json: bool = False, quiet: bool = False) -> int:

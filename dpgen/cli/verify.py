@@ -35,14 +35,19 @@ from dpgen.files import (
     SIGNATURE,
     STATEMENT,
     create_private,
+    others,
     read_tensor_files,
     released_files,
     write_atomically,
+    write_files,
 )
 from dpgen.options import require_writable
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.shared_budget import Payer, SharedBudget, account
 from dpgen.statement import PrivacyStatement
+
+ALONE = (f"{MODEL}.json", f"{MODEL}.safetensors")
+"""Files of a released model that was received alone."""
 
 _ROUNDING = 1e-6
 """Relative difference of two computations of one epsilon, on different machines."""
@@ -52,10 +57,13 @@ def parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen verify",
         description="Whether statement, ledger, released files and shared budget of a run say the same, or the files of a "
-        "released model and its statement: exit code 0, or 1.",
+        "released model and its statement, and whether other files lie beside them: exit code 0, or 1.",
     )
     result.add_argument("run", type=Path, metavar="RUN", help="directory of a finished run, or of a released model")
     result.add_argument("--key", type=Path, metavar="PUB", help="public key of the owner: whether dpgen sign has signed it")
+    result.add_argument(
+        "--allow_others", "--allow-others", action="store_true", help="files that are no part of it may be there"
+    )
     return result
 
 
@@ -69,6 +77,10 @@ def main(arguments: list[str]) -> Ended:
         ledger = any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else it was received without one
         problems += [*(_of_ledger(run, statement) if ledger else ()), *_of_files(run, statement)]
         problems += [*_of_model(run, statement)]
+    if not options.allow_others:
+        released = ALONE if alone else {STATEMENT, *(statement.files or released_files(run))}
+        beside = others(run, released, kept=not alone and ledger)
+        problems += [f"{name} is no part of the release: take it away, or say --allow-others" for name in beside]
     problems += unsigned(run, options.key)
     values = {"run": run, **guarantee_values(statement), "fits": not problems, "problems": problems}
     if problems:
@@ -122,9 +134,6 @@ def _of_files(run: Path, statement: PrivacyStatement) -> Iterator[str]:
             yield f"{name} is missing"
         elif sha256((run / name).read_bytes()).hexdigest() != stated:
             yield f"{name} is not the file that was released: its checksum is another one than in privacy.json"
-    for name in released_files(run) if statement.files else ():
-        if name not in statement.files:
-            yield f"{name} is no file of this run: privacy.json does not name it"
 
 
 def _same(stated: Any, found: Any) -> bool:
@@ -203,7 +212,7 @@ def _of_model(run: Path, statement: PrivacyStatement) -> Iterator[str]:
             yield from found
             if name == MODEL and not found:
                 carried, _ = _of_card(run / name)
-                if replace(carried, files={}) != replace(statement, files={}):
+                if replace(carried, files={}, signer="") != replace(statement, files={}, signer=""):
                     yield "the model carries another statement than privacy.json"
 
 
@@ -214,8 +223,8 @@ _PURPOSE = b"dpgen release 1\0"
 def sign_parser() -> OneLineParser:
     result = OneLineParser(
         "dpgen sign",
-        description="Sign the statement of a run and its model, or a released model, with Ed25519. Sign after the last "
-        "evaluation: whatever changes the statement ends the signature.",
+        description="Sign the statement of a run and its model, or a released model, with Ed25519. The statement then names "
+        "the key. Sign after the last evaluation: whatever changes the statement ends the signature.",
     )
     result.add_argument("run", type=Path, nargs="?", metavar="RUN", help="directory of a finished run, or of a released model")
     result.add_argument("--key", type=Path, metavar="FILE", help="private key (Ed25519, PEM, without a passphrase)")
@@ -235,6 +244,8 @@ def sign(arguments: list[str]) -> Ended:
             raise ValueError(f"{name} is missing; dpgen sign needs RUN and --key, or --new_key FILE")
     key = _read(options.key, partial(serialization.load_pem_private_key, password=None), "private", Ed25519PrivateKey)
     known, signed = fingerprint(key.public_key()), []
+    if (options.run / STATEMENT).is_file() and (statement := PrivacyStatement.read(options.run / STATEMENT)).files:
+        write_files(options.run, replace(statement, signer=known).sealed({})[1])
     for path in _signed_files(options.run):
         signature = base64.b64encode(key.sign(_PURPOSE + path.read_bytes())).decode()
         content = {"algorithm": "Ed25519", "key": known, "signature": signature}

@@ -85,7 +85,6 @@ Read = Callable[[pd.Series], npt.NDArray[Any]]
 TableOf = Callable[[Schema, Any, Tensor], Any]
 
 _NESTED = ("list", "large_list", "fixed_size_list", "struct", "map", "binary", "large_binary", "union")
-_SHOWN = 8
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -263,10 +262,9 @@ def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
 def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | None = None) -> tuple[Said, ...]:
     """Facts on the columns and the named index that a schema leaves out."""
     named = {entry["name"] for entry in draft["fields"]}
-    left = [name for name in types_of(source) if name not in named and name != unit]
-    shown = ", ".join(left[:_SHOWN]) + (f" and {len(left) - _SHOWN} more" if len(left) > _SHOWN else "")
-    index = ", ".join(getattr(source, "index_names", ()))
-    return (*((Fact.NOT_IN_SCHEMA(columns=shown),) if left else ()), *((Fact.INDEX_LEFT_OUT(names=index),) if index else ()))
+    left = tuple(name for name in types_of(source) if name not in named and name != unit)
+    index = tuple(getattr(source, "index_names", ()))
+    return (*((Fact.NOT_IN_SCHEMA(columns=left),) if left else ()), *((Fact.INDEX_LEFT_OUT(names=index),) if index else ()))
 
 
 def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False) -> Descriptor:

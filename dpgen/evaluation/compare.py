@@ -2,7 +2,8 @@
 
 No score looks at a model's own codes. Numbers are compared by their distribution functions, and pairs of columns by the
 quantiles of the real ones. A part of the real rows is held out: every score stands beside the same score of these rows, which
-is what other people of the same kind would reach. Runs of tables are evaluated by the same code.
+is what other people of the same kind would reach. A column that is farther than three times its held-out rows is marked and
+listed first. Runs of tables are evaluated by the same code.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
+from scipy.stats import wasserstein_distance
 
 from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
@@ -36,6 +39,7 @@ from dpgen.evaluation.scores import (
     metrics_markdown,
     number,
 )
+from dpgen.facts import Fact, columns_of
 from dpgen.figures import heat_maps, new_figure, save_drawn
 from dpgen.files import OVERLAYS, write_atomically
 from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
@@ -62,6 +66,8 @@ _MARGINALS, _MOST_ASSOCIATED = 300, 40  # sets of columns, and columns, that are
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS, _LISTED, _SPIKES, _DRAWN = 10, 30, 3, 2000
 _WIDE = 10.0  # inches of a figure that takes the whole width of a page
+FAR = 3.0
+"""Times the distance of its held-out rows from which on a column is marked."""
 _CLOSEST = 500  # rows whose closest one is looked for, and of those that it is looked for among times twenty
 
 COPIES = (
@@ -82,7 +88,7 @@ class Comparison:
     """What `compare` found.
 
     `columns` has a row of scores for each column, `pictures` and `associations` draw figures of one and of all columns;
-    `left_out` are those that one of the tables lacks.
+    `left_out` are those that one of the tables lacks, `alone` those that scores of several columns leave out.
     """
 
     scores: list[Score]
@@ -90,12 +96,23 @@ class Comparison:
     pictures: Mapping[str, Callable[[], Figure]]
     associations: Callable[[], Figure]
     left_out: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Sentences on columns that are far from the real ones, and on those that scores leave out."""
+        marked = self.columns.loc[self.columns["marked"] != "", ["column", "marked"]].to_numpy().tolist()
+        lists = {
+            f"Farther from the real rows than {FAR:g} times held-out rows": [f"{name} ({times})" for name, times in marked],
+            "Not compared, for one of the tables lacks them": self.left_out,
+            "Left out of scores of several columns, for most values are there once": self.alone,
+        }
+        return tuple(f"{text}: {', '.join(names)}." for text, names in lists.items() if names)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on columns that were not compared, and on what scores do not prove."""
-        left = f"Not compared, for one of the tables lacks them: {', '.join(self.left_out)}."
-        return (*((left,) if self.left_out else ()), *LIMITS)
+        """The same, and sentences on what scores do not prove."""
+        return (*self.told, *LIMITS)
 
     def __str__(self) -> str:
         rows = self.columns.astype(object).where(self.columns.notna(), "-").to_numpy().tolist()
@@ -193,14 +210,21 @@ def compared(
     parts = {"own": real, "held": held[:MOST], "made": synthetic}
     columns = {name: _Column.of({part: rows[name] for part, rows in parts.items()}) for name in real.columns}
     rules = {entry["name"]: entry.get("constraints", {}) for entry in schema.get("fields", [])}
-    frame = pd.DataFrame([{"column": name} | column.scores(rules.get(name, {})) for name, column in columns.items()])
-    columns = {name: column for name, column in columns.items() if name == target or not column.names_rows} or columns
+    far = {name: column.times_held_out for name, column in columns.items()}
+    order = sorted(columns, key=lambda name: (columns[name].names_rows, -far[name] if far[name] > FAR else 0.0))
+    columns = {name: columns[name] for name in order}
+    marked = {name: f"{far[name]:.2g} times" if far[name] > FAR else "" for name in order}
+    frame = pd.DataFrame(
+        [{"column": name, "marked": marked[name]} | column.scores(rules.get(name, {})) for name, column in columns.items()]
+    )
+    alone = tuple(name for name, column in columns.items() if name != target and column.names_rows)
+    columns = {name: column for name, column in columns.items() if name not in alone} or columns
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
     scores = [*_prediction_scores(codes, columns, target, seed, most), *_joint_scores(codes, columns, seed)]
     scores += _copies(columns, rng)
     both = {label: torch.from_numpy(codes[part]) for part, label in (("own", "real"), ("made", "synthetic"))}
     pictures = {name: partial(column.picture, name) for name, column in columns.items()}
-    return Comparison(scores, frame, pictures, partial(_associations_picture, both, list(columns)))
+    return Comparison(scores, frame, pictures, partial(_associations_picture, both, list(columns)), alone=alone)
 
 
 def _table(data: Any, option: str) -> pd.DataFrame:
@@ -272,10 +296,37 @@ class _Column:
         found["largest shares"] = ", ".join(f"{share:.3f}" for share in spikes)
         found["largest shares, synthetic"] = ", ".join(f"{float(made.get(value, 0.0)):.3f}" for value in spikes.index)
         if self.numeric:
-            for part, word in (("own", "quantiles"), ("made", "quantiles, synthetic")):
+            for part, word in (("made", ""), ("held", ", held-out")):
+                found[f"W1 / std{word}"], found[f"std ratio{word}"] = self._moved(part)
+            for part, word in (("own", ""), ("made", ", synthetic"), ("held", ", held-out")):
                 x = self.values[part].astype(np.float64)
-                found[word] = ", ".join(f"{q:.4g}" for q in np.quantile(x, _QUANTILES)) if len(x) else "-"
+                found[f"range{word}"] = f"{self._shown(x.min())} to {self._shown(x.max())}" if len(x) else "-"
+            for part, word in (("own", ""), ("made", ", synthetic")):
+                x = self.values[part].astype(np.float64)
+                found[f"quantiles{word}"] = ", ".join(map(self._shown, np.quantile(x, _QUANTILES))) if len(x) else "-"
         return found
+
+    def _shown(self, value: float) -> str:
+        """A number, or the day of a date."""
+        return str(np.datetime64(int(value), "s"))[:10] if self.dates and np.isfinite(value) else f"{value:.4g}"
+
+    def _moved(self, part: str) -> tuple[float, float]:
+        """W1 distance of the finite numbers of a part to the real ones, and its standard deviation, both over that of these."""
+        one, two = (x[np.isfinite(x)] for x in (self.values[name].astype(np.float64) for name in ("own", part)))
+        if not len(one) or not len(two):
+            return (0.0, 1.0) if len(one) == len(two) else (np.inf, np.nan)
+        scale = max(float(np.abs(one).max()), float(np.abs(two).max())) or 1.0  # no square overflows
+        one, two = one / scale, two / scale
+        stds = float(one.std()), float(two.std())
+        far = float(wasserstein_distance(one, two))
+        return (far / stds[0], stds[1] / stds[0]) if stds[0] else (np.inf if far else 0.0, np.inf if stds[1] else 1.0)
+
+    @property
+    def times_held_out(self) -> float:
+        """How many times as far as held-out rows synthetic ones are, by the worse of the distances of the column."""
+        pairs = [(self._distance("made"), self._distance("held"))]
+        pairs += [(self._moved("made")[0], self._moved("held")[0])] if self.numeric else []
+        return max(made / held if held else np.inf if made else 0.0 for made, held in pairs)
 
     def _distance(self, part: str) -> float:
         """Largest distance of distribution functions of numbers, total variation of other values."""
@@ -361,7 +412,9 @@ def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, _Column], se
         if ways <= len(columns):
             marginals = partial(marginal_errors, rows["own"], k=ways, n_sets=_MARGINALS, seed=seed)
             errors = {rival: float(marginals(x).mean()) for rival, x in rivals.items() if rival != "chance" or ways > 1}
-            yield beside(f"{what}: mean total variation", errors, "independent columns")
+            sets = comb(len(columns), ways)
+            sample = f"{_MARGINALS} of {sets:,}" if sets > _MARGINALS else ""
+            yield beside(f"{what}: mean total variation", errors, "independent columns", sample)
     if 1 < len(columns) <= _MOST_ASSOCIATED and min(map(len, rivals.values())) > 1:
         own = associations(rows["own"])
         errors = {rival: float((associations(x) - own).abs().mean()) for rival, x in rivals.items()}
@@ -458,15 +511,27 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, effort: Effort 
     synthetic = samples.to_pandas()[list(schema.domain.names)]
     most = min(MOST, effort.trained)
     found = compared(private, test, synthetic, schema=described, target=schema.target, seed=seed, most=most)
-    valid = float(schema.admissible(schema.encode(synthetic)).double().mean())  # encoding refuses every other value
-    scores = [*found.scores, Score("rows that satisfy the schema and its constraints", valid, better="higher", private=False)]
+    missing = {entry["name"] for entry in data.draft["fields"]} if isinstance(data, RawTable) else set(schema.by_name)
+    found = replace(found, left_out=tuple(sorted({*missing, *columns_of(data.facts, Fact.NOT_IN_SCHEMA)} - {*synthetic})))
+    scores = list(found.scores)
+    if _declared(data):
+        valid = float(schema.admissible(schema.encode(synthetic)).double().mean())  # encoding refuses every other value
+        scores.append(Score("rows that satisfy the schema and its constraints", valid, better="higher", private=False))
     overlays = list(found.pictures.values())[:_MOST_OVERLAYS]
     drawings = {f"{OVERLAYS}/{number:03d}.png": draw for number, draw in enumerate(overlays)}
     drawings["associations.png"] = found.associations
     listed = found.columns.to_csv(index=False)
     writers: dict[str, Writer] = {f"{OVERLAYS}.csv": lambda path: write_atomically(path, listed)}
     writers |= {name: partial(save_drawn, draw) for name, draw in drawings.items()}
-    return Evaluation(scores, released=released, pictures=writers, notes=(COPIES,))
+    return Evaluation(scores, released=released, pictures=writers, notes=(*found.told, COPIES))
+
+
+def _declared(data: Table | RawTable) -> bool:
+    """Whether a schema says what rows are valid."""
+    if isinstance(data, Table):
+        return True
+    stated = [entry.get("constraints", {}) for entry in data.draft["fields"]]
+    return bool(data.draft.get("dpgen:constraints")) or any(rules.keys() - {"required"} for rules in stated)
 
 
 def unscored(release: Any, *, seed: int) -> Evaluation:

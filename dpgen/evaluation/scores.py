@@ -144,7 +144,7 @@ class Evaluation:
             write_atomically(directory / name, made())
         for name, writer in self.pictures.items():
             writer(directory / name)
-        write_atomically(directory / "METRICS.md", metrics_markdown(self.scores))
+        write_atomically(directory / "METRICS.md", "\n\n".join([metrics_markdown(self.scores), *self.notes]))
         write_atomically(directory / METRICS, metrics_json(self.scores))
 
 

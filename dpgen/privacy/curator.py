@@ -424,7 +424,8 @@ class GaussianBudget:
         curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True), *names)
         planned = sum(line.count for line in curator.ledger.promised() if line.note == self.note)
         spent = [entry for entry in curator.ledger.entries() if entry.of == self.note]
-        self.left = planned * scale**-2 - sum(entry.count * entry.event.noise_multiplier**-2 for entry in spent)
+        self.whole = planned * scale**-2
+        self.left = self.whole - sum(entry.count * entry.event.noise_multiplier**-2 for entry in spent)
 
     @property
     def mu(self) -> float:

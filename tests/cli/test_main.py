@@ -301,6 +301,19 @@ def test_every_command_answers_programs(tmp_path: Path, capsys: pytest.CaptureFi
     assert {"name", "value", "real", "better"} <= {*found["scores"][0]}
 
 
+@pytest.mark.usefixtures("quiet")
+def test_warnings_of_a_statement_have_codes_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--model=merr", "--n_records=100", "--epsilon=1", "--relation=add_remove", "--title=Bills | 2024"]
+    for delta, codes in ((0.1, ["LARGE_DELTA"]), (1e-5, [])):
+        run = tmp_path / f"run{delta}"
+        with warnings.catch_warnings(action="ignore"):
+            found, code, _ = shown(capsys, "train", *options, f"--delta={delta}", "--evaluation=none", f"--run_dir={run}")
+        assert (code, [one["code"] for one in found["warnings"]]) == (0, codes)
+        assert all(one["text"] in (run / "PRIVACY.md").read_text() for one in found["warnings"])
+        assert found["title"] == "Bills | 2024"
+        assert "| data | Bills \\| 2024 |" in (run / "PRIVACY.md").read_text()
+
+
 def test_what_is_refused_is_an_object_too(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["train", "--model", "gausian"], ["sample", "nowhere", "--nn"], ["verify"], ["trian"]):
         found, code, errors = shown(capsys, *arguments)

@@ -59,7 +59,7 @@ def test_every_run_states_its_own_guarantee_and_the_total(paid: Path) -> None:
         assert statement["shared"]["spent"] == spending.upto(runs).epsilon
         text = (paid / name / "PRIVACY.md").read_text()
         assert f"is paid for by {runs} run" in text
-        assert "is **(epsilon = 2, delta = 1e-05)** for the same unit" in text
+        assert "have together (epsilon, delta) = (2, 1e-05) for the same unit" in text
     assert spending.epsilon < 2, "less than the two epsilons"
 
 
@@ -189,7 +189,15 @@ TAMPERED = {
     "statement in words": (changed_file("PRIVACY.md", b"epsilon", b"Epsilon"), "PRIVACY.md is not the file that was released"),
     "samples": (lambda directory: (directory / "samples.npz").write_bytes(b"others"), "samples.npz is not the file"),
     "samples gone": (lambda directory: (directory / "samples.npz").unlink(), "samples.npz is missing"),
-    "more samples": (lambda directory: (directory / "samples.csv").write_text("a\n1\n"), "samples.csv is no file of this run"),
+    "more samples": (
+        lambda directory: (directory / "samples.csv").write_text("a\n1\n"),
+        "samples.csv is no part of the release",
+    ),
+    "raw data": (
+        lambda directory: (directory / "customers.csv").write_text("a\n1\n"),
+        "customers.csv is no part of the release",
+    ),
+    "raw data inside": (lambda directory: (directory / "model" / "x.npy").write_bytes(b"1"), r"model/x\.npy is no part of the"),
     "another release": (
         lambda directory: shutil.copytree(directory.parent / "other", directory / "model", dirs_exist_ok=True),
         "has noted another release of this run than",

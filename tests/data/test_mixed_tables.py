@@ -125,8 +125,8 @@ def test_sources_of_domains_are_in_the_notes() -> None:
     fields = [field | {"dpgen:source": source} for field, source in zip(SMALL["fields"], ("public", "private", "dp", "public"))]
     schema = SMALL | {"fields": fields, "dpgen:privacy": {"epsilon": 0.5, "delta": 1e-6}}
     told = tiny.told(private(path=in_memory(frames()["plain"]), schema=schema))
-    assert told[Fact.READ_DOMAINS] == {"columns": "colour"}
-    assert told[Fact.BOUGHT_DOMAINS] == {"columns": "day", "price": "epsilon 0.5, delta 1e-06"}
+    assert told[Fact.READ_DOMAINS] == {"columns": ("colour",)}
+    assert told[Fact.BOUGHT_DOMAINS] == {"columns": ("day",), "price": "epsilon 0.5, delta 1e-06"}
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,29 @@ def test_faults_are_seen() -> None:
     assert value < real - 0.2
 
 
+def test_a_column_that_is_far_is_marked_and_stands_first() -> None:
+    """Of a normal moved by one standard deviation and twice as wide, and of one that is held-out like."""
+    rng, n = np.random.default_rng(0), 20_000
+    real, made = (
+        pd.DataFrame({"near": rng.normal(size=n), "far": rng.normal(at, by, n), "c": 1}) for at, by in ((0, 1), (1, 2))
+    )
+    found = dpgen.compare(real, made)
+    frame = found.columns.set_index("column")
+    assert list(frame.index) == list(found.pictures) == ["far", "near", "c"]
+    assert [bool(text) for text in frame["marked"]] == [True, False, False]
+    assert "3 times held-out rows: far (" in found.notes[0]
+    assert frame.loc["far", "W1 / std"] == pytest.approx(1.1666, abs=0.06), "E |1 + Z|"
+    assert frame.loc["far", "std ratio"] == pytest.approx(2.0, abs=0.1)
+    assert frame.loc["near", "W1 / std"] < 0.05 > frame.loc["near", "W1 / std, held-out"]
+    assert frame.loc["c", "range, held-out"] == frame.loc["c", "range, synthetic"] == "1 to 1"
+
+
+def test_numbers_that_are_not_finite_are_compared_as_far_as_they_are() -> None:
+    x = np.r_[np.linspace(0, 1e300, 1000), np.inf]
+    frame = dpgen.compare(pd.DataFrame({"x": x}), pd.DataFrame({"x": x})).columns
+    assert float(frame["W1 / std"].iloc[0]) < 0.2
+
+
 def test_copies_are_of_values() -> None:
     copied, real = named(dpgen.compare(rows(), rows()), "rows that equal")
     assert copied > 0.65 > 0.01 > real

@@ -12,7 +12,7 @@ import dpgen
 from dpgen.cli.main import main
 from dpgen.data import load_table
 from dpgen.data.tables import simulated_visits
-from dpgen.facts import Fact
+from dpgen.facts import Fact, Section
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.systems.plan import SumsPlan
@@ -94,7 +94,7 @@ def test_a_purchase_for_people_knows_unit_and_rows(stays: Path, capsys: pytest.C
     paid = {"epsilon": 4.0, "delta": 1e-6, "relation": "add_remove", "unit": "who", "max_contributions": 40}
     assert schema["dpgen:privacy"] == paid
     release = dpgen.fit(str(stays), "tables", epsilon=5.0, schema=schema, unit="who", max_contributions=40)
-    [note] = [text for text in release.statement.conventions if "private release of their own" in text]
+    [note] = [text for text in release.statement.section(Section.PRICE) if "private release of their own" in text]
     assert "relation add_remove, unit who, max_contributions 40" in note
 
 

@@ -37,7 +37,7 @@ RECORDS_NOTE = "number of records, discrete Laplace"
 SCORE = 1.0
 """Sensitivity of a score |count - model| of a prefix under either relation: the model is public."""
 
-FACTS = (Fact.ONE_ROW, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.ROUNDED_FLOATS, Fact.EXACT_BUT_CORRELATED)
+FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.ROUNDED_FLOATS, Fact.EXACT_BUT_CORRELATED)
 """Of the statement of a release of ordered columns."""
 
 

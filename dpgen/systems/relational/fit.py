@@ -109,7 +109,7 @@ def fit(
     told = _told(method, config, len(picked), mu, min(with_rows), widths)
     statement = statement.extended([*told, *facts, *bounded])
     schemas = [side.schema for side in sides]
-    return RelationalModel(
+    model = RelationalModel(
         fitter.tree,
         columns=columns,
         spans=[[table.spans.get(name, "all") for name in own.domain.names] for table, own in zip(data.tables, schemas[1:])],
@@ -121,6 +121,8 @@ def fit(
         sums=(*single, *picked),
         counted=((float(noisy), std), *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in numbers)),
     )
+    model.size_std = std
+    return model
 
 
 def _shape(data: LinkedTables, sides: Sequence[_Side]) -> Shape:

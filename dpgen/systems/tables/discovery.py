@@ -56,6 +56,7 @@ _OF_NUMBERS = {NAMES: 0.3, SCALE: 0.3}
 _OF_BINS = (0.2, 0.1, 0.1)
 _PIECES = 48  # into which all numbers that are not frequent would be cut
 _MOVED = 8  # sentences on values that were moved, at most
+_TOLD_SHARE = 0.001  # of the values of a column that noise may hide, from which on it is said
 _SURE = 6.0  # noise stds that a piece should have
 
 OTHER = "other"
@@ -120,7 +121,9 @@ class Discovery:
     left_out: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
+    verbatim: list[str] = field(default_factory=list)
     moved: list[Said] = field(default_factory=list)
+    hidden: dict[Fact, dict[str, float]] = field(default_factory=dict)  # the most that noise hides, a share of each column
     chance: float = _RANGE  # that noise makes the range of one column wider
 
     def run(self) -> Found:
@@ -145,27 +148,37 @@ class Discovery:
                 made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
             else:
                 made[name] = self.number_of(given, counted, self.shares["numbers"] * whole / numbers)
-        self.unseen += [name for name, given in made.items() if given and given.get("constraints", {}).get("enum") == [OTHER]]
+        rules = {name: given.get("constraints", {}) for name, given in made.items() if given}
+        self.unseen += [name for name, own in rules.items() if own.get("enum") == [OTHER]]
+        constant = [name for name, own in rules.items() if name not in self.unseen and _single(own)]
         names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
         if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
             name = next(name for name, (given, _) in voted.items() if given["type"] == "string")
             made[name] = self._unnamed(voted[name][0])
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
-        return Found({**self.draft, "fields": kept}, self.counts, self._facts(list(made), 1 - self.budget.left / whole))
+        facts = self._facts(list(made), constant, (whole - self.budget.left) / self.budget.whole)
+        return Found({**self.draft, "fields": kept}, self.counts, facts)
 
-    def _facts(self, names: Sequence[str], share: float) -> tuple[Said, ...]:
-        found = [Fact.BOUGHT(columns=_listed(names), share=f"{share:.0%}")]
-        if self.keys:
-            found.append(Fact.GENERATED_KEYS(columns=_listed(self.keys)))
-        if self.left_out:
-            found.append(Fact.LEFT_OUT(columns=_listed(self.left_out)))
-        if self.unseen:
-            found.append(Fact.UNSEEN(columns=_listed(self.unseen)))
-        most = sorted(self.moved, key=lambda said: -float(dict(said.values)["share"]))
+    def _facts(self, names: Sequence[str], constant: Sequence[str], share: float) -> tuple[Said, ...]:
+        gone = {*self.unseen, *self.keys, *self.left_out}
+        moved = [one for one in self.moved if dict(one.values)["column"] not in gone]
+        most = sorted(moved, key=lambda said: -float(dict(said.values)["share"]))
         others = dict.fromkeys(str(dict(said.values)["column"]) for said in most[_MOVED:])
-        found += most[:_MOVED]
-        return (*found, *((Fact.MOVED_OTHERS(columns=_listed(list(others))),) if others else ()))
+        lists = {
+            Fact.GENERATED_KEYS: self.keys,
+            Fact.VERBATIM: self.verbatim,
+            Fact.LEFT_OUT: self.left_out,
+            Fact.UNSEEN: self.unseen,
+            Fact.CONSTANT: constant,
+            Fact.MOVED_OTHERS: others,
+        }
+        found = [fact(columns=tuple(columns)) for fact, columns in lists.items() if columns]
+        for fact, shares in self.hidden.items():
+            told = {name: share for name, share in shares.items() if share >= _TOLD_SHARE and name not in gone}
+            if told:
+                found.append(fact(columns=tuple(told), share=percent(max(told.values()))))
+        return (Fact.BOUGHT(columns=tuple(names), share=f"{share:.0%}"), *found, *most[:_MOVED])
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
@@ -181,6 +194,8 @@ class Discovery:
         required = given.get("constraints", {}).get("required")
         strange = given["type"] == "any" and found.strange(kind)
         nullable = (found.counts[GAP] > TOLD * std or strange) if required is None else not required
+        if required is None and not nullable:
+            self.hidden.setdefault(Fact.HIDDEN_GAPS, {})[given["name"]] = TOLD * std / self.n
         rules = given.get("constraints", {}) | {"required": not nullable}
         return given | {"type": kind, "constraints": rules, "dpgen:source": given.get("dpgen:source", "dp")}, found
 
@@ -197,6 +212,7 @@ class Discovery:
             self.left_out += [] if pattern else [name]
             return {"name": name, "type": "string", **pattern} if pattern else None
         listed, counts = texts.tolist(), noisy.astype(np.float64)
+        self.verbatim += [name] if listed else []
         rest, rest_std = total - counts.sum(), float(np.hypot(form.std, std * np.sqrt(len(listed))))
         stds = [std] * len(listed)
         other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
@@ -255,6 +271,7 @@ class Discovery:
         chosen = np.lexsort((values, -spikes))[:MOST_SPIKES]  # ties by value: the order of rows is private
         chosen = chosen[spikes[chosen] >= total / 128]
         values, spikes = values[chosen], spikes[chosen].astype(np.float64)
+        self.verbatim += [name] if len(values) else []
         bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
         edges = grid.scale(limits)
         told = cells(column, partial(on_scale, edges=edges, frequent=values), len(edges) - 1)
@@ -274,7 +291,7 @@ class Discovery:
                 noisy, std = self.budget.sums(f"{BINS} of {name}", tree.histogram(column), part)
                 tree.add(noisy.numpy(), std)
         starts, counts, stds = tree.bins(others, limits)
-        self._tell_moved(given, grid, tree, total)
+        self._tell_ends(given, grid, tree, total, limits)
         return self.described(given, grid, starts, counts, stds, form)
 
     def _scale(
@@ -309,12 +326,16 @@ class Discovery:
             kept = np.concatenate([kept[kept <= last], np.arange(last + 1, len(edges))])
         return edges[kept], (np.add.reduceat(found[: kept[-1]], kept[:-1]), std**2 * np.diff(kept))
 
-    def _tell_moved(self, given: Descriptor, grid: Grid, tree: Leaves, total: float) -> None:
+    def _tell_ends(self, given: Descriptor, grid: Grid, tree: Leaves, total: float, limits: tuple[Any, Any]) -> None:
+        """What was moved to the ends of a range, by noisy counts, and what noise may hide of it."""
         ends = ("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)
-        for (where, count, unit), std in zip(ends, tree.outer_stds):
+        for (where, count, unit), std, limit in zip(ends, tree.outer_stds, limits):
             if count > TOLD * std:
-                share = f"{100 * count / total:.2g}" if count < 0.99 * total else "100"
-                self.moved.append(Fact.MOVED(share=share, column=given["name"], where=where, bound=str(grid.label(unit))))
+                shares = {"share": percent(count / total), "std": percent(std / total)}
+                self.moved.append(Fact.MOVED(**shares, column=given["name"], where=where, bound=str(grid.label(unit))))
+            elif limit is None and total > TOLD * std:
+                hidden, most = self.hidden.setdefault(Fact.HIDDEN_ENDS, {}), (max(count, 0.0) + TOLD * std) / total
+                hidden[given["name"]] = max(most, hidden.get(given["name"], 0.0))
 
     def described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:
         if grid.dates and starts[-1] == starts[0] + 1:  # a range of dates has two at least
@@ -354,8 +375,18 @@ def _seen(counts: Reals, std: float, chance: float) -> Integers:
     return seen
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def percent(share: float) -> str:
+    """A share in percent, two digits.
+
+    >>> percent(0.03449), percent(0.996), percent(1.2)
+    ('3.4', '100', '100')
+    """
+    return f"{100 * min(1.0, share):.{0 if share >= 0.0995 else 1}f}"
+
+
+def _single(rules: Mapping[str, Any]) -> bool:
+    """Whether constraints leave a single value."""
+    return len(rules.get("enum", ())) == 1 or (rules.get("minimum") is not None and rules["minimum"] == rules.get("maximum"))
 
 
 def _texts(values: pd.Series) -> npt.NDArray[Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from dpgen.facts import Fact, Said
+from dpgen.facts import Fact, Said, columns_of
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.privacy.noise import PublicRandomness
@@ -97,7 +97,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
     if found is not None:
         statement = statement.extended(found.facts)
-    wide = wide_bins(table.schema, columns.shares)
+    wide = wide_bins(table.schema, columns.shares, but=columns_of(statement.facts, Fact.UNSEEN))
     statement = statement.extended([Fact.WIDE_BINS(columns=wide)] if wide else [])
     model = TablesModel(
         mixture,
@@ -108,6 +108,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         statement=statement,
         declared=(declared.sentence,),
     )
+    model.size_std = std
     if found is not None:
         model.form = table.form
     return model
@@ -148,7 +149,7 @@ def _declared(picks: int, mu: float, size: float, d: int) -> Said:
         return Fact.INDEPENDENT(enough="")
     more = f"{wanted / (mu * size):.2g}"
     return Fact.INDEPENDENT(
-        enough=f" For {size:.0f} records of {d} columns they are worth their noise from about {more} times this epsilon on."
+        enough=f" For about {size:.0f} records of {d} columns they are worth it from about {more} times this epsilon on."
     )
 
 

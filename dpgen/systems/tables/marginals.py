@@ -259,11 +259,11 @@ class Columns:
         return codes
 
 
-def wide_bins(schema: Schema, shares: Sequence[Reals]) -> str:
+def wide_bins(schema: Schema, shares: Sequence[Reals], but: Sequence[str] = ()) -> tuple[str, ...]:
     """The columns in which a bin holds more than a fifth of the values and spans more than a tenth of the range, with it."""
     found = []
     for given, share in zip(schema.modelled, shares):
-        if given.type in ("string", "boolean"):
+        if given.type in ("string", "boolean") or given.name in but:
             continue
         low, high = (np.asarray(values) for values in given.bounds())
         wide = (high - low) > (high[-1] - low[0]) / 10
@@ -271,7 +271,7 @@ def wide_bins(schema: Schema, shares: Sequence[Reals]) -> str:
         if heavy.any():
             worst = int(np.argmax(np.where(heavy, share[: given.size], 0.0)))
             found.append(f"{given.name} ({100 * share[worst]:.0f} % between {_text(low[worst])} and {_text(high[worst])})")
-    return ", ".join(found[:8]) + (f" and {len(found) - 8} more" if len(found) > 8 else "")
+    return tuple(found)
 
 
 def _text(value: Any) -> str:

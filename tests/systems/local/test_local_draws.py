@@ -52,7 +52,7 @@ def test_draws_of_every_user(name: str, tmp_path: Path) -> None:
     statement = draws.statement
     assert statement.epsilon == pytest.approx(4.0, abs=1e-9)
     assert (statement.delta, statement.relation) == (0.0, "replace_one")
-    assert any("costs one user 2 x 2 = 4" in text for text in statement.conventions)
+    assert tiny.told(statement)[Fact.COST_OF_A_USER]["epsilon"] == 4.0
     assert tiny.told(statement)[Fact.NAMED_PRIOR] == {"origin": "table sales.csv"}
     assert statement.not_covered == (Fact.ABSENT_USERS.sentence,)
 

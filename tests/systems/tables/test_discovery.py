@@ -313,7 +313,7 @@ def test_nothing_fails_after_something_was_bought(seed: int, tmp_path: Any) -> N
 class Told:
     """In place of the budget: releases that do not depend on the data, by their notes."""
 
-    left = 1.0
+    left = whole = 1.0
 
     def noise_std(self, share: float) -> float:
         return 1.0

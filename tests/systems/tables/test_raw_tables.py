@@ -145,16 +145,16 @@ ODD: dict[str, tuple[pd.DataFrame, dict[str, Any], str]] = {
     "intervals": (rows().assign(a=lambda frame: pd.cut(frame["a"], 3)), {"epsilon": 50.0}, ""),
     "a sparse column": (rows().assign(a=pd.arrays.SparseArray(rows()["a"])), {}, ""),
     "times": (rows().assign(a=[datetime.time(10)] * 300), {}, ""),
-    "a named index": (rows().rename_axis("person"), {}, "index, person, .* left out"),
-    "indices": (rows().assign(k=1, l=range(300)).set_index(["k", "l"]), {}, "index, k, l, .* left out"),
+    "a named index": (rows().rename_axis("person"), {}, "Left out .* index, person"),
+    "indices": (rows().assign(k=1, l=range(300)).set_index(["k", "l"]), {}, "Left out .* index, k, l"),
     "an unnamed column": (
         rows(),
         {"schema": {"fields": [{"name": "b", "type": "string", "constraints": {"enum": ["x", "y"]}}]}},
-        "schema does not name a: it is left out",
+        "Left out of the release: a. The schema",
     ),
     "100 columns": (pd.DataFrame({f"c{i}": [0, 1, 2] * 99 for i in range(100)}), {}, "hides the values of c"),
     "a small epsilon": (rows().assign(c=3, d=4.5), {"epsilon": 1e-4}, "hides the values of a, c, d, b"),
-    "free text": (rows(20_000).assign(a=[f"{i} of {i * 7}" for i in range(20_000)]), {}, "No value of a is frequent"),
+    "free text": (rows(20_000).assign(a=[f"{i} of {i * 7}" for i in range(20_000)]), {}, "Left out of the release: a. Too few"),
 }
 
 

@@ -85,7 +85,7 @@ def test_the_same_noise_and_seed_give_the_same_model() -> None:
 @pytest.mark.parametrize("n", [0, 1, 3])
 def test_small_tables_fall_back_to_independent_columns(n: int) -> None:
     model = released(people(n), TablesConfig(components=4), epsilon=0.5)
-    assert all(any("times this epsilon" in x for x in told) for told in (model.declared, model.statement.conventions))
+    assert all(any("times this epsilon" in x for x in told) for told in (model.declared, model.statement.told))
     assert MEASUREMENT not in {line["note"] for line in model.statement.mechanisms}
     assert len(model.samples(20, random_state=0).values) == 20
     assert model.statement.epsilon <= 0.5
@@ -166,7 +166,7 @@ def test_how_many_records_there_are_is_what_was_released(epsilon: float, monkeyp
     assert told[1:] == pytest.approx([31_000.0] * len(told[1:]), abs=1.0)
     alone = tiny.told(model.statement).get(Fact.INDEPENDENT)
     assert (alone is None) == (epsilon == 4.0)
-    assert alone is None or "for 31000 records" in alone["enough"].lower()
+    assert alone is None or "31000 records" in alone["enough"].lower()
     assert model.size == 31_000
 
 
