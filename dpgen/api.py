@@ -114,7 +114,7 @@ def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
         private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
         curator = Curator(job.open_ledger() if ledger is None else ledger)
         try:
-            return job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch)))
+            return job.named(job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch))))
         finally:
             curator.ledger.commit()  # the caller gets a release or an error, and may show either
 

@@ -278,11 +278,18 @@ class RunConfig:
         release.statement = release.statement.extended([*getattr(data, "facts", ()), *container, *self.facts])
         for earlier in self.built_on:
             release.statement = earlier.added_to(release.statement)
+        return release
+
+    def named(self, release: "Release") -> "Release":
+        """The release with a statement of the name of the data and of how many records there are; warns of a large delta.
+
+        Not a part of `fit`: how many runs a selection has, and their numbers of records, are secret.
+        """
         stated = release.statement.of_records(release.size, release.size_std)
         release.statement = replace(stated, title=self.runtime.title or "")
         for warned in stated.warnings:
             if warned["code"] == Fact.LARGE_DELTA.name:
-                warnings.warn(warned["text"], stacklevel=2)
+                warnings.warn(warned["text"], stacklevel=3)
         return release
 
     def fit_system(self, data: Any, curator: "Curator", runtime: Runtime) -> "Release":

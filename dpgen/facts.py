@@ -48,8 +48,8 @@ class Fact(Enum):
 
     # what is protected
     ONE_RECORD = _U(
-        "Neighbouring data sets differ in one record. A person with several records is protected less, unless `unit` names the "
-        "column of people: then all records of a person are protected together.",
+        "Neighbouring data sets differ in one record. A person with several is protected less, unless `unit` names the column "
+        "of people.",
     )
     ONE_IMAGE = _U("Neighbouring data sets differ in one image. Whoever is on several images is protected less.")
     ONE_USER = _U("One user is one row. A person under two names, or in two files or runs, is protected less: costs add up.")
@@ -122,10 +122,9 @@ class Fact(Enum):
         "By noisy counts most values of {columns} have one pattern. Samples have new values of this pattern, each of them "
         "once; whether values of the data repeat was not measured.",
     )
-    HIDDEN_GAPS = _M("Samples have no gaps in {columns}. Noise would hide them up to about {share} % of the values.")
+    HIDDEN_GAPS = _M("Samples have no gaps in {columns}: noise hides up to about {share} %.")
     HIDDEN_ENDS = _M(
-        "Samples of {columns} end where values are seen above the noise. At either end up to about {share} % of the values may "
-        "lie beyond, and were moved to it.",
+        "Samples of {columns} end where noise hides what lies beyond: up to about {share} % at an end, which were moved to it.",
     )
     CLAMPED_COLUMNS = _M(
         "Values outside of the bounds, if any, were moved to the nearer bound. Their noisy number is released."
@@ -153,7 +152,7 @@ class Fact(Enum):
 
     # before it is used
     LARGE_DELTA = _W(
-        "Delta is {delta:g}, and there are about {records} records: a delta of 1/n or more does not rule out that one of them "
+        "Delta is {delta:g}, and there are about {n} {records}: a delta of 1/n or more does not rule out that one of them "
         "is published whole. Choose one far below {most:.2g}.",
     )
     LARGE_EPSILON = _W("At an epsilon of {epsilon} the guarantee alone rules out little.")

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from dpgen import __version__
 from dpgen.data.table_files import name_of
+from dpgen.evaluation.compare import in_pairs
 from dpgen.evaluation.linked import LinkedFrames, associations_across, rows_per_person, timelines, transitions
 from dpgen.evaluation.scores import verdict
 from dpgen.facts import Section
@@ -213,7 +214,9 @@ def _private_panels(directory: Path) -> Iterator[Panel]:
         yield Panel(path.stem, "Of the evaluation.", body=_address(path), private=True, whole=True)
     for path in sorted(directory.glob("*.csv")):
         if path.name not in RELEASED:
-            yield Panel(path.stem, "Of the evaluation.", table=_rows(pd.read_csv(path)), private=True)
+            table = pd.read_csv(path)
+            shown = in_pairs(table)[: _MOST_ROWS + 1] if path.name == f"{OVERLAYS}.csv" else _rows(table)
+            yield Panel(path.stem, "Of the evaluation.", table=shown, private=True)
 
 
 def _address(path: Path) -> str:
@@ -260,7 +263,11 @@ def page(content: Content, *, public: bool) -> str:
         for most in [detected(share, statement.epsilon, statement.delta)]
     ]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"up": rounded_up, "score": lambda v: "" if v is None else f"{v:.4g}"}
+    environment.filters |= {
+        "plain": lambda text: text.replace("`", ""),
+        "up": rounded_up,
+        "score": lambda v: "" if v is None else f"{v:.4g}",
+    }
     template = environment.from_string(files("dpgen").joinpath(_TEMPLATE).read_text(encoding="utf-8"))
     return template.render(
         content=content,

@@ -230,7 +230,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
             if release is None:
                 bar.phase("fit")
                 with _warnings_after(curator.ledger):
-                    release = job.fit(data, curator, runtime)
+                    release = job.named(job.fit(data, curator, runtime))
                     bar.phase("release")
                     release.statement = release.statement.extended([Fact.EVALUATED, *runtime.facts])
                     _commit(release, directory, curator.ledger)

@@ -192,7 +192,7 @@ class PrivacyStatement:
         """The statement with a released number of records, and with warnings of an epsilon or a delta that protect little."""
         warned: list[Said] = []
         if size and self.delta >= 1 / size:  # judged by the released number alone
-            warned.append(Fact.LARGE_DELTA(delta=self.delta, records=round(size), most=1 / size))
+            warned.append(Fact.LARGE_DELTA(delta=self.delta, n=round(size), records=self.counted, most=1 / size))
         if guessed(self.epsilon, self.delta) > _CLEAR:
             warned.append(Fact.LARGE_EPSILON(epsilon=rounded_up(self.epsilon)))
         return replace(self.extended(warned), records=None if size is None else (float(size), std))
@@ -331,10 +331,15 @@ class PrivacyStatement:
             size, std = self.records
             public = self.says(Fact.PUBLIC_SIZE) or self.says(Fact.KNOWN_SIZE)
             noise = "" if std is None else f"; the standard deviation of the noise is {std:.0f}"
-            rows.append(("records", f"{size:,.0f}" if public else f"about {size:,.0f} (a noisy number{noise})"))
+            rows.append((self.counted, f"{size:,.0f}" if public else f"about {size:,.0f} (a noisy number{noise})"))
         if self.files:
             rows += [(f"SHA-256 of {name}", f"`{found}`") for name, found in self.files.items() if name != IN_WORDS]
         return [*rows, ("signed", f"with the key {self.signer}" if self.signer else "no")]
+
+    @property
+    def counted(self) -> str:
+        """What `records` counts."""
+        return "people" if self.says(Fact.ONE_PERSON_LINKED) else "records"
 
     def measured(self) -> str:
         """What looked at the private data, in one line."""
@@ -374,7 +379,10 @@ class PrivacyStatement:
                 ["Whoever sees the release, whatever else they know and compute, as long as this holds.", *self.assumptions],
             ),
             ("What is released as it is in the data?", [*verbatim, *self.section(Section.AS_IS)]),
-            ("What is not covered?", list(self.not_covered) or ["Nothing that is known."]),
+            (
+                "What is not covered?",
+                [*self.not_covered, "Whether a run was refused, how long it took, and the sizes of its files."],
+            ),
             ("What else was released?", [*beside, *self.section(Section.BESIDE)]),
             (
                 "Who can check it, and how?",
@@ -388,7 +396,7 @@ class PrivacyStatement:
                 "What must never be published beside it?",
                 [
                     "The data, and all files of the run that are not named above: keys, checkpoints, scores, pictures beside "
-                    "real values. Whether a run was refused, and how long it took, is not covered either.",
+                    "real values.",
                     *self.section(Section.PRIVATE),
                 ],
             ),
@@ -398,7 +406,7 @@ class PrivacyStatement:
         """What the guarantee keeps from being known, as an indirect question."""
         if self.relation == "add_remove":
             return f"whether {self.unit} is among the data"
-        return f"what {self.unit} is, one of any two possibilities"
+        return f"which of any two possibilities {self.unit} is"
 
     def odds(self) -> str:
         """The guarantee as the odds of a guess, in words; see `guessed`."""
@@ -408,5 +416,5 @@ class PrivacyStatement:
         )
 
 
-_READINGS = {"replace_one": "if a record is replaced", "rdp": "by Renyi accounting alone"}
+_READINGS = {"replace_one": "if the unit is replaced by another", "rdp": "by Renyi accounting alone"}
 _CLEAR = 0.95  # share of right guesses above which little is ruled out

@@ -55,7 +55,7 @@ def test_markdown_has_every_fact() -> None:
     made = replace(tiny.statement().of_records(50, 3.0), title="Stays | 2024", signer="SHA256:key")
     made, written = made.sealed({"model/model.json": b"{}"})
     text = made.to_markdown()
-    facts = ["(epsilon, delta) = (1.25, 1e-05)", "add-remove relation", "one record", "epsilon 2.5 if a record", "| 3 |"]
+    facts = ["(epsilon, delta) = (1.25, 1e-05)", "add-remove relation", "one record", "epsilon 2.5 if the unit", "| 3 |"]
     facts += [r"Stays \| 2024", "about 50 (", f"`{sha256(b'{}').hexdigest()}`", "SHA256:key", made.odds()]
     for fact in ("`Gaussian(2.0)`", *facts, *made.assumptions, *made.not_covered):
         assert fact in text
@@ -80,7 +80,7 @@ def test_warnings_are_facts_by_their_names() -> None:
     made = replace(tiny.statement(), delta=0.1).extended([Fact.LEFT_OUT(columns=tuple(f"c{i}" for i in range(9)))])
     left, large = made.of_records(50).warnings
     assert (left["code"], left["columns"][-1], left["text"].count("c8")) == ("LEFT_OUT", "c8", 1)
-    assert (large["code"], large["records"]) == ("LARGE_DELTA", 50)
+    assert (large["code"], large["n"]) == ("LARGE_DELTA", 50)
     assert "and 1 more" in made.told[0]
     assert made.of_records(9).warnings == made.warnings, "a delta below 1/n"
     assert [one["code"] for one in replace(made, epsilon=4.0).of_records(None).warnings] == ["LEFT_OUT", "LARGE_EPSILON"]

@@ -227,9 +227,12 @@ class Split:
         elif self.held_out is not None:
             origin = "from a file of their own"
         else:
-            hashed = "the record's position" if self.people is None else "its person"
-            drawn = f"by a secret hash of {hashed}, with probability {self.test_fraction:g}"
-            origin = f"each record joins them independently {drawn}"
+            joins = (
+                "each joins them by a secret hash of its position"
+                if self.people is None
+                else "people join them by secret hashes"
+            )
+            origin = f"{joins}, with probability {self.test_fraction:g}"
         return Fact.TEST_PART(what=what, origin=origin)
 
 

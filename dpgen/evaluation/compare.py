@@ -115,16 +115,16 @@ class Comparison:
         return (*self.told, *LIMITS)
 
     def __str__(self) -> str:
-        rows = self.columns.astype(object).where(self.columns.notna(), "-").to_numpy().tolist()
-        table = markdown_table(list(self.columns.columns), rows)
+        header, *rows = in_pairs(self.columns)
+        table = markdown_table(header, rows)
         return "\n\n".join([metrics_markdown(self.scores), table, "\n".join(f"- {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
         rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in self.scores]
         table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
-        shown = self.columns.map(lambda value: number(value) if isinstance(value, float) else value).replace("nan", "-")
+        header, *shown = in_pairs(self.columns)
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        return f"{table.to_html(index=False)}<ul>{notes}</ul>{shown.to_html(index=False)}"
+        return f"{table.to_html(index=False)}<ul>{notes}</ul>{pd.DataFrame(shown, columns=header).to_html(index=False)}"
 
     def save(self, path: Path | str) -> Path:
         """Write one page with all scores and a picture of every column; it shows real values and is not for publication."""
@@ -137,6 +137,27 @@ class Comparison:
         body = f"<body><h1>{title}</h1>{mark}<div class='grid'>{pictures}</div><h2>Scores</h2>{scores}</body></html>"
         write_atomically(Path(path), head + body + "\n")
         return Path(path)
+
+
+def in_pairs(columns: pd.DataFrame) -> list[list[str]]:
+    """Scores of columns for people, header first, without quantiles: those of synthetic and of held-out rows in one cell.
+
+    >>> in_pairs(pd.DataFrame({"range": ["0 to 1"], "range, synthetic": ["0 to 2"], "std ratio": [1.0]}))
+    [['range', 'std ratio'], ['0 to 1 (synthetic 0 to 2)', '1']]
+    """
+
+    def text(value: Any) -> str:
+        return "" if pd.isna(value) else f"{value:.2g}" if isinstance(value, float) else str(value)
+
+    named = columns.rename(columns={"held-out": "KS or TV, held-out"})
+    parts = {
+        name: [n for n in named if n.startswith(f"{name}, ")] for name in named if ", " not in name and name != "quantiles"
+    }
+    rows = [list(parts)]
+    for row in named.to_dict("records"):
+        beside = {name: [f"{n.rpartition(', ')[2]} {text(row[n])}" for n in own if text(row[n])] for name, own in parts.items()}
+        rows.append([text(row[name]) + (f" ({'; '.join(own)})" if own else "") for name, own in beside.items()])
+    return rows
 
 
 _HEAD = """<meta name='viewport' content='width=device-width, initial-scale=1'><style>
@@ -287,6 +308,14 @@ class _Column:
         found: dict[str, Any] = {
             "KS or TV": self._distance("made"),
             "held-out": self._distance("held"),
+        }
+        if self.numeric:
+            for part, word in (("made", ""), ("held", ", held-out")):
+                found[f"W1 / std{word}"], found[f"std ratio{word}"] = self._moved(part)
+            for part, word in (("own", ""), ("made", ", synthetic"), ("held", ", held-out")):
+                x = self.values[part].astype(np.float64)
+                found[f"range{word}"] = f"{self._shown(x.min())} to {self._shown(x.max())}" if len(x) else "-"
+        found |= {
             "gaps": float(self.absent["own"].mean()),
             "gaps, synthetic": float(self.absent["made"].mean()),
             "invalid": self.strange + self._invalid(rules),
@@ -296,11 +325,6 @@ class _Column:
         found["largest shares"] = ", ".join(f"{share:.3f}" for share in spikes)
         found["largest shares, synthetic"] = ", ".join(f"{float(made.get(value, 0.0)):.3f}" for value in spikes.index)
         if self.numeric:
-            for part, word in (("made", ""), ("held", ", held-out")):
-                found[f"W1 / std{word}"], found[f"std ratio{word}"] = self._moved(part)
-            for part, word in (("own", ""), ("made", ", synthetic"), ("held", ", held-out")):
-                x = self.values[part].astype(np.float64)
-                found[f"range{word}"] = f"{self._shown(x.min())} to {self._shown(x.max())}" if len(x) else "-"
             for part, word in (("own", ""), ("made", ", synthetic")):
                 x = self.values[part].astype(np.float64)
                 found[f"quantiles{word}"] = ", ".join(map(self._shown, np.quantile(x, _QUANTILES))) if len(x) else "-"

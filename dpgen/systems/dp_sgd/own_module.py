@@ -205,7 +205,8 @@ class PrivateTraining(Callback):
             raise ValueError(f"{changed[0]} is not trained and was changed since make_private: nobody has paid for it")
         untrained = () if self.steps else (Fact.UNTRAINED,)
         facts = facts_of(self.sums.plan, *self.facts, *untrained)
-        return PrivacyStatement.from_ledger(self.accountant.ledger, facts=facts)
+        size = float(self.sums.partition.counts.clamp_min(0.0).sum())
+        return PrivacyStatement.from_ledger(self.accountant.ledger, facts=facts).of_records(size)
 
 
 def _policy(trainer: L.Trainer) -> Clipping | None:
