@@ -406,7 +406,7 @@ class PrivacyStatement:
         """What the guarantee keeps from being known, as an indirect question."""
         if self.relation == "add_remove":
             return f"whether {self.unit} is among the data"
-        return f"which of any two possibilities {self.unit} is"
+        return f"which of any two possibilities holds for {self.unit}"
 
     def odds(self) -> str:
         """The guarantee as the odds of a guess, in words; see `guessed`."""

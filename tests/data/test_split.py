@@ -78,8 +78,8 @@ def test_other_bad_splits_are_refused(options: dict[str, Any], said: str) -> Non
 @pytest.mark.parametrize(
     ("split", "said"),
     [
-        (Split(0.25, KEY), "hash of the record's position, with probability 0.25"),
-        (Split(0.25, people=["a"]), "hash of its person, with probability 0.25"),
+        (Split(0.25, KEY), "secret hash of its position, with probability 0.25"),
+        (Split(0.25, people=["a"]), "people join them by secret hashes, with probability 0.25"),
         (Split(held_out=3), "from a file of their own"),
         (Split.public(7), "public data, split by the public seed 7"),
     ],
