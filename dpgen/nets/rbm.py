@@ -1,6 +1,7 @@
 """Restricted Boltzmann machines trained by persistent contrastive divergence (Tieleman 2008), k side by side."""
 
 from collections.abc import Sequence
+from copy import deepcopy
 from hashlib import sha256
 from typing import Any
 
@@ -10,6 +11,9 @@ from torch import Tensor
 from dpgen.cosines import coordinates
 from dpgen.nets.bank import Descent, ModelBank, Noise, in_ambient_precision, logistic
 from dpgen.privacy.clipping import Factor, RecordGradients, segments
+
+_NEVER = -100.0  # log-odds of a unit that is never on
+_PROBED = 2000  # samples of each machine that its means are taken of
 
 
 class RBMBank(ModelBank):
@@ -190,6 +194,23 @@ class RBMBank(ModelBank):
             Factor(-x, None, None, columns["visible_bias"]),
         ]
         return RecordGradients(factors, bounds, self._offset)
+
+    @torch.no_grad()
+    def silenced(self, sizes: Tensor, below: float) -> "RBMBank":
+        r"""The bank with columns that are never on: those whose mean over all machines, weighted by `sizes` (k,), is less.
+
+        A bias that starts at 0 moves to the log-odds of a column without ones as :math:`-\log(r t)` after t steps at rate r:
+        what is never on in the records comes back in a share of about 1 / (r t) of the samples, plus noise. It is the bank
+        alone that is asked, by a public stream, so this is free. Columns of categories stay.
+        """
+        silent = deepcopy(self)
+        weights = sizes.double().clamp_min(0.0).cpu()
+        generator = torch.Generator().manual_seed(0)
+        means = torch.stack([self.sample(i, _PROBED, generator).double().mean(0).cpu() for i in range(len(weights))])
+        off = weights @ means < below * weights.sum()
+        off[self.d - self.categories :] = False
+        silent.part("visible_bias")[:, off.to(silent.theta.device)] = _NEVER
+        return silent
 
     @torch.no_grad()
     def sample(self, cluster: int, n: int, generator: torch.Generator, *, sweeps: int = passes) -> Tensor:

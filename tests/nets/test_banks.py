@@ -140,3 +140,16 @@ def test_public_state_survives_saving() -> None:
     first.begin_step()
     second.begin_step()
     assert torch.equal(first.visible, second.visible)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_columns_below_a_share_are_silent_and_the_trained_bank_stays(centred: bool) -> None:
+    bank: RBMBank = begun(RBMBank(2, 6, hidden=3, chains=64, categories=1, centred=centred))
+    bias = torch.tensor([-4.0, -4.0, 0.0, 2.0, -4.0, -4.0])  # shares of about .02, and .12, .5, .9
+    bank.part("visible_bias")[:] = bias
+    bank.part("visible_bias")[1, 1] = -1.0  # on in every tenth record of both machines together
+    before = bank.theta.clone()
+    silent = bank.silenced(torch.tensor([600.0, 400.0]), 0.05)
+    means = torch.stack([silent.sample(i, 2000, torch.Generator().manual_seed(1)).mean(0) for i in range(2)])
+    assert (means.max(0).values < 1e-20).tolist() == [True, False, False, False, True, False], "a category stays"
+    assert torch.equal(bank.theta, before)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from torch import Tensor
 
-from dpgen.nets import ModelBank, OwnClassifierBank
+from dpgen.nets import ModelBank, OwnClassifierBank, RBMBank
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
@@ -95,8 +95,11 @@ class DPGM(DPSGD):
         `shape` has `image_shape`, `columns`, `grey_threshold`, if any.
         """
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
+        bank = self.bank.released()
+        if self.config.off_below:
+            bank = cast(RBMBank, bank).silenced(self.partition.counts, self.config.off_below)
         return MixtureModel(
-            self.bank.released(),
+            bank,
             counts=self.partition.counts,
             statement=self.statement(ledger),
             n_classes=self.n_classes,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _LABEL_WEIGHT = 10.0  # among hundreds of pixels a label that counts once is hardly learned
-_OF_PACKAGE = ("component", "hidden", "latent", "centred", "frequencies")
+_OF_PACKAGE = ("component", "hidden", "latent", "centred", "frequencies", "off_below")
 """Options of the package's networks, which a network of your own replaces."""
 
 
@@ -36,6 +36,8 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
         frequencies: of images and with `centred`: networks see and write so many of the lowest frequencies of each channel in
             place of pixels, and have as many fewer parameters that noise is added to. None: 100 for images of at least 400
             pixels; 0: pixels, which "conv_vae" sees.
+        off_below: of "rbm": columns whose mean over all released machines is less are never on, in [0, 1). For images with
+            pixels that are always empty: training leaves them a small share.
         gamma: RBF kernel exp(-gamma |x - y|^2) of k-means.
         n_features: random Fourier features of k-means.
     """
@@ -48,6 +50,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     latent: int = 10
     centred: bool = True
     frequencies: int | None = None
+    off_below: float = 0.0
     gamma: float = 0.01
     n_features: int = 200
 
@@ -67,6 +70,8 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
                 )
         if self.component == "rbm" and "latent" in given:
             raise ValueError(f"latent is {self.latent}, which only autoencoders have; component is 'rbm'")
+        if not 0.0 <= self.off_below < 1.0 or (self.off_below and self.component != "rbm"):
+            raise ValueError(f"off_below is {self.off_below}; it must be in [0, 1), and 0 where component is not 'rbm'")
         require_frequencies(self.frequencies)
         if self.frequencies and not (self.centred and self.component != "conv_vae"):
             pixels = "component='conv_vae'" if self.centred else "centred=False"

@@ -142,6 +142,8 @@ def test_clusters_and_k_are_decided_by_the_data_shape(config: DPGMConfig, n_clas
         (["frequencies", "centred"], {"centred": False, "frequencies": 9}),
         (["frequencies", "component"], {"component": "conv_vae", "frequencies": 9}),
         (["frequencies"], {"frequencies": -1}),
+        (["off_below", "component"], {"off_below": 0.1}),
+        (["off_below"], {"off_below": 1.0, "component": "rbm"}),
         (["component", "network"], {"network": "a:B", "component": "rbm"}),
         (["hidden", "network"], {"network": "a:B", "hidden": 7}),
         (["network_options"], {"network_options": {"hidden": 3}}),
