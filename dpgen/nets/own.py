@@ -6,6 +6,7 @@ Gradients per record are those of `per_record`.
 import copy
 import json
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,7 +23,8 @@ from torch.nn.parameter import is_lazy
 from dpgen.facts import Fact
 from dpgen.nets.bank import ModelBank, Noise
 from dpgen.nets.gan import critic_loss
-from dpgen.nets.per_record import PerRecord, UnlikeAlone, hidden, unseen
+from dpgen.nets.per_record import PerRecord, in_one_line, unseen
+from dpgen.nets.trials import UnlikeAlone, settle
 from dpgen.privacy.clipping import Factor, RecordGradients, segments
 
 
@@ -112,7 +114,7 @@ def imported(path: str, methods: Sequence[str] = ()) -> type[nn.Module]:
         found = getattr(import_module(module), name, None)
     except Exception as error:
         remedy = "it must be installed, or its folder on PYTHONPATH"
-        raise ValueError(f"network is {path!r}; {module} cannot be imported ({_line(error)}): {remedy}") from error
+        raise ValueError(f"network is {path!r}; {module} cannot be imported ({in_one_line(error)}): {remedy}") from error
     if found is None:
         raise ValueError(f"network is {path!r}; {module} has no {name}")
     _require_network(path, found, methods)
@@ -166,11 +168,6 @@ def _require_network(path: str, found: Any, methods: Sequence[str] = ()) -> None
             raise ValueError(f"network is {path}; it must have the method {name}({', '.join(_TAKEN[name])})")
 
 
-def _line(error: Exception) -> str:
-    """An error in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
 # -- a class and its options -------------------------------------------------------------------------------------------
 
 
@@ -187,7 +184,7 @@ class OwnClass:
             self.options: dict[str, Any] = json.loads(json.dumps(dict(options or {}), allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(
-                f"network_options is {options!r}; it must map names to numbers, texts, lists and mappings: {_line(error)}"
+                f"network_options is {options!r}; it must map names to numbers, texts, lists and mappings: {in_one_line(error)}"
             ) from error
         self.sizes = {name: size for name, size in sizes.items() if size}
 
@@ -203,7 +200,7 @@ class OwnClass:
                 return self.kind(**self.sizes, **self.options)
         except Exception as error:
             given = ", ".join(f"{name}={value!r}" for name, value in {**self.sizes, **self.options}.items())
-            raise self.refusal(f"it cannot be built with {given}: {_line(error)}") from error
+            raise self.refusal(f"it cannot be built with {given}: {in_one_line(error)}") from error
 
     def trainable(self) -> nn.Module:
         """A network, unless its parameters have unknown shapes or none of them is to be trained."""
@@ -233,7 +230,7 @@ class OwnClass:
         try:
             made = getattr(module, method)(*arguments)
         except Exception as error:
-            raise self.refusal(f"its {method} fails on {given}: {_line(error)}") from error
+            raise self.refusal(f"its {method} fails on {given}: {in_one_line(error)}") from error
         if not isinstance(made, Tensor) or made.shape != shape or not made.is_floating_point():
             found = f"{tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
             raise self.refusal(f"its {method} of {given} is {found}; it must be {shape} of floating point")
@@ -247,7 +244,7 @@ class OwnClass:
         try:
             again.load_state_dict(module.state_dict())
         except RuntimeError as error:
-            raise self.refusal(f"built again it has other parameters: {_line(error)}") from error
+            raise self.refusal(f"built again it has other parameters: {in_one_line(error)}") from error
         with torch.no_grad():
             values, rebuilt = (self.called(one, method, arguments, shape) for one in (module, again))
         if not torch.allclose(values, rebuilt, rtol=1e-3, atol=1e-5):
@@ -325,10 +322,9 @@ class GenericBank(_Own, ModelBank):
         made = []
         for c, a, b in list(segments(bounds)) or [(0, 0, 0)]:
             with self._holding(c), unseen():
-                try:
-                    made.append(self._per_record.factors(run, *(values[a:b] for values in inputs)))
-                except Exception as error:  # also of a slope
-                    raise hidden(f"{method} of {self._own.path}", error) from None
+                rows = (values[a:b] for values in inputs)
+                own = self._per_record
+                made.append(own.of_private(own.factors, f"{method} of {self._own.path}", run, *rows))
         return RecordGradients([_joined(parts) for parts in zip(*made, strict=True)], bounds)
 
     @contextmanager
@@ -359,9 +355,11 @@ class GenericBank(_Own, ModelBank):
         GenericBank.initialize(self, torch.Generator().manual_seed(0))
         try:
             with self._holding(0):
-                self._per_record.settle(lambda *records: getattr(self.template, method)(*records).sum(), *inputs)
+                mixes = settle(self._per_record, lambda *records: getattr(self.template, method)(*records).sum(), *inputs)
         except UnlikeAlone as error:
             raise self._own.refusal(f"its {method} {error}") from error
+        if mixes:
+            warnings.warn(f"{self._own.path}: its {method} mixes records, with {mixes}; each is taken by itself", stacklevel=4)
 
 
 def _joined(parts: Sequence[Factor]) -> Factor:

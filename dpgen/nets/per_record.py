@@ -21,33 +21,38 @@ release stay as they were written. `torch.func` alone would do for every table r
 | :math:`c T^2 <` out in | the two factors, T (in + out) numbers | from T x T products of inputs and of slopes ("ghost") |
 | otherwise | the gradient itself, out in numbers | its own |
 
-**A record by itself.** `PerRecord.settle` tries random records. `torch.func.vmap` refuses code that asks for a record's values
-(`if loss > 1:`); each gradient beside others, also beside odd ones (NaN, large values, other codes), must be that of the
-record alone; buffers and attributes must stay. What is differentiated record by record mixes none.
+**A record by itself.** The code runs under `torch.func.vmap`, where it sees one record, as a batch of one, whatever it
+computes; layers underneath get all records at once. So a loss is a function of its record by construction, also one that
+divides by what a batch holds, or that changes in a later epoch, and so is the slope of every output:
+
+| in the code | what happens |
+|---|---|
+| a mean over the batch, its share of a class, other records as negatives, mixup | a record meets itself alone |
+| a question to the data (`if loss > 1:`), `torch.autograd.grad`, hooks of tensors | vmap refuses them |
+| an `autograd.Function` with a `vmap` of its own | refused: that is given all records; `generate_vmap_rule` is none |
+| a rule of `torch.library.register_vmap` | is taken at its word: it must keep rows apart |
+| code that fails for some records, for a code out of range | these count for nothing, see `PerRecord.of_private` |
 
 Source: Goodfellow 2015; Bu, Mao, Xu 2022, section 4 (mixed ghost clipping; c = 2, for memory). Here c = `_GHOST`, for time:
 what is not multiplied out is added up in float64, see `dpgen.privacy.clipping`. Yousefpour et al. 2021 (opacus).
 """
 
 import io
-import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from itertools import chain
 from math import prod
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import dropout, group_norm, layer_norm, pad
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpgen.privacy.clipping import Factor, RecordGradients, clipped_sums, full_precision
+from dpgen.privacy.clipping import Factor, full_precision
 
+T = TypeVar("T")
 Run = Callable[..., Tensor]
 """The sum of the losses of records, whose values (b, ...) are the arguments."""
 
@@ -59,51 +64,6 @@ MOST_POSITIONS = 4096
 
 _SLICES = "_dpgen_slices"
 _RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
-
-
-class UnlikeAlone(ValueError):
-    """A loss whose gradient cannot be bounded record by record; the text follows the name of the method that made it."""
-
-
-_FIXED: dict[str, Callable[..., float]] = {
-    "randn": lambda *_: 0.5,
-    "randn_like": lambda *_: 0.5,
-    "normal_": lambda _, mean=0.0, std=1.0: mean + 0.5 * std,
-    "rand": lambda *_: 0.3,
-    "rand_like": lambda *_: 0.3,
-    "uniform_": lambda _, low=0.0, high=1.0: low + 0.3 * (high - low),
-    "bernoulli": lambda *_: 1.0,
-    "bernoulli_": lambda *_: 1.0,
-    "exponential_": lambda _, rate=1.0: 1.0 / rate,
-    "normal": lambda mean=0.0, std=1.0, *_: mean + 0.5 * std,
-    "randint": lambda *given: _third(*(n for n in given if isinstance(n, int))),
-    "randint_like": lambda _, *given: _third(*given),
-}
-
-
-def _third(*ends: int) -> int:
-    low, high = (0, *ends)[-2:]
-    return low + (high - low) // 3
-
-
-class SameForEach(TorchDispatchMode):
-    """Gives all rows of a batch the same random numbers, usual ones: what then still differs mixes rows."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made, name = func(*args, **(kwargs or {})), func.overloadpacket.__name__
-        if name == "native_dropout":
-            return args[0].clone(), torch.ones_like(args[0], dtype=torch.bool)
-        if name == "randperm":  # where each is in another's place
-            return made.copy_(torch.arange(len(made)).roll(1))
-        return made.copy_(torch.as_tensor(_FIXED[name](*args))) if name in _FIXED else made
-
-
-_ODD_VALUES, _ODD_CODES = (torch.nan, 1e3, -1e3, 0.0), (-100, -1, 2, 9)
-"""Of records that others may stand beside."""
-
-_MODULE = {*vars(nn.Module()), "_current_fx_name", "_flat_weights"}
-_OF_OTHERS = {*sys.stdlib_module_names, "torch", "lightning", "pytorch_lightning"}
-"""Packages whose objects a call may change: they keep no records."""
 
 
 @contextmanager
@@ -120,9 +80,36 @@ def hidden(name: str, error: Exception) -> RuntimeError:
     return RuntimeError(f"{problem}; try it on public ones")
 
 
+def in_one_line(error: Exception) -> str:
+    """The text of an error that may be told."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
 def records_of(values: Any) -> int:
     """b of values (b, ...) in any container."""
     return len(tree_leaves(values)[0])
+
+
+def rows(values: Any, first: int, last: int) -> Any:
+    """Some rows of values (b, ...) in any container."""
+    return tree_map(lambda v: v[first:last], values)
+
+
+@contextmanager
+def no_rules_of_functions() -> Iterator[None]:
+    """Refuse an `autograd.Function` with a rule of its own for vmap: it would get all records at once."""
+    plain = vars(torch.autograd.Function)["apply"]
+
+    def apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+        if cls.vmap is not torch.autograd.Function.vmap:
+            raise ValueError(f"{cls.__name__} has a vmap of its own, which is given all records: set generate_vmap_rule = True")
+        return plain.__func__(cls, *args, **kwargs)
+
+    torch.autograd.Function.apply = classmethod(apply)
+    try:
+        yield
+    finally:
+        torch.autograd.Function.apply = plain
 
 
 class PerRecord:
@@ -132,24 +119,20 @@ class PerRecord:
         values: these parameters, by name.
         shapes: of them.
         columns: where each is in the vector.
-        whole: whether `torch.func` differentiates the whole loss.
+        whole: whether `torch.func` differentiates the whole loss, see `dpgen.nets.trials`.
         randomness: "different", or "same" where `torch.func` can draw but one number for all records.
+        public: public records, in a tuple, on which code may fail aloud.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        for name, layer in module.named_modules():
-            instance = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
-            if isinstance(layer, nn.modules.batchnorm._NormBase) and not (instance and not layer.track_running_stats):
-                raise ValueError(
-                    f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch, so no record's "
-                    "gradient can be bounded; use GroupNorm or LayerNorm"
-                )
         self.module, self.whole, self.randomness = module, False, "different"
+        self.public: tuple[Any, ...] = ()
         self.values = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self.shapes = {name: tuple(value.shape) for name, value in self.values.items()}
         self.columns: dict[str, slice] = {}
         for name, shape in self.shapes.items():
             self.columns[name] = slice(self.p, self.p + prod(shape))
+        self._frozen = _frozen_norms(module)
         self._stand_ins = {name: made for name, layer in module.named_modules() if (made := _stand_in(layer)) is not None}
 
     @property
@@ -157,104 +140,10 @@ class PerRecord:
         """Number of parameters."""
         return max((part.stop for part in self.columns.values()), default=0)
 
-    # -- trials --------------------------------------------------------------------------------------------------------
-
-    def settle(self, run: Run, *inputs: Any) -> None:
-        """Choose how gradients are taken, by public records of five rows or more.
-
-        Raises:
-            UnlikeAlone: a record's gradient or loss is another one beside others, cannot be taken, or is 0 or not finite.
-        """
-        before = marks(self.module)
-        try:
-            with SameForEach(), self.standing_in(), torch.no_grad():
-                several = torch.stack([run(*_rows(inputs, i, i + 1)) for i in range(3)])
-                together, two = run(*_rows(inputs, 0, 3)), run(*_rows(inputs, 1, 3))
-                doubled = run(*tree_map(lambda v: torch.cat([v[:1], v[:1]]), inputs))
-            alone = [self._slowly(run, *_rows(inputs, i, i + 1)) for i in range(3)]
-        except Exception as error:
-            raise UnlikeAlone(f"fails on random records: {type(error).__name__}: {' '.join(str(error).split())}") from error
-        if changed := moved(before, marks(self.module)):
-            raise UnlikeAlone(f"changes {changed}, which would carry records into the release")
-        for sums, wanted in ((together, several.sum()), (two, several[1:].sum()), (doubled, 2 * several[0])):
-            if not torch.isfinite(sums):
-                raise UnlikeAlone("is not finite on random records")
-            if not torch.allclose(sums, wanted, rtol=1e-3, atol=1e-4 * max(1.0, float(several.abs().max()))):
-                raise UnlikeAlone(
-                    f"gives records {float(sums):.4g} together and {float(wanted):.4g} one by one: each record must count by "
-                    "itself, in a mean if it is one loss (no sum over the batch, no comparison of records)"
-                )
-        rounding = 2e-2 if torch.is_autocast_enabled(tree_leaves(inputs)[0].device.type) else 1e-4  # half precision rounds
-        most = max(float(g.abs().max()) for g in alone)
-        if not most > 0 or not all(torch.isfinite(g).all() for g in alone):
-            raise UnlikeAlone("has a gradient that is 0 or not finite on random records")
-        try:
-            with warnings.catch_warnings(), torch.no_grad(), self.standing_in():
-                warnings.simplefilter("ignore")
-                for self.randomness in ("different", "same"):  # numbers drawn into an empty tensor can only be the same
-                    try:
-                        one_by_one = vmap(lambda *r: run(*tree_map(lambda v: v[None], r)), randomness=self.randomness)
-                        one_by_one(*_rows(inputs, 0, 2))
-                        break
-                    except RuntimeError as error:
-                        if self.randomness == "same" or "inplace randomness" not in str(error):
-                            raise
-            for whole in (True,) if self.whole else (False, True):
-                self.whole = whole
-                try:
-                    found = [self.dense(run, *_rows(inputs, 0, n)) for n in (4, 5)]
-                except Exception:
-                    if self.whole:
-                        raise
-                    continue
-                pairs = chain(
-                    ((f[i], g) for f in found for i, g in enumerate(alone)),
-                    ((f[0], alone[0]) for f in self._beside_odd(run, *inputs)),
-                )
-                if all(torch.allclose(f, g, rtol=rounding, atol=rounding / 10 * most) for f, g in pairs):
-                    return
-        except Exception as error:
-            raise UnlikeAlone(f"is not for torch.func, record by record: {' '.join(str(error).split())}") from error
-        raise UnlikeAlone(f"gives a record another gradient beside other records ({self._furthest(found[1], alone)})")
-
-    def _beside_odd(self, run: Run, *inputs: Any) -> Iterator[Tensor]:
-        """Gradients of records of which all but the first are odd; code that raises for some is not asked about them."""
-        codes = _ODD_CODES if tree_leaves(inputs)[0].device.type == "cpu" else ()  # elsewhere one out of range ends the process
-        for floats, odd in (*((True, odd) for odd in _ODD_VALUES), *((False, odd) for odd in codes)):
-
-            def changed(v: Tensor, floats: bool = floats, odd: float = odd) -> Tensor:
-                v = v[:4].clone()
-                if v.is_floating_point() == floats and v.dtype != torch.bool:
-                    v[1:] = torch.tensor(odd).to(v.dtype)
-                return v
-
-            try:
-                yield self.dense(run, *tree_map(changed, inputs))
-            except (RuntimeError, ValueError, IndexError, KeyError):
-                continue
-
-    def _furthest(self, found: Tensor, alone: list[Tensor]) -> str:
-        """The parameter whose gradient differs most."""
-        apart = torch.stack([f - g for f, g in zip(found, alone)]).abs().amax(0)
-        return max(self.columns, key=lambda name: float(apart[self.columns[name]].max()))
-
-    def _slowly(self, run: Run, *inputs: Any) -> Tensor:
-        """The gradient (p,) of the sum by autograd."""
-        own = list(self.values.values())
-        with torch.enable_grad(), SameForEach(), self.standing_in():
-            total = run(*inputs)
-            made = torch.autograd.grad(total, own, allow_unused=True) if total.requires_grad else [None] * len(own)
-        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(own, made)]).float().cpu()
-
-    def dense(self, run: Run, *inputs: Any) -> Tensor:
-        """The gradients of all records (b, p), in memory; rows get equal random numbers."""
-        b = records_of(inputs)
-        with SameForEach():
-            made = RecordGradients(self.factors(run, *inputs), [0, b])
-        alone = torch.eye(b, dtype=torch.float32, device=tree_leaves(inputs)[0].device)
-        return torch.cat([clipped_sums(made, weights, alone.new_zeros(1, self.p)) for weights in alone]).cpu()
-
-    # -- gradients -----------------------------------------------------------------------------------------------------
+    def losses(self, run: Run, *inputs: Any) -> Tensor:
+        """Losses (b,) of records, each of that record alone: `run` gets batches of one."""
+        with self.standing_in():
+            return self._one_by_one(lambda _, *record: run(*record), *inputs)
 
     def factors(self, run: Run, *inputs: Any) -> list[Factor]:
         """Factors of the gradients of every record's own loss; parameters that no loss needs are in none."""
@@ -263,11 +152,30 @@ class PerRecord:
         if self.whole:
             return [Factor(self._differentiated(run, *inputs), None, None, slice(0, self.p))]
         tape = _Tape(self, b)
-        with torch.enable_grad(), self.standing_in(), tape:
-            total = run(*inputs)
-        return tape.factors(total)
+
+        def alone(zero: Tensor, *record: Any) -> Tensor:
+            tape.zero = zero
+            return run(*record)
+
+        with self.standing_in():
+            with torch.enable_grad(), tape:
+                total = self._one_by_one(alone, *inputs).sum()
+            return tape.factors(total)
+
+    def _one_by_one(self, run: Callable[..., Tensor], *inputs: Any) -> Tensor:
+        """What `run` makes (b,) of a zero and a batch of each record alone."""
+        zeros = torch.zeros(records_of(inputs), device=tree_leaves(inputs)[0].device)
+
+        def alone(zero: Tensor, *record: Any) -> Tensor:
+            return run(zero, *tree_map(lambda v: v[None], record))
+
+        with warnings.catch_warnings(), no_rules_of_functions():
+            warnings.simplefilter("ignore")
+            made: Tensor = vmap(alone, randomness=self.randomness)(zeros, *inputs)
+        return made
 
     def _differentiated(self, run: Run, *inputs: Any) -> Tensor:
+        """Gradients (b, p) of the losses by `torch.func`."""
         bound = Bound(self.module, run)
         own = {f"module.{name}": value.detach() for name, value in self.values.items()}
 
@@ -275,10 +183,66 @@ class PerRecord:
             made: Tensor = functional_call(bound, values, tree_map(lambda v: v[None], record), tie_weights=True)
             return made
 
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self._keeping_frozen(), no_rules_of_functions():
             warnings.simplefilter("ignore")
             found = vmap(grad(loss), (None, *[0] * len(inputs)), randomness=self.randomness)(own, *inputs)
         return torch.cat([found[f"module.{name}"].flatten(1) for name in self.shapes], 1).detach()
+
+    # -- private records -----------------------------------------------------------------------------------------------
+
+    def of_private(self, taken: Callable[..., T], name: str, run: Run, *inputs: Any) -> T:
+        """What is `taken` of private records, `factors` or `losses`: those that the code `name` fails for get NaN.
+
+        Raises:
+            RuntimeError: the code fails for public records as well, or for no record alone. No text of an error that private
+                records caused is in it.
+        """
+        try:
+            return taken(run, *inputs)
+        except Exception as error:
+            if not self.public:
+                raise hidden(name, error) from None
+        failing = self._failing(taken, name, run, *inputs)
+
+        def filled(value: Tensor, public: Tensor) -> Tensor:
+            return torch.where(_like(failing, value), public[:1].to(value.device), value)
+
+        try:
+            made = taken(run, *tree_map(filled, inputs, self.public))
+        except Exception as error:
+            raise hidden(name, error) from None
+        for f in [made] if isinstance(made, Tensor) else cast(list[Factor], made):
+            values = f if isinstance(f, Tensor) else f.outputs if f.outputs.is_floating_point() else cast(Tensor, f.inputs)
+            values.masked_fill_(_like(failing, values), torch.nan)
+        return made
+
+    def _failing(self, taken: Callable[..., Any], name: str, run: Run, *inputs: Any) -> Tensor:
+        """Which records (b,) the code fails for."""
+        try:
+            taken(run, *self.public)
+        except Exception as error:
+            raise RuntimeError(f"{name} fails on random records: {in_one_line(error)}") from None
+        failing = torch.zeros(records_of(inputs), dtype=torch.bool, device=tree_leaves(inputs)[0].device)
+        for i in range(len(failing)):
+            try:
+                taken(run, *rows(inputs, i, i + 1))
+            except Exception:
+                failing[i] = True
+        return failing
+
+    # -- layers --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _keeping_frozen(self) -> Iterator[None]:
+        """Let frozen norms stay so, whatever `train()` has said since."""
+        modes = [layer.training for layer in self._frozen]
+        try:
+            for layer in self._frozen:
+                layer.training = False
+            yield
+        finally:
+            for layer, mode in zip(self._frozen, modes):
+                layer.training = mode
 
     @contextmanager
     def standing_in(self) -> Iterator[None]:
@@ -288,7 +252,8 @@ class PerRecord:
             for name, made in self._stand_ins.items():
                 _share(plain[name], made)
                 self._place(name, made)
-            yield
+            with self._keeping_frozen():
+                yield
         finally:
             for name, layer in plain.items():
                 self._place(name, layer)
@@ -308,6 +273,27 @@ class PerRecord:
                     own[name] = slice(start, start + getattr(layer, name).numel())
             if own and type(layer).__name__ not in _RECURRENT.values():  # their maps are layers of their own
                 yield layer, own
+
+
+def _frozen_norms(module: nn.Module) -> list[nn.Module]:
+    """Norms over the batch that use released statistics, in eval mode; others are refused."""
+    frozen: list[nn.Module] = []
+    for name, layer in module.named_modules():
+        instance = isinstance(layer, nn.modules.instancenorm._InstanceNorm)
+        if not isinstance(layer, nn.modules.batchnorm._NormBase) or (instance and not layer.track_running_stats):
+            continue
+        if layer.training or layer.running_mean is None:
+            raise ValueError(
+                f"layer {name!r} is a {type(layer).__name__}, which mixes the records of a batch; use GroupNorm or LayerNorm, "
+                "or freeze it by eval(), so that it keeps the statistics that it has"
+            )
+        frozen.append(layer)
+    return frozen
+
+
+def _like(chosen: Tensor, values: Tensor) -> Tensor:
+    """Records (b,) in a shape that goes with values (b, ...)."""
+    return chosen.to(values.device).view(-1, *[1] * (values.ndim - 1))
 
 
 class Bound(nn.Module):
@@ -415,12 +401,20 @@ def _alias(part: nn.Linear, name: str, value: nn.Parameter, place: int) -> None:
 # -- a pass ----------------------------------------------------------------------------------------------------------------
 
 
-class _Tape:
-    """Keeps the inputs and the gradient edges of the outputs of all layers with parameters, while it is entered."""
+_functorch = torch._C._functorch
 
-    def __init__(self, of: PerRecord, rows: int) -> None:
-        self.of, self.rows = of, rows
-        self._calls: list[tuple[nn.Module, dict[str, slice], Tensor, int, Any]] = []
+
+class _Tape:
+    """Keeps the inputs and the gradient edges of the outputs of all layers with parameters, while it is entered.
+
+    Layers are called under vmap. What is kept is underneath: rows of all records, each made of one record.
+    """
+
+    zero: Tensor  # of a record, under the vmap that layers are called under
+
+    def __init__(self, of: PerRecord, records: int) -> None:
+        self.of, self.records = of, records
+        self._calls: list[tuple[nn.Module, dict[str, slice], Tensor, int, Any, int]] = []
         self._hooks: list[Any] = []
 
     def __enter__(self) -> None:
@@ -431,48 +425,62 @@ class _Tape:
         while self._hooks:
             self._hooks.pop().remove()
 
-    def _hook(self, columns: dict[str, slice]) -> Callable[..., None]:
-        def keep(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def _hook(self, columns: dict[str, slice]) -> Callable[..., Tensor | None]:
+        def keep(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Tensor | None:
             if not isinstance(output, Tensor) or len(tree_leaves((args, kwargs))) != 1:
                 raise ValueError(f"a {type(layer).__name__} has parameters and several inputs or outputs")
-            if output.requires_grad:
-                (x,) = tree_leaves((args, kwargs))
-                edge = torch.autograd.graph.get_gradient_edge(output)  # stays that of this output, whatever is done in place
-                self._calls.append((layer, columns, x.detach(), x._version, edge))
+            shown = output if self._batched(output) else output + self.zero.to(output.dtype)  # of no record: one for each
+            below = _functorch.get_unwrapped(shown)
+            if below.requires_grad:
+                x = self._below(*tree_leaves((args, kwargs))).detach()
+                edge = torch.autograd.graph.get_gradient_edge(below)  # stays that of this output, whatever is done in place
+                self._calls.append((layer, columns, x, x._version, edge, _functorch.maybe_get_bdim(shown)))
+            return shown
 
         return keep
 
+    def _batched(self, value: Tensor) -> bool:
+        """Whether there is one value for each record."""
+        level = _functorch.maybe_get_level(value)
+        if level > 0 and level != _functorch.maybe_get_level(self.zero):
+            raise ValueError("a layer is called under another transform of torch.func")
+        return bool(level > 0)
+
+    def _below(self, value: Tensor) -> Tensor:
+        """The values (b, ...) of all records."""
+        if not self._batched(value):
+            return value.expand(self.records, *value.shape)
+        below: Tensor = _functorch.get_unwrapped(value)
+        return below.movedim(_functorch.maybe_get_bdim(value), 0)
+
     def factors(self, total: Tensor) -> list[Factor]:
         """Factors of the gradients of a sum of losses of this pass."""
-        slopes = torch.autograd.grad(total, [edge for *_, edge in self._calls], allow_unused=True)
+        slopes = torch.autograd.grad(total, [call[4] for call in self._calls], allow_unused=True)
         found: dict[int, list[Factor]] = {}
         with torch.autocast(total.device.type, enabled=False), torch.no_grad():
-            for (layer, columns, x, version, _), g in zip(self._calls, slopes):
+            for (layer, columns, x, version, _, place), g in zip(self._calls, slopes):
                 if g is None:
                     continue
                 if x._version != version:
                     raise ValueError(f"the input of a {type(layer).__name__} is changed in place after it was used")
-                for f in self._of_layer(layer, columns, full_precision(x), full_precision(g)):
+                for f in self._of_layer(layer, columns, full_precision(x), full_precision(g.movedim(place, 0))):
                     found.setdefault(cast(slice, f.weight or f.bias).start, []).append(f)
             return [_joined(uses) for uses in found.values()]
 
     def _of_layer(self, layer: nn.Module, columns: dict[str, slice], x: Tensor, g: Tensor) -> Iterator[Factor]:
-        """Factors of one call of a layer with inputs x and slopes g."""
+        """Factors of one call of a layer with inputs x (b, ...) and slopes g (b, ...)."""
         weight, bias = columns.get("weight"), columns.get("bias")
-        if weight is not None and (linear := self._linear(layer, x, g)) is not None:
-            rows, inputs, total = linear
-            if rows.ndim == 2 and self._alone(columns):
-                yield Factor(rows, inputs, weight, bias)
+        if weight is not None and (positions := _positions(layer, x, g)) is not None:
+            outputs, inputs, total = positions
+            if isinstance(layer, nn.Linear) and outputs.shape[1] == 1 and self._alone(columns):
+                yield Factor(outputs[:, 0], inputs[:, 0], weight, bias)
                 return
-            rows, inputs = (v if v.ndim == 3 else v[:, None] for v in (rows, inputs))
-            yield Factor(rows, inputs, weight, None)
+            yield Factor(outputs, inputs, weight, None)
             if bias is not None:
                 yield Factor(total, None, None, bias)
             return
-        if len(x) != self.rows:
-            raise ValueError(f"a {type(layer).__name__} sees other rows than records")
         if type(layer) is nn.Embedding and not layer.scale_grad_by_freq and self._alone(columns):
-            codes = x.flatten(1) if x.ndim > 1 else x[:, None]
+            codes = x.flatten(1)
             if not _multiplied_out(codes.shape[1], layer.weight.numel()):
                 left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
                 yield Factor(codes, g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0), weight, None)
@@ -486,27 +494,23 @@ class _Tape:
         own = {part.start for part in columns.values()}
         return sum(any(part.start in own for part in call[1].values()) for call in self._calls) == 1
 
-    def _linear(self, layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Rows and columns, (b, width) or (b, T, width), whose products are gradients of a weight, and those of the bias."""
-        if isinstance(layer, nn.Linear):
-            g, x = self._positions(layer, g), self._positions(layer, x)
-            return g, x, g if g.ndim == 2 else g.sum(1)
-        turned = type(layer) is nn.ConvTranspose2d and not any(layer.output_padding)
-        plain = (turned or type(layer) is nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros"
-        if not plain or layer.dilation != (1, 1) or isinstance(layer.padding, str) or len(x) != self.rows:
-            return None
-        rows, image = (x, g) if turned else (g, x)
-        (height, width), (down, right), (a, b) = layer.kernel_size, layer.stride, layer.padding
-        patches = pad(image, (b, b, a, a)).unfold(2, height, down).unfold(3, width, right)
-        return rows.flatten(2).mT, patches.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2).mT, g.flatten(2).sum(2)
 
-    def _positions(self, layer: nn.Module, values: Tensor) -> Tensor:
-        """Values (b, width) or (b, T, width) of records: of (b T, width) the rows of a record follow each other."""
-        if len(values) != self.rows and (values.ndim != 2 or len(values) % self.rows):
-            raise ValueError(f"a {type(layer).__name__} sees other rows than records")
-        if values.ndim == 2 and len(values) == self.rows:
-            return values
-        return values.reshape(self.rows, -1, values.shape[-1])
+def _positions(layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Rows (b, T, out) and (b, T, in) whose products are gradients of a weight, and those (b, out) of the bias; or None."""
+    if isinstance(layer, nn.Linear):
+        outputs, inputs = (v.reshape(len(v), -1, v.shape[-1]) for v in (g, x))
+        return outputs, inputs, outputs.sum(1)
+    turned = type(layer) is nn.ConvTranspose2d and not any(layer.output_padding)
+    plain = (turned or type(layer) is nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros"
+    if not plain or layer.dilation != (1, 1) or isinstance(layer.padding, str):
+        return None
+    b, (small, image) = len(x), (v.reshape(-1, *v.shape[-3:]) for v in ((x, g) if turned else (g, x)))
+    (height, width), (down, right), (high, wide) = layer.kernel_size, layer.stride, layer.padding
+    patches = pad(image, (wide, wide, high, high)).unfold(2, height, down).unfold(3, width, right)
+    patches = patches.permute(0, 1, 4, 5, 2, 3).flatten(1, 3).flatten(2).mT
+    outputs = small.flatten(2).mT
+    total = g.reshape(b, -1, *g.shape[-3:]).sum((1, 3, 4))
+    return outputs.reshape(b, -1, outputs.shape[-1]), patches.reshape(b, -1, patches.shape[-1]), total
 
 
 def _joined(uses: list[Factor]) -> Factor:
@@ -535,57 +539,14 @@ def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
         most = g.ndim - layer.weight.ndim
         both = (layer_norm(x, layer.normalized_shape, eps=layer.eps) * g, g)
         return dict(zip(("weight", "bias"), (v.flatten(1, most - 1).sum(1) if most > 1 else v for v in both)))
-    if isinstance(layer, nn.GroupNorm):
-        both = (group_norm(x, layer.num_groups, eps=layer.eps) * g, g)
-        return dict(zip(("weight", "bias"), (v.flatten(2).sum(2) if g.ndim > 2 else v for v in both)))
+    if isinstance(layer, nn.GroupNorm) and g.ndim > 3:  # (b, n, channels, ...)
+        both = ((group_norm(x.flatten(0, 1), layer.num_groups, eps=layer.eps).view_as(x) * g), g)
+        return {name: v.flatten(3).sum((1, 3)) for name, v in zip(("weight", "bias"), both)}
     own = {name: value.detach() for name, value in layer._parameters.items() if value is not None}
 
     def weighed(values: dict[str, Tensor], x: Tensor, g: Tensor) -> Tensor:
-        made: Tensor = (functional_call(layer, values, (x[None],)) * g[None]).sum()
+        made: Tensor = (functional_call(layer, values, (x,)) * g).sum()
         return made
 
     with torch.enable_grad():
         return cast(dict[str, Tensor], vmap(grad(weighed), (None, 0, 0))(own, x, g))
-
-
-# -- what a call leaves ----------------------------------------------------------------------------------------------------
-
-
-def _rows(inputs: Any, first: int, last: int) -> Any:
-    """Some rows of values in any container."""
-    return tree_map(lambda v: v[first:last], inputs)
-
-
-def marks(module: nn.Module) -> dict[str, list[Any]]:
-    """What a call must leave as it is: all that a module and its plain objects hold, tensors with their versions."""
-    found: dict[str, list[Any]] = {}
-    for prefix, part in module.named_modules():
-        for name, value in (*vars(part).items(), *part._parameters.items(), *part._buffers.items()):
-            if name in _MODULE:
-                continue
-            if isinstance(value, Tensor | list | dict | set | deque | int | float | str | tuple):
-                found[f"{prefix}.{name}".lstrip(".")] = list(_held(value))
-            elif hasattr(value, "__dict__") and type(value).__module__.partition(".")[0] not in _OF_OTHERS:
-                own = (_held(part) for pair in vars(value).items() for part in pair)
-                found[f"{prefix}.{name}".lstrip(".")] = [value, *chain.from_iterable(own)]
-    return found
-
-
-def _held(value: Any) -> Iterator[Any]:
-    yield value
-    if isinstance(value, Tensor):
-        yield value._version
-    elif isinstance(value, list | dict | set | deque | tuple):
-        for part in (*value.keys(), *value.values()) if isinstance(value, dict) else value:
-            yield from _held(part)
-
-
-def moved(before: dict[str, list[Any]], after: dict[str, list[Any]]) -> str | None:
-    """The first name whose value is another one."""
-    for name in {**before, **after}:
-        held = before.get(name, ()), after.get(name, ())
-        if len(held[0]) != len(held[1]) or not all(
-            a is b or (isinstance(a, int | float | str) and a == b) for a, b in zip(*held)
-        ):
-            return name
-    return None

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dpgen.nets import RecordGradients
-from dpgen.nets.per_record import PerRecord, UnlikeAlone, marks, moved
+from dpgen.nets.per_record import PerRecord
+from dpgen.nets.trials import UnlikeAlone, dense, marks, moved, settle
 from dpgen.privacy.clipping import gradient_norms
 
 B, T, E = 7, 5, 8
@@ -83,6 +84,30 @@ class Twice(nn.Module):
         return self.out(self.same(self.frozen(torch.relu_(self.same(x)))))
 
 
+class Placed(nn.Module):
+    """Embeddings of codes, and of their places, which no record has of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.place, self.out = nn.Embedding(9, E), nn.Embedding(T, E), nn.Linear(E, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out((self.embed(x) + self.place(torch.arange(T))).tanh().mean(1))
+
+
+class Frames(nn.Module):
+    """A convolution of several pictures of each record, and norms of each picture and of frozen statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.frozen = nn.Conv2d(1, 4, 3), nn.GroupNorm(2, 4), nn.BatchNorm2d(4).eval()
+        self.out = nn.Linear(144, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        frames = self.frozen(self.norm(self.conv(x.flatten(0, 1)[:, None])))
+        return self.out(frames.unflatten(0, x.shape[:2]).mean(1).flatten(1))
+
+
 IDS, ROWS, FLAT = (torch.randint(9, (B, T)), torch.randn(B, T, E), torch.randn(B, E))
 PICTURES = torch.randn(B, 2, 8, 8)
 ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
@@ -130,6 +155,8 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "many words": (lambda: nn.Sequential(nn.Embedding(900, 6, padding_idx=1), nn.Flatten(), nn.Linear(6 * T, 3)), IDS),
     "tied": (Tied, IDS),
     "twice": (Twice, FLAT),
+    "places": (Placed, IDS),
+    "frames": (Frames, PICTURES),
 }
 
 
@@ -147,8 +174,8 @@ class TestContract:
     def test_the_gradients_are_those_of_one_record_at_a_time(self, name: str) -> None:
         module, x, y, run = made(name)
         own = PerRecord(module)
-        own.settle(run, x, y)
-        assert own.whole == (name in ("positions", "batch second")), "the other ones have factors of their layers"
+        settle(own, run, x, y)
+        assert own.whole == (name == "positions"), "the other ones have factors of their layers"
         gradients = RecordGradients(own.factors(run, x, y), [0, B])
         found = tiny.one_by_one(gradients, 1, own.p).float()
         values = [value for value in module.parameters() if value.requires_grad]
@@ -165,7 +192,7 @@ class TestContract:
         module, x, y, run = made(name)
         kinds, before = [type(part) for part in module.modules()], run(x, y)
         own = PerRecord(module)
-        own.settle(run, x, y)
+        settle(own, run, x, y)
         own.factors(run, x, y)
         assert [type(part) for part in module.modules()] == kinds
         assert torch.equal(run(x, y), before)
@@ -177,7 +204,7 @@ class TestContract:
 def test_doubles_and_rows_that_a_layer_leaves_alone(words: int) -> None:
     module = nn.Sequential(nn.Embedding(words, 6, padding_idx=0), nn.Flatten(), nn.Linear(6 * T, 3)).double()
     own = PerRecord(module)
-    own.settle(lambda x: module(x).square().sum(), IDS)
+    settle(own, lambda x: module(x).square().sum(), IDS)
     assert not own.whole
     made = RecordGradients(own.factors(lambda x: module(x).square().sum(), IDS), [0, B])
     found = tiny.one_by_one(made, 1, own.p)
@@ -241,7 +268,7 @@ def test_no_records_have_no_gradients() -> None:
 def test_what_is_drawn_for_records_may_be_random() -> None:
     module = nn.Sequential(nn.Linear(E, 6), nn.Dropout(0.5), nn.Linear(6, 3))
     own = PerRecord(module)
-    own.settle(lambda x: (module(x) + torch.randn(len(x), 3)).square().sum(), FLAT)
+    settle(own, lambda x: (module(x) + torch.randn(len(x), 3)).square().sum(), FLAT)
     assert not own.whole
 
 
@@ -260,13 +287,13 @@ FAULTY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 @pytest.mark.parametrize("fault", FAULTY)
 def test_a_loss_that_is_no_mean_over_records_is_refused(fault: str) -> None:
     with refused(error=UnlikeAlone):
-        PerRecord(LINEAR).settle(FAULTY[fault], FLAT, torch.arange(B) % 3)
+        settle(PerRecord(LINEAR), FAULTY[fault], FLAT, torch.arange(B) % 3)
 
 
 def test_half_precision_changes_gradients_by_its_rounding_alone() -> None:
     module, x, y, run = made("attention")
     own = PerRecord(module)
-    precise = own.dense(run, x, y)
+    precise = dense(own, run, x, y)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        rough = own.dense(run, x, y)
+        rough = dense(own, run, x, y)
     assert 1e-5 < float((rough - precise).norm() / precise.norm()) < 0.1

@@ -1,8 +1,7 @@
 """The private sums of a LightningModule: gradients of its `training_step` record by record, clipped, and its losses."""
 
 import inspect
-import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -14,9 +13,9 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.nn.functional import cross_entropy, nll_loss
 from torch.overrides import TorchFunctionMode
-from torch.utils._pytree import tree_map
 
-from dpgen.nets.per_record import PerRecord, SameForEach, UnlikeAlone, hidden, records_of, unseen
+from dpgen.nets.per_record import PerRecord, T, records_of, unseen
+from dpgen.nets.trials import SameForEach, require_codes, settle
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Held
 from dpgen.systems.dp_sgd.partition import LabelPartition
@@ -44,6 +43,7 @@ class ModuleGradients:
     def __init__(self, module: L.LightningModule) -> None:
         self.module, self.step, self.index, self.trying = module, module.training_step, 0, False
         self.logs = self.live = False
+        self.mixes: str | None = None
         self.more = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
         self.per_record = PerRecord(module)
         self.p = self.per_record.p
@@ -65,18 +65,14 @@ class ModuleGradients:
     def gradients(self, x: Held, bounds: Sequence[int], noise: Any) -> Any:
         from dpgen.nets import RecordGradients
 
-        with SameForEach() if self.trying else self.secretly(noise), self.hiding():
-            return RecordGradients(self.per_record.factors(self.total, x.values), bounds)
+        with SameForEach() if self.trying else self.secretly(noise):
+            return RecordGradients(self.taken(self.per_record.factors, x), bounds)
 
-    @contextmanager
-    def hiding(self) -> Iterator[None]:
-        """Let an error say nothing of private records, also one of a slope."""
-        try:
-            yield
-        except Exception as error:
-            if not self.live:
-                raise
-            raise hidden("training_step", error) from None
+    def taken(self, way: Callable[..., T], x: Held) -> T:
+        """Factors or losses of records, private ones while training is `live`."""
+        if self.live:
+            return self.per_record.of_private(way, "training_step", self.total, x.values)
+        return way(self.total, x.values)
 
     @contextmanager
     def secretly(self, noise: Any) -> Iterator[None]:
@@ -105,14 +101,15 @@ class ModuleGradients:
         self.logs = True
 
     def settle(self, records: Held, trainer: L.Trainer) -> None:
-        """Refuse a module whose gradients cannot be bounded record by record."""
+        """Refuse a module whose gradients cannot be taken record by record, and records that its code fails for."""
         name = type(self.module).__name__
         if not self.p:
             raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
         with self.quiet(trainer):
             try:
-                self.per_record.settle(self.total, records.values)
-            except UnlikeAlone as error:
+                self.mixes = settle(self.per_record, self.total, records.random(5).values)
+                require_codes(self.per_record, self.total, records.values)
+            except ValueError as error:
                 raise ValueError(f"module is {name}; its training_step {error}") from error
 
 
@@ -164,12 +161,9 @@ class ModuleSums(PrivateSums):
 
     def losses(self, x: Held) -> Tensor:
         """Losses (b,) of records, in units of the bound."""
-        chosen = self.bank.per_record.randomness
-        found = torch.func.vmap(lambda record: self.bank.total(tree_map(lambda v: v[None], record)), randomness=chosen)
-        with torch.no_grad(), warnings.catch_warnings(), self.bank.hiding(), self.bank.per_record.standing_in():
-            warnings.simplefilter("ignore")
-            made = found(x.values).double() if len(x) else torch.zeros(0, dtype=torch.float64)
-        return made / self._most
+        with torch.no_grad():
+            made = self.bank.taken(self.bank.per_record.losses, x) if len(x) else torch.zeros(0)
+        return made.double() / self._most
 
     def latents(self, *shape: int) -> Tensor:
         """Secret numbers, of which PyTorch's seed is made: on the host, which would have to wait for them elsewhere."""

@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Tenso
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said, said
-from dpgen.nets.per_record import marks, moved
+from dpgen.nets.trials import choose, marks, moved
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation, Sampling, require_positive
@@ -109,7 +109,7 @@ class PrivateTraining(Callback):
         sums.clip_by(policy)
         sums.serve(curator)
         with trainer.precision_plugin.forward_context(), self.bank.quiet(trainer):
-            self.bank.per_record.settle(self.bank.total, sums.random_records()[torch.arange(5)].values)
+            choose(self.bank.per_record, self.bank.total, sums.random_records()[torch.arange(5)].values)
             sums.measure(1)
             if not sums.partitioned:
                 sums.partition.fit(self.loader.table.x, None, curator=curator)
@@ -274,7 +274,7 @@ def make_private(
     adaptive = None if policy is None else policy.noise_multiplier
     config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
     records, gradients = Held.of(loader.dataset), ModuleGradients(module)
-    gradients.settle(records.random(5), trainer)
+    gradients.settle(records, trainer)
     plan = ModulePlan(
         epsilon=epsilon,
         delta=delta,
@@ -301,6 +301,12 @@ def make_private(
     accountant = PrivacyAccountant(curator, at_once=True)
     _TRAININGS[module] = PrivateTraining(sums, private, accountant, trainer)
     trainer.callbacks += [accountant, _TRAININGS[module]]  # type: ignore[attr-defined]
+    if gradients.mixes:
+        warnings.warn(
+            f"training_step mixes records, with {gradients.mixes} in the batch: in training it gets one record at a time, and "
+            "the loss is the mean of those",
+            stacklevel=2,
+        )
     if gradients.logs:
         warnings.warn(
             "what training_step logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss",
@@ -352,6 +358,11 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
             raise ValueError(
                 f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
             )
+    if trainer.gradient_clip_val:
+        raise ValueError(
+            f"gradient_clip_val is {trainer.gradient_clip_val}; it must be None: it would clip noisy sums. max_grad_norm clips "
+            "the gradient of every record"
+        )
     if trainer._detect_anomaly:
         raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
     if trainer.overfit_batches:

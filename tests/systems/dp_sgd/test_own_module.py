@@ -26,16 +26,18 @@ from dpgen.callbacks import DPNorm
 from dpgen.data import load_table
 from dpgen.data.tables import VISITS, simulated_visits
 from dpgen.facts import Fact
+from dpgen.nets.trials import dense
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError
 from dpgen.privacy.mechanisms import allocated_gaussian_event
+from dpgen.privacy.sampling import Held
 from dpgen.systems.dp_sgd.plan import EPOCHS, STEPS, DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import COMPANY
 
 pytestmark = [
     pytest.mark.usefixtures("quiet"),
-    pytest.mark.filterwarnings("ignore:what training_step logs", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:what training_step logs", "ignore:training_step mixes", "ignore::FutureWarning"),
 ]
 N, BATCH = 64, 16
 ODD = [(-100, 0.0), (2, 0.0), (0, torch.nan), (0, 1e3)]
@@ -422,6 +424,7 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"trainer": trainer(accumulate_grad_batches=2)}, "accumulate_grad_batches"),
         ({"trainer": trainer(max_epochs=-1)}, "max_steps"),
         ({"trainer": trainer(detect_anomaly=True)}, "detect_anomaly"),
+        ({"trainer": trainer(gradient_clip_val=1.0)}, "gradient_clip_val"),
         ({"trainer": trainer(overfit_batches=2)}, "overfit_batches"),
         ({"trainer": trainer(callbacks=[LearningRateFinder()])}, "LearningRateFinder"),
         ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "devices"),
@@ -467,12 +470,74 @@ def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[s
         trained(getattr(own_modules, kind)(**options), trainer(max_epochs=2))
 
 
-@pytest.mark.parametrize("kind", ["Telling", "TellingSlopes"])
-def test_an_error_of_a_private_step_shows_no_record(kind: str) -> None:
-    with pytest.raises(RuntimeError) as raised:
-        trained(getattr(own_modules, kind)(), sampling_rate=1.0)
-    assert "KeyError" in str(raised.value)
+@pytest.mark.parametrize("loss_noise", [None, 1e-5])
+def test_a_record_that_the_code_fails_for_counts_for_nothing(loss_noise: float | None) -> None:
+    x, y = records().tensors
+    data = [TensorDataset(x, torch.where(torch.arange(N) == 9, code, y)) for code in (0, 99)]
+    with refused("some of the records"):
+        private(own_modules.Coded(), data=data[1])
+    found = list[Tensor]()
+    for kept in (data[1], TensorDataset(*(torch.cat([t[:9], t[10:]]) for t in data[0].tensors))):
+        torch.manual_seed(0)
+        module, loader, runner = private(
+            own_modules.Coded(), data=data[0], epsilon=None, noise_multiplier=1e-6, sampling_rate=1.0, loss_noise=loss_noise
+        )
+        loader.table.x, loader.table.cluster = Held(list(kept.tensors)), torch.zeros(len(kept), dtype=torch.int64)
+        runner.callbacks[-1].sums.partition.load_state_dict({"counts": torch.tensor([64.0])})
+        runner.callbacks[-1].sums.partitioned = True
+        runner.fit(module, loader)
+        found.append(torch.cat([value.detach().flatten() for value in module.parameters()]))
+    assert torch.allclose(*found, atol=1e-4)
+
+
+class Stopping(own_modules.Plain):
+    """Fails at its second step, for public records, too; or, if it counts, once for all records of a batch."""
+
+    calls, most = 0, 10**9
+
+    def training_step(self, batch: Any) -> Tensor:
+        if self.global_step == 1:
+            if self.most == 10**9:
+                raise KeyError("what the code says")
+            Stopping.calls += 1
+            if Stopping.calls in (1, self.most):
+                raise KeyError(f"secret {batch}")
+        return super().training_step(batch)
+
+
+def test_an_error_of_code_is_told_and_one_of_private_records_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(RuntimeError, match="what the code says"):
+        trained(Stopping())
+    monkeypatch.setattr(Stopping, "most", 1 + 1 + N + 1)  # all, public ones, each, all without those that fail
+    with pytest.raises(RuntimeError, match="raised KeyError") as raised:
+        trained(Stopping(), sampling_rate=1.0)
     assert "secret [" not in "".join(traceback.format_exception(raised.value))
+
+
+class FrozenNorm(own_modules.Plain):
+    """A pretrained norm keeps its statistics, also where a hook turns the whole module to training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(D).eval()
+        self.norm.running_mean.fill_(0.5)  # type: ignore[union-attr]
+
+    def training_step(self, batch: Any) -> Tensor:
+        return cross_entropy(self.linear(self.norm(batch[0])), batch[1])
+
+    def on_train_epoch_start(self) -> None:
+        self.train()
+
+
+def test_a_frozen_norm_stays_frozen(tmp_path: Path) -> None:
+    module = FrozenNorm()
+    trained(module, trainer(max_epochs=2))
+    assert float(module.norm.num_batches_tracked) == 0  # type: ignore[arg-type]
+    assert bool((module.norm.running_mean == 0.5).all())
+    assert not torch.equal(module.norm.weight, torch.ones(D)), "its weights are trained"
+    dpgen.release(module, tmp_path)
+    with refused("BatchNorm1d", "eval()"):
+        private(FrozenNorm().train())
 
 
 def test_records_that_do_not_stack_are_not_shown() -> None:
@@ -531,9 +596,9 @@ def test_an_odd_record_changes_no_other_gradient(kind: str, code: int, value: fl
     module = getattr(own_modules, kind)()
     bank = private(module)[2].callbacks[-1].bank
     x, y = (t[:8].clone() for t in records().tensors)
-    usual = bank.per_record.dense(bank.total, [x, y])[1:]
+    usual = dense(bank.per_record, bank.total, [x, y])[1:]
     x[0], y[0] = value, code
-    assert torch.allclose(bank.per_record.dense(bank.total, [x, y])[1:], usual, rtol=1e-5, atol=1e-7)
+    assert torch.allclose(dense(bank.per_record, bank.total, [x, y])[1:], usual, rtol=1e-5, atol=1e-7)
 
 
 def test_a_step_tells_nobody_how_many_records_it_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

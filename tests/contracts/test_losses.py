@@ -1,0 +1,123 @@
+"""A loss of somebody else's moves the sum of a step by no more than is stated, whatever it mixes and whenever it begins to."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import lightning as L
+import pytest
+import torch
+from losses import ROWS, Module, Row
+from refusals import refused
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
+
+import dpgen
+from dpgen.callbacks import BoundedClipping
+from dpgen.nets.per_record import PerRecord, _Tape
+from dpgen.privacy.clipping import Factor
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.sampling import Batch, Held
+from dpgen.runtime import quiet_training
+
+pytestmark = pytest.mark.usefixtures("quiet")
+TRAINED = [row for row in ROWS if row.outcome != "refused"]
+
+
+def made_private(row: Row) -> tuple[Any, list[str]]:
+    """The training of a loss, and what is said of it."""
+    torch.manual_seed(1)
+    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+    module, runner = Module(row.loss, row.build), L.Trainer(accelerator="cpu", max_steps=3, **silent)
+    data = TensorDataset(*(torch.cat(pair) for pair in zip(row.data.usual, row.data.others)))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dpgen.make_private(module, DataLoader(data, batch_size=4), runner, epsilon=3.0, sampling_rate=1.0)
+    return runner.callbacks[-1], [str(w.message) for w in told if w.category is UserWarning]  # type: ignore[attr-defined]
+
+
+class Shown:
+    """A draw that shows what it would add noise to."""
+
+    def gaussian(self, _: str, sums: BoundedSum, factor: Any = None) -> Tensor:
+        self.sums = sums
+        return sums.values
+
+
+def sums_of(training: Any, bound: float, later: bool, records: list[Tensor]) -> BoundedSum:
+    """The clipped sums of a step that has all records, in the first step or in a later one."""
+    sums, runner, shown, n = training.sums, training.trainer, Shown(), len(records[0])
+    runner.fit_loop.epoch_progress.current.completed = int(later)
+    runner.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = int(later)
+    training.bank.index = 3 if later else 0
+    policy = BoundedClipping(bound=bound)
+    policy.begin(1)
+    sums.clip_by(policy)
+    sums.serve(training.accountant.curator)
+    sums.partition.load_state_dict({"counts": torch.tensor([float(n)])})
+    sums.partitioned, sums._change, training.bank.live = True, 0.0, True  # the least that is ever stated
+    nowhere = torch.zeros(n, dtype=torch.int64)
+    with training.bank.quiet(runner):
+        sums.noisy_sums(Batch(Held(records), nowhere, nowhere, (n,)), shown)  # type: ignore[arg-type]
+    return shown.sums
+
+
+class Tried(NamedTuple):
+    """A row, its training, and what was said when it was made."""
+
+    row: Row
+    training: Any
+    told: list[str]
+
+    def most_moved(self) -> float:
+        """The most that a record moves the sums, over what is stated: at three bounds, and later in a training."""
+        worst, usual = 0.0, list(self.row.data.usual)
+        own = float(sums_of(self.training, 1e6, False, usual).values.norm()) * 1e6 / len(usual[0]) or 1.0
+        for bound, later in ((0.01 * own, False), (own, False), (own, True), (10.0 * own, False)):
+            less = sums_of(self.training, bound, later, usual)
+            for i in range(len(self.row.data.others[0])):
+                more = [torch.cat([a, b[i : i + 1]]) for a, b in zip(usual, self.row.data.others)]
+                moved = sums_of(self.training, bound, later, more).values.double() - less.values.double()
+                worst = max(worst, float(moved.norm()) / less.sensitivity)
+        return worst
+
+
+@pytest.fixture(scope="module", params=TRAINED, ids=str)
+def tried(request: pytest.FixtureRequest) -> Tried:
+    with quiet_training():
+        return Tried(request.param, *made_private(request.param))
+
+
+def test_records_that_are_taken_alone_are_said_to_be(tried: Tried) -> None:
+    assert any("mixes records" in text for text in tried.told) == (tried.row.outcome == "alone")
+
+
+def test_no_record_moves_the_sums_by_more_than_is_stated(tried: Tried) -> None:
+    assert tried.most_moved() <= 1.0
+
+
+def test_code_that_gets_the_whole_batch_is_found(tried: Tried, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that takes the slopes of the batch's loss, as that of 0.5.0 did."""
+
+    def together(own: PerRecord, run: Any, *inputs: Any) -> list[Factor]:
+        calls: list[Any] = []
+        hooks = [
+            layer.register_forward_hook(lambda layer, args, out, columns=columns: calls.append((layer, columns, args[0], out)))
+            for layer, columns in own.layers()
+        ]
+        with torch.enable_grad():
+            slopes = torch.autograd.grad(run(*inputs), [out for *_, out in calls])
+        for hook in hooks:
+            hook.remove()
+        tape = _Tape(own, len(inputs[0][0]))
+        tape._calls = calls
+        return [f for (layer, at, x, _), g in zip(calls, slopes) for f in tape._of_layer(layer, at, x.detach(), g)]
+
+    monkeypatch.setattr(PerRecord, "factors", together)
+    if tried.row.outcome in ("alone", "unseen"):
+        assert tried.most_moved() > 1.0
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.outcome == "refused"], ids=str)
+def test_a_loss_that_means_something_else_is_refused(row: Row) -> None:
+    with refused():
+        made_private(row)
