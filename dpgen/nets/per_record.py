@@ -487,7 +487,7 @@ class _Tape:
                 return
         for name, values in _sampled(layer, x, g).items():
             if name in columns:
-                yield Factor(full_precision(values).flatten(1), None, None, columns[name])
+                yield Factor(full_precision(values.detach()).flatten(1), None, None, columns[name])
 
     def _alone(self, columns: dict[str, slice]) -> bool:
         """Whether no other call uses these parameters."""

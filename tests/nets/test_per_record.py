@@ -108,6 +108,17 @@ class Frames(nn.Module):
         return self.out(frames.unflatten(0, x.shape[:2]).mean(1).flatten(1))
 
 
+class Penalised(nn.Module):
+    """Scores with the slope of a layer in them, which is called under another transform of torch.func."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(E, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x) + torch.func.grad(lambda x: self.out(x).square().sum())(x)[:, :3]
+
+
 IDS, ROWS, FLAT = (torch.randint(9, (B, T)), torch.randn(B, T, E), torch.randn(B, E))
 PICTURES = torch.randn(B, 2, 8, 8)
 ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
@@ -156,6 +167,7 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "tied": (Tied, IDS),
     "twice": (Twice, FLAT),
     "places": (Placed, IDS),
+    "penalised": (Penalised, FLAT),
     "frames": (Frames, PICTURES),
 }
 
@@ -175,7 +187,7 @@ class TestContract:
         module, x, y, run = made(name)
         own = PerRecord(module)
         settle(own, run, x, y)
-        assert own.whole == (name == "positions"), "the other ones have factors of their layers"
+        assert own.whole == (name == "penalised"), "the other ones have factors of their layers"
         gradients = RecordGradients(own.factors(run, x, y), [0, B])
         found = tiny.one_by_one(gradients, 1, own.p).float()
         values = [value for value in module.parameters() if value.requires_grad]
