@@ -42,7 +42,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from math import prod
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -93,6 +93,20 @@ def records_of(values: Any) -> int:
 def rows(values: Any, first: int, last: int) -> Any:
     """Some rows of values (b, ...) in any container."""
     return tree_map(lambda v: v[first:last], values)
+
+
+_functorch = torch._C._functorch
+
+
+def of_all_records(function: Callable[..., Tensor], *values: Tensor) -> Tensor:
+    """Of a function of rows (n, width, ...) that torch keeps apart: under vmap of the rows of all records, in one call."""
+    levels = {_functorch.maybe_get_level(v) if _functorch.is_batchedtensor(v) else 0 for v in values}
+    if len(levels) > 1 or 0 in levels or values[0].ndim < 2:
+        return function(*values)
+    below = [_functorch.get_unwrapped(v).movedim(_functorch.maybe_get_bdim(v), 0) for v in values]
+    made = function(*(v.flatten(0, 1) for v in below))
+    found: Tensor = _functorch._add_batch_dim(made.unflatten(0, below[0].shape[:2]), 0, *levels)
+    return found
 
 
 @contextmanager
@@ -401,7 +415,16 @@ def _alias(part: nn.Linear, name: str, value: nn.Parameter, place: int) -> None:
 # -- a pass ----------------------------------------------------------------------------------------------------------------
 
 
-_functorch = torch._C._functorch
+class _Call(NamedTuple):
+    """A call of a layer: its input, and where its output is in the graph; values are of all records, in some dimension."""
+
+    layer: nn.Module
+    columns: dict[str, slice]
+    x: Tensor
+    of_x: int | None
+    version: int
+    edge: Any
+    place: int
 
 
 class _Tape:
@@ -414,7 +437,7 @@ class _Tape:
 
     def __init__(self, of: PerRecord, records: int) -> None:
         self.of, self.records = of, records
-        self._calls: list[tuple[nn.Module, dict[str, slice], Tensor, int, Any, int]] = []
+        self._calls: list[_Call] = []
         self._hooks: list[Any] = []
 
     def __enter__(self) -> None:
@@ -427,43 +450,43 @@ class _Tape:
 
     def _hook(self, columns: dict[str, slice]) -> Callable[..., Tensor | None]:
         def keep(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Tensor | None:
-            if not isinstance(output, Tensor) or len(tree_leaves((args, kwargs))) != 1:
+            given = tree_leaves((args, kwargs)) if kwargs else args
+            if not isinstance(output, Tensor) or len(given) != 1 or not isinstance(given[0], Tensor):
                 raise ValueError(f"a {type(layer).__name__} has parameters and several inputs or outputs")
-            shown = output if self._batched(output) else output + self.zero.to(output.dtype)  # of no record: one for each
-            below = _functorch.get_unwrapped(shown)
+            below, place = self._below(output)
+            if place is None:  # of no record: one for each
+                output = output + self.zero.to(output.dtype)
+                below, place = self._below(output)
             if below.requires_grad:
-                x = self._below(*tree_leaves((args, kwargs))).detach()
+                x, of_x = self._below(given[0])
                 edge = torch.autograd.graph.get_gradient_edge(below)  # stays that of this output, whatever is done in place
-                self._calls.append((layer, columns, x, x._version, edge, _functorch.maybe_get_bdim(shown)))
-            return shown
+                self._calls.append(_Call(layer, columns, x, of_x, x._version, edge, place))
+            return output
 
         return keep
 
-    def _batched(self, value: Tensor) -> bool:
-        """Whether there is one value for each record."""
+    def _below(self, value: Tensor) -> tuple[Tensor, int | None]:
+        """The values of all records, and the dimension that counts records; None: a value that none of them has."""
         level = _functorch.maybe_get_level(value)
-        if level > 0 and level != _functorch.maybe_get_level(self.zero):
+        if level <= 0:
+            return value, None
+        if level != _functorch.maybe_get_level(self.zero):
             raise ValueError("a layer is called under another transform of torch.func")
-        return bool(level > 0)
-
-    def _below(self, value: Tensor) -> Tensor:
-        """The values (b, ...) of all records."""
-        if not self._batched(value):
-            return value.expand(self.records, *value.shape)
-        below: Tensor = _functorch.get_unwrapped(value)
-        return below.movedim(_functorch.maybe_get_bdim(value), 0)
+        return _functorch.get_unwrapped(value), _functorch.maybe_get_bdim(value)
 
     def factors(self, total: Tensor) -> list[Factor]:
         """Factors of the gradients of a sum of losses of this pass."""
-        slopes = torch.autograd.grad(total, [call[4] for call in self._calls], allow_unused=True)
+        slopes = torch.autograd.grad(total, [call.edge for call in self._calls], allow_unused=True)
         found: dict[int, list[Factor]] = {}
         with torch.autocast(total.device.type, enabled=False), torch.no_grad():
-            for (layer, columns, x, version, _, place), g in zip(self._calls, slopes):
+            for call, g in zip(self._calls, slopes):
                 if g is None:
                     continue
-                if x._version != version:
-                    raise ValueError(f"the input of a {type(layer).__name__} is changed in place after it was used")
-                for f in self._of_layer(layer, columns, full_precision(x), full_precision(g.movedim(place, 0))):
+                if call.x._version != call.version:
+                    raise ValueError(f"the input of a {type(call.layer).__name__} is changed in place after it was used")
+                x = call.x.expand(self.records, *call.x.shape) if call.of_x is None else call.x.movedim(call.of_x, 0)
+                slope = full_precision(g.movedim(call.place, 0))
+                for f in self._of_layer(call.layer, call.columns, full_precision(x.detach()), slope):
                     found.setdefault(cast(slice, f.weight or f.bias).start, []).append(f)
             return [_joined(uses) for uses in found.values()]
 
@@ -492,7 +515,7 @@ class _Tape:
     def _alone(self, columns: dict[str, slice]) -> bool:
         """Whether no other call uses these parameters."""
         own = {part.start for part in columns.values()}
-        return sum(any(part.start in own for part in call[1].values()) for call in self._calls) == 1
+        return sum(any(part.start in own for part in call.columns.values()) for call in self._calls) == 1
 
 
 def _positions(layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:

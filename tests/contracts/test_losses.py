@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import dpgen
 from dpgen.callbacks import BoundedClipping
-from dpgen.nets.per_record import PerRecord, _Tape
+from dpgen.nets.per_record import PerRecord, _Call, _Tape
 from dpgen.privacy.clipping import Factor
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Batch, Held
@@ -99,18 +99,21 @@ def test_code_that_gets_the_whole_batch_is_found(tried: Tried, monkeypatch: pyte
     """A step that takes the slopes of the batch's loss, as that of 0.5.0 did."""
 
     def together(own: PerRecord, run: Any, *inputs: Any) -> list[Factor]:
-        calls: list[Any] = []
-        hooks = [
-            layer.register_forward_hook(lambda layer, args, out, columns=columns: calls.append((layer, columns, args[0], out)))
-            for layer, columns in own.layers()
-        ]
+        tape, outputs = _Tape(own, len(inputs[0][0])), list[Tensor]()
+
+        def keep(columns: dict[str, slice]) -> Any:
+            def hook(layer: Any, args: Any, out: Tensor) -> None:
+                tape._calls.append(_Call(layer, columns, args[0].detach(), 0, args[0]._version, None, 0))
+                outputs.append(out)
+
+            return hook
+
+        hooks = [layer.register_forward_hook(keep(columns)) for layer, columns in own.layers()]
         with torch.enable_grad():
-            slopes = torch.autograd.grad(run(*inputs), [out for *_, out in calls])
+            slopes = torch.autograd.grad(run(*inputs), outputs)
         for hook in hooks:
             hook.remove()
-        tape = _Tape(own, len(inputs[0][0]))
-        tape._calls = calls
-        return [f for (layer, at, x, _), g in zip(calls, slopes) for f in tape._of_layer(layer, at, x.detach(), g)]
+        return [f for c, g in zip(tape._calls, slopes) for f in tape._of_layer(c.layer, c.columns, c.x, g)]
 
     monkeypatch.setattr(PerRecord, "factors", together)
     if tried.row.outcome in ("alone", "unseen"):

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, nll_loss
 from torch.overrides import TorchFunctionMode
 
-from dpgen.nets.per_record import PerRecord, T, records_of, unseen
+from dpgen.nets.per_record import PerRecord, T, of_all_records, records_of, unseen
 from dpgen.nets.trials import SameForEach, require_codes, settle
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Held
@@ -22,17 +22,27 @@ from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import COMPANY, PrivateSums, widened
 
+_SIGNATURES = {loss: inspect.signature(loss) for loss in (cross_entropy, nll_loss)}
+
 
 class _ByTarget(TorchFunctionMode):
-    """Takes the mean of class losses over all targets, for the number that is not ignored, and the weights, are a batch's."""
+    """Takes the mean of class losses over all targets, for the number that is not ignored, and the weights, are a batch's.
+
+    They are taken of all records at once: torch keeps rows apart where it takes no mean, and its rule for vmap is slow.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in (cross_entropy, nll_loss):
+        if func not in _SIGNATURES:
             return func(*args, **(kwargs or {}))
-        given = inspect.signature(func).bind(*args, **(kwargs or {})).arguments
-        if given.get("reduction", "mean") != "mean" or False in (given.get("reduce"), given.get("size_average")):
+        given = _SIGNATURES[func].bind(*args, **(kwargs or {})).arguments
+        mean = given.get("reduction", "mean") == "mean" and False not in (given.get("reduce"), given.get("size_average"))
+        if not mean and given.get("reduction") != "none":
             return func(**given)
-        return func(**given | {"reduction": "none", "reduce": None, "size_average": None}).mean()
+        given |= {"reduction": "none", "reduce": None, "size_average": None}
+        made = of_all_records(
+            lambda scores, target: func(**given | {"input": scores, "target": target}), given["input"], given["target"]
+        )
+        return made.mean() if mean else made
 
 
 class ModuleGradients:
