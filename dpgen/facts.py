@@ -236,12 +236,12 @@ class Fact(Enum):
         "to how matrix products of another shape round. Norms, clipping and noise were float32.",
     )
     OWN_NETWORK = _A(
-        "The code of the network {path} takes a record's loss from that record and its latent noise alone and keeps nothing of "
-        "it. This was tried on random records, and is no proof.",
+        "The code of the network {path} gets one record at a time, so its loss is of that record alone. It keeps nothing of "
+        "it: this was tried on random records, and is no proof.",
     )
     OWN_CRITIC = _A(
-        "The code of the critic {path} takes a record's score from that record alone, and keeps and hands on nothing of it. "
-        "This was tried on random records, and is no proof.",
+        "The code of the critic {path} gets one record at a time, so its score is of that record alone. It keeps and hands on "
+        "nothing of it: this was tried on random records, and is no proof.",
     )
     OWN_GENERATOR = _A("The code of the generator {path} makes records of its noise and labels alone.")
     OWN_CLIPPING = _A(

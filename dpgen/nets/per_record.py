@@ -98,10 +98,14 @@ def rows(values: Any, first: int, last: int) -> Any:
 _functorch = torch._C._functorch
 
 
-def of_all_records(function: Callable[..., Tensor], *values: Tensor) -> Tensor:
-    """Of a function of rows (n, width, ...) that torch keeps apart: under vmap of the rows of all records, in one call."""
+def of_all_records(function: Callable[..., Tensor], *values: Tensor, shared: Tensor | None = None) -> Tensor:
+    """Of a function of rows (n, width, ...) that torch keeps apart: under vmap of the rows of all records, in one call.
+
+    A `shared` value of the function must be that of all records; where each has its own, records are taken one by one.
+    """
     levels = {_functorch.maybe_get_level(v) if _functorch.is_batchedtensor(v) else 0 for v in values}
-    if len(levels) > 1 or 0 in levels or values[0].ndim < 2:
+    own = shared is not None and _functorch.is_batchedtensor(shared)
+    if own or len(levels) > 1 or 0 in levels or values[0].ndim < 2:
         return function(*values)
     below = [_functorch.get_unwrapped(v).movedim(_functorch.maybe_get_bdim(v), 0) for v in values]
     made = function(*(v.flatten(0, 1) for v in below))
@@ -457,6 +461,7 @@ class _Tape:
             if place is None:  # of no record: one for each
                 output = output + self.zero.to(output.dtype)
                 below, place = self._below(output)
+                assert place is not None
             if below.requires_grad:
                 x, of_x = self._below(given[0])
                 edge = torch.autograd.graph.get_gradient_edge(below)  # stays that of this output, whatever is done in place

@@ -47,6 +47,10 @@ def embedded() -> nn.Module:
     return nn.Sequential(nn.Embedding(WORDS, 5), nn.Linear(5, WORDS))
 
 
+def wide_words() -> nn.Module:
+    return nn.Sequential(nn.Embedding(100, 16), nn.Linear(16, 100))
+
+
 def frozen_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(D, D), nn.BatchNorm1d(D).eval(), nn.Linear(D, CLASSES))
 
@@ -171,6 +175,10 @@ def a_rare_class(module: Any, x: Tensor, y: Tensor) -> Tensor:
 
 def a_rare_word(module: Any, x: Tensor, y: Tensor) -> Tensor:
     return masked_tokens(module, x, y) * (1 + 100 * (x == 5).float().mean())
+
+
+def weighted_by_class_of_its_own(module: Any, x: Tensor, y: Tensor) -> Tensor:
+    return cross_entropy(module(x), y, weight=1 + one_hot(y, CLASSES).float().mean(0))
 
 
 def smoothed(module: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -303,6 +311,7 @@ ROWS = [
     Row(a_rare_word, PADDED, "alone", embedded),
     Row(smoothed, CLASSED, "bounded"),
     Row(weighted, CLASSED, "bounded"),
+    Row(weighted_by_class_of_its_own, CLASSED, "refused"),
     Row(spelt, SPELT, "bounded", embedded),
     Row(standardised, VALUED, "refused"),
     Row(penalised, CLASSED, "bounded"),

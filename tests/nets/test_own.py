@@ -65,7 +65,7 @@ def test_a_network_is_trained_released_and_loaded(tmp_path: Path) -> None:
         tiny.records(), "dpgm", epsilon=2.0, network=Good, network_options={"hidden": 3}, clusters="labels", **SMALL
     )
     assert isinstance(release, PublicModel)
-    assert "own_networks:Good takes a record's loss from that record" in " ".join(release.statement.assumptions)
+    assert "own_networks:Good gets one record at a time" in " ".join(release.statement.assumptions)
     release.save(tmp_path)
     again = dpgen.load(tmp_path)
     for a, b in zip(release.samples(50, random_state=1).arrays().values(), again.samples(50, random_state=1).arrays().values()):

@@ -54,7 +54,7 @@ def test_networks_are_trained_the_generator_is_released_and_loaded(network: Any,
     text = " ".join(release.statement.assumptions)
     assert "the generator own_gans:Maker makes records of its noise and labels alone" in text
     critic = not isinstance(network, type | str)
-    assert ("the critic own_gans:Judge takes a record's score from that record alone" in text) == critic
+    assert ("the critic own_gans:Judge gets one record at a time" in text) == critic
 
 
 def test_nothing_of_the_critic_is_released(tmp_path: Path) -> None:

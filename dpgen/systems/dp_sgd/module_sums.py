@@ -39,9 +39,8 @@ class _ByTarget(TorchFunctionMode):
         if not mean and given.get("reduction") != "none":
             return func(**given)
         given |= {"reduction": "none", "reduce": None, "size_average": None}
-        made = of_all_records(
-            lambda scores, target: func(**given | {"input": scores, "target": target}), given["input"], given["target"]
-        )
+        scores, target = given.pop("input"), given.pop("target")
+        made = of_all_records(lambda x, y: func(x, y, **given), scores, target, shared=given.get("weight"))
         return made.mean() if mean else made
 
 

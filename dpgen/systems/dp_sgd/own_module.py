@@ -100,6 +100,7 @@ class PrivateTraining(Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.train_dataloader is not self.loader:
             raise ValueError("the training loader must be the one that make_private returned: others draw in another way")
+        _require_no_clipping(trainer)  # may be set since make_private
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
             raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
         sums, curator = self.sums, self.accountant.curator
@@ -358,11 +359,7 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
             raise ValueError(
                 f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
             )
-    if trainer.gradient_clip_val:
-        raise ValueError(
-            f"gradient_clip_val is {trainer.gradient_clip_val}; it must be None: it would clip noisy sums. max_grad_norm clips "
-            "the gradient of every record"
-        )
+    _require_no_clipping(trainer)
     if trainer._detect_anomaly:
         raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
     if trainer.overfit_batches:
@@ -376,6 +373,15 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
         raise ValueError("trainer has been made private before; make a new one")
     if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
         raise ValueError("trainer has neither max_steps nor max_epochs: the number of steps must be known")
+
+
+def _require_no_clipping(trainer: L.Trainer) -> None:
+    """Refuse a trainer that clips, which would be taken for the clipping of records."""
+    if trainer.gradient_clip_val:
+        raise ValueError(
+            f"gradient_clip_val is {trainer.gradient_clip_val}; it must be None: it would clip noisy sums. max_grad_norm clips "
+            "the gradient of every record"
+        )
 
 
 def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int, rate: float | None) -> None:

@@ -90,7 +90,7 @@ def test_three_lines_train_and_release_a_classifier(tmp_path: Path) -> None:
     assert made.hparams["hidden"] == 5
     assert all(torch.equal(value, made.state_dict()[name]) for name, value in module.state_dict().items())
     assert not any("step" in name for name in vars(module)), "it is its author's again"
-    assert "Classifier takes a record's loss from that record" in again.statement.to_markdown()
+    assert "Classifier gets one record at a time" in again.statement.to_markdown()
     assert "hyperparameters, buffers and first weights are public" in again.statement.to_markdown()
     with refused("sample", "generator"):
         again.sample(3)
