@@ -14,7 +14,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from dpgen.config import RunConfig, keyword_job
-from dpgen.containers import InMemory, article, in_memory
+from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
@@ -29,6 +29,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.release import RandomState, Release
 from dpgen.run import run
 from dpgen.runtime import quiet_training
+from dpgen.statement import told
 from dpgen.systems.registry import System, systems
 
 KINDS: dict[type[Any], str] = {
@@ -62,6 +63,7 @@ def fit(
     epsilon: float | None,
     delta: float | None = None,
     ledger: Ledger | Path | str | None = None,
+    dtypes: Dtypes = "bought",
     **options: Any,
 ) -> Release:
     """A private release of the data, with a statement of what it cost.
@@ -81,11 +83,14 @@ def fit(
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
         ledger: the file of a budget that all runs on the data set pay from, see `dpgen.SharedBudget.create`; or a ledger
             that the fit is charged to, of the same relation, unit and delta; None: one of its own.
+        dtypes: types of the columns of a table in memory are "bought" inside the budget, for a single value can change what
+            pandas makes of a column; "public" where their owner knows them: then they cost nothing, and samples have them.
         options: those of the command line by their names, see `dpgen train --model NAME --help`. With `run_dir` the fit
             leaves a run there as the command line does, its evaluation included.
 
     Raises:
-        ValueError: in one line, a wrong name or value, and what is allowed; nothing was spent.
+        ValueError: in one line, a wrong name or value, and what is allowed; nothing was spent. An error of any type that comes
+            after something was spent, such as a full disk, has a note on how much.
         TypeError: data in a container that cannot be read.
         BudgetExceeded: the ledger, or the shared budget, allows less than the fit needs.
 
@@ -99,7 +104,7 @@ def fit(
     given = {"epsilon": epsilon} | {name: value for name, value in named.items() if value is not None}
     if isinstance(data, str) and data in systems() and (not isinstance(model, str) or model not in (*systems(), AUTO)):
         raise ValueError(f"data is {data!r}, which is a model: the data come first, fit(data, model={data!r}, ...)")
-    job = job_of(model, data, given | options)
+    job = job_of(model, data, given | options, dtypes)
     if own is not None:
         _require_same(own, job)
     with quiet_training():
@@ -113,10 +118,11 @@ def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
         curator = Curator(job.open_ledger() if ledger is None else ledger)
-        try:
-            return job.named(job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch))))
-        finally:
-            curator.ledger.commit()  # the caller gets a release or an error, and may show either
+        with told(curator.ledger, since=curator.ledger.charges):
+            try:
+                return job.named(job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch))))
+            finally:
+                curator.ledger.commit()  # the caller gets a release or an error, and may show either
 
 
 def _require_same(ledger: Ledger, job: RunConfig) -> None:
@@ -129,13 +135,14 @@ def _require_same(ledger: Ledger, job: RunConfig) -> None:
             raise ValueError(f"ledger has {name} {getattr(ledger, name)!r}; it must be {getattr(wanted, name)!r}, the fit's")
 
 
-def chosen_model(data: Any) -> str:
-    """The usual system for data, by their container, types and shape alone.
+def chosen_model(data: Any, dtypes: Dtypes = "bought") -> str:
+    """The usual system for data, by their container, public types and shape alone.
 
-    Tables of truth values, arrays of bits, images, lists of sets and data sets of records go to "gaussian"; users to
-    "projected_kernel"; columns of numbers that are loaded to "merr"; all other tables, and files of them, to "tables".
+    Arrays of bits, tables of truth values whose types are public, images, lists of sets and data sets of records go to
+    "gaussian"; users to "projected_kernel"; columns of numbers that are loaded to "merr"; all other tables, and files of them,
+    to "tables".
 
-    >>> chosen_model(pd.DataFrame({"age": [3], "name": ["ann"]})), chosen_model(np.eye(2, dtype=bool))
+    >>> chosen_model(pd.DataFrame({"rum": [True]})), chosen_model(np.eye(2, dtype=bool))
     ('tables', 'gaussian')
     """
     usual = {"table": "tables", "linked": "relational", "columns": "merr", "users": "projected_kernel"}
@@ -150,7 +157,7 @@ def chosen_model(data: Any) -> str:
         if not is_source(data) and kind == "table" and form_of(data) == "npy":
             kind = None
     elif kind is None:
-        private = in_memory(data)
+        private = in_memory(data, dtypes)
         bits = bool(private.form.types) and all(dtype.startswith("bool") for dtype in private.form.types)
         image = private.form.shape is not None and len(private.form.shape) > 1
         kind = "table" if private.like in ("parquet", "sql") else None
@@ -163,13 +170,13 @@ def chosen_model(data: Any) -> str:
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
-def job_of(model: str, data: Any, options: Options) -> RunConfig:
+def job_of(model: str, data: Any, options: Options, dtypes: Dtypes = "bought") -> RunConfig:
     if model == AUTO:
         linked = _named_tables(data) or "person" in options
-        made = job_of("relational" if linked else chosen_model(data), data, options)
+        made = job_of("relational" if linked else chosen_model(data, dtypes), data, options, dtypes)
         return replace(made, model=replace(made.model, chosen=True))
     if _named_tables(data):
-        return _linked_job(model, data, options)
+        return _linked_job(model, data, options, dtypes)
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
     if type(data) in KINDS:
@@ -181,18 +188,18 @@ def job_of(model: str, data: Any, options: Options) -> RunConfig:
             return keyword_job(model, options, data=str(data))
         name, place = loader_of_file(data, model, options)
         return keyword_job(model, _all_private(name, system, {place: data} | options), data=name)
-    private = in_memory(data)
+    private = in_memory(data, dtypes)
     loader = _loader_of(private, model, system, options)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
     return keyword_job(model, completed, data=loader, private=private)
 
 
 def _named_tables(data: Any) -> bool:
-    """Whether data are tables by their names; a sparse matrix can be a mapping, too."""
-    return isinstance(data, Mapping) and all(isinstance(name, str) for name in data)
+    """Whether data are tables by their names; a sparse matrix can be a mapping, too, and so can one table of lists."""
+    return isinstance(data, Mapping) and all(isinstance(name, str) for name in data) and not is_columns(data)
 
 
-def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunConfig:
+def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: Dtypes) -> RunConfig:
     """People and their rows by the names of their tables; which is which, public names say.
 
     Tables that `order` names hold rows. Of the others, people's is the first one that has the column of the person; of two
@@ -202,7 +209,7 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options) -> RunCon
     if "linked" not in system.kinds:
         raise TypeError(f"data is a mapping of tables; model {model!r} works on {' or '.join(system.kinds)}")
     order, names, person = options.get("order"), list(data), options.get("person", "person")
-    tables = {name: in_memory(table) for name, table in data.items()}
+    tables = {name: in_memory(table, dtypes) for name, table in data.items()}
     for name, table in tables.items():
         table.table = str(name)
     timed = list(order) if isinstance(order, Mapping) else names[-1:] if len(names) < 3 else []
@@ -282,7 +289,7 @@ def _completed(private: InMemory, name: str, system: System, options: Options) -
 def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
     """Options of images: grey by their type, uint8 or floating point, bits of any other; a channel of its own counts not."""
     sides = [side for side in shape if side != 1] if len(shape) > 2 else list(shape)
-    grey = private.form.types[0] == "uint8" or private.form.types[0].startswith("float")
+    grey = private.own_types[0] == "uint8" or private.own_types[0].startswith("float")
     if grey and len(sides) > 2:
         raise ValueError(
             f"{private} holds images of shape {shape}; grey ones must have the shape (height, width), and those in colour "

@@ -274,7 +274,8 @@ class RunConfig:
 
             raise ShareDone
         release.form = release.form or getattr(data, "form", None)
-        container = () if release.form is None else (Fact.PUBLIC_CONTAINER,)
+        typed = release.form is not None and any(release.form.types)
+        container = () if release.form is None else (Fact.PUBLIC_CONTAINER if typed else Fact.PUBLIC_LAYOUT,)
         release.statement = release.statement.extended([*getattr(data, "facts", ()), *container, *self.facts])
         for earlier in self.built_on:
             release.statement = earlier.added_to(release.statement)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.fields import CategoryField, Field, nearest
+from dpgen.forms import NUMBER, spelled
 
 Rows = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
@@ -90,7 +91,14 @@ def _meets(values: pd.Series, condition: Any) -> Rows:
 
 
 def _comparable(values: pd.Series, value: Any) -> Any:
-    return pd.Timestamp(value) if value is not None and values.dtype.kind == "M" else value
+    """A value of a condition in the type of a column; where nobody knows this type, values are texts."""
+    if value is None:
+        return None
+    if values.dtype == object and not isinstance(value, str):
+        return spelled(value)
+    if isinstance(value, str) and values.dtype.kind in "iuf" and NUMBER.fullmatch(value):
+        return float(value)
+    return pd.Timestamp(value) if values.dtype.kind == "M" else value
 
 
 def _certain(given: Field, condition: Any) -> Rows:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +13,18 @@ import pyarrow
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-Container = Literal["pandas", "series", "polars", "arrow", "numpy", "torch", "dataset", "sparse", "sets"]
+from dpgen.forms import CELLS, texts_of, votes
+
+Container = Literal[
+    "pandas", "series", "polars", "arrow", "rows", "lists", "objects", "numpy", "torch", "dataset", "sparse", "sets"
+]
+Dtypes = Literal["bought", "public"]
+"""Types of the columns of data in memory: bought inside the budget, or public because their owner says so."""
 FileForm = Literal["parquet", "npy", "sets", "images", "sql"]
 
 ACCEPTED = (
-    "a pandas, polars or pyarrow table, a NumPy array, a tensor, a torch Dataset with a length, a data set of images, a SciPy "
-    "sparse matrix, a list of sets, or a table of DuckDB or Spark"
+    "a pandas, polars or pyarrow table, a list of mappings, a mapping of lists, a NumPy array, a tensor, a torch Dataset with "
+    "a length, a data set of images, a SciPy sparse matrix, a list of sets, or a table of DuckDB or Spark"
 )
 _ARRAYS = ("numpy", "torch", "dataset", "sparse")
 
@@ -27,12 +33,12 @@ _ARRAYS = ("numpy", "torch", "dataset", "sparse")
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """Container, names, order and types of data: public facts of their schema, by which samples are given back as data came.
+    """Container, names, order and public types of data, by which samples are given back as data came.
 
     `names` are in order, of sets the items. `types` are the container's own words, one for all of an array; "" leaves values as
-    they are drawn. `label` is the column of classes, `categories` the names of values by column, `shape` that of one record
-    where it is not (d,), `renamed` other names of columns of samples by these names, `white` the value of a white pixel (None:
-    values are bits, or no images).
+    they are drawn, where a type is not public. `label` is the column of classes, `categories` the names of values by column,
+    `shape` that of one record where it is not (d,), `renamed` other names of columns of samples by these names, `white` the
+    value of a white pixel (None: values are bits, or no images).
     """
 
     container: Container
@@ -88,7 +94,18 @@ class Form:
         if self.container in _ARRAYS:
             return self._array(values)
         frame = pd.DataFrame(values, index=pd.RangeIndex(len(table)))
+        if self.container in ("rows", "lists", "objects"):
+            return self._of_python(frame)
         return frame.iloc[:, 0] if self.container == "series" else frame
+
+    def _of_python(self, frame: pd.DataFrame) -> Any:
+        """Values of Python, None where there is none."""
+        plain = frame.astype(object).where(frame.notna(), None)
+        if self.container == "rows":
+            return plain.to_dict("records")
+        if self.container == "lists":
+            return plain.to_dict("list")
+        return plain.to_numpy(object) if self.shape is None else plain.to_numpy(object).reshape(len(plain), *self.shape)
 
     def _array(self, values: dict[str | int, pd.Series]) -> Any:
         y = values.pop(self.label) if self.container == "dataset" and self.label in values else None
@@ -129,9 +146,10 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
     >>> as_type(pd.Series([0.2, 300.0]), "uint8").tolist(), as_type(pd.Series(["True", "False"]), "bool").tolist()
     ([0, 255], [True, False])
     """
-    if found := re.fullmatch(r"(ordered )?category\[(.+)\]", dtype):
-        plain = as_type(values, found[2])
-        levels = (as_type(pd.Series(categories), found[2]) if categories else plain).dropna().drop_duplicates()
+    if found := re.fullmatch(r"(ordered )?category\[(.*)\]", dtype):
+        kind = found[2] or natural(categories or values.dropna().unique())
+        plain = as_type(values, kind)
+        levels = (as_type(pd.Series(categories), kind) if categories else plain).dropna().drop_duplicates()
         return pd.Series(pd.Categorical(plain, categories=levels, ordered=bool(found[1])))
     if not dtype:
         return values
@@ -162,6 +180,19 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
         return values.astype(target)
     except (ValueError, TypeError, OverflowError, pyarrow.ArrowException):
         return values
+
+
+def natural(names: Iterable[Any]) -> str:
+    """The type of NumPy of what public names say, "" of texts.
+
+    >>> natural(["1", "20"]), natural(["0.5", "1"]), natural(["no", "1"])
+    ('int64', 'float64', '')
+    """
+    cells = votes(pd.Series(list(names), dtype=object), "any")
+    needed = {CELLS[cell][1] for cell in cells}
+    if needed == {"boolean"}:
+        return "bool"
+    return "" if not needed or not needed <= {"integer", "number"} else "float64" if "number" in needed else "int64"
 
 
 _WRITTEN_AS = re.compile(r"(\w+)\[(date|decimal|%.+)\]")
@@ -227,6 +258,10 @@ class InMemory(str):
     form: Form
     like: FileForm
     """The form of a file that is read so."""
+    types: Mapping[str, str]
+    """Public types of the columns of a table, in the words of Arrow; "" where nobody says it: then they are private."""
+    own_types: tuple[str, ...]
+    """The container's own types, public or not, by which loaders read arrays."""
     orders: Mapping[str, Sequence[str]]
     """The declared order of the categories of each column whose type has one; which of them occur is private."""
     index_names: tuple[str, ...]
@@ -241,27 +276,39 @@ class InMemory(str):
         form: Form,
         *,
         engine: bool = False,
+        types: Mapping[str, str] | None = None,
+        own_types: tuple[str, ...] = (),
         orders: Mapping[str, Sequence[str]] | None = None,
         index_names: tuple[str, ...] = (),
     ) -> "InMemory":
         made = super().__new__(cls, name)
         made.content, made.form, made.orders, made.index_names = content, form, orders or {}, index_names
+        made.types, made.own_types = types or {}, own_types or form.types
         of_array: FileForm = "images" if isinstance(content, Pictures) else "npy"
         of_form: FileForm = "sets" if form.container == "sets" else of_array if form.container in _ARRAYS else "parquet"
         made.like = "sql" if engine else of_form
         return made
 
 
-def in_memory(data: Any) -> InMemory:
-    """Data of one of the containers that `ACCEPTED` lists; others are a TypeError, wrong names or shapes a ValueError."""
+def in_memory(data: Any, dtypes: Dtypes = "bought") -> InMemory:
+    """Data of one of the containers that `ACCEPTED` lists; others are a TypeError, wrong names or shapes a ValueError.
+
+    `dtypes`: whether the types of the columns of a table are public. A container derives most of them from all values
+    together, so a gap or a text among numbers changes them: then nothing may depend on them. Categories are declared.
+    """
+    if dtypes not in get_args(Dtypes):
+        raise ValueError(f"dtypes is {dtypes!r}; it must be one of {', '.join(get_args(Dtypes))}")
+    public = dtypes == "public"
     if isinstance(data, np.ma.MaskedArray):  # NumPy would show what lies under the mask
         raise ValueError("array is masked; fill it (data.filled(...)), or give a DataFrame, in which values may be missing")
     if isinstance(data, pd.DataFrame):
-        return _from_pandas(data)
+        return _from_pandas(data, public=public)
     if isinstance(data, pd.Series):
-        return _from_pandas(data.to_frame("x" if data.name is None else data.name), "series")
+        return _from_pandas(data.to_frame("x" if data.name is None else data.name), "series", public=public)
     if (engine := _ENGINES.get(type(data).__module__.partition(".")[0])) and hasattr(data, "columns"):
-        return InMemory(engine, data, Form(container="pandas", names=_checked_names(engine, data.columns)), engine=True)
+        names = _checked_names(engine, data.columns)
+        form = Form(container="pandas", names=names)
+        return InMemory(engine, data, form, engine=True, types=dict.fromkeys(map(str, names), "public" if public else ""))
     array = isinstance(data, np.ndarray | torch.Tensor)
     if array and str(data.dtype).endswith("uint8") and data.shape[3:] == (_COLOURS,):  # images in colour, (n, h, w, 3)
         container: Container = "numpy" if isinstance(data, np.ndarray) else "torch"
@@ -270,21 +317,44 @@ def in_memory(data: Any) -> InMemory:
     if _is_pictures(data):
         return _from_pictures(data)
     if hasattr(data, "__arrow_c_stream__"):
-        return _from_arrow(data)
+        return _from_arrow(data, public=public)
+    if isinstance(data, np.ndarray) and data.dtype == object and data.ndim in (1, 2):
+        form = Form(container="objects", shape=None if data.ndim == 2 else ())
+        return _of_objects("array of objects", pd.DataFrame(data.reshape(len(data), -1)), form)
     if array:
         return _from_array(data) if isinstance(data, np.ndarray) else _from_tensor(data)
     if type(data).__module__.startswith("scipy.sparse"):
         return _from_array(data.toarray(), "sparse", "sparse matrix")
     if isinstance(data, Dataset):
         return _from_dataset(data)
+    if is_columns(data):
+        if len({len(values) for values in data.values()}) > 1:
+            raise ValueError("mapping of lists has lists of several lengths; they must be equally long, None for a gap")
+        columns = {name: pd.Series(list(values), dtype=object) for name, values in data.items()}
+        return _of_objects("mapping of lists", pd.DataFrame(columns), Form(container="lists"))
     if isinstance(data, list | tuple) and len(data):
         if all(isinstance(items, set | frozenset) for items in data):
             return _from_sets(data)
+        if all(isinstance(row, Mapping) for row in data):
+            if any(row.keys() != data[0].keys() for row in data):
+                raise ValueError("list of mappings has mappings of several keys; all must have the same ones, None for a gap")
+            frame = pd.DataFrame([list(row.values()) for row in data], columns=list(data[0]), dtype=object)
+            return _of_objects("list of mappings", frame, Form(container="rows"))
         try:
-            return _from_array(np.asarray(data))
+            found = _from_array(np.asarray(data))
         except ValueError as error:  # rows of unequal lengths
             raise TypeError(f"data is {article(type(data).__name__)} of no one shape; it must be {ACCEPTED}") from error
+        form = found.form if public else replace(found.form, types=("",))  # NumPy has seen all numbers of a list
+        return InMemory(found, found.content, form, own_types=found.own_types)
     raise TypeError(f"data is {article(type(data).__name__)}; it must be {ACCEPTED}")
+
+
+def is_columns(data: Any) -> bool:
+    """Whether data are a mapping of columns: of lists or arrays of single values, where linked tables would be of tables."""
+    if not isinstance(data, Mapping) or not data:
+        return False
+    listed = all(isinstance(values, list | tuple | np.ndarray | pd.Series) and np.ndim(values) == 1 for values in data.values())
+    return listed and not any(isinstance(value, Mapping) for values in data.values() for value in values)
 
 
 def article(name: str) -> str:
@@ -292,34 +362,57 @@ def article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def _from_pandas(frame: pd.DataFrame, container: Container = "pandas") -> InMemory:
+def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public: bool = False) -> InMemory:
     what = "Series" if container == "series" else "DataFrame"
     names = _checked_names(what, frame.columns)
-    columns, orders, types = {}, {}, []
+    columns, orders, types, known = dict[str, pd.Series](), {}, list[str](), dict[str, str]()
     for i, name in enumerate(names):
-        column = frame.iloc[:, i]
+        column = frame.iloc[:, i].reset_index(drop=True)
         if isinstance(column.dtype, pd.SparseDtype):
             column = column.sparse.to_dense()
         if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.dtype.categories, pd.IntervalIndex):
             column = column.cat.rename_categories(str)
-        plain, dtype = column, column.dtype
-        if isinstance(dtype, pd.CategoricalDtype):
-            types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype}]")
-            plain = column.astype(object)  # which categories occur is private, and Arrow has none of truth values
+        dtype = column.dtype
+        if isinstance(dtype, pd.CategoricalDtype):  # which categories occur is private, and so is their type
+            types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype if public else ''}]")
+            known[str(name)] = "string"
             if dtype.ordered:
-                orders[str(name)] = [str(value) for value in dtype.categories]
+                orders[str(name)] = texts_of(dtype.categories.to_series()).tolist()
         else:
-            types.append(str(dtype))
-        try:
-            columns[str(name)] = pyarrow.Array.from_pandas(plain)
-        except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):  # which quotes a value
-            raise TypeError(
-                f"{what} column {name!r} has values of no one type ({column.dtype}); they must all be numbers, texts, dates or "
-                "truth values"
-            ) from None
-    table = pyarrow.table(columns) if columns else pyarrow.table({})
+            types.append(str(dtype) if public else "")
+            known[str(name)] = _arrow_name(column) if public else ""
+        columns[str(name)] = _as_parquet(column)
     index = tuple(str(name) for name in frame.index.names if name is not None)
-    return InMemory(what, table, Form(container=container, names=names, types=tuple(types)), orders=orders, index_names=index)
+    form, own = Form(container=container, names=names, types=tuple(types)), tuple(map(str, frame.dtypes))
+    table = pd.DataFrame(columns, index=pd.RangeIndex(len(frame)))
+    return InMemory(what, table, form, types=known, own_types=own, orders=orders, index_names=index)
+
+
+def _arrow_name(column: pd.Series) -> str:
+    """The type that Arrow makes of a column whose type is public; "" where its values are of several."""
+    try:
+        found = pyarrow.Array.from_pandas(column if pd.api.types.is_object_dtype(column.dtype) else column.iloc[:0]).type
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        return ""
+    return "" if pyarrow.types.is_null(found) else str(found)
+
+
+def _as_parquet(column: pd.Series) -> pd.Series:
+    """A column in the types of pandas that a Parquet file gives: of NumPy where nothing is missing, else objects."""
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        return column.astype(object)
+    if isinstance(column.dtype, np.dtype | pd.StringDtype | pd.DatetimeTZDtype):
+        return column
+    if column.dtype.kind in "iufb" and not column.isna().any():
+        return column.astype(str(column.dtype).lower().removesuffix("[pyarrow]").replace("boolean", "bool"))
+    return column.astype(object).where(column.notna(), None)
+
+
+def _of_objects(what: str, frame: pd.DataFrame, form: Form) -> InMemory:
+    """A table of values of Python, whose columns have no types."""
+    names = _checked_names(what, frame.columns)
+    table = frame.set_axis([str(name) for name in names], axis=1).astype(object)
+    return InMemory(what, table, replace(form, names=names, types=("",) * len(names)), types=dict.fromkeys(table.columns, ""))
 
 
 def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
@@ -335,25 +428,38 @@ def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
     return tuple(found)
 
 
-def _from_arrow(data: Any) -> InMemory:
+def _from_arrow(data: Any, *, public: bool = False) -> InMemory:
     container: Container = "polars" if type(data).__module__.partition(".")[0] == "polars" else "arrow"
     what = "polars DataFrame" if container == "polars" else "Table"
+    if container == "polars":  # which takes 128 bits where a number is long, and Arrow has no such integers
+        import polars
+
+        data = data.cast({name: polars.String for name, kind in data.schema.items() if "Int128" in str(kind)})
     try:
         table = pyarrow.table(data)
     except (pyarrow.ArrowException, TypeError, ValueError):
         raise TypeError(f"{what} cannot be read through Arrow: its columns must be of types that Arrow has") from None
     names = _checked_names(what, table.column_names)
-    form = Form(container=container, names=names, types=tuple(str(field.type) for field in table.schema))
+    known = {field.name: str(field.type) if public or _declared(field.type) else "" for field in table.schema}
+    form = Form(container=container, names=names, types=tuple(known.values()))
     orders = {
         field.name: list(map(str, table[field.name].unify_dictionaries().chunk(0).dictionary.to_pylist()))
         for field in table.schema
         if pyarrow.types.is_dictionary(field.type) and field.type.ordered and table[field.name].num_chunks
     }
-    return InMemory(what, table, form, orders=orders)
+    own = tuple(str(field.type) for field in table.schema)
+    return InMemory(what, table, form, types=known, own_types=own, orders=orders)
+
+
+def _declared(dtype: pyarrow.DataType) -> bool:
+    """Whether no single value changes a type: categories, and what holds several values, which is refused."""
+    if pyarrow.types.is_dictionary(dtype):
+        return "string" in str(dtype.value_type)
+    return bool(pyarrow.types.is_nested(dtype))
 
 
 def _from_array(array: npt.NDArray[Any], container: Container = "numpy", what: str = "array", dtype: str = "") -> InMemory:
-    """An array (n, d), (n,) or (n, height, width) of numbers or dates."""
+    """An array (n, d), (n,) or (n, height, width) of numbers or dates, whose one type is public."""
     if array.dtype.kind not in "biufM" or array.ndim == 0:
         raise TypeError(f"{what} is {array.dtype} {array.shape}; it must hold numbers or dates, one row for each record")
     shape = None if array.ndim == 2 else array.shape[1:]

@@ -101,9 +101,10 @@ class Fact(Enum):
     KNOWN_SIZE = _S("The number of records is public: neighbouring data sets have equally many.")
     PUBLIC_SIZE = _S("The number of records, {n}, was declared public.")
     PUBLIC_CONTAINER = _S(
-        "The container, names, order and types of the data are public, and the order of ordered categories: samples come back "
-        "in them.",
+        "The container, names and order of the columns are public, and so are declared types and the order of ordered "
+        "categories: samples come back in them.",
     )
+    PUBLIC_LAYOUT = _S("The container, names and order of the columns are public. Their types are not.")
     PUBLIC_NAMES = _S("The names of the columns are public.")
     PUBLIC_FOLDERS = _S("Names of folders, which are the classes, the size of images and whether they have colours are public.")
     PUBLIC_IMAGE_SIZE = _S("The size of the images, and whether they have colours, are public.")
@@ -167,6 +168,7 @@ class Fact(Enum):
         "About {share} % (± {std}) of {column} lay {where} {bound} and were moved there. Declare minimum and maximum where "
         "they are known.",
     )
+    OTHER_FORMS = _W("About {share} % of {column} (noise {std} %) are no {kind}: they came in as gaps.")
     MOVED_OTHERS = _W("Values of {columns} were moved to the ends of their ranges, too.")
     WIDE_BINS = _W(
         "By noisy counts, values of {columns} are spread inside of wide bins, which hold more than a fifth of them each: tell "

@@ -3,42 +3,33 @@
 Words and types are those of the Frictionless Table Schema; dpgen's own keys begin with `dpgen:`.
 """
 
-import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import date
-from decimal import Decimal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from dpgen.discretized import DiscretizedColumn
-from dpgen.values import LARGEST, NUMBER, REPRESENTED, Violation, numbers, numbers_or_gaps, times, to_microseconds
+from dpgen.forms import DAY, FALSE, TRUE, Atoms, Violation, infinite, spellings, texts
+from dpgen.forms import read as values_of
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
 Type = Literal["string", "boolean", "integer", "number", "date", "datetime", "year"]
+ANY = "any"
+"""The type of an open field of which nobody says it."""
 Law = Literal["linear", "uniform", "log"]
 """Of values in their bin: of a density that is piecewise linear across bins of known shares, the same of 1/x, or uniform."""
 Source = Literal["public", "private", "dp"]
 """Where the domain of a field comes from: public knowledge, the private records unprotected, or a private release."""
 
-Descriptor = Mapping[str, Any]
-
-_BINS = 32
-EXACT = 64  # a grid of at most so many values has a bin for each
-_DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
-_PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
-_PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
-_OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
-_CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
-_TRUE, _FALSE = ("true", "True", "TRUE", "1"), ("false", "False", "FALSE", "0")
+TRUTHS = (*TRUE, "1"), (*FALSE, "0")
+"""Texts of truth values, where a schema says no others."""
 
 
 def nearest(what: str, name: str, choices: Sequence[str]) -> ValueError:
@@ -75,30 +66,62 @@ class Field(ABC):
         """Whether codes are in the order of their values."""
         return False
 
-    @abstractmethod
+    def read(self, values: pd.Series, *, strict: bool = False) -> pd.Series:
+        """Values (n,), each by itself, in the type of samples: what is not of the field's type is missing.
+
+        `strict`: a number with a fraction is no whole number; else it is rounded.
+        """
+        rows, found = values_of(values, self.type, self.pattern_of_dates, strict=strict)
+        if self.type in ("date", "datetime"):
+            found = (found // DAY * DAY if self.type == "date" else found).astype(np.int64).astype("datetime64[s]")
+        kind = {"i": "Int64", "b": "boolean"}.get(found.dtype.kind, found.dtype)
+        return pd.Series(found, rows, kind).reindex(range(len(values)))
+
     def parse(self, values: pd.Series) -> pd.Series:
-        """Values (n,), none of them missing, in the type that `decode` gives."""
+        """Values (n,), none of them missing, in the type that `decode` gives; a `Violation` where one is not of this type."""
+        found = self.read(values, strict=True)
+        if found.isna().any():
+            raise Violation(self.rule)
+        return found.astype({"Int64": "int64", "boolean": "bool"}.get(str(found.dtype), found.dtype))
 
-    def cleaned(self, values: pd.Series) -> pd.Series:
-        """Values (n,) that `parse` takes, each by itself: what is not of the type is missing."""
-        return values
+    def stated(self, value: Any) -> pd.Series:
+        """A value (1,) that the schema states: dates by ISO 8601, whatever the format of the values is."""
+        given = replace(self, format="") if self.pattern_of_dates else self  # type: ignore[call-arg]
+        return given.parse(pd.Series([value]))
 
-    def typed(self, values: pd.Series) -> pd.Series:
-        """Values (n,) in the type of samples, each by itself, whatever the domain is: what is not of the type is missing."""
-        cleaned = self.cleaned(values)
-        rows = np.flatnonzero(cleaned.notna().to_numpy())
-        return pd.Series(self.parse(cleaned.iloc[rows].reset_index(drop=True)).array, index=rows).reindex(range(len(cleaned)))
+    @property
+    def pattern_of_dates(self) -> str:
+        """Format of dates that are texts; "": ISO 8601."""
+        return ""
+
+    def strange(self, values: pd.Series, found: pd.Series) -> npt.NDArray[np.bool_]:
+        """Which of the values (n,) that are there are not of the field's type; `found` is what `read` makes of them."""
+        exact = self.read(values, strict=True) if self.type in ("integer", "year") else found
+        return values.notna().to_numpy(bool) & exact.isna().to_numpy(bool)
+
+    @property
+    def rule(self) -> str:
+        """What the type says of values, in words."""
+        if self.type in ("date", "datetime"):
+            return f"it holds a {self.type} ({self.pattern_of_dates or 'ISO 8601'})"
+        words = {"boolean": "booleans", "integer": "whole numbers", "year": "whole numbers", "number": "finite numbers"}
+        return f"it holds {words.get(self.type, 'single values')}"
+
+    @property
+    def limits(self) -> str:
+        """What the domain says of values, in words."""
+        return ""
 
     @abstractmethod
     def encode(self, values: pd.Series) -> Codes:
-        """Codes (n,) of parsed values."""
+        """Codes (n,) of values of the type, none of them missing; -1 where the domain has no place for one."""
 
     @property
     def gap(self) -> int:
         """Code of a missing value, that of `fill` where none may be missing; -1: it is refused."""
         if self.nullable:
             return self.size
-        return -1 if self.fill is None else int(self.encode(self.parse(pd.Series([self.fill])))[0])
+        return -1 if self.fill is None else int(self.encode(self.stated(self.fill))[0])
 
     @abstractmethod
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
@@ -121,8 +144,8 @@ class Field(ABC):
 class CategoryField(Field):
     """A field that lists its values, which are its codes in this order.
 
-    `true` and `false` are texts of booleans; `outside` is the one of the values that stands for all others, None: those are
-    refused.
+    `true` and `false` are texts of booleans; `outside` is the one of the values that stands for all others, None: those
+    are refused.
 
     >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
     >>> sex.encode(sex.parse(pd.Series(["Male", "Female"]))).tolist()
@@ -131,8 +154,8 @@ class CategoryField(Field):
 
     values: tuple[Any, ...]
     in_order: bool = False
-    true: tuple[str, ...] = _TRUE
-    false: tuple[str, ...] = _FALSE
+    true: tuple[str, ...] = TRUTHS[0]
+    false: tuple[str, ...] = TRUTHS[1]
     outside: Any = None
 
     def __post_init__(self) -> None:
@@ -151,39 +174,27 @@ class CategoryField(Field):
     def ordered(self) -> bool:
         return self.in_order
 
-    def parse(self, values: pd.Series) -> pd.Series:
-        if self.type == "boolean":
-            if pd.api.types.is_bool_dtype(values.dtype):
-                return values.astype(bool)
-            texts = values.astype(object).map(str)
-            wrong = ~texts.isin([*self.true, *self.false])
-            if wrong.any():
-                raise Violation("it holds booleans")
-            return texts.isin(self.true)
-        if self.type == "string":
-            return values if values.dtype == "str" else values.astype(object).map(str)
-        return numbers(values, whole=self.type != "number")
+    def read(self, values: pd.Series, *, strict: bool = False) -> pd.Series:
+        if self.type != "boolean":
+            return super().read(values, strict=strict)
+        atoms = Atoms.of(values)
+        words = np.array([text.strip() for text in texts(atoms.different).values], object)
+        known = atoms.spread(np.isin(words, [*self.true, *self.false]))
+        found = atoms.spread(np.isin(words, self.true))
+        return pd.Series(found[known], atoms.rows[known], "boolean").reindex(range(len(values)))
 
     @cached_property
     def _index(self) -> pd.Index:
         return pd.Index(self.values, dtype=object if self.type in ("string", "boolean") else None)
 
-    def cleaned(self, values: pd.Series) -> pd.Series:
-        if self.type in ("integer", "number", "year"):
-            found = numbers_or_gaps(values).astype("float64")
-            return found if self.type == "number" else found.clip(-LARGEST, LARGEST).round()
-        if self.type != "boolean" or pd.api.types.is_bool_dtype(values.dtype):
-            return values
-        texts = values.astype(object).map(lambda value: str(value).strip())
-        return texts.where(texts.isin([*self.true, *self.false]) & values.notna(), None)
+    @property
+    def limits(self) -> str:
+        return f"its values are the {self.size} of enum"
 
     def encode(self, values: pd.Series) -> Codes:
-        codes = np.asarray(self._index.get_indexer(pd.Index(values)), np.int64)
-        if self.outside is not None:
-            codes = np.where(codes < 0, self.values.index(self.outside), codes)
-        if (codes < 0).any():
-            raise Violation(f"its values are the {self.size} of enum")
-        return codes
+        plain = np.asarray(values, object if self.type in ("string", "boolean") else None)
+        codes = np.asarray(self._index.get_indexer(pd.Index(plain)), np.int64)
+        return codes if self.outside is None else np.where(codes < 0, self.values.index(self.outside), codes)
 
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         values = pd.Series(np.array(self.values, dtype=object)[codes])
@@ -210,7 +221,8 @@ class NumberField(Field):
 
     `starts` are the index in the grid of the first value of each bin, and the grid's size. Whole numbers and years have
     resolution 1, dates one day, times one second or more. `logarithmic` bins have a density that falls as 1/x, `clamp` moves
-    values outside of the grid to its nearer end, `format` is of dates as texts, ISO where it is "".
+    values outside of the grid to its nearer end. `format` is of dates as texts, "default" ISO 8601; "": nobody says that they
+    are texts.
     """
 
     grid: DiscretizedColumn
@@ -233,47 +245,18 @@ class NumberField(Field):
         """Whether values are dates or times."""
         return self.grid.kind == "date"
 
-    def parse(self, values: pd.Series) -> pd.Series:
-        if not self.of_dates:
-            return numbers(values, whole=self.type != "number")
-        if values.dtype.kind != "M":
-            odd = ~values.astype(object).map(lambda value: isinstance(value, str | date)).to_numpy(bool)
-            if odd.any():
-                raise Violation(f"it holds a {self.type}")
-            values = values.astype(object).map(lambda value: value.isoformat() if isinstance(value, date) else value)
-            values = values if self.format else values.map(to_microseconds)
-        text = self.format if values.dtype.kind != "M" else ""
-        iso = None if values.dtype.kind == "M" else "ISO8601"
-        found = pd.to_datetime(values, errors="coerce", utc=True, format=text or iso)
-        if found.isna().any():
-            raise Violation(f"it holds a {self.type} ({self.format or 'ISO 8601'})")
-        day = pd.Timedelta(days=1)  # beyond the bounds it is only known that a date is beyond, for nanoseconds end in 2262
-        low, high = pd.Timestamp(self.grid.low) - day, pd.Timestamp(self.grid.high) + 2 * day
-        naive = found.dt.tz_localize(None).clip(low, high).astype("datetime64[ns]")
-        return naive.dt.normalize() if self.type == "date" else naive
+    @property
+    def pattern_of_dates(self) -> str:
+        return self.format if "%" in self.format else ""
 
-    def typed(self, values: pd.Series) -> pd.Series:
-        if not self.of_dates:
-            return numbers_or_gaps(values)
-        if self.format and values.dtype.kind != "M":
-            values = pd.to_datetime(values, errors="coerce", format=self.format)
-        return pd.Series(pd.to_datetime(np.clip(times(values), *REPRESENTED), unit="s"))
-
-    def cleaned(self, values: pd.Series) -> pd.Series:
-        if self.of_dates:
-            seconds = np.clip(times(values), *REPRESENTED)
-            return pd.Series(pd.to_datetime(seconds, unit="s"), index=values.index)
-        found = numbers_or_gaps(values)
-        if self.type == "number":
-            return found.astype("float64").clip(*self.grid.float_bounds(np.dtype(np.float64)))
-        return found if found.dtype.kind == "i" else found.clip(-float(LARGEST), float(LARGEST)).round().astype("Int64")
+    @property
+    def limits(self) -> str:
+        return f"minimum is {self.grid.low} and maximum is {self.grid.high}{_zone(self.type)}"
 
     def encode(self, values: pd.Series) -> Codes:
-        index, outside = self.grid.encode_clamped(values.to_numpy())
-        if outside.any() and not self.clamp:
-            zone = ", in UTC, to which times of a timezone are converted" if self.type == "datetime" else ""
-            raise Violation(f"minimum is {self.grid.low} and maximum is {self.grid.high}{zone}")
-        return np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
+        index, outside = self.grid.encode_clamped(_plain(values))
+        codes = np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
+        return codes if self.clamp else np.where(outside, -1, codes)
 
     @cached_property
     def _starts(self) -> Codes:
@@ -321,6 +304,15 @@ class NumberField(Field):
         return self._values(self._starts[:-1]), self._values(self._starts[1:] - 1)
 
 
+def _zone(kind: str) -> str:
+    return ", in UTC, to which times of a timezone are converted" if kind in ("date", "datetime") else ""
+
+
+def _plain(values: pd.Series) -> npt.NDArray[Any]:
+    """Values of which none is missing, in a type of NumPy."""
+    return np.asarray(values, np.int64 if values.dtype.kind == "i" else None)
+
+
 def _decades(low: Uniform, high: Uniform) -> Uniform:
     """log of the ratio of the ends of bins; infinite where they are not of one sign."""
     one_sign = low * high > 0
@@ -349,11 +341,6 @@ class GivenField(Field):
     def size(self) -> int:
         return 0
 
-    def parse(self, values: pd.Series) -> pd.Series:
-        if self.type in ("date", "datetime"):
-            return pd.to_datetime(values)
-        return values if self.type in ("string", "boolean") else numbers(values, whole=self.type != "number")
-
     def encode(self, values: pd.Series) -> Codes:
         return np.zeros(len(values), np.int64)
 
@@ -365,197 +352,49 @@ class GivenField(Field):
         return numbers if self.type in ("integer", "year") else numbers.astype("str")
 
 
-# -- from a descriptor -------------------------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True)
+class OpenField(Field):
+    """A field whose domain is bought: what a schema says of it for all that, which private values have to satisfy.
 
-
-def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = False) -> Field:
-    """The field that a descriptor of the Table Schema declares.
-
-    `key`: its values are generated; `computed`: a constraint computes them.
-
-    >>> age = field_of({"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
-    >>> age.size, age.nullable
-    (32, True)
+    Its type may be "any". `minimum` and `maximum` are public bounds beside which no value lies, None where there is none.
     """
-    name = descriptor.get("name")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"name of a field is {name!r}; it must be a text")
-    kind = descriptor.get("type", "string")
-    if kind not in get_args(Type):
-        raise nearest(f"type of field {name!r}", str(kind), get_args(Type))
-    for found in descriptor:
-        if found not in _PLAIN_KEYS | _OWN_KEYS:
-            raise nearest(f"a key of field {name!r}", str(found), sorted(_PLAIN_KEYS | _OWN_KEYS))
-    rules = descriptor.get("constraints", {})
-    if not isinstance(rules, Mapping):
-        raise ValueError(f"constraints of field {name!r} are {rules!r}; they must be a mapping")
-    for found in rules:
-        if found not in _CONSTRAINTS:
-            raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
-    source = descriptor.get("dpgen:source", "public")
-    if source not in get_args(Source):
-        raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
-    common: dict[str, Any] = {"name": name, "type": kind, "nullable": not rules.get("required", False), "source": source}
-    common["fill"] = descriptor.get("dpgen:fill")
-    if key or computed:
-        return GivenField(**common, pattern=_pattern(name, descriptor.get("dpgen:key", "")))
-    if rules.get("unique"):
-        raise ValueError(f"unique of field {name!r} is true; it must be the primaryKey, whose values are generated")
-    listed, in_order = _listed(name, descriptor, rules)
-    if kind == "boolean":
-        texts: dict[str, Any] = {
-            "true": tuple(descriptor.get("trueValues", _TRUE)),
-            "false": tuple(descriptor.get("falseValues", _FALSE)),
-        }
-        return CategoryField(**common, values=(False, True) if listed is None else listed, in_order=in_order, **texts)
-    if listed is not None:
-        outside = descriptor.get("dpgen:outside")
-        return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order, outside=outside)
-    if kind == "string":
-        raise ValueError(f"field {name!r} has no domain: a string needs constraints.enum, its public categories")
-    return _number_field(common, descriptor, rules)
 
+    minimum: Any = None
+    maximum: Any = None
+    format: str = ""
 
-def _pattern(name: str, pattern: Any) -> str:
-    try:
-        distinct = not pattern or pattern.format(1) != pattern.format(2)
-    except (ValueError, IndexError, KeyError, AttributeError):
-        distinct = False
-    if not distinct:
-        raise ValueError(f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row")
-    return str(pattern)
+    @property
+    def size(self) -> int:
+        raise ValueError(f"field {self.name!r} has no domain yet: it is bought")
 
+    @property
+    def pattern_of_dates(self) -> str:
+        return self.format if "%" in self.format else ""
 
-def _listed(name: str, descriptor: Descriptor, rules: Descriptor) -> tuple[tuple[Any, ...] | None, bool]:
-    """The values that a field lists, in `enum` or in `categories`, and whether they are in order."""
-    values, in_order = rules.get("enum"), bool(descriptor.get("categoriesOrdered", False))
-    if values is None and (categories := descriptor.get("categories")) is not None:
-        values = [entry["value"] if isinstance(entry, Mapping) else entry for entry in categories]
-    if values is not None and not isinstance(values, list | tuple):
-        raise ValueError(f"enum of field {name!r} is {values!r}; it must be a list")
-    return None if values is None else tuple(values), in_order
+    @property
+    def limits(self) -> str:
+        given = {"minimum": self.minimum, "maximum": self.maximum}
+        return " and ".join(f"{name} is {bound}" for name, bound in given.items() if bound is not None) + _zone(self.type)
 
+    def strange(self, values: pd.Series, found: pd.Series) -> npt.NDArray[np.bool_]:
+        lost = super().strange(values, found)
+        bounded = self.minimum is not None or self.maximum is not None
+        return lost if bounded or not lost.any() else lost & ~infinite(values)
 
-def _typed_values(name: str, kind: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if kind == "string":
-        if wrong := [value for value in values if not isinstance(value, str)]:
-            raise ValueError(f"enum of field {name!r} lists {wrong[0]!r}; a string lists texts (in quotes, in YAML)")
-        return values
-    if kind in ("date", "datetime"):
-        raise ValueError(f"enum of field {name!r} lists dates; a {kind} needs minimum and maximum instead")
-    try:
-        return tuple(numbers(pd.Series(values, dtype=object), whole=kind != "number").tolist())
-    except Violation as error:
-        raise ValueError(f"enum of field {name!r} does not fit its type: {error}") from None
+    def read(self, values: pd.Series, *, strict: bool = False) -> pd.Series:
+        if self.type != ANY:
+            return super().read(values, strict=strict)
+        rows, found = spellings(values)
+        return pd.Series(found, rows, object).reindex(range(len(values)))
 
+    def encode(self, values: pd.Series) -> Codes:
+        """0 inside of the bounds, else -1."""
+        beyond = np.zeros(len(values), bool)
+        for bound, below in ((self.minimum, True), (self.maximum, False)):
+            if bound is not None:
+                limit = self.stated(bound)[0] if self.type in ("date", "datetime") else float(bound)
+                beyond |= np.asarray(values < limit if below else values > limit, bool)
+        return np.where(beyond, -1, 0).astype(np.int64)
 
-def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:
-    name, kind = common["name"], common["type"]
-    count, edges, logarithmic = _bins_of(name, descriptor.get("dpgen:bins"))
-    low = rules.get("minimum", edges[0] if edges else None)
-    high = rules.get("maximum", edges[-1] if edges else None)
-    if low is None or high is None:
-        raise ValueError(f"field {name!r} has no domain: {kind} needs a public minimum and maximum in constraints")
-    if kind not in ("date", "datetime") and str(low) == str(high):
-        [value] = _typed_values(name, kind, (low,))
-        return CategoryField(**common, values=(value,), outside=value if descriptor.get("dpgen:outside") == "clamp" else None)
-    grid = _grid(name, kind, low, high, descriptor.get("dpgen:rounding"))
-    if edges:
-        starts = _edge_starts(name, grid, edges)
-    elif logarithmic:
-        starts = _log_starts(name, grid, count)
-    else:
-        count = min(count or (grid.size if grid.size <= EXACT else _BINS), grid.size)
-        starts = [i * grid.size // count for i in range(count + 1)]
-    form = descriptor.get("format", "default")
-    text = "" if form in ("default", "any") else str(form)
-    outside = descriptor.get("dpgen:outside")
-    if outside not in (None, "clamp"):
-        raise ValueError(f"dpgen:outside of field {name!r} is {outside!r}; of a {kind} it must be 'clamp' or left out")
-    law = descriptor.get("dpgen:law", "linear" if kind == "number" else "uniform")  # whole numbers and dates have spikes
-    if law not in get_args(Law):
-        raise nearest(f"dpgen:law of field {name!r}", str(law), get_args(Law))
-    clamp, logarithmic = outside == "clamp", logarithmic or law == "log"
-    return NumberField(**common, grid=grid, starts=tuple(starts), logarithmic=logarithmic, format=text, clamp=clamp, law=law)
-
-
-def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:
-    """Number of bins, their edges, and whether they are logarithmic, of `{"equal": 20}`, `{"log": 20}` or a list of edges."""
-    allowed = f'dpgen:bins of field {name!r} is {bins!r}; it must be {{"equal": N}}, {{"log": N}} or {{"edges": [...]}}'
-    if bins is None:
-        return None, [], False
-    if isinstance(bins, list):
-        bins = {"edges": bins}
-    if not isinstance(bins, Mapping) or len(bins) != 1:
-        raise ValueError(allowed)
-    [(way, value)] = bins.items()
-    if way == "edges" and isinstance(value, list) and len(value) >= 2:
-        return None, value, False
-    if way in ("equal", "log") and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
-        return value, [], way == "log"
-    raise ValueError(allowed)
-
-
-def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> DiscretizedColumn:
-    dates = kind in ("date", "datetime")
-    if isinstance(low, bool) or isinstance(high, bool) or not (dates or (_is_number(low) and _is_number(high))):
-        raise ValueError(f"minimum and maximum of field {name!r} are {low!r} and {high!r}; they must be of type {kind}")
-    step = "86400" if kind == "date" else "1"
-    if rounding is not None:
-        if kind not in ("number", "datetime", "integer"):
-            raise ValueError(f"dpgen:rounding of field {name!r} is {rounding!r}; a {kind} has none")
-        step = str(rounding)
-    elif kind == "number":
-        width = Decimal(str(high)) - Decimal(str(low))
-        step = str(Decimal(1).scaleb(width.adjusted() - _DIGITS)) if width > 0 else "1"
-    try:
-        return DiscretizedColumn(kind="date" if dates else "number", low=str(low), high=str(high), resolution=step)
-    except ValueError as error:
-        raise ValueError(f"field {name!r}: {error}") from None
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float | str) and NUMBER.fullmatch(str(value)) is not None
-
-
-def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[int]:
-    """First grid index of each bin [e_i, e_(i+1)); an edge that stands twice is a bin of this one value."""
-    try:
-        index, outside = grid.encode_clamped([str(edge) for edge in edges])
-    except ValueError as error:
-        raise ValueError(f"edges of field {name!r}: {error}") from None
-    if outside.any() or index[0] != 0 or index[-1] != grid.size - 1:
-        raise ValueError(f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must go from minimum to maximum")
-    starts, atom = list[int](), False
-    for i in range(len(edges) - 1):
-        start, last = int(index[i]) + atom, i == len(edges) - 2
-        if not (atom and not last and start == index[i + 1]):  # between a value alone and the next one there is none
-            starts.append(start)
-        atom = bool(index[i] == index[i + 1]) and not atom
-    starts.append(grid.size)
-    if any(left >= right for left, right in pairwise(starts)):
-        wrong = (i for i in range(1, len(edges)) if index[i] < index[i - 1] or (i > 1 and index[i] == index[i - 2]))
-        raise ValueError(
-            f"edges of field {name!r} hold {edges[next(wrong, -1)]!r} out of order; they must increase by at least the "
-            "rounding, a value at most twice"
-        )
-    return starts
-
-
-def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
-    """Bins of equal ratio of the values above 0, and of those below it; 0 has a bin of its own."""
-    if grid.kind == "date":
-        raise ValueError(f"dpgen:bins of field {name!r} are logarithmic; dates have equal bins or edges")
-    count = count or _BINS
-    step, (low, high) = float(Decimal(grid.resolution)), grid.as_float([0, grid.size - 1])
-    sides = [(start if start > 0 else step, end) for start, end in ((low, high), (-high, -low))]  # distances from 0
-    decades = [math.log(far / near) if far > near else 0.0 for near, far in sides]
-    starts = {0, grid.size}
-    if low <= 0 <= high:
-        zero = math.ceil(-low / step - 1e-9)
-        starts |= {zero, zero + 1} if abs(low + zero * step) < 1e-9 * step else {zero}
-    for sign, (near, far), own in zip((1, -1), sides, decades):
-        bins = max(1, round(count * own / (sum(decades) or 1.0)))
-        edges = (sign * near * (far / near) ** (np.arange(1, bins) / bins) - low) / step if own else np.empty(0)
-        starts |= {int(i) for i in (np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
-    return sorted(i for i in starts if 0 <= i <= grid.size)
+    def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
+        raise ValueError(f"field {self.name!r} has no domain yet: it is bought")

@@ -44,7 +44,7 @@ from dpgen.privacy.ledger import Ledger
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
-from dpgen.statement import PrivacyStatement, rounded_up, shared_in_words
+from dpgen.statement import PrivacyStatement, Spent, rounded_up, shared_in_words, told
 from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.registry import load
 
@@ -213,14 +213,18 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
     Raises:
         ValueError: bad data or options, or the directory belongs to a different or finished run.
         LedgerError: the ledger in the directory is damaged or in use.
-        KeyboardInterrupt, Preempted: with what was spent, and how to go on.
+        KeyboardInterrupt, Preempted: with what was spent, and how to go on; any other error after a release has a note on it.
         ShareDone: on every process of a training but the first; not caught, it ends that process.
     """
     job = job if data is None else job.on(data)
     job.runtime.begin()
     if not again:
         job.prepare()
-    with open_run(job, again=again) as (directory, runtime, curator), _interrupted(job, directory, curator.ledger):
+    with (
+        open_run(job, again=again) as (directory, runtime, curator),
+        told(curator.ledger, lambda: _goes_on(job, directory, curator.ledger)),
+        _interrupted(job, directory, curator.ledger),
+    ):
         bar = Bar(shown=runtime.progress_bar and runtime.first, spent=lambda: _so_far(curator.ledger))
         with showing(bar):
             bar.phase("read")
@@ -335,13 +339,15 @@ def _interrupted(job: RunConfig, directory: Path, ledger: Ledger) -> Iterator[No
             if not isinstance(end.__context__, KeyboardInterrupt):
                 raise
             signal.signal(signal.SIGINT, signal.default_int_handler)  # which Lightning ignores before it exits
-        raise KeyboardInterrupt(_standing(job, directory, ledger)) from None
+        stopped = KeyboardInterrupt(_standing(job, directory, ledger))
+        stopped.add_note(Spent("", ledger.epsilon() if ledger.committed else 0.0, again=True))
+        raise stopped from None
 
 
 def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
     if not ledger.charges:
         return "interrupted before anything was spent"
-    same, whole = f"the same command with --run_dir {directory}", rounded_up(ledger.epsilon())
+    same, whole = _same(directory), rounded_up(ledger.epsilon())
     if is_released(directory):
         return (
             f"interrupted while evaluating: the release in {directory} is complete (epsilon {whole}); {same}, or dpgen "
@@ -353,6 +359,15 @@ def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
     return (
         f"interrupted after epsilon {whole} was spent and before anything was released: that is lost, and a new run spends anew"
     )
+
+
+def _goes_on(job: RunConfig, directory: Path, ledger: Ledger) -> str:
+    """How a run goes on that an error has ended; "": it cannot."""
+    return f"{_same(directory)} goes on" if is_released(directory) or job.resumable else ""
+
+
+def _same(directory: Path) -> str:
+    return f"the same command with --run_dir {directory}"
 
 
 def _so_far(ledger: Ledger) -> str:

@@ -18,9 +18,10 @@ import yaml
 from torch import Tensor
 
 from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
+from dpgen.descriptors import field_of
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, Field, GivenField, field_of, nearest
-from dpgen.values import Violation
+from dpgen.fields import CategoryField, Field, GivenField, OpenField, nearest
+from dpgen.forms import Violation
 
 Shares = Sequence[npt.NDArray[np.float64]]
 
@@ -87,8 +88,9 @@ class Schema:
         self._require_comparable()
         if not self.modelled:
             raise ValueError("fields are all keys or computed ones; at least one must be modelled")
-        if self.target is not None and self.target not in self.domain.names:
-            raise nearest("dpgen:target", self.target, self.domain.names)
+        modelled = [given.name for given in self.modelled]
+        if self.target is not None and self.target not in modelled:
+            raise nearest("dpgen:target", self.target, modelled)
         for given in self.fields:
             listed = given.values if isinstance(given, CategoryField) and given.source != "dp" else ()  # bought ones are there
             if hidden := [value for value in listed if isinstance(value, str) and value in self.missing_values]:
@@ -118,10 +120,11 @@ class Schema:
                 names = tuple(name for name, condition in constraint.conditions.items() if isinstance(condition, Mapping))
                 self._require_conditions(constraint)
             kinds = {"date" if self.by_name[name].type in ("date", "datetime") else self.by_name[name].type for name in names}
-            wrong = {"string", "boolean"} | ({"date"} if isinstance(constraint, Total) or len(kinds - {"date"}) > 0 else set())
+            wrong = {"string", "boolean", "any"}
+            wrong |= {"date"} if isinstance(constraint, Total) or len(kinds - {"date"}) > 0 else set()
             if kinds & wrong and ("date" not in kinds or len(kinds) > 1 or isinstance(constraint, Total)):
                 shown = ", ".join(f"{name} ({self.by_name[name].type})" for name in names)
-                raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates")
+                raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates, by types that are stated")
 
     def _require_conditions(self, constraint: Forbidden) -> None:
         for name, condition in constraint.conditions.items():
@@ -131,7 +134,13 @@ class Schema:
                     raise ValueError(f"condition on field {name!r} is {dict(condition)!r}; it needs minimum or maximum or both")
                 continue
             for value in condition if isinstance(condition, list) else [condition]:
-                if isinstance(given, CategoryField) and value is not None and value not in given.values:
+                # A bought list may lack it: then it is rare.
+                if (
+                    isinstance(given, CategoryField)
+                    and given.source != "dp"
+                    and value is not None
+                    and value not in given.values
+                ):
                     raise nearest(f"a forbidden value of field {name!r}", str(value), [str(v) for v in given.values[:20]])
 
     @classmethod
@@ -193,6 +202,17 @@ class Schema:
         """The fields that a model sees, in order: neither keys nor computed ones."""
         return tuple(given for given in self.fields if not isinstance(given, GivenField))
 
+    @cached_property
+    def checked(self) -> tuple[str, ...]:
+        """Names of the fields of which something can be false: no keys, and none of which nothing is said."""
+        tied = {name for constraint in self.constraints for name in constraint.names}
+        return tuple(
+            given.name
+            for given in self.fields
+            if given.name in tied
+            or not (isinstance(given, GivenField) or (isinstance(given, OpenField) and given.type == "any" and given.nullable))
+        )
+
     @property
     def _computed(self) -> list[Computed]:
         return [constraint for constraint in self.constraints if isinstance(constraint, Computed)]
@@ -211,9 +231,10 @@ class Schema:
 
     @property
     def facts(self) -> tuple[Fact | Said, ...]:
-        """What a statement says of where the domains come from."""
+        """What a statement says of where the domains come from; nothing of those that are still open."""
+        known = [f for f in self.fields if not isinstance(f, OpenField)]
         of = {source: tuple(f.name for f in self.modelled if f.source == source) for source in ("private", "dp")}
-        public = tuple(f.name for f in self.fields if f.name not in (*of["private"], *of["dp"]))
+        public = tuple(f.name for f in known if f.name not in (*of["private"], *of["dp"]))
         found: list[Fact | Said] = [Fact.PUBLIC_SCHEMA(columns=public)] if public else []
         if of["private"]:
             found.append(Fact.READ_DOMAINS(columns=of["private"]))
@@ -227,32 +248,60 @@ class Schema:
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------
 
-    def encode(self, table: pd.DataFrame) -> Tensor:
-        """Codes (n, d), int64, of the modelled columns of a table whose values satisfy the schema.
+    def require(self, table: pd.DataFrame) -> None:
+        """Refuse a table that contradicts the schema: the one place where private values are checked, before any release.
 
-        Where a domain was bought (source "dp"), a value that is not of the type is missing; elsewhere it is refused.
+        Each value is checked by itself against what its field says, also where its domain is open, and then each row against
+        the constraints. Columns that a table does not have are keys.
 
         Errors name the column and the rule; which row and value it is is private.
         """
-        codes, parsed = np.empty((len(table), len(self.modelled)), np.int64, order="F"), {}
-        for given in self.fields:
-            if given.name in table or given in self.modelled:
-                column = _column(table, given.name)
-                if given.source == "dp":  # bought with noise: the records may be of another type
-                    column = given.cleaned(column)
-                parsed[given.name] = self._checked(given, column, codes)
-        if self.constraints:
-            self._require_constraints(pd.DataFrame(parsed))
-        return torch.from_numpy(np.ascontiguousarray(codes))
+        self._parsed(table, strict=True)
 
-    def cleaned(self, table: pd.DataFrame) -> pd.DataFrame:
-        """A raw table as `encode` takes it, each value by itself: what is not of its field's type is missing."""
-        return pd.DataFrame({f.name: f.cleaned(table[f.name].reset_index(drop=True)) for f in self.modelled})
+    def encode(self, table: pd.DataFrame) -> Tensor:
+        """Codes (n, d), int64, of the modelled columns of a table that satisfies the schema; another one is refused.
+
+        Where a domain was bought (source "dp"), a value that is not of the type is missing; elsewhere it is refused.
+        """
+        return self._codes(self._parsed(table, strict=False), strict=True)
+
+    def codes(self, table: pd.DataFrame) -> Tensor:
+        """The same of any table, each value by itself: what has no place in the domain is missing."""
+        parsed = {given.name: given.read(_column(table, given.name)) for given in self.modelled}
+        return self._codes(parsed, strict=False)
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Modelled columns of a raw table in the types of samples, whatever their domains are; see `Field.typed`."""
-        table = table.reset_index(drop=True)  # else columns of another index would not be joined row by row
-        return pd.DataFrame({given.name: given.typed(table[given.name]) for given in self.modelled})
+        """Modelled columns of a raw table in the types of samples, each value by itself; see `Field.read`."""
+        return pd.DataFrame({given.name: given.read(_column(table, given.name)) for given in self.modelled})
+
+    def _parsed(self, table: pd.DataFrame, *, strict: bool) -> dict[str, pd.Series]:
+        """Values of all fields in their types; `strict`: also of those whose domain was bought."""
+        parsed = dict[str, pd.Series]()
+        for given in self.fields:
+            if given.name not in self.checked or (given.name not in table and given not in self.modelled):
+                continue
+            own = strict or given.source != "dp"
+            values = _column(table, given.name)
+            parsed[given.name] = given.read(values)
+            if values.isna().any() and not given.nullable and given.fill is None:
+                raise _breach(given.name, "it is required")
+            if own and given.strange(values, parsed[given.name]).any():
+                raise _breach(given.name, given.rule)
+            if own and (given.encode(parsed[given.name].dropna()) < 0).any():
+                raise _breach(given.name, given.limits)
+        if self.constraints:
+            self._require_constraints(pd.DataFrame(parsed))
+        return parsed
+
+    def _codes(self, parsed: Mapping[str, pd.Series], *, strict: bool) -> Tensor:
+        codes = np.empty((len(next(iter(parsed.values()))), len(self.modelled)), np.int64, order="F")
+        for own, given in zip(codes.T, self.modelled):
+            there = parsed[given.name].notna().to_numpy()
+            own[there], own[~there] = given.encode(parsed[given.name][there]), given.gap
+            if strict and (own < 0).any():
+                raise _breach(given.name, given.limits)
+            own[own < 0] = max(given.gap, 0)
+        return torch.from_numpy(np.ascontiguousarray(codes))
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
         """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them."""
@@ -264,29 +313,15 @@ class Schema:
             there = np.flatnonzero(column.notna().to_numpy())
             try:
                 parsed = given.parse(column.iloc[there].reset_index(drop=True))
+                own = given.encode(parsed)
+                if (own < 0).any():
+                    raise Violation(given.limits)
                 if position < len(self.modelled):
-                    codes[there, position] = given.encode(parsed)
+                    codes[there, position] = own
             except Violation as error:
                 raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error}") from None
             found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
         return codes, pd.DataFrame(found)
-
-    def _checked(self, given: Field, values: pd.Series, codes: npt.NDArray[np.int64]) -> pd.Series:
-        """Parsed values, missing ones included; their codes are written where the field is modelled."""
-        absent = values.isna().to_numpy()
-        rows = np.flatnonzero(~absent)
-        if isinstance(given, GivenField) and all(given.name != constraint.name for constraint in self._computed):
-            return values  # a key, which is never looked at
-        try:
-            if absent.any() and not given.nullable and given.fill is None:
-                raise Violation("it is required")
-            present = given.parse(values.iloc[rows].reset_index(drop=True))
-            if given in self.modelled:
-                own = codes[:, self.modelled.index(given)]
-                own[rows], own[absent] = given.encode(present), given.gap
-        except Violation as error:
-            raise _breach(given.name, str(error)) from None
-        return present if not absent.any() else pd.Series(present.array, index=rows).reindex(range(len(values)))
 
     def _require_constraints(self, table: pd.DataFrame) -> None:
         for constraint, described in zip(self.constraints, self.source.get("dpgen:constraints", [])):

@@ -4,14 +4,14 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context, Decimal
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dpgen import __version__
 from dpgen.facts import Fact, Said, Section, listed, said
@@ -418,3 +418,39 @@ class PrivacyStatement:
 
 _READINGS = {"replace_one": "if the unit is replaced by another", "rdp": "by Renyi accounting alone"}
 _CLEAR = 0.95  # share of right guesses above which little is ruled out
+
+
+class Spent(str):
+    """A note on an error that came after a release: what was spent; `again`: the same command again may go on."""
+
+    epsilon: float
+    again: bool
+
+    def __new__(cls, text: str, epsilon: float, *, again: bool) -> Self:
+        made = super().__new__(cls, text)
+        made.epsilon, made.again = epsilon, again
+        return made
+
+    @classmethod
+    def of(cls, error: BaseException) -> "Spent | None":
+        """The note on an error; None: nothing was spent."""
+        return next((note for note in getattr(error, "__notes__", ()) if isinstance(note, Spent)), None)
+
+
+@contextmanager
+def told(ledger: Ledger, goes_on: Callable[[], str] = str, *, since: int = 0) -> Iterator[None]:
+    """Errors that come after committed charges, of which there were `since` before, get a note on what was spent.
+
+    `goes_on` says how the work goes on; an empty text: it is lost. An error of the machine, such as a full disk, may be over by
+    then.
+    """
+    try:
+        yield
+    except Exception as error:
+        if ledger.committed and ledger.charges > since and Spent.of(error) is None:
+            epsilon, way = ledger.epsilon(), goes_on()
+            lost = "nothing was released: that is lost, and a new run spends anew"
+            machine = isinstance(error, OSError) or isinstance(error.__context__, OSError)
+            said = f"epsilon {rounded_up(epsilon)} was spent, and {way or lost}"
+            error.add_note(Spent(said, epsilon, again=bool(way) and machine))
+        raise

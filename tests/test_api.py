@@ -43,14 +43,14 @@ def frame() -> pd.DataFrame:
 
 
 def test_the_first_five_lines(frame: pd.DataFrame, tmp_path: Path) -> None:
-    release = dpgen.fit(frame, "gaussian", epsilon=1.0)
+    release = dpgen.fit(frame, "gaussian", epsilon=1.0, dtypes="public")
     rows = release.sample(500)
     assert rows.columns.tolist() == frame.columns.tolist()
     assert rows.dtypes.tolist() == frame.dtypes.tolist()
     assert len(rows) == 500
     assert 0 < release.epsilon <= 1.0
     assert (release.delta, release.statement.delta) == (1e-5, 1e-5)
-    assert "names, order and types" in release.statement.to_markdown()
+    assert release.statement.says(Fact.PUBLIC_CONTAINER)
     release.save(tmp_path / "model")
     loaded = dpgen.load(tmp_path / "model")
     assert loaded.sample(10, random_state=3).equals(release.sample(10, random_state=3))
@@ -248,7 +248,7 @@ def test_refused_data_pay_nothing(tmp_path: Path) -> None:
 def test_draws_are_never_charged_silently() -> None:
     points = pd.DataFrame({"x": [1, 2, 3], "y": [0.5, 0.25, 0.125]})
     ledger = SYSTEMS["grid_response"].plan(epsilon=1.0, draws=3).open_ledger()
-    release = dpgen.fit(points, "grid_response", epsilon=1.0, bounds="0,4", draws=3, ledger=ledger)
+    release = dpgen.fit(points, "grid_response", epsilon=1.0, bounds="0,4", draws=3, ledger=ledger, dtypes="public")
     before = ledger.position()
     assert release.sample().dtypes.tolist() == points.dtypes.tolist()
     assert [len(release.sample(n)) for n in (0, 2, 3)] == [0, 2, 3]

@@ -19,6 +19,7 @@ import pytest
 import tiny
 from seen import committed, seen, understated
 
+import dpgen
 from dpgen.callbacks.accountant import PrivacyAccountant
 from dpgen.callbacks.loggers import HeldTensorBoard
 from dpgen.cli.main import main
@@ -292,7 +293,7 @@ def test_kill_9_of_a_training_on_a_shared_budget(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
     calls: list[Path] = []
 
     def full(path: Path, data: bytes) -> None:
@@ -304,9 +305,56 @@ def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(tmp_path: Path, monke
     job = parse_job(arguments("training", tmp_path, shared=False))
     with monkeypatch.context() as patch:
         patch.setattr("dpgen.callbacks.checkpoint.write_atomically", full)
-        with pytest.raises(OSError, match="No space left on device"):
-            run(job)
+        code = main(["train", "--json", *arguments("training", tmp_path, shared=False)])
+    found = json.loads(capsys.readouterr().out)
+    assert (code, found["exit_code"]) == (75, 75)
+    assert "free some space; epsilon" in found["problem"]
+    assert found["spent"] > 0
+    assert found["problem"].endswith("goes on")
     assert committed(tmp_path / "run")["training steps"] == EVERY, "charged, and not forgotten"
     assert not (tmp_path / "run" / "privacy.json").exists()
     run(job)
     assert committed(tmp_path / "run")["training steps"] == STEPS + EVERY
+
+
+FULL = OSError(errno.ENOSPC, "No space left on device")
+ENDS: dict[str, tuple[str, Exception, int]] = {
+    "a full disk": ("write_files", FULL, 2),
+    "a bug": ("write_files", KeyError("a bug"), 1),
+    "a value": ("write_files", ValueError("a bad value"), 2),
+    "a full disk for the ledger": ("os.replace", FULL, 75),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_an_error_after_a_release_says_what_was_spent(case: str, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    """What nobody can go on with is lost, and no job is told to try again; what was not committed is free."""
+    place, error, code = ENDS[case]
+
+    calls: list[Any] = []
+    replace = os.replace
+
+    def fail(source: Any, target: Any) -> None:
+        calls.append(target)
+        if place == "write_files" or calls.count(target) > 2:  # the ledger is written at birth, and with its plan
+            raise error
+        replace(source, target)
+
+    given = arguments("closed form", tmp_path, shared=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(os if place == "os.replace" else sys.modules["dpgen.run"], place.removeprefix("os."), fail)
+        assert main(["train", "--json", *given]) == code
+    found = json.loads(capsys.readouterr().out)
+    lost = code != 75
+    assert found["spent"] == pytest.approx(float(lost), rel=1e-3)
+    assert ("epsilon 1 was spent, and nothing was released: that is lost" in found["problem"]) == lost
+    assert main(["train", *given]) == (2 if lost else 0)
+    assert ("ended with an error after it had spent epsilon 1" in capsys.readouterr().err) == lost
+
+
+def test_an_error_after_a_release_in_memory_has_a_note(monkeypatch: Any) -> None:
+    monkeypatch.setattr(PrivacyStatement, "extended", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        dpgen.fit(np.eye(4), "marginals", epsilon=1.0)
+    [note] = raised.value.__notes__
+    assert note == "epsilon 1 was spent, and nothing was released: that is lost, and a new run spends anew"

@@ -6,6 +6,7 @@ import json
 import logging
 import math
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -138,13 +139,14 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
+BROKEN = 1
 REFUSED = 2
 RELEASED_ONLY = 3  # the release stands, its evaluation failed
 TRY_AGAIN = 75  # of the many exit codes, the one that says so
 INTERRUPTED = 130
 
 
-_FULL = "; free some and give the same command again: a run goes on in the same --run_dir"
+_AGAIN = "nothing was spent: give the same command again"
 
 
 class Ended(NamedTuple):
@@ -206,37 +208,61 @@ def exit_code(work: Callable[[], str | int | Ended], write: Callable[[Ended], in
     | returns a text | 0 | the text |
     | returns a number | that | |
     | returns an `Ended` | its code | its text, and its problem on stderr |
-    | raises ValueError, OSError, LedgerError or BudgetExceeded | 2 | the error in one line, on stderr |
-    | raises Preempted | 75 | the same |
+    | raises ValueError, OSError, LedgerError or BudgetExceeded | 2 | the error in one line, on stderr, and what was spent |
+    | raises Preempted; a full disk, or another error of the machine after which the same command goes on | 75 | the same |
+    | raises another error after something was spent | 1 | its traceback, and the same |
     | raises KeyboardInterrupt | 130 | the same |
     | raises SystemExit | its code | what the parser has said |
     | raises RemoteFailure, on another process than the first | 0 | nothing: the first one says why |
     """
     from dpgen.privacy.ledger import BudgetExceeded, LedgerError
     from dpgen.runtime import quiet_training
+    from dpgen.statement import Spent
 
     try:
         with quiet_training(), _warnings_in_one_line():
             ended = work()
-    except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return write(Ended("", REFUSED, f"error: {error}{_FULL if full else ''}"))
     except KeyboardInterrupt as error:
-        return write(Ended("", INTERRUPTED, str(error) or "interrupted"))
+        return write(Ended("", INTERRUPTED, str(error) or "interrupted", _spent(error)))
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 0
-    except RuntimeError as error:
+    except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
+        return write(_failed(error, REFUSED))
+    except Exception as error:
         from dpgen.callbacks.checkpoint import Preempted  # here, because planning a budget needs no torch
         from dpgen.privacy.distributed import RemoteFailure
 
         if isinstance(error, RemoteFailure):
             return 0
         if isinstance(error, Preempted):
-            return write(Ended("", TRY_AGAIN, str(error)))
-        raise
+            return write(Ended("", TRY_AGAIN, str(error), _spent(error)))
+        if Spent.of(error) is None:
+            raise
+        traceback.print_exception(error)
+        return write(_failed(error, BROKEN))
     if isinstance(ended, int):
         return ended
     return write(Ended(ended) if isinstance(ended, str) else ended)
+
+
+def _failed(error: Exception, code: int) -> Ended:
+    """The end of a command that failed: why, what was spent, and whether the same command can go on."""
+    from dpgen.statement import Spent
+
+    note, cause = Spent.of(error), error if isinstance(error, OSError) else error.__context__
+    full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    again = full if note is None else note.again
+    more = [*(["free some space"] if full else []), *([note] if note else [_AGAIN] if full else [])]
+    said = str(error) if code == REFUSED else repr(error)
+    return Ended("", TRY_AGAIN if again else code, f"error: {'; '.join([said, *more])}", _spent(error))
+
+
+def _spent(error: BaseException) -> dict[str, float]:
+    """Epsilon that was spent before an error, for `--json`."""
+    from dpgen.statement import Spent
+
+    note = Spent.of(error)
+    return {"spent": 0.0 if note is None else note.epsilon}
 
 
 def _say(text: str, code: int) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dpgen.cli.main import Ended, OneLineParser
 from dpgen.files import write_atomically
 from dpgen.options import require_writable
-from dpgen.statement import guarantee
+from dpgen.statement import guarantee, told
 
 if TYPE_CHECKING:
     from dpgen.systems.plan import SumsPlan
@@ -73,14 +73,14 @@ def main(arguments: list[str]) -> Ended:
 
 
 def _untyped(path: str) -> tuple[str, ...]:
-    """A sentence on a file without types, whose columns are all drafted as texts; none on others."""
+    """A sentence on a file without types; none on others."""
     from dpgen.data.table_files import header
 
     if any(header(path).values()):
         return ()
     return (
-        f"{path} has no types, so every column is drafted as a string: write integer, number, boolean, date or datetime where "
-        "you know it, or draft from a Parquet file, which has types; --epsilon buys them",
+        f"{path} has no types: write string, integer, number, boolean, date or datetime where you know it, or draft from a "
+        "Parquet file, which has types; --epsilon buys them",
     )
 
 
@@ -102,7 +102,7 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
     table: Any = load_table(path=options.path, schema=draft, test_fraction=0.0, people=people)
     if not blank(getattr(table, "draft", {"fields": []})):
         raise ValueError("schema has no blanks: there is nothing to release")
-    with _ledger(plan, options.ledger) as ledger:
+    with _ledger(plan, options.ledger) as ledger, told(ledger):
         found = release_domains(table, plan=plan, curator=Curator(ledger))
     paid = plan.paid | ({} if ledger.payer is None else {"shared": {"run": ledger.payer.run}})
     spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"

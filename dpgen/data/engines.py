@@ -46,7 +46,8 @@ class EngineTable:
     """A private table that an engine reads.
 
     `rows` is a relation of DuckDB or a DataFrame of Spark; `files` are those that are read, with size and time of change;
-    `snapshot`: all scans read the same rows; the `connection` of DuckDB ends with its last reference.
+    `snapshot`: all scans read the same rows; the `connection` of DuckDB ends with its last reference. `declared`: the types of
+    the columns are those of a table in a database, or of Parquet files, not of a query or of csv files.
     """
 
     name: str
@@ -54,6 +55,7 @@ class EngineTable:
     files: Mapping[str, tuple[int, int]]
     snapshot: bool
     connection: Any = None
+    declared: bool = True
 
     @property
     def spark(self) -> bool:
@@ -61,8 +63,8 @@ class EngineTable:
         return hasattr(self.rows, "mapInArrow")
 
     @property
-    def untyped(self) -> bool:
-        """Whether all values are texts of csv files, which have no types; only of one that was opened with `text` None."""
+    def of_texts(self) -> bool:
+        """Whether all values are texts of csv files; only of one that was opened with `text` None."""
         return any(file.lower().endswith(_CSV) for file in self.files)
 
     @cached_property
@@ -106,7 +108,9 @@ class EngineTable:
         return replace(self, rows=self.rows.filter(condition))
 
     def form(self, names: Sequence[str]) -> Form:
-        """The form of samples of these columns, by their types; decimals come as they are drawn."""
+        """The form of samples of these columns, by their types; without public types, and of decimals, as they are drawn."""
+        if not self.declared:
+            return Form(container="pandas", names=tuple(names))
         empty = self.schema.empty_table().select(list(names))
         drawn = [str(field.type).startswith("decimal") for field in empty.schema]
         types = tuple("" if as_drawn else str(dtype) for as_drawn, dtype in zip(drawn, empty.to_pandas().dtypes))
@@ -209,7 +213,7 @@ def open_table(
     no value; `option` names the table in messages.
     """
     if isinstance(source, InMemory):
-        return EngineTable(str(source), source.content, {}, snapshot=False)
+        return EngineTable(str(source), source.content, {}, snapshot=False, declared=any(source.types.values()))
     with extras():
         import duckdb
     files = sorted(glob.glob(source, recursive=True))
@@ -238,9 +242,9 @@ def open_table(
         form: dict[str, Any] = {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True}
         form |= {"skiprows": 0, "comment": ""} | ({"dtype": names} if names else {})
         csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form), source)
-        return EngineTable(source, csv, seen, False, connection)
-    known = [name for (name,) in connection.execute("select table_name from information_schema.tables").fetchall()]
-    known.sort()
+        return EngineTable(source, csv, seen, False, connection, declared=False)
+    listed = connection.execute("select table_name, table_type from information_schema.tables").fetchall()
+    known = sorted(name for name, _ in listed)
     if table is None and len(known) == 1:
         [table] = known
     if table is None:
@@ -250,7 +254,8 @@ def open_table(
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"{option} is {table!r}: the tables of {source} are {', '.join(known)}{hint}")
     name = table.replace('"', '""')
-    return EngineTable(f"{name_of(source)}.{table}", connection.sql(f'select * from "{name}"'), {}, True, connection)
+    rows, declared = connection.sql(f'select * from "{name}"'), dict(listed)[table] == "BASE TABLE"
+    return EngineTable(f"{name_of(source)}.{table}", rows, {}, True, connection, declared=declared)
 
 
 def own_tables(memory: str = MEMORY) -> Any:

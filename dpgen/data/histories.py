@@ -19,9 +19,10 @@ import pyarrow
 
 from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
-from dpgen.data.raw_tables import stated
+from dpgen.data.raw_tables import computed_names
 from dpgen.data.split import People, texts
-from dpgen.values import LARGEST, times
+from dpgen.forms import LARGEST, floats
+from dpgen.schema import Schema
 
 if TYPE_CHECKING:
     from dpgen.data.linked_tables import LinkedRows
@@ -189,7 +190,7 @@ class Reading:
         name, keys = self.order, [name for name in {self.person, self.link, self.key} if name in rows]
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if name is not None:
-            exact = times(rows[name]) if self.dated else pd.to_numeric(rows[name], errors="coerce").to_numpy(np.float64)
+            exact = floats(rows[name], "datetime" if self.dated else "number")
             if not np.isfinite(exact).all():
                 what = "date (whole numbers need the type integer in schema)" if self.dated else "whole number"
                 raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
@@ -288,9 +289,9 @@ def with_rows(
 
 def check(frame: pd.DataFrame, draft: dict[str, Any]) -> None:
     """Refuse what contradicts the part of a schema that is stated, before anything is spent."""
-    public = stated(draft)
-    if public is not None:
-        public.encode(frame)
+    given = {*computed_names(draft), draft.get("primaryKey")}
+    if any(field["name"] not in given and "dpgen:key" not in field for field in draft["fields"]):
+        Schema.from_descriptor(draft).require(frame)
 
 
 def kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str | None, Any]) -> EngineTable:

@@ -88,7 +88,7 @@ def load_linked(
     if path is None:
         if stated := next((v for v in (people_path, tables, links, delimiter, encoding) if v), None):
             raise ValueError(f"path is None and {stated!r} is given; path must name the table of rows that it is about")
-        sources = {name: in_memory(table) for name, table in simulated_patients().items()}
+        sources = {name: in_memory(table, "public") for name, table in simulated_patients().items()}
         person, order, people = "patient", {"visits": "date"}, "patients"
         known = {"patients": dict(PATIENTS), "visits": dict(VISITS)}
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:

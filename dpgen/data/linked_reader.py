@@ -20,6 +20,7 @@ from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, 
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import read_table
 from dpgen.facts import Fact, Said
+from dpgen.forms import CELLS, votes
 from dpgen.schema import nearest
 
 Source = str | EngineTable
@@ -121,7 +122,7 @@ class Reader:
         schema, rules = self._across(spec.schema, spec.name)
         schema, of_gap = _without(schema, gap)
         schema, of_since = _without(schema, since)
-        draft = self._draft(spec.source, schema, {self.person, spec.link, spec.key})
+        draft = self._draft(spec.source, schema, {self.person, spec.link, spec.key}, spec.order)
         spans, order = dict[str, str](), None
         if not draft["fields"] and spec.order is None and spec.key is None:
             raise ValueError(f"table {spec.name!r} has no column but keys; it must have one more")
@@ -332,8 +333,9 @@ class Reader:
         above = "" if spec is None else self.specs[spec.parent - 1].name if spec.parent else self.people or ""
         return [table, *(self._path(above) if above else [])]
 
-    def _draft(self, path: Source, schema: Any, keys: set[str | None]) -> dict[str, Any]:
-        draft = draft_of(path, schema, target=None, key=None, unit=self.person)
+    def _draft(self, path: Source, schema: Any, keys: set[str | None], order: str | None = None) -> dict[str, Any]:
+        types = {} if order is None else {order: self._type(path, order)}
+        draft = draft_of(path, schema, target=None, key=None, unit=self.person, types=types)
         if "dpgen:privacy" in draft:
             raise ValueError(
                 "schema has domains that were bought for single rows; leave them out: the fit buys them for people"
@@ -343,12 +345,16 @@ class Reader:
         fields = [field for field in draft["fields"] if field["name"] not in keys]
         return {k: v for k, v in draft.items() if k != "primaryKey" or v not in keys} | {"fields": fields}
 
+    def _type(self, path: Source, order: str) -> str:
+        """The type of the order, in the words of Arrow: a date or a whole number, which is public, for all rows must be so."""
+        of_dates = {"day": "date32[day]", "second": "timestamp[s]"}[self.time_unit]
+        return types_of(path)[order] or ("int64" if _is_counted(path, order) else of_dates)
+
     def _date(self, draft: dict[str, Any], order: str, path: Source) -> dict[str, Any]:
         """The field of the order: a date by day, a time by second, or a whole number."""
         field = next((field for field in draft["fields"] if field["name"] == order), None)
         if field is None:  # a schema that states all of its fields leaves others out, but not this one
-            kind = type_of(text) if (text := types_of(path)[order]) else "any"
-            field = {"name": order, "type": kind, "dpgen:blank": True}
+            field = {"name": order, "type": type_of(self._type(path, order)), "dpgen:blank": True}
             draft["fields"] = [*draft["fields"], field]
         if field["type"] in ("any", "string", "date", "datetime"):
             field["type"] = {"day": "date", "second": "datetime"}[self.time_unit]
@@ -391,6 +397,16 @@ class Reader:
                 yield table
         if not found:
             raise ValueError(f"{called} is empty: it has {len(types_of(path))} columns and no record")
+
+
+def _is_counted(source: Source, order: str) -> bool:
+    """Whether a column of an order holds whole numbers, not dates."""
+    if isinstance(source, EngineTable):
+        return str(source.schema.field(order).type).startswith(("int", "uint"))
+    if not isinstance(source, InMemory):
+        return False
+    whole = CELLS.index(("number", "integer"))
+    return bool((votes(read_table(source, [order])[order], "any") == whole).all())
 
 
 def _with_counts(draft: Mapping[str, Any], number: int, tables: Sequence[LinkedRows]) -> dict[str, Any]:

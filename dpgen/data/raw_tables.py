@@ -9,44 +9,50 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.constraints import constraint_of
-from dpgen.containers import InMemory, in_memory
+from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, CsvPath, csv_path, form_of, header
+from dpgen.descriptors import EXACT, field_of
 from dpgen.facts import Fact, Said
-from dpgen.fields import EXACT, NumberField, field_of
+from dpgen.fields import NumberField
+from dpgen.forms import NUMBER
 from dpgen.schema import Schema, nearest, read_descriptor, with_fields
 
 
-def draft_schema(data: Any, *, delimiter: str | None = None, encoding: str | None = None) -> dict[str, Any]:
+def draft_schema(
+    data: Any, *, delimiter: str | None = None, encoding: str | None = None, dtypes: Dtypes = "bought"
+) -> dict[str, Any]:
     """A schema of the columns of a table, with what is not known left blank: null, or an empty enum.
 
-    Only names and types are looked at; a csv file has no types, so all of its columns are texts.
+    Only names and public types are looked at: those of a Parquet file, and of a table in memory with `dtypes` "public". Other
+    columns have no type in the draft.
 
     Arguments:
         data: a DataFrame, a polars or pyarrow table, or the path of a csv, tsv or parquet file.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        dtypes: whether the types of a table in memory are "public", or "bought" by the fit.
 
-    >>> draft_schema(pd.DataFrame({"age": [3]}))["fields"]
+    >>> draft_schema(pd.DataFrame({"age": [3]}), dtypes="public")["fields"]
     [{'name': 'age', 'type': 'integer', 'constraints': {'required': False, 'minimum': None, 'maximum': None}}]
     """
     path = csv_path(
-        data if isinstance(data, str) else str(data) if isinstance(data, Path) else in_memory(data), delimiter, encoding
+        data if isinstance(data, str) else str(data) if isinstance(data, Path) else in_memory(data, dtypes), delimiter, encoding
     )
-    empty: dict[str, Any] = {"string": {"enum": []}, "boolean": {}}
+    empty: dict[str, Any] = {"": {}, "string": {"enum": []}, "boolean": {}}
     fields = []
-    for name, kind in ((name, type_of(text)) for name, text in header(path).items()):
+    for name, kind in ((name, type_of(text) if text else "") for name, text in header(path).items()):
         rules = {"required": False, **empty.get(kind, {"minimum": None, "maximum": None})}
-        fields.append({"name": name, "type": kind, "constraints": rules})
+        fields.append({"name": name, **({"type": kind} if kind else {}), "constraints": rules})
     return {"fields": fields, "missingValues": ["", "NA"]}
 
 
@@ -113,7 +119,7 @@ class RawTable:
 
     def coded(self, schema: Schema) -> Any:
         """The rows as codes of a complete schema, each value by itself; what has no place goes where the schema says."""
-        test = schema.encode(schema.cleaned(self.test)) if len(self.test) else torch.empty(0, len(schema.modelled)).long()
+        test = schema.codes(self.test) if len(self.test) else torch.empty(0, len(schema.modelled)).long()
         return self.table_of(schema, self.rows.codes(schema), test)
 
 
@@ -136,10 +142,22 @@ class Rows:
         """The values of a column that count: `read` gets values (m,), and returns at most m, each of one of them."""
         return self._batches([name], lambda table: read(table[name]))
 
+    def require(self, schema: Schema) -> None:
+        """Refuse rows that contradict a schema, see `Schema.require`."""
+
+        def checked(table: pd.DataFrame) -> npt.NDArray[Any]:
+            schema.require(table)
+            return np.zeros(len(table), np.int64)
+
+        present = self.source.schema.names if isinstance(self.source, EngineTable) else list(self.source)
+        names = [name for name in present if name in schema.checked]
+        if names:
+            self._batches(names, checked).totals(lambda batches: torch.tensor(sum(map(len, batches))))
+
     def codes(self, schema: Schema) -> Tensor | KeptCodes | SparkCodes:
         """Codes of a complete schema (n, d)."""
         names = [field.name for field in schema.modelled]
-        batches = self._batches(names, lambda table: schema.encode(schema.cleaned(table)).numpy())
+        batches = self._batches(names, lambda table: schema.codes(table).numpy())
         return batches.kept(len(names), max(schema.domain.sizes))
 
     def some(self, most: int, seed: int) -> pd.DataFrame:
@@ -177,15 +195,16 @@ def draft_of(
     target: str | None,
     key: str | None,
     unit: str | None = None,
+    types: Mapping[str, str] | None = None,
 ) -> Descriptor:
     """A draft schema of every column: its type where the file declares it, and all that the given schema states.
 
     A schema that states the types and domains of its fields leaves other columns out; of any other schema the rest is bought.
     Its `fieldsMatch`, "subset" or "partial", says so too.
 
-    `key` is a column whose values are generated, `unit` one that names people, which is no data.
+    `key` is a column whose values are generated, `unit` one that names people, which is no data; `types` are more public types.
     """
-    types = types_of(source)
+    types = types_of(source) | dict(types or {})
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
     [first, *more] = types
@@ -209,7 +228,7 @@ def draft_of(
     if "" in wanted:
         raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
     left = set(known) - set(wanted)
-    complete = set[str]()  # columns whose type in memory holds no missing value, which is public
+    complete = set[str]()  # columns whose public type holds no missing value
     if isinstance(source, InMemory) and source.form.container == "pandas":
         typed = zip(source.form.names, source.form.types)
         complete = {str(name) for name, kind in typed if re.fullmatch(r"u?int\d+|bool", kind)}
@@ -223,13 +242,16 @@ def draft_of(
                 advice = "texts: decode it" if "binary" in types[entry["name"]] else "single values: flatten it"
                 raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold {advice}")
             entry["dpgen:blank"] = True
-        elif entry["type"] == "any":  # a key, or what a constraint computes
+        elif entry["type"] == "any" and entry["name"] != draft.get("primaryKey"):  # what a constraint computes
             entry["type"] = "number" if entry["name"] in totals else "string"
-    if any("dpgen:blank" in entry for entry in fields):
-        for entry in fields:
-            if entry["name"] == draft.get("primaryKey") and entry["type"] == "string" and "dpgen:key" not in entry:
-                entry["dpgen:blank"] = True  # its pattern
-    _try(draft)
+    bought = any("dpgen:blank" in entry for entry in fields)
+    for entry in fields:
+        if entry["name"] == draft.get("primaryKey") and entry["type"] in ("any", "string"):
+            if bought and "dpgen:key" not in entry:
+                entry["dpgen:blank"] = True  # its pattern, and whether it is a number
+            elif entry["type"] == "any":
+                entry["type"] = "string"
+    Schema.from_descriptor(draft)  # refuses what no bought domain could mend
     return draft
 
 
@@ -241,13 +263,10 @@ def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
 
 
 def types_of(source: str | EngineTable) -> dict[str, str]:
-    """Names of the columns of a table, and their types where its form declares them."""
+    """Names of the columns of a table, and their types where these are public."""
     if isinstance(source, EngineTable):
-        return {field.name: "" if source.untyped else str(field.type) for field in source.schema}
-    types = header(source)
-    if isinstance(source, InMemory):  # categories are categories, whatever their values are
-        types |= {str(name): "string" for name, kind in zip(source.form.names, source.form.types) if "category[" in kind}
-    return types
+        return {field.name: str(field.type) if source.declared else "" for field in source.schema}
+    return header(source)
 
 
 def _needs_bins(entry: Descriptor, draft: Descriptor) -> bool:
@@ -271,52 +290,16 @@ def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = Fals
     """The field of a column: its type, and what a schema says of it, without blanks; `never`: it has no gaps."""
     rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
     kind = type_of(text) if text else "any"
-    if "type" not in known and ("minimum" in rules or "maximum" in rules) and kind in ("any", "string"):
-        kind = "number"
+    bounds = [str(rules[rule]) for rule in ("minimum", "maximum") if rule in rules]
+    if "type" not in known and bounds and kind in ("any", "string"):
+        of_dates = "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"
+        kind = "number" if all(NUMBER.fullmatch(bound) for bound in bounds) else of_dates
+    if "type" not in known and "%" in str(known.get("format", "")) and kind in ("any", "string"):
+        kind = "datetime" if re.search("%[HIMSTRcX]", known["format"]) else "date"
     if never and "required" not in rules:
         rules["required"] = True
     field: Descriptor = {"name": name, "type": kind, **known}
     return field | ({"constraints": rules} if rules or "constraints" in known else {})
-
-
-def _try(draft: Descriptor) -> None:
-    """Refuse what no bought domain could mend: the schema with a small domain in every blank must stand."""
-    domains: dict[str, Descriptor] = {
-        "string": {"enum": ["?"]},
-        "any": {"enum": ["?"]},
-        "date": {"minimum": "2000-01-01", "maximum": "2000-01-02"},
-        "datetime": {"minimum": "2000-01-01", "maximum": "2000-01-02"},
-    }
-    fields = []
-    for entry in draft["fields"]:
-        own = dict(entry)
-        if own.pop("dpgen:blank", False):
-            own = {key: value for key, value in own.items() if key not in ("dpgen:outside", "dpgen:rounding")}
-            kind = entry["type"]
-            rules = entry.get("constraints", {})
-            dummy = domains.get(kind, {"minimum": rules.get("minimum", rules.get("maximum", 0))})
-            if "enum" not in dummy:
-                dummy = {"maximum": rules.get("maximum", dummy["minimum"]), **dummy}
-            own |= {"type": "string" if kind == "any" else kind, "constraints": dummy | rules}
-        fields.append(own)
-    Schema.from_descriptor({**draft, "fields": fields})
-
-
-def stated(draft: Descriptor) -> Schema | None:
-    """The schema of the fields whose domain is stated, with the constraints that speak of these alone."""
-    plain = [{key: value for key, value in entry.items() if key != "dpgen:blank"} for entry in draft["fields"]]
-    kept = [entry for entry in plain if not is_blank(entry, draft)]
-    names = {entry["name"] for entry in kept}
-    rules = draft.get("dpgen:constraints", [])
-    held = [rule for rule in rules if set(constraint_of(rule).names) <= names]
-    computed = computed_names({"dpgen:constraints": rules}) - computed_names({"dpgen:constraints": held})
-    fields = [entry for entry in kept if entry["name"] not in computed]
-    given = computed_names(draft) | {draft.get("primaryKey")}
-    if all(entry["name"] in given or "dpgen:key" in entry for entry in fields):
-        return None
-    left = {key: value for key, value in draft.items() if key not in ("dpgen:target", "primaryKey")}
-    key = {"primaryKey": draft["primaryKey"]} if draft.get("primaryKey") in names else {}
-    return Schema.from_descriptor({**left, **key, "fields": fields, "dpgen:constraints": held})
 
 
 def read_names(draft: Descriptor) -> list[str]:
@@ -329,16 +312,15 @@ def load_raw(source: str, draft: Descriptor, options: SplitOptions, *, name: str
     """The rows of a table, with a part for evaluation if the options ask for one."""
     names = read_names(draft)
     table, split = options.read(source, names, text=names, missing=draft.get("missingValues", [""]))
-    public, unit = stated(draft), None if options.people is None else options.people.column
-    if public is not None:
-        public.encode(table)  # refuses what contradicts it, before anything is spent
+    declared, unit = Schema.from_descriptor(draft), None if options.people is None else options.people.column
+    declared.require(table)
     test = split.test_rows(len(table)).numpy()
     return RawTable(
         name=name,
         rows=Rows(table[~test].reset_index(drop=True)),
         draft=draft,
         test=table[test].reset_index(drop=True),
-        facts=(*(() if public is None else public.facts), split.fact("rows"), *unnamed(source, draft, unit)),
+        facts=(*declared.facts, split.fact("rows"), *unnamed(source, draft, unit)),
         table_of=table_of,
     )
 
@@ -357,18 +339,15 @@ def raw_in_engine(opened: EngineTable, draft: Descriptor, people: People | None,
     rows = Rows(table)
     if not len(rows):
         raise ValueError(f"{opened.name} is empty: it has {len(opened.schema)} columns and no record")
-    public, unit = stated(draft), None if people is None else people.column
-    if public is not None:
-        known = table.columns([field.name for field in public.modelled])
-        read = partial(_each, change=public.encode)
-        EngineBatches(known, read, count=len(rows)).totals(lambda codes: torch.tensor(sum(map(len, codes))))
+    declared, unit = Schema.from_descriptor(draft), None if people is None else people.column
+    rows.require(declared)
     return RawTable(
         name=opened.name,
         rows=rows,
         draft=draft,
         test=pd.DataFrame(columns=names),
         facts=(
-            *(() if public is None else public.facts),
+            *declared.facts,
             *opened.facts,
             Split(0.0).fact("rows"),
             *unnamed(opened, draft, unit),

@@ -1,5 +1,6 @@
 """Binary records with a private training part and a test part, and their files."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from glob import glob
 from pathlib import Path
@@ -11,10 +12,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.containers import Form
+from dpgen.containers import Form, InMemory
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of, rows_of
 from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, read_npy, require_columns, sample_form
 from dpgen.facts import Fact, Said
+from dpgen.forms import floats, texts_of
 
 PIXEL_THRESHOLD = 127
 """Grey values 0..255 above this become 1 by default."""
@@ -236,7 +238,8 @@ def load_records(
     form = sample_form(path, list(table.columns), csv="int64", label=label, categories=categories)
     if grey_threshold is not None:
         require_threshold(grey_threshold)
-        form = replace(form, white=white_of(form))
+        own = path.own_types if isinstance(path, InMemory) else form.types  # public or not: the owner says that they are grey
+        form = replace(form, white=white_of([dtype for name, dtype in zip(form.names, own) if name != label] or own))
     x = pixels(table[features], path, white=form.white)
     if grey_threshold is not None:
         require_grey(path, bits=form.white == WHITE and int(x.max() if x.numel() else 0) <= 1)
@@ -340,9 +343,8 @@ def load_mapped(
     return MappedRecords(name, x, test, image_shape=image_shape, facts=(*facts, split.fact()), form=form, **found)
 
 
-def white_of(form: Form) -> int:
-    """Grey value of a white pixel, by the type of the columns: a fact of their schema."""
-    types = [dtype for name, dtype in zip(form.names, form.types) if name != form.label] or form.types
+def white_of(types: Sequence[str]) -> int:
+    """Grey value of a white pixel, by the types of the columns."""
     return 1 if all(dtype.startswith(("float", "double", "halffloat")) for dtype in types) else WHITE
 
 
@@ -399,8 +401,10 @@ def class_labels(values: pd.Series) -> tuple[Tensor, tuple[str, ...]]:
     """
     if values.nunique() > MAX_CLASSES:
         raise ValueError(f"label_column {values.name!r} has {values.nunique()} distinct values: at most {MAX_CLASSES} classes")
-    try:
-        codes, names = pd.factorize(values, sort=True)
-    except TypeError:
-        codes, names = pd.factorize(values.astype(str), sort=True)
-    return torch.from_numpy(codes.astype(np.int64)), tuple(str(name) for name in names)
+    named = texts_of(values)  # 1 and 1.0 are one class: a gap makes floats of whole numbers
+    _, different = pd.factorize(named)
+    read = floats(pd.Series(different, dtype=object), "number")
+    names = different[
+        np.lexsort((different.astype(str), np.nan_to_num(read) if np.isfinite(read).all() else np.zeros(len(read))))
+    ]
+    return torch.from_numpy(pd.Index(names).get_indexer(pd.Index(named)).astype(np.int64)), tuple(map(str, names))

@@ -15,7 +15,7 @@ import pyarrow.compute
 import torch
 from torch import Tensor
 
-from dpgen.containers import Form
+from dpgen.containers import Form, natural
 from dpgen.data.batches import ROWS, EngineBatches, frames, whole_groups
 from dpgen.data.engines import CHANGED, EngineTable, open_table
 from dpgen.data.records import WHITE, Records, class_labels, pixels, require_grey, require_threshold, split_records, white_of
@@ -130,8 +130,13 @@ def load_sql_records(
     if lists is None:
         kept = [name for name in opened.schema.names if people is None or name != people.column]
         classes = {} if label is None else {label.column: label.names}
-        form = opened.form(kept).of_columns(kept, label=label_column, categories=classes)
-    white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if form is None else white_of(form)
+        form = opened.form(kept)
+        if not opened.declared:
+            of_label = "" if label is None else natural(label.names)
+            form = replace(form, types=tuple(of_label if name == label_column else "int64" for name in kept))
+        form = form.of_columns(kept, label=label_column, categories=classes)
+    grey = [str(rows.schema.field(name).type) for name in features]
+    white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if lists else white_of(grey)
     d = len(features) if lists is None else _width(lists, image_shape, width)
     reader = _Columns(opened.name, d, lists, label, white, people)
     by = None if people is None else people.column

@@ -18,6 +18,7 @@ import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,7 +30,7 @@ import pyarrow
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
-from dpgen.containers import Form, InMemory
+from dpgen.containers import Form, InMemory, natural
 
 FileForm = Literal["csv", "parquet", "npy"]
 
@@ -191,14 +192,16 @@ def require_columns(path: str | Path, wanted: Iterable[str], present: Iterable[A
 
 
 def header(path: str | Path) -> dict[str, str]:
-    """Names of the columns of a table in their order, and their types where the form of the file declares them."""
+    """Names of the columns of a table in their order, and their types where these are public: "" where they are not."""
     form = form_of(path)
     if form == "npy":
         raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
     if form == "csv":
         return dict.fromkeys(_csv_names(path, *dialect_of(path)), "")
-    schema = path.content.schema if isinstance(path, InMemory) else parquet_schema(path)
-    index = [] if isinstance(path, InMemory) else (schema.pandas_metadata or {}).get("index_columns", [])
+    if isinstance(path, InMemory):
+        return dict(path.types)
+    schema = parquet_schema(path)
+    index = (schema.pandas_metadata or {}).get("index_columns", [])
     return {field.name: str(field.type) for field in schema if field.name not in index}
 
 
@@ -289,18 +292,20 @@ def sample_form(
     Types are those of the schema, not of the values: pandas gives whole numbers another type where one of them is missing,
     and which values are missing is private.
 
-    `csv` is the type of values of a csv file, which has no schema, `label` the column of classes, `categories` the names of
-    values by column.
+    `csv` is the type of values of a csv file, which has no schema, and of columns in memory whose type is not public; `label`
+    the column of classes, whose names say its type, `categories` the names of values by column.
     """
+    classes = (categories or {}).get(label or "", ())
     if isinstance(path, InMemory):
         form, orders = path.form, path.orders
+        own = form.names if len(form.types) == len(form.names) else [None] * len(form.types)
+        types = tuple(dtype or (natural(classes) if name == label else csv) for name, dtype in zip(own, form.types))
+        form = replace(form, types=types)
         categories = {name: _in_order(values, orders.get(name, ())) for name, values in (categories or {}).items()}
     elif form_of(path) == "npy":
         form = Form(container="numpy", types=(str(read_npy(path, vectors=True).dtype),))
     elif form_of(path) == "csv":
-        classes = (categories or {}).get(label or "", ())
-        of_label = "int64" if all(re.fullmatch(r"-?\d{1,18}", name) for name in classes) else ""
-        types = tuple(of_label if name == label else csv for name in names)
+        types = tuple(natural(classes) if name == label else csv for name in names)
         form = Form(container="pandas", names=tuple(names), types=types)
     else:
         table = parquet_schema(path).empty_table().to_pandas(ignore_metadata=True)
@@ -503,9 +508,11 @@ def frame_of(table: Any) -> pd.DataFrame:
 
 def _parquet_table(path: str | Path, columns: Sequence[str] | None) -> pd.DataFrame:
     if isinstance(path, InMemory):
-        require_columns(path, columns or (), path.content.column_names)
-        table = path.content if columns is None else path.content.select(list(columns))
-        return frame_of(table)
+        require_columns(path, columns or (), path.types)
+        wanted = list(path.types if columns is None else columns)
+        if isinstance(path.content, pd.DataFrame):
+            return path.content[wanted].copy(deep=False)
+        return frame_of(path.content.select(wanted))
     try:
         with parquet.ParquetFile(existing_file(path)) as file:
             schema = file.schema_arrow

@@ -19,7 +19,7 @@ from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, csv_path, header, name_of, sample_form
+from dpgen.data.table_files import MISSING, csv_path, form_of, header, name_of, sample_form
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, NumberField
 from dpgen.schema import Schema
@@ -143,28 +143,28 @@ def _table_of(source: str | EngineTable, name: str, schema: Schema, codes: Any, 
 
 
 def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str]) -> Form:
-    """The form of samples: dates that came as text, and dates and decimals of Python, go back so."""
+    """The form of samples: what is no text and no number goes back as the schema says that it is written, or as it came."""
+    declared, of_texts = types_of(source), source.of_texts if isinstance(source, EngineTable) else form_of(source) == "csv"
     if isinstance(source, EngineTable):
         source = InMemory(source.name, source.schema.empty_table(), source.form(source.schema.names))
     categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
     form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
-    dates = {field.name: field for field in schema.fields if isinstance(field, NumberField) and field.of_dates}
     types = []
-    arrow = source.content.schema if isinstance(source, InMemory) else None
-    for name, dtype in zip(form.names, form.types):
-        field = dates.get(str(name))
-        if dtype == "object" and arrow is not None and str(arrow.field(str(name)).type).startswith("decimal"):
-            types.append("object[decimal]")
-            continue
-        if field is None or (dtype and not re.search("str|object", dtype)):
-            types.append(dtype)
-        elif arrow is not None and str(arrow.field(str(name)).type).startswith("date"):
-            types.append(f"{dtype}[date]")
-        else:
-            types.append(f"{dtype or 'str'}[{field.format or _ISO[field.type]}]")
+    for name, dtype in zip(form.names, form.types * (len(form.names) if len(form.types) == 1 else 1)):
+        field, own = schema.by_name.get(str(name)), declared[str(name)]
+        if dtype == "object" and own.startswith("decimal"):
+            dtype = "object[decimal]"
+        elif isinstance(field, NumberField) and field.of_dates and (not dtype or re.search("str|object", dtype)):
+            write, as_text = f"{dtype or 'str'}[ISO]", bool(dtype or field.format or of_texts)
+            native = _STAMP if form.container in ("pandas", "series") else ""
+            write = f"{dtype}[date]" if own.startswith("date") else write if as_text else native
+            dtype = write.replace("ISO", field.pattern_of_dates or _ISO[field.type])
+        types.append(dtype)
     return replace(form, types=tuple(types))
 
 
+_STAMP = str(pd.to_datetime(pd.Series(["2020-01-01"])).dtype)
+"""The type that pandas gives to times."""
 _ISO = {"date": "%Y-%m-%d", "datetime": "%Y-%m-%dT%H:%M:%S"}
 
 
@@ -216,7 +216,7 @@ VISITS: Mapping[str, Any] = {
 def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
     """Visits to a hospital by a public rule, with gaps that depend on other columns; no record is of a person.
 
-    >>> simulated_visits(3).content.num_rows
+    >>> len(simulated_visits(3).content)
     3
     """
     rng = np.random.default_rng(seed)
@@ -254,7 +254,7 @@ def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
             "readmitted": readmitted,
         }
     )
-    return in_memory(frame)
+    return in_memory(frame, "public")
 
 
 def load_sql_table(

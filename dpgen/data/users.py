@@ -13,10 +13,11 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.containers import Form, InMemory
+from dpgen.containers import Form, InMemory, natural
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.table_files import MISSING_CATEGORY, Missing, csv_path, existing_file, name_of, read_table, sample_form, settled
 from dpgen.facts import Fact, Said
+from dpgen.forms import read
 
 UNIFORM = "uniform"
 """Origin of the prior when no public knowledge is used."""
@@ -260,8 +261,9 @@ def _names(values: pd.Series, meaning: str, source: str) -> pd.Series:
         if not plain.all():
             row = int(plain.argmin())
             raise ValueError(f"{source} has a {meaning} of another type in row {row + 1}: it must be text or a number")
-    text = values.astype(str).str.strip()
-    missing = (values.isna() | (text == "")).to_numpy(bool)
+    rows, found = read(values.reset_index(drop=True), "string")  # 3 and 3.0 are one user: a gap makes floats of whole numbers
+    text = pd.Series(found, rows, "str").reindex(range(len(values))).str.strip()
+    missing = (text.isna() | (text == "")).to_numpy(bool)
     if missing.any():
         raise ValueError(f"{source} has no {meaning} in row {int(missing.argmax()) + 1}: every event needs one")
     return text
@@ -405,7 +407,9 @@ def load_events(
         return users
     drawn = {name: meaning for meaning, name in columns.named.items() if meaning != "weight"}
     form = sample_form(path, list(drawn), categories={columns.category: users.categories})
-    return replace(users, form=replace(form, renamed=drawn))
+    public = {"user": users.user_names, "category": users.categories, "group": users.groups or ()}
+    types = (dtype or natural(public[drawn[str(name)]]) for name, dtype in zip(form.names, form.types))
+    return replace(users, form=replace(form, types=tuple(types), renamed=drawn))
 
 
 def load_sql_events(

@@ -42,11 +42,11 @@ from dpgen.evaluation.scores import (
 from dpgen.facts import Fact, columns_of
 from dpgen.figures import heat_maps, new_figure, save_drawn
 from dpgen.files import OVERLAYS, write_atomically
+from dpgen.forms import floats
 from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
 from dpgen.progress import report
 from dpgen.release import ColumnSamples
 from dpgen.schema import Schema, read_descriptor
-from dpgen.values import numbers_or_gaps, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -413,14 +413,14 @@ def _are_dates(values: pd.Series) -> bool:
     """Whether texts are dates."""
     some = values.iloc[:1000]
     texts = not (pd.api.types.is_numeric_dtype(values.dtype) or isinstance(values.dtype, pd.CategoricalDtype)) and len(some)
-    return bool(texts and some.astype(str).str.match(r"\d{4}-\d\d-\d\d").all() and np.isfinite(times(some)).all())
+    return bool(texts and some.astype(str).str.match(r"\d{4}-\d\d-\d\d").all() and np.isfinite(floats(some, "date")).all())
 
 
 def _read(values: pd.Series, *, dates: bool, numeric: bool) -> npt.NDArray[Any]:
     if dates:
-        return times(values)
+        return floats(values, "datetime")
     if numeric:
-        return numbers_or_gaps(values).to_numpy(np.float64, na_value=np.nan)
+        return floats(values, "number")
     return values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
 
 

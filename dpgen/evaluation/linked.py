@@ -18,11 +18,11 @@ from dpgen.data.table_files import read_table
 from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import heat_maps, new_figure, save_drawn
+from dpgen.forms import floats
 from dpgen.metrics import associations
 from dpgen.progress import report
 from dpgen.schema import nearest
 from dpgen.systems.relational.sums import SPANS, Branch, Histories, Integers, Shape, instances, place_of
-from dpgen.values import as_numbers, times
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -294,13 +294,15 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
 
 def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:
     """How values of a column become groups, by its private values, and how many there are; gaps are the last one."""
-    for read in (as_numbers, times) if private.dtype.kind not in "bM" else (times,) if private.dtype.kind == "M" else ():
-        values = np.asarray(read(private), np.float64)
+    for kind in (
+        ("number", "datetime") if private.dtype.kind not in "bM" else ("datetime",) if private.dtype.kind == "M" else ()
+    ):
+        values = floats(private, kind)
         if np.isfinite(values).sum() >= _READ * private.notna().sum() > 0:
             edges = np.unique(np.nanquantile(values, np.linspace(0, 1, MOST_GROUPS + 1)[1:-1]))
 
-            def numbered(column: pd.Series, read: Any = read, edges: Any = edges) -> Integers:
-                found = np.asarray(read(column), np.float64)
+            def numbered(column: pd.Series, kind: str = kind, edges: Any = edges) -> Integers:
+                found = floats(column, kind)
                 return np.where(np.isnan(found), len(edges) + 1, np.searchsorted(edges, found, side="right"))
 
             return numbered, len(edges) + 2

@@ -205,9 +205,8 @@ def test_a_text_is_printed_and_a_number_is_the_code(capsys: pytest.CaptureFixtur
         (FileNotFoundError("no such file"), 2, "error: no such file\n"),
         (
             OSError(errno.ENOSPC, "No space left on device"),
-            2,
-            "error: [Errno 28] No space left on device; free some and give the same command again: a run goes on in the same "
-            "--run_dir\n",
+            75,
+            "error: [Errno 28] No space left on device; free some space; nothing was spent: give the same command again\n",
         ),
         (LedgerError("damaged"), 2, "error: damaged\n"),
         (BudgetExceeded("spent"), 2, "error: spent\n"),

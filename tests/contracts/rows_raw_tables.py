@@ -10,14 +10,17 @@ from conformance import Law, LawRow, SumRow, pairs_of
 from dp_accounting import ComposedDpEvent
 from scipy.stats import norm
 
+from dpgen.forms import CELLS, votes
 from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
-from dpgen.systems.tables.bins import Grid, Leaves, cells, forms, places, possible
-from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, on_scale
+from dpgen.systems.tables.bins import Grid, Leaves, cells, steps, steps_of
+from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, STEP, on_scale
 
-TEXTS = np.array(["", "a", "007", "true", "1", "20", "1.5", "0.25", "2020-01-02", "2020-01-02 10:30"], object)
+TEXTS = np.array(
+    ["", "a", "007", "true", 1, "20", 1.5, "0.25", "2020-01-02", "2020-01-02 10:30", True, pd.Timestamp(0)], object
+)
 FORMS_OF = pairs_of(lambda rng, n: TEXTS[rng.integers(0, len(TEXTS), (n, 1))])
 NUMBERS = pairs_of(lambda rng, n: rng.normal(0, 10.0 ** rng.integers(-2, 4), (n, 1)).round(2))
 LETTERS = pairs_of(lambda rng, n: rng.integers(0, 3, (n, 1)))
@@ -25,9 +28,19 @@ STD, DELTA, MOST = 2.0, 0.01, 60
 
 
 def form_counts(x: np.ndarray) -> BoundedSum:
-    """The forms of texts."""
-    among = possible("any")
-    return cells(forms(pd.Series(x[:, 0]).replace("", None), "any"), partial(places, among[1:]), len(among))
+    """The forms of values, "" for a gap."""
+    return cells(votes(pd.Series(x[:, 0]).replace("", None), "any"), lambda found: found, len(CELLS))
+
+
+def step_counts(x: np.ndarray) -> BoundedSum:
+    """The steps of numbers."""
+    return cells(steps(pd.Series(x[:, 0]), "number"), lambda found: found, len(steps_of("number")))
+
+
+def forms_twice(x: np.ndarray) -> BoundedSum:
+    """Wrong: a value is counted in the cell of its form and in that of the finer type, for the price of one of them."""
+    once = form_counts(x)
+    return BoundedSum(torch.cat([once.values, step_counts(x).values]), once.sensitivity, replaced=once.replaced)
 
 
 def scale_counts(x: np.ndarray) -> BoundedSum:
@@ -104,6 +117,7 @@ _BOTH = "the counts and the names are of different values, and no pair moves bot
 
 ROWS = [
     SumRow("tables", (f"{FORM} of *",), FORMS_OF, one_more("a", "1.5"), sums=form_counts),
+    SumRow("tables", (f"{STEP} of *",), NUMBERS, one_more(1.0, 0.25), sums=step_counts),
     SumRow("tables", (f"{SCALE} of *",), NUMBERS, one_more(1.0, -300.0), sums=scale_counts),
     SumRow("tables", (f"{BINS} of *",), NUMBERS, one_more(0.0, 9.0), sums=bin_counts),
     LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, many, law=named(), at=(0.2, 0.5), reaches=0.8, why=_BOTH),

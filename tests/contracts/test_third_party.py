@@ -79,7 +79,7 @@ def test_a_system_of_another_distribution_is_one_of_ours(tmp_path: Path, monkeyp
 def test_it_fits_a_frame_and_gives_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     distribution(tmp_path / "site", monkeypatch, "noisy_bits = noisy_bits:SYSTEM")
     frame = pd.DataFrame({"tea": [True, False] * 20, "rum": [False] * 40})
-    release = dpgen.fit(frame, "noisy_bits", epsilon=1.0)
+    release = dpgen.fit(frame, "noisy_bits", epsilon=1.0, dtypes="public")
     release.save(tmp_path / "model")
     for model in (release, dpgen.load(tmp_path / "model")):
         rows = model.sample(5, random_state=0)

@@ -31,7 +31,7 @@ HOSPITALS = People("hospital", 3, bytes(32))
 
 
 def visits() -> pd.DataFrame:
-    frame = simulated_visits(N).content.to_pandas()
+    frame = simulated_visits(N).content
     return frame.assign(hospital=[f"h{i % 37}" for i in range(N)], admitted=frame["admitted"].dt.date)
 
 

@@ -32,7 +32,7 @@ ROWS = "n,colour,day,well,extra\n1,red,2020-01-02,true,x\n?,blue,,False,y\n9,,20
 
 
 def visits(n: int = 300) -> pd.DataFrame:
-    return simulated_visits(n).content.to_pandas()
+    return simulated_visits(n).content
 
 
 def private(**options: Any) -> Table:
@@ -97,7 +97,7 @@ def frames() -> dict[str, pd.DataFrame]:
 @pytest.mark.parametrize("name", list(frames()))
 def test_samples_have_the_columns_types_categories_and_gaps_of_the_frame(name: str) -> None:
     frame = frames()[name]
-    table = private(path=in_memory(frame), schema=SMALL)
+    table = private(path=in_memory(frame, "public"), schema=SMALL)
     again = restored(table)
     assert list(again.columns) == list(frame.columns)
     if name != "one row of nothing":
@@ -111,10 +111,19 @@ def test_samples_have_the_columns_types_categories_and_gaps_of_the_frame(name: s
         assert again["day"][0] == datetime.date(2020, 1, 2)
 
 
+def test_types_that_are_not_public_are_those_of_the_schema() -> None:
+    """Whatever pandas made of the values; categories are declared."""
+    found = {name: restored(private(path=in_memory(frame), schema=SMALL)).dtypes.to_dict() for name, frame in frames().items()}
+    plain = found.pop("plain")
+    assert list(map(str, plain.values())) == ["Int64", "str", str(pd.to_datetime(pd.Series(["2020-01-01"])).dtype), "boolean"]
+    assert str(found.pop("categories").pop("colour")) == "category"
+    assert all(types == plain for types in found.values())
+
+
 def test_polars_and_arrow_tables_come_back() -> None:
     frame = frames()["texts"]
     for made in (polars.from_pandas(frame), polars.from_pandas(frame).to_arrow()):
-        table = private(path=in_memory(made), schema=SMALL)
+        table = private(path=in_memory(made, "public"), schema=SMALL)
         again = restored(table)
         assert type(again) is type(made)
         assert torch.equal(private(path=in_memory(again), schema=SMALL).codes, table.codes)
@@ -136,7 +145,7 @@ def test_sources_of_domains_are_in_the_notes() -> None:
         ("n,colour,day,well\n", {}, "no record"),
         ("n,color,day,well\n1,red,2020-01-01,true\n", {}, "did you mean 'color'"),
         (ROWS.replace("9,", "10,"), {}, "column 'n' breaks a rule of the schema: minimum is 0 and maximum is 9"),
-        (ROWS.replace("9,", "nine,"), {}, " it holds numbers"),
+        (ROWS.replace("9,", "nine,"), {}, " it holds whole numbers"),
         (ROWS.replace("blue", "pink"), {}, "'colour' breaks "),
     ],
 )
@@ -147,18 +156,21 @@ def test_what_cannot_be_read_is_refused_in_one_line(tmp_path: Path, text: str, o
 
 
 def test_names_and_types_are_enough_where_all_values_are_booleans() -> None:
-    table = private(path=in_memory(pd.DataFrame({"tea": [True, None], "rum": [False, True]}).astype("boolean")))
+    frame = pd.DataFrame({"tea": [True, None], "rum": [False, True]}).astype("boolean")
+    table = private(path=in_memory(frame, "public"))
     assert table.codes.tolist() == [[1, 0], [2, 1]]
 
 
 def test_a_draft_shows_names_and_types_and_no_value() -> None:
-    draft = draft_schema(visits())
+    draft = draft_schema(visits(), dtypes="public")
     assert [field["name"] for field in draft["fields"]] == [field["name"] for field in VISITS["fields"]]
     kinds = {field["name"]: field["type"] for field in draft["fields"]}
     assert (kinds["age"], kinds["ward"], kinds["weight"], kinds["smoker"]) == ("integer", "string", "number", "boolean")
     assert "maternity" not in json.dumps(draft)
     other = visits().assign(age=17, weight=None, smoker=None)[:1].astype({"weight": float, "smoker": "boolean"})
-    assert draft_schema(other) == draft
+    assert draft_schema(other, dtypes="public") == draft
+    assert draft_schema(visits()) == draft_schema(other)
+    assert not any("type" in field for field in draft_schema(visits())["fields"])
 
 
 def test_values_outside_have_a_place_where_the_schema_gives_them_one() -> None:

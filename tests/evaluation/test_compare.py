@@ -137,7 +137,7 @@ def test_rows_taken_out_of_a_table_are_compared_as_they_are() -> None:
     from dpgen.data.tables import VISITS, simulated_visits
     from dpgen.schema import Schema
 
-    schema, whole = Schema.from_descriptor(VISITS), simulated_visits(200).content.to_pandas()
+    schema, whole = Schema.from_descriptor(VISITS), simulated_visits(200).content
     part = whole[whole.index % 3 == 1]
     found = schema.typed(part)
     assert found.equals(schema.typed(part.reset_index(drop=True)))

@@ -35,7 +35,7 @@ def three_tables(n: int) -> dict[str, pd.DataFrame]:
 
 def linked_three(n: int, most: Any) -> LinkedTables:
     """The same as a system gets them, with schemas of all tables."""
-    tables = {name: in_memory(table) for name, table in three_tables(n).items()}
+    tables = {name: in_memory(table, "public") for name, table in three_tables(n).items()}
     for name, table in tables.items():
         table.table = name
     return load_linked(

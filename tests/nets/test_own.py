@@ -139,7 +139,7 @@ def test_a_network_of_a_table_gives_typed_rows_of_its_schema(clusters: str, tmp_
 
 @pytest.mark.usefixtures("quiet")
 def test_a_classifier_tells_the_target_of_a_table_and_is_scored_on_rows_held_out(tmp_path: Path) -> None:
-    table, frame = visits(0.3), simulated_visits(50).content.to_pandas()
+    table, frame = visits(0.3), simulated_visits(50).content
     release: Any = dpgen.fit(table, "dpgm", epsilon=2.0, network=own_networks.Classifier, **SMALL)
     release.save(tmp_path)
     again = dpgen.load(tmp_path)
@@ -164,10 +164,10 @@ def test_a_classifier_tells_the_target_of_a_table_and_is_scored_on_rows_held_out
 @pytest.mark.parametrize(
     ("given", "options", "word"),
     [
-        (simulated_visits(60).content.to_pandas(), {"target": "sex"}, "schema"),
+        (simulated_visits(60).content, {"target": "sex"}, "schema"),
         (duckdb.sql("select range % 2 as a from range(60)"), {"schema": TRUTHS}, "path"),
         (pd.DataFrame({"a": [True] * 9}), {"target": "a", "schema": TRUTHS}, "'a'"),
-        (simulated_visits(60).content.to_pandas(), {"schema": dict(VISITS), "unit": "visit", "max_contributions": 2}, "be 1"),
+        (simulated_visits(60).content, {"schema": dict(VISITS), "unit": "visit", "max_contributions": 2}, "be 1"),
     ],
 )
 def test_tables_that_networks_cannot_see_are_refused(given: Any, options: dict[str, Any], word: str) -> None:

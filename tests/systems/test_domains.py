@@ -22,7 +22,7 @@ from dpgen.systems.plan import SumsPlan
 
 @pytest.fixture
 def visits(tmp_path: Path) -> Path:
-    simulated_visits(2000).content.to_pandas().to_parquet(tmp_path / "visits.parquet")
+    simulated_visits(2000).content.to_parquet(tmp_path / "visits.parquet")
     return tmp_path / "visits.parquet"
 
 
@@ -46,8 +46,8 @@ def test_a_file_without_types_says_how_to_give_them(tmp_path: Path, capsys: pyte
     path.write_text("age,ward\n30,a\n")
     assert main(["schema", str(path)]) == 0
     printed = capsys.readouterr()
-    assert [field["type"] for field in json.loads(printed.out)["fields"]] == ["string", "string"]
-    assert "has no types, so every column is drafted as a string: write integer" in printed.err
+    assert not any("type" in field for field in json.loads(printed.out)["fields"])
+    assert "has no types: write string, integer" in printed.err
     assert main(["schema", str(path), "--out", str(out)]) == 0
     assert "or draft from a Parquet file, which has types" in capsys.readouterr().out
 

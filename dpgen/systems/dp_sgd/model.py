@@ -334,7 +334,7 @@ class ReleasedModule(PublicModel, kind="module"):
             domain, target = self.schema.domain, cast(int, self.schema.domain.target)
             table = x.reset_index(drop=True).assign(**{domain.names[target]: None})
             bought = [f for f in self.schema.modelled if f.source == "dp" and f.name in table]
-            table = table.assign(**{f.name: f.cleaned(table[f.name]) for f in bought})
+            table = table.assign(**{f.name: f.read(table[f.name]) for f in bought})
             codes = torch.from_numpy(self.schema.known(table)[0])
             codes = torch.where(codes < 0, torch.tensor([f.gap for f in self.schema.modelled]), codes)
             codes[:, target] = 0

@@ -12,13 +12,13 @@ import pandas as pd
 import torch
 
 from dpgen.constraints import constraint_of
+from dpgen.forms import REPRESENTED
 from dpgen.release import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
-from dpgen.values import REPRESENTED
 
 if TYPE_CHECKING:
     from dpgen.systems.relational.model import RelationalModel

@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.forms import floats
 from dpgen.release import LinkedSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
@@ -36,7 +37,6 @@ from dpgen.systems.relational.sums import (
 from dpgen.systems.tables.marginals import Coarsening, Columns
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
-from dpgen.values import times
 
 Kind = Literal["same", "pair", "next"]
 
@@ -325,7 +325,7 @@ class RelationalModel(PublicModel, kind="relational"):
         if order is None:
             return rows.iloc[np.argsort(owner, kind="stable")].reset_index(drop=True), None
         dated = table["dated"]
-        exact = times(rows[order]) if dated else pd.to_numeric(rows[order]).to_numpy(np.float64)
+        exact = floats(rows[order], "datetime" if dated else "number")
         if not np.isfinite(exact).all():
             raise ValueError(f"{order!r} must be known in every row")
         exact = np.floor_divide(exact, table["seconds"] if dated else 1).astype(np.int64)

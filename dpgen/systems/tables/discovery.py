@@ -4,7 +4,8 @@ Every part is a release of the one declared Gaussian, and every released count i
 
 | part | what is released | one row moves it by |
 |---|---|---|
-| form | how many values are gaps, texts, truth values, numbers of each rounding, dates | 1 in one cell |
+| form | how many values are gaps, and of each form in `dpgen.forms.FORMS` | 1 in one cell |
+| step | numbers of each rounding, times of each clock | 1 in one cell |
 | names | the values of a column whose noisy count passes a threshold, see `FrequentCounts` | 1 in one count |
 | scale | other numbers of each sign and binary exponent, dates in each 41 days | 1 in one cell |
 | bins | values in each part: heavy parts of the scale are cut into 64, heavy ones of these again | 1 in one cell |
@@ -31,11 +32,12 @@ import pandas as pd
 import torch
 from scipy.stats import norm
 
+from dpgen.constraints import constraint_of
 from dpgen.facts import Fact, Said
+from dpgen.forms import CELLS, DAY, TOLD, Vote, possible, read, texts_of, votes
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.tables.bins import FORMS, GAP, TOLD, Form, Grid, Leaves, cells, forms, places, possible
-from dpgen.values import times
+from dpgen.systems.tables.bins import Grid, Leaves, cells, finest, places, steps, steps_of
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
@@ -48,10 +50,13 @@ Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Descriptor = dict[str, Any]
 
-COUNT, FORM, NAMES, SCALE, BINS = "number of records", "form of values", "frequent values", "scale of values", "bins of values"
+COUNT, FORM, STEP, NAMES = "number of records", "form of values", "step of values", "frequent values"
+SCALE, BINS = "scale of values", "bins of values"
 
-SHARES = {FORM: 0.01, "texts": 0.12, "numbers": 0.14}
-"""Of mu^2, for all columns together: their forms, names of texts, and all that is bought of numbers."""
+SHARES = {FORM: 0.007, STEP: 0.003, "texts": 0.12, "numbers": 0.14}
+"""Of mu^2, for all columns together: their forms, steps of numbers, names of texts, and all else that is bought of numbers."""
+FEW, MOST_OF_FORMS = 8.0, 7.0
+"""Noise stds of counts of forms that all rows should be, and how many times the share of forms goes into them for that."""
 _OF_NUMBERS = {NAMES: 0.3, SCALE: 0.3}
 _OF_BINS = (0.2, 0.1, 0.1)
 _PIECES = 48  # into which all numbers that are not frequent would be cut
@@ -65,6 +70,8 @@ MOST_SPIKES = 64
 """Values of a number that are a bin of their own, at most."""
 _RANGE = 0.001  # probability that noise makes the range of a column wider, by a cell of the scale, of all columns together
 _DIGIT = re.compile("[0-9]")
+_WORDS = {"string": "single values", "boolean": "truth values", "date": "dates", "datetime": "dates"}
+_WORDS |= dict.fromkeys(("integer", "number", "year"), "numbers")
 _KEYS = 0.9  # share of the values that have the pattern of a key
 
 
@@ -75,6 +82,14 @@ class Found:
     descriptor: Descriptor
     counts: dict[str, tuple[Reals, Reals]]
     facts: tuple[Said, ...]
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Noisy number of gaps of a column, with those that its values of other types become, and the noise std."""
+
+    count: float
+    std: float
 
 
 def thresholds(draft: Mapping[str, Any]) -> int:
@@ -124,6 +139,7 @@ class Discovery:
     verbatim: list[str] = field(default_factory=list)
     moved: list[Said] = field(default_factory=list)
     hidden: dict[Fact, dict[str, float]] = field(default_factory=dict)  # the most that noise hides, a share of each column
+    odd: list[Said] = field(default_factory=list)
     chance: float = _RANGE  # that noise makes the range of one column wider
 
     def run(self) -> Found:
@@ -133,21 +149,29 @@ class Discovery:
             return Found(self.draft, {}, ())
         keys = [given for given in blanks if given["name"] == self.draft.get("primaryKey")]
         others = [given for given in blanks if given not in keys]
-        voted = {given["name"]: self.form_of(given, self.shares[FORM] * whole / len(blanks)) for given in others}
+        of_form = self._of_form(len(blanks), whole)
+        rest = sum(share for part, share in self.shares.items() if part != FORM)
+        part_of = min(1.0, (1 - 1e-9) * (1 - len(blanks) * of_form / whole) / rest)  # forms of few rows leave less to others
+        shares = {part: share * part_of for part, share in self.shares.items()}
+        voted = {given["name"]: self.vote(given, of_form) for given in others}
         texts = max(1, len(keys) + sum(given["type"] == "string" for given, _ in voted.values()))
         numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
         self.chance = _RANGE / numbers
         made: dict[str, Descriptor | None] = {}
         for given in keys:
-            pattern = self._pattern(given["name"], self.n, self.shares["texts"] * whole / texts)
-            made[given["name"]] = {key: value for key, value in given.items() if key != "constraints"} | pattern
+            kind = self.vote(given, of_form)[0]["type"] if given["type"] == "any" else "string"
+            number = kind in ("integer", "number")
+            pattern = {} if number else self._pattern(given["name"], self.n, shares["texts"] * whole / texts)
+            plain = {key: value for key, value in given.items() if key != "constraints"}
+            made[given["name"]] = plain | {"type": "integer" if number else "string"} | pattern
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
-                made[name] = self.text_of(given, counted, self.shares["texts"] * whole / texts)
+                made[name] = self.text_of(given, counted, shares["texts"] * whole / texts)
             elif given["type"] == "boolean":
                 made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
             else:
-                made[name] = self.number_of(given, counted, self.shares["numbers"] * whole / numbers)
+                own = (shares[part] * whole / numbers for part in (STEP, "numbers"))
+                made[name] = self.number_of(given, counted, *own)
         rules = {name: given.get("constraints", {}) for name, given in made.items() if given}
         self.unseen += [name for name, own in rules.items() if own.get("enum") == [OTHER]]
         constant = [name for name, own in rules.items() if name not in self.unseen and _single(own)]
@@ -158,7 +182,8 @@ class Discovery:
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
         facts = self._facts(list(made), constant, (whole - self.budget.left) / self.budget.whole)
-        return Found({**self.draft, "fields": kept}, self.counts, facts)
+        descriptor = without(self.draft, [name for name, given in made.items() if given is None or name in self.keys])
+        return Found({**descriptor, "fields": kept}, self.counts, facts)
 
     def _facts(self, names: Sequence[str], constant: Sequence[str], share: float) -> tuple[Said, ...]:
         gone = {*self.unseen, *self.keys, *self.left_out}
@@ -178,42 +203,51 @@ class Discovery:
             told = {name: share for name, share in shares.items() if share >= _TOLD_SHARE and name not in gone}
             if told:
                 found.append(fact(columns=tuple(told), share=percent(max(told.values()))))
-        return (Fact.BOUGHT(columns=tuple(names), share=f"{share:.0%}"), *found, *most[:_MOVED])
+        return (Fact.BOUGHT(columns=tuple(names), share=f"{share:.0%}"), *found, *most[:_MOVED], *self.odd[:_MOVED])
 
     # -- forms ---------------------------------------------------------------------------------------------------------
 
-    def form_of(self, given: Descriptor, share: float) -> tuple[Descriptor, Form]:
-        """The field with its type and whether it has gaps, and the noisy counts of its forms."""
+    def _of_form(self, columns: int, whole: float) -> float:
+        """The share of a column's forms: more of few rows, whose types noise would hide."""
+        needed = columns * (FEW * self.budget.noise_std(whole) / self.n) ** 2
+        return min(max(1.0, needed / self.shares[FORM]), MOST_OF_FORMS) * self.shares[FORM] * whole / columns
+
+    def vote(self, given: Descriptor, share: float) -> tuple[Descriptor, Gaps]:
+        """The field with its type, and whether it has gaps; their noisy number."""
         among = possible(given["type"])
-        codes = self.table.column(given["name"], partial(forms, kind=given["type"]))
-        counts = cells(codes, partial(places, among[1:]), len(among))
-        noisy, std = self.budget.sums(f"{FORM} of {given['name']}", counts, share)
-        found = Form(np.zeros(FORMS), std, np.isin(np.arange(FORMS), among))
-        found.counts[among] = noisy.numpy()
-        kind = given["type"] if given["type"] != "any" else found.kind()
+        codes = self.table.column(given["name"], partial(votes, kind=given["type"], format=dates_as(given)))
+        noisy, std = self.budget.sums(f"{FORM} of {given['name']}", cells(codes, partial(places, among[1:]), len(among)), share)
+        vote = Vote(np.zeros(len(CELLS)), std)
+        vote.counts[among] = noisy.numpy()
+        kind = vote.kind() if given["type"] == "any" else given["type"]
+        strange, noise = vote.strange(kind)
+        gaps = Gaps(vote.gaps, std)
+        if is_strange := strange > TOLD * noise:
+            gaps = Gaps(vote.gaps + strange, float(np.hypot(std, noise)))
+            shares = {"share": percent(strange / self.n), "std": percent(noise / self.n)}
+            self.odd.append(Fact.OTHER_FORMS(**shares, column=given["name"], kind=_WORDS[kind]))
         required = given.get("constraints", {}).get("required")
-        strange = given["type"] == "any" and found.strange(kind)
-        nullable = (found.counts[GAP] > TOLD * std or strange) if required is None else not required
+        nullable = (gaps.count > TOLD * std or is_strange) if required is None else not required
         if required is None and not nullable:
             self.hidden.setdefault(Fact.HIDDEN_GAPS, {})[given["name"]] = TOLD * std / self.n
         rules = given.get("constraints", {}) | {"required": not nullable}
-        return given | {"type": kind, "constraints": rules, "dpgen:source": given.get("dpgen:source", "dp")}, found
+        return given | {"type": kind, "constraints": rules, "dpgen:source": given.get("dpgen:source", "dp")}, gaps
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
-    def text_of(self, given: Descriptor, form: Form, share: float) -> Descriptor | None:
+    def text_of(self, given: Descriptor, gaps: Gaps, share: float) -> Descriptor | None:
         """Categories, a key by its pattern, or None: free text, which is left out."""
         name = given["name"]
-        texts, noisy, std = self._frequent(name, self.table.column(name, _texts), 0.75 * share)
-        total = max(self.n - form.counts[GAP], 0.0)
-        empty = total < TOLD * np.hypot(form.std, self.budget.noise_std(share))
+        texts, noisy, std = self._frequent(name, self.table.column(name, texts_of), 0.75 * share)
+        total = max(self.n - gaps.count, 0.0)
+        empty = total < TOLD * np.hypot(gaps.std, self.budget.noise_std(share))
         if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
             pattern = self._pattern(name, total, 0.25 * share)
             self.left_out += [] if pattern else [name]
             return {"name": name, "type": "string", **pattern} if pattern else None
         listed, counts = texts.tolist(), noisy.astype(np.float64)
         self.verbatim += [name] if listed else []
-        rest, rest_std = total - counts.sum(), float(np.hypot(form.std, std * np.sqrt(len(listed))))
+        rest, rest_std = total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))
         stds = [std] * len(listed)
         other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
         label = given.get("dpgen:outside", other)
@@ -227,7 +261,7 @@ class Discovery:
             label = listed[int(counts.argmax())]
         rules = given["constraints"] | {"enum": listed}
         made = given | {"constraints": rules, "dpgen:outside": label}
-        return self._finished(made, counts, np.array(stds), listed[int(counts.argmax())], form)
+        return self._finished(made, counts, np.array(stds), listed[int(counts.argmax())], gaps)
 
     def _unnamed(self, given: Descriptor) -> Descriptor:
         """A text without any frequent value, as one category."""
@@ -254,25 +288,21 @@ class Discovery:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def number_of(self, given: Descriptor, form: Form, share: float) -> Descriptor:
+    def number_of(self, given: Descriptor, gaps: Gaps, of_step: float, share: float) -> Descriptor:
         """Bins: frequent values alone, the others by their quantiles."""
-        name, kind = given["name"], given["type"]
-        dates = kind in ("date", "datetime")
-        step = form.clock(kind) if dates else form.rounding(kind)
-        if (own := given.get("dpgen:rounding")) is not None:
-            step = Decimal(str(own))
-        limits = _limits(given, dates)
-        grid = Grid(step, kind)
+        name, kind, form = given["name"], given["type"], dates_as(given)
+        limits = _limits(given, kind)
+        grid = Grid(self._step(given, of_step), kind, form)
         column = self.table.column(name, grid.read)
         parts = {part: of * share for part, of in _OF_NUMBERS.items()}
         levels = [of * share for of in _OF_BINS]
         values, spikes, spike_std = self._frequent(name, column, parts[NAMES])
-        total = max(self.n - form.counts[GAP], 1.0)
+        total = max(self.n - gaps.count, 1.0)
         chosen = np.lexsort((values, -spikes))[:MOST_SPIKES]  # ties by value: the order of rows is private
         chosen = chosen[spikes[chosen] >= total / 128]
         values, spikes = values[chosen], spikes[chosen].astype(np.float64)
         self.verbatim += [name] if len(values) else []
-        bare = not len(values) and (total > TOLD * form.std or form.counts[GAP] <= TOLD * form.std)  # not gaps alone
+        bare = not len(values) and (total > TOLD * gaps.std or gaps.count <= TOLD * gaps.std)  # not gaps alone
         edges = grid.scale(limits)
         told = cells(column, partial(on_scale, edges=edges, frequent=values), len(edges) - 1)
         edges, inside = self._scale(name, told, grid, edges, parts[SCALE], limits, values, bare=bare)
@@ -292,7 +322,19 @@ class Discovery:
                 tree.add(noisy.numpy(), std)
         starts, counts, stds = tree.bins(others, limits)
         self._tell_ends(given, grid, tree, total, limits)
-        return self.described(given, grid, starts, counts, stds, form)
+        return self.described(given, grid, starts, counts, stds, gaps)
+
+    def _step(self, given: Descriptor, share: float) -> Decimal | None:
+        """The step of numbers or times: what a schema says, else the finest one that noisy counts show; None: there is none."""
+        kind, own = given["type"], given.get("dpgen:rounding")
+        if kind == "date":
+            return Decimal(DAY)
+        if own is not None and (kind == "number" or Decimal(str(own)) % 1 == 0):
+            return Decimal(str(own))
+        codes = self.table.column(given["name"], partial(steps, kind=kind, format=dates_as(given)))
+        counts = cells(codes, lambda found: found, len(steps_of(kind)))
+        noisy, std = self.budget.sums(f"{STEP} of {given['name']}", counts, share)
+        return finest(noisy.numpy(), std, kind)
 
     def _scale(
         self,
@@ -337,7 +379,7 @@ class Discovery:
                 hidden, most = self.hidden.setdefault(Fact.HIDDEN_ENDS, {}), (max(count, 0.0) + TOLD * std) / total
                 hidden[given["name"]] = max(most, hidden.get(given["name"], 0.0))
 
-    def described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, form: Form) -> Descriptor:
+    def described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, gaps: Gaps) -> Descriptor:
         if grid.dates and starts[-1] == starts[0] + 1:  # a range of dates has two at least
             starts, counts, stds = np.append(starts, starts[-1] + 1), np.append(counts, 0.0), np.append(stds, stds)
         labels = [grid.label(unit) for unit in (*starts[:-1], starts[-1] - 1)]
@@ -352,12 +394,12 @@ class Discovery:
             made["dpgen:law"] = "log" if wide.any() else "linear"
         if len(starts) == 2 and labels[0] == labels[-1]:  # one value
             made = {key: value for key, value in made.items() if key not in ("dpgen:bins", "dpgen:law", "dpgen:rounding")}
-        return self._finished(made, counts, stds, labels[int(counts.argmax())], form)
+        return self._finished(made, counts, stds, labels[int(counts.argmax())], gaps)
 
-    def _finished(self, made: Descriptor, noisy: Reals, stds: Reals, fill: Any, form: Form) -> Descriptor:
+    def _finished(self, made: Descriptor, noisy: Reals, stds: Reals, fill: Any, gaps: Gaps) -> Descriptor:
         """The field, whose counts are kept; a gap that noise hides gets its most frequent value."""
         if not made["constraints"]["required"]:
-            noisy, stds = np.append(noisy, form.counts[GAP]), np.append(stds, form.std)
+            noisy, stds = np.append(noisy, gaps.count), np.append(stds, gaps.std)
         else:
             made = made | {"dpgen:fill": fill}
         self.counts[made["name"]] = noisy, stds
@@ -389,14 +431,17 @@ def _single(rules: Mapping[str, Any]) -> bool:
     return len(rules.get("enum", ())) == 1 or (rules.get("minimum") is not None and rules["minimum"] == rules.get("maximum"))
 
 
-def _texts(values: pd.Series) -> npt.NDArray[Any]:
-    """The texts of the values that are there, each by itself: of durations that are days pandas leaves the hours out."""
-    return np.asarray(values[values.notna()].astype(object).map(str), object)
+def without(draft: Descriptor, gone: Sequence[str]) -> Descriptor:
+    """A draft that says nothing more of columns that no model sees: they are no target, and no constraint is on them."""
+    left = {key: value for key, value in draft.items() if key != "dpgen:target" or value not in gone}
+    if rules := [rule for rule in draft.get("dpgen:constraints", []) if set(constraint_of(rule).names).isdisjoint(gone)]:
+        return left | {"dpgen:constraints": rules}
+    return {key: value for key, value in left.items() if key != "dpgen:constraints"}
 
 
 def _patterns(values: pd.Series) -> npt.NDArray[Any]:
-    """The same with 9 for every digit."""
-    return np.array([_DIGIT.sub("9", text) for text in _texts(values)], object)
+    """The texts of the values that are there, with 9 for every digit."""
+    return np.array([_DIGIT.sub("9", text) for text in texts_of(values)], object)
 
 
 def on_scale(values: npt.NDArray[Any], edges: npt.NDArray[Any], frequent: npt.NDArray[Any]) -> Integers:
@@ -404,10 +449,16 @@ def on_scale(values: npt.NDArray[Any], edges: npt.NDArray[Any], frequent: npt.ND
     return np.where(np.isin(values, frequent), -1, places(edges, values) - 1)
 
 
-def _limits(given: Descriptor, dates: bool) -> tuple[Any, Any]:
+def dates_as(given: Descriptor) -> str:
+    """The pattern of dates that are texts, where a schema says it."""
+    form = str(given.get("format", ""))
+    return form if "%" in form else ""
+
+
+def _limits(given: Descriptor, kind: str) -> tuple[Any, Any]:
     """Public bounds of a column, None where there is none."""
     rules = given.get("constraints", {})
     found = [rules.get("minimum"), rules.get("maximum")]
-    if dates:
-        found = [None if bound is None else int(times(pd.Series([str(bound)]))[0]) for bound in found]
+    if kind in ("date", "datetime"):
+        found = [None if bound is None else int(read(pd.Series([str(bound)]), kind)[1][0]) for bound in found]
     return found[0], found[1]

