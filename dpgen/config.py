@@ -119,6 +119,7 @@ class RunConfig:
             block: Any = getattr(self, name)
             if isinstance(block, str | Mapping):
                 object.__setattr__(self, name, _named(name, kind, block))
+        given = self.privacy
         for name, source in (("privacy", self.system.plan), ("runtime", Runtime)):
             if isinstance(block := getattr(self, name), Mapping):
                 object.__setattr__(self, name, source(**typed(source, block)))
@@ -132,11 +133,24 @@ class RunConfig:
             if not self.loader.takes_people:
                 able = ", ".join(name for name, loader in loaders(self.system.kinds).items() if loader.takes_people)
                 raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
+        if isinstance(given, Mapping):
+            self._take_share(given)
         if self.runtime.processes > 1 and not self.resumable:
             raise ValueError(
                 f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
                 "several processes can share the sums of DP-SGD only"
             )
+
+    def _take_share(self, given: Mapping[str, Any]) -> None:
+        """Of a shared budget what the options do not name, see `Plan.sharing`: beside the price of what the run is built on."""
+        ledger = self.runtime.ledger
+        if ledger is None or not ledger.exists() or {"epsilon", "delta"} <= set(given):
+            return
+        share = SharedBudget(ledger).share
+        if "delta" not in given:
+            share = share._replace(delta=share.delta + sum(r.statement.delta for r in self.built_on if not r.public))
+        object.__setattr__(self, "privacy", self.privacy.sharing(share, given))
+        self.__dict__.pop("settings", None)
 
     @cached_property
     def settings(self) -> dict[str, dict[str, Any]]:

@@ -1,7 +1,9 @@
 """Descriptors of fields of the Frictionless Table Schema, as their owner writes them, and the fields that they declare."""
 
 import math
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any, get_args
@@ -36,6 +38,7 @@ _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", 
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
 _OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
 _OWN_KEYS |= {"dpgen:blank"}
+_ISO = re.compile(r"\d{4}(-\d\d){0,2}([T ].*)?$")
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
 
 
@@ -63,6 +66,8 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
     for found in rules:
         if found not in _CONSTRAINTS:
             raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
+    if kind in ("date", "datetime"):
+        rules = {**rules, **_stated_dates(name, kind, descriptor, rules)}
     source = descriptor.get("dpgen:source", "public")
     if source not in get_args(Source):
         raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
@@ -169,6 +174,22 @@ def _format_of(name: str, descriptor: Descriptor) -> str:
     if form not in ("any", "default") and "%" not in form:
         raise ValueError(f"format of field {name!r} is {form!r}; it must be one such as %d.%m.%Y, or default: ISO 8601")
     return "" if form == "any" else form
+
+
+def _stated_dates(name: str, kind: str, descriptor: Descriptor, rules: Descriptor) -> dict[str, str]:
+    """Bounds by ISO 8601 of those that are written in the format of the values."""
+    form, found = _format_of(name, descriptor), dict[str, str]()
+    for rule in ("minimum", "maximum"):
+        given = rules.get(rule)
+        if not isinstance(given, str) or _ISO.match(given):
+            continue
+        try:
+            moment = datetime.strptime(given, form)
+        except ValueError:
+            also = f", or of the format {form}" if "%" in form else ""
+            raise ValueError(f"{rule} of field {name!r} is {given!r}; it must be a {kind} such as 2020-01-31{also}") from None
+        found[rule] = moment.date().isoformat() if kind == "date" else moment.isoformat(sep=" ")
+    return found
 
 
 def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:

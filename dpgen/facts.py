@@ -157,6 +157,7 @@ class Fact(Enum):
         "is published whole. Choose one far below {most:.2g}.",
     )
     LARGE_EPSILON = _W("At an epsilon of {epsilon} the guarantee alone rules out little.")
+    NO_SECOND_RUN = _W("When this was written, the shared budget {file} had no room for a second run like this one.")
     UNTRAINED = _W("NOTHING WAS TRAINED: the budget was spent before the first step. The networks have learnt nothing.")
     NOT_FITTED = _W("The model is a public prior without any image: by noisy counts there are too few images at this budget.")
     LEFT_OUT = _W("Left out of the release: {columns}. Too few of their values are frequent enough to be seen above noise.")

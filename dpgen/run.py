@@ -195,13 +195,14 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run; `problem`: why the evaluation failed, or that nothing was trained, while the release stands."""
+    """Result of a run; `problem`: what failed after the release, or that nothing was trained; `notes` are of its evaluation."""
 
     directory: Path
     release: Release
     scores: list[Score]
     summary: str
     problem: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
@@ -253,7 +254,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         settings=job.base,
     )
     untrained = Fact.UNTRAINED.sentence if release.statement.says(Fact.UNTRAINED) else ""
-    return Outcome(directory, release, evaluation.scores, text, problem or untrained)
+    return Outcome(directory, release, evaluation.scores, text, problem or untrained, tuple(evaluation.notes))
 
 
 @contextmanager
@@ -309,9 +310,9 @@ def _evaluated(
         if again:
             raise ValueError(f"{directory} has {KEPT_BY_NOBODY}")
         evaluate = partial(Evaluation, [], notes=(KEPT_BY_NOBODY,))
+    judged = runtime.evaluation != "none"
     try:
         evaluation = evaluate()
-        judged = runtime.evaluation != "none"
         if judged:
             shown = [s for s in evaluation.scores if not s.private or not isinstance(release, Draws)]
             runtime.log_results(job.settings, {score.tag: score.value for score in shown})
@@ -323,9 +324,10 @@ def _evaluated(
             return replace(evaluation, notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
         left.write(directory)  # last: marks the run as finished
     except Exception as error:
-        problem = f"the release in {directory} is complete, but its evaluation failed: {error!r}"
-        problem += f"; dpgen evaluate {directory} repeats it"
-        return Evaluation([], notes=("the evaluation failed",)), problem
+        what = "its evaluation" if judged else "drawing its samples"
+        problem = f"the release in {directory} is complete, but {what} failed: {error!r}; "
+        problem += f"dpgen evaluate {directory} repeats it" if judged else f"dpgen sample {directory} draws them"
+        return Evaluation([], notes=("the evaluation failed" if judged else "no samples were written",)), problem
     return evaluation, ""
 
 

@@ -173,6 +173,7 @@ class PrivacyStatement:
         rows = {Fact.ONE_RECORD, Fact.ONE_IMAGE}  # of a unit that is a row
         own = [one for one in said(facts) if ledger.unit == "one record" or one.fact not in rows]
         resumed = (Fact.RESUMED,) if ledger.resumed else ()
+        last = (Fact.NO_SECOND_RUN(file=ledger.payer.path.name),) if ledger.payer is not None and ledger.payer.last else ()
         unplanned = (Fact.FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
             epsilon=ledger.epsilon(),
@@ -182,7 +183,7 @@ class PrivacyStatement:
             accountant=ledger.accountant,
             also=other | (also or {}),
             mechanisms=_mechanisms(ledger),
-            facts=said((*own, Fact.SATISFIED, *unplanned, *resumed)),
+            facts=said((*own, Fact.SATISFIED, *unplanned, *resumed, *last)),
             shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
             date=datetime.now(UTC).date().isoformat(),
             version=__version__,
@@ -228,8 +229,17 @@ class PrivacyStatement:
 
     @property
     def warnings(self) -> list[dict[str, Any]]:
-        """Facts to be known before the release is used, for programs: their names as `code`, values, and sentences."""
-        found = [one for one in self.facts if one.fact.section is Section.WARNINGS]
+        """Facts to be known before the release is used, for programs."""
+        return self._coded(Section.WARNINGS)
+
+    @property
+    def notes(self) -> list[dict[str, Any]]:
+        """Facts on how the release was made and on what the guarantee does not cover, for programs."""
+        return self._coded(Section.MADE, Section.NOT_COVERED)
+
+    def _coded(self, *sections: Section) -> list[dict[str, Any]]:
+        """Facts of sections: their names as `code`, their values, and their sentences."""
+        found = [one for one in self.facts if one.fact.section in sections]
         return [{"code": one.fact.name, **dict(one.values), "text": one.sentence} for one in found]
 
     @property

@@ -146,6 +146,19 @@ def test_the_key_of_the_split_is_in_its_own_file_alone(tmp_path: Path, capfd: py
 OF_NETWORKS = ("--hidden", "--latent", "--steps", "--sampling_rate", "--accelerator")
 
 
+def test_without_an_evaluation_none_has_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("no samples today")
+
+    monkeypatch.setattr(import_module("dpgen.run"), "unscored", broken)
+    outcome = run(records(tmp_path, "--evaluation=none"))
+    assert re.fullmatch(
+        r"the release in .* is complete, but drawing its samples failed: .*no samples today.*; dpgen sample .* draws them",
+        outcome.problem,
+    )
+    assert outcome.notes == ("no samples were written",)
+
+
 def test_a_failed_evaluation_does_not_lose_what_was_paid_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("no picture today")

@@ -189,6 +189,11 @@ def test_dates_and_times_are_read_in_their_own_format() -> None:
     assert schema.encode(pd.DataFrame({"d": ["01/01/2020", "31/01/2020", None]})).flatten().tolist() == [0, 30, 31]
     stamps = pd.DataFrame({"d": pd.to_datetime(["2020-01-31 18:00", "2020-01-02 00:00"])})
     assert schema.encode(stamps).flatten().tolist() == [30, 1]
+    for own, same in (("01/02/2020", "2020-02-01"), ("1/2/2020", "2020-02-01")):
+        both = [field_of(field | {"constraints": {"minimum": bound, "maximum": "2020-12-31"}}) for bound in (own, same)]
+        assert both[0] == both[1], "a bound may be in the format of the values"
+    with refused("minimum", "13/13/2020", "%d/%m/%Y"):
+        field_of(field | {"constraints": {"minimum": "13/13/2020", "maximum": "2020-12-31"}})
 
 
 def column(**changes: Any) -> dict[str, Any]:
@@ -214,7 +219,8 @@ def column(**changes: Any) -> dict[str, Any]:
         (column(type="integer"), "needs a public minimum and maximum"),
         (column(type="integer", constraints={"minimum": 3, "maximum": 1}), "must be above low"),
         (column(type="integer", constraints={"minimum": "a", "maximum": 1}), "must be of type integer"),
-        (column(type="date", constraints={"minimum": 3, "maximum": "x"}), "ISO date"),
+        (column(type="date", constraints={"minimum": 3, "maximum": "2020-12-31"}), "ISO date"),
+        (column(type="date", constraints={"minimum": "2020-01-01", "maximum": "x"}), "such as 2020-01-31"),
         (column(type="number", constraints={"minimum": 0, "maximum": 1}, **{"dpgen:bins": {"equal": 0}}), "it must be"),
         (column(type="number", constraints={"minimum": 0, "maximum": 1}, **{"dpgen:bin": 3}), "did you mean 'dpgen:bins'"),
         (column(type="number", **{"dpgen:bins": [0, 2, 1]}), "go from minimum to maximum"),
@@ -230,7 +236,7 @@ def column(**changes: Any) -> dict[str, Any]:
         (column(type="boolean") | {"dpgen:constraints": [{"forbidden": {"x": "no"}}]}, "a forbidden value of field 'x'"),
         (column(type="boolean") | {"dpgen:constraints": [{"forbidden": {"y": True}}]}, "a field of a constraint is 'y'"),
     ],
-    ids=range(31),
+    ids=range(32),
 )
 def test_what_is_no_schema_is_refused_in_one_line(descriptor: dict[str, Any], message: str) -> None:
     with refused(message):

@@ -1,12 +1,14 @@
 """`dpgen budget FILE`: a budget that all runs on a data set pay from: who paid for what, and what is left.
 
-dpgen budget census.budget --create --epsilon 3 --delta 1e-5
+dpgen budget census.budget --create --epsilon 10 --delta 1e-5 --runs 30
+dpgen budget clinic.budget --create --epsilon 10 --delta 1e-5 --unit patient --max_contributions 5
 dpgen budget census.budget
 dpgen budget --dp_sgd --n 60000 --batch 600 --epochs 10 --noise 1.0 --delta 1e-5
 """
 
 import argparse
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +16,10 @@ from dpgen.cli.main import Ended, OneLineParser, aligned
 from dpgen.options import require_writable
 from dpgen.privacy.accountants import calibrate_noise, epsilon
 from dpgen.privacy.ledger import Budget
+from dpgen.privacy.ledger_file import is_locked
 from dpgen.privacy.mechanisms import require_positive, require_whole, subsampled_gaussian_event
 from dpgen.privacy.shared_budget import Payment, SharedBudget, Spending
-from dpgen.statement import guarantee, rounded_up
+from dpgen.statement import guarantee, person, rounded_up
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -35,7 +38,13 @@ def parser() -> OneLineParser:
     result.add_argument("--epsilon", type=float, help="its total in nats,")
     result.add_argument("--delta", type=float, default=1e-5, help="at this delta (default 1e-05),")
     result.add_argument("--relation", choices=["add_remove", "replace_one"], default="add_remove", help="of neighbouring data")
-    result.add_argument("--unit", default="one record", help='that differ in this (default "one record")')
+    result.add_argument(
+        "--unit",
+        help="that differ in one person, whom this column names (default: in one record), or words, as "
+        "'one person with all of their rows' of linked tables;",
+    )
+    result.add_argument("--max_contributions", type=int, help="with so many rows of each person (default 1)")
+    result.add_argument("--runs", type=int, help="so many runs share it: each has the same part, unless it names its own")
     result.add_argument("--release", metavar="RUN", help="give back what this run has reserved, which never committed")
     result.add_argument("--dp_sgd", action="store_true", help="without FILE: plain DP-SGD on Poisson samples, by")
     result.add_argument("--n", type=int, help="records,")
@@ -58,7 +67,7 @@ def main(arguments: list[str]) -> Ended:
             raise ValueError("epsilon is missing; --create needs the total, as in --epsilon 3")
         require_writable(file, "file")
         total = Budget(options.epsilon, options.delta)
-        shared = SharedBudget.create(file, total, relation=options.relation, unit=options.unit)
+        shared = SharedBudget.create(file, total, relation=options.relation, unit=_unit(options), runs=options.runs)
     elif options.epsilon is not None:
         raise ValueError(f"epsilon is {options.epsilon:g}; the total is fixed when a budget is made, with --create")
     elif not file.exists():
@@ -68,7 +77,18 @@ def main(arguments: list[str]) -> Ended:
         if options.release is not None:
             shared.give_back(options.release)
     spending = shared.spending()
-    return Ended("\n".join([*_table(shared, spending), _left(spending)]), values=_values(shared, spending))
+    lines = [*_table(shared, spending), *_left(spending), *_reserved(shared, spending)]
+    return Ended("\n".join(lines), values=_values(shared, spending))
+
+
+def _unit(options: argparse.Namespace) -> str:
+    """The unit in the words of a run's statement: of a column of people, or words that begin with "one"."""
+    unit, most = options.unit, options.max_contributions
+    if unit is not None and not unit.startswith("one "):
+        return person(unit, require_whole("max_contributions", 1 if most is None else most))
+    if most is not None:
+        raise ValueError(f"max_contributions is {most}; it needs --unit COLUMN, the column that names people")
+    return unit or "one record"
 
 
 def _dp_sgd(options: argparse.Namespace) -> Ended:
@@ -82,7 +102,7 @@ def _dp_sgd(options: argparse.Namespace) -> Ended:
             raise ValueError(f"{name} is missing; --dp_sgd needs n, batch and epochs")
     n = require_whole("n", options.n)
     batch, epochs = require_whole("batch", options.batch, 1, n), require_positive("epochs", options.epochs)
-    relation, budget = options.relation, Budget(options.epsilon or 1.0, options.delta)
+    relation, budget, unit = options.relation, Budget(options.epsilon or 1.0, options.delta), _unit(options)
     from dp_accounting import SelfComposedDpEvent
 
     rate, steps = batch / n, math.ceil(epochs * n / batch)
@@ -96,18 +116,30 @@ def _dp_sgd(options: argparse.Namespace) -> Ended:
     cost = epsilon(run(require_positive("noise", noise)), budget.delta, relation=relation)
     text = f"DP-SGD: {steps} steps, each a Poisson sample of rate {rate:.6g}, noise multiplier {noise:.6g}"
     values = {"steps": steps, "sampling_rate": rate, "noise_multiplier": noise}
-    values |= {"epsilon": cost, "delta": budget.delta, "relation": relation, "unit": options.unit}
-    return Ended(f"{text}\n{guarantee(cost, budget.delta, relation, options.unit)}", values=values)
+    values |= {"epsilon": cost, "delta": budget.delta, "relation": relation, "unit": unit}
+    return Ended(f"{text}\n{guarantee(cost, budget.delta, relation, unit)}", values=values)
 
 
 def _table(shared: SharedBudget, spending: Spending) -> list[str]:
     total = guarantee(spending.budget.epsilon, spending.budget.delta, spending.limits.relation, spending.unit)
-    lines = [f"{shared.path.name}: {total} in all"]
+    lines = [f"{shared.path.name}: {total} in all", _share(spending)]
     if not spending.kept:
         return [*lines, "nothing is paid for yet"]
     rows = [COLUMNS, *(_row(spending, number) for number, payment in enumerate(spending.payments) if not payment.returned)]
-    meant = "alone: epsilon of the run, or of what it paid beyond its plan, by itself; together: with all above it"
-    return [*lines, *aligned(rows), meant]
+    meant = (
+        "alone: epsilon of the run at its own delta, or of what it paid beyond its plan; together: with all above it, at delta "
+    )
+    return [*lines, *aligned(rows), f"{meant}{rounded_up(spending.budget.delta)}"]
+
+
+def _share(spending: Spending) -> str:
+    """What a run has that names no epsilon or delta."""
+    share = spending.share
+    if share.runs is None:
+        return f"a run without --delta: delta {share.delta:g}, or that of its model if it is smaller"
+    return (
+        f"made for {share.runs} runs: one without --epsilon and --delta has epsilon {share.epsilon:g} at delta {share.delta:g}"
+    )
 
 
 def _values(shared: SharedBudget, spending: Spending) -> dict[str, Any]:
@@ -120,9 +152,25 @@ def _values(shared: SharedBudget, spending: Spending) -> dict[str, Any]:
         "relation": spending.limits.relation,
         "unit": spending.unit,
         "spent": spending.budget.epsilon if full else spending.epsilon,
+        "runs": spending.runs,
+        "runs_left": spending.runs_left,
         "epsilon_left": 0.0 if full else spending.left,
+        "delta_left": spending.delta_left,
         "share_left": 0.0 if full else max(0.0, 1 - spending.limits.share(spending.total)),
+        "share": spending.share._asdict(),
         "payments": [dict(zip(COLUMNS, _row(spending, number))) for number in kept],
+        "reservations": [
+            {
+                "id": p.run,
+                "user": p.user,
+                "model": p.model,
+                "run": p.directory,
+                "time": p.time,
+                "age": _age(p),
+                "state": _state(p),
+            }
+            for p in spending.reservations
+        ],
     }
 
 
@@ -139,12 +187,45 @@ def _alone(spending: Spending, payment: Payment) -> float:
     return min(spending.limits.total_epsilon(payment.cost), own.epsilon, spending.budget.epsilon)
 
 
-def _left(spending: Spending) -> str:
-    total, spent = spending.budget.epsilon, spending.epsilon
+def _left(spending: Spending) -> list[str]:
+    total, runs = rounded_up(spending.budget.epsilon), spending.runs
     if spending.kept and not spending.limits.fits(spending.total):
-        return f"paid for: epsilon {rounded_up(total)}, by one run that needs all of it: nothing is left"
+        return [f"paid for: epsilon {total}, by one run that needs all of it: nothing is left"]
     share = max(0.0, 1 - spending.limits.share(spending.total))
-    return (
-        f"paid for: epsilon {rounded_up(spent)} of {rounded_up(total)}; {100 * share:.3g} % of what the filter grants is left: "
+    lines = [
+        f"paid for: epsilon {rounded_up(spending.epsilon)} of {total}; {100 * share:.3g} % of what the filter grants is left: "
         f"{spending.fitting}"
-    )
+    ]
+    if spending.budget.delta:
+        lines.append(f"delta left: {spending.delta_left:g}, of which a run uses up a tenth of its own, or none")
+    if runs > 1:
+        lines.append(
+            "epsilons of runs do not add up: losses of several runs are rarely great at once, and each run's epsilon is "
+            "at a delta of its own"
+        )
+    if runs:
+        like = spending.runs_left
+        lines.append(f"runs left: {'any number' if like is None else like} like the last one")
+    return lines
+
+
+def _reserved(shared: SharedBudget, spending: Spending) -> list[str]:
+    """Lines on runs that have reserved something and shown nothing yet."""
+    lines = []
+    for payment in spending.reservations:
+        state = _state(payment)
+        age = f"{_age(payment) / 3600:.1f} h"
+        free = "" if state == "running" else f"; if it will not go on: dpgen budget {shared.path} --release {payment.run}"
+        lines.append(f"reserved: by {payment.run} ({payment.model}, {payment.user}), {age} ago, {state}{free}")
+    return lines
+
+
+def _age(payment: Payment) -> int:
+    """Seconds since the payment."""
+    return max(0, round((datetime.now(UTC) - datetime.fromisoformat(payment.time)).total_seconds()))
+
+
+def _state(payment: Payment) -> str:
+    """Whether a run that has not committed is running or dead, or unknown: in memory, or on a disk that is not here."""
+    locked = is_locked(Path(payment.directory, "ledger.jsonl")) if payment.directory else None
+    return {True: "running", False: "dead", None: "unknown"}[locked]

@@ -141,12 +141,16 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 BROKEN = 1
 REFUSED = 2
-RELEASED_ONLY = 3  # the release stands, its evaluation failed
+RELEASED_ONLY = 3  # the release stands, what comes after it failed
 TRY_AGAIN = 75  # of the many exit codes, the one that says so
 INTERRUPTED = 130
 
 
 _AGAIN = "nothing was spent: give the same command again"
+
+
+EVALUATION = "EVALUATION"
+"""Code of notes on an evaluation."""
 
 
 class Ended(NamedTuple):
@@ -162,9 +166,11 @@ class Ended(NamedTuple):
         """The end of a command that has run something."""
         from dpgen.files import STATEMENT, released_files
 
+        stated = guarantee_values(outcome.release.statement)
         values = {
             "run_dir": outcome.directory,
-            **guarantee_values(outcome.release.statement),
+            **stated,
+            "notes": [*stated["notes"], *({"code": EVALUATION, "text": text} for text in outcome.notes)],
             "released": [STATEMENT, *released_files(outcome.directory)],
             "scores": outcome.scores,
         }
@@ -172,8 +178,8 @@ class Ended(NamedTuple):
 
 
 def guarantee_values(statement: "PrivacyStatement") -> dict[str, Any]:
-    """Guarantee of a release, and what to know before it is used, for `--json`."""
-    return {name: getattr(statement, name) for name in ("title", "epsilon", "delta", "relation", "unit", "warnings")}
+    """Guarantee of a release, what to know before it is used, and how it was made, for `--json`."""
+    return {name: getattr(statement, name) for name in ("title", "epsilon", "delta", "relation", "unit", "warnings", "notes")}
 
 
 def show(ended: Ended, *, command: str = "", as_json: bool = False, quiet: bool = False) -> int:

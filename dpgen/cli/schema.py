@@ -94,6 +94,11 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
 
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
     plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
+    if options.ledger is not None:
+        from dpgen.privacy.shared_budget import SharedBudget
+
+        share = SharedBudget(options.ledger).share
+        plan = plan.sharing(share._replace(delta=share.delta / 10), {"epsilon", *given})  # a model needs the rest of a run's
     if draft is not None:
         if draft.get("dpgen:privacy"):
             raise ValueError("schema holds domains that were bought before; the fit of a model buys what is still blank")

@@ -12,7 +12,6 @@ from dpgen.config import CONFIGS, Request, RunConfig, SelectOptions, parse_job, 
 from dpgen.data.loaders import LOADERS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.privacy.composition import Planned, worst
-from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.registry import systems
 
@@ -88,8 +87,8 @@ def _overview() -> str:
     )
 
 
-def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> str:
-    """The settings of a job, or the choices of a selection, its plan and its price in words.
+def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> Ended:
+    """The settings of a job, or the choices of a selection, its plan and its price.
 
     The data are read, nothing is spent.
     """
@@ -106,21 +105,29 @@ def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> str:
         lines += [title, *(f"  {name:<16} {value}" for name, value in job.settings[title].items())]
     lines += ["plan", *(f"  {line.count} x {line.note}: {line.event}" for line in declared)]
     lines += [f"  cost             {guarantee(cost, delta, relation, plan.protected)}"]
-    if (shared := job.shared_budget()) is not None:
-        lines += _of_shared(job, shared, declared)
-    return "\n".join(lines)
+    shared = _of_shared(job, declared)
+    lines += [] if shared is None else [_in_words(shared)]
+    planned = [{"note": line.note, "event": str(line.event), "count": line.count} for line in declared]
+    values = {"settings": job.settings, "plan": planned, "epsilon": cost, "delta": delta, "relation": relation}
+    return Ended("\n".join(lines), values=values | {"unit": plan.protected, "budget": shared})
 
 
-def _of_shared(job: RunConfig, shared: SharedBudget, plan: Sequence[Planned]) -> list[str]:
-    """Lines on the budget that the run would pay from."""
+def _of_shared(job: RunConfig, plan: Sequence[Planned]) -> dict[str, Any] | None:
+    """Whether the budget that the run would pay from has room for it, for how many such `runs`, and what is `spent` then."""
+    if (shared := job.shared_budget()) is None:
+        return None
     spending = shared.spending()
     payment = job.payer(shared).quote(plan, job.new_ledger().budget, spending.limits)
-    line = f"{shared.path.name}: it would bring all runs to epsilon {rounded_up(spending.plus(payment).epsilon)}"
-    if not spending.fits(payment):
-        return [f"{line}: refused, it does not fit"]
-    room = spending.room(payment)
-    times = f"{room} time{'s' if room != 1 else ''}" if room else "and nothing beside it"
-    return [f"{line}: it fits, {times}"]
+    fits, spent = spending.fits(payment), spending.plus(payment).epsilon
+    return {"file": shared.path.name, "fits": fits, "runs": spending.room(payment) if fits else 0, "spent": spent}
+
+
+def _in_words(shared: Mapping[str, Any]) -> str:
+    line = f"{shared['file']}: it would bring all runs to epsilon {rounded_up(shared['spent'])}"
+    if not shared["fits"]:
+        return f"{line}: refused, it does not fit"
+    room = shared["runs"]
+    return f"{line}: it fits, {f'{room} time' + 's' * (room != 1) if room else 'and nothing beside it'}"
 
 
 def main(arguments: list[str]) -> str | Ended:

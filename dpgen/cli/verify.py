@@ -195,7 +195,10 @@ def _of_shared(
             paid.update({(line.note, str(line.event)): line.count for line in payment.plan})
     for note, event in (load for load in loads - paid if load[0] not in payer.settled):
         yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
-    then = account(spending.upto(statement.shared.get("payments", 0))) | {"run": payer.run, "file": payer.path.name}
+    before = spending.upto(statement.shared.get("payments", 0))
+    then = account(before) | {"run": payer.run, "file": payer.path.name}
+    if not statement.version:  # of 0.5 and older, which counted by the filter alone
+        then["spent"] = before.filtered
     returned = {"spent", "runs"} if len(spending.kept) < len(spending.payments) else set()  # they said more at that time
     for name, value in then.items():
         if name not in returned and not _same(statement.shared.get(name), value):

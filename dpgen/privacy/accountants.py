@@ -303,15 +303,14 @@ def _alphas(parts: Parts, relation: Relation, orders: tuple[float, ...] = ORDERS
     return np.asarray(total)
 
 
-def filter_cost(event: DpEvent, lam: float, relation: Relation) -> tuple[float, float, float]:
-    """Cost of `event` under a filter of log-moment order `lam`: log-moment, sum of pure epsilons (inf unless all parts
-    have one), sum of deltas."""
+def moments(event: DpEvent, relation: Relation, orders: tuple[float, ...] = ORDERS) -> tuple[Array, float, float]:
+    """Log-moments (t,) at `orders`, sum of pure epsilons (inf unless all parts have one) and sum of deltas; inf and 0 where
+    nothing is proved."""
     try:
         parts = Parts.of(event)
-        [moment] = _alphas(replace(parts, delta=0.0), relation, (lam,))
-        return float(moment), _sum_of_pure(parts, relation), parts.delta
+        return _alphas(replace(parts, delta=0.0), relation, orders), _sum_of_pure(parts, relation), parts.delta
     except UnsupportedEvent:
-        return math.inf, math.inf, 0.0
+        return np.full(len(orders), math.inf), math.inf, 0.0
 
 
 def _compound_costs(event: DpEvent, relation: Relation, orders: tuple[float, ...]) -> tuple[Array, float]:

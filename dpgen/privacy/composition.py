@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 _SURPLUS = 1e-9  # by which the parts of a divisible Gaussian may exceed it, for rounding; it is paid for
-_BITS = 256
+BITS = 256
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def _precision(event: DpEvent) -> int:
     parts = gaussian_parts(event)
     if any(rate != 1 or sigma == 0 for rate, sigma in parts):
         raise ValueError(f"event is {event!r}; a part of a divisible Gaussian must be a plain Gaussian")
-    return math.ceil(sum(count / Fraction(sigma) ** 2 for (_, sigma), count in parts.items()) * (1 << _BITS))
+    return math.ceil(sum(count / Fraction(sigma) ** 2 for (_, sigma), count in parts.items()) * (1 << BITS))
 
 
 def worst(
@@ -194,26 +194,64 @@ def worst(
     return epsilon(event, delta, relation=relation, accountant=accountant)
 
 
-_INFINITE = 1 << 4 * _BITS
+_INFINITE = 1 << 4 * BITS
 RESERVED = 0.1
 """Share of delta that (epsilon, delta) guarantees may use up beside the Renyi losses."""
 
 
 def _units(value: float) -> int:
     """Whole multiples of 2^-256, rounded up: sums of them are exact in any order."""
-    return _INFINITE if value == math.inf else math.ceil(Fraction(value) * (1 << _BITS))
+    return _INFINITE if value == math.inf else math.ceil(Fraction(value) * (1 << BITS))
 
 
 def _float_up(units: int) -> float:
     """The least float that is not below `units`."""
     if units >= _INFINITE:
         return math.inf
-    value = float(Fraction(units, 1 << _BITS))
+    value = float(Fraction(units, 1 << BITS))
     return value if _units(value) >= units else math.nextafter(value, math.inf)
 
 
 class BudgetExceeded(RuntimeError):
     """A charge or a plan that would spend more than the budget; nothing was recorded and the mechanism must not run."""
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Log-moments (t,) at `ORDERS`, sum of pure epsilons and sum of deltas of charges that are added up, for a display.
+
+    >>> from dpgen.privacy.mechanisms import gaussian_event
+    >>> round((Moments.of(gaussian_event(4.0), "add_remove") + Moments.of(gaussian_event(4.0), "add_remove")).epsilon(1e-5), 2)
+    1.48
+    """
+
+    alphas: np.ndarray | float = 0.0
+    pure: float = 0.0
+    delta: float = 0.0
+
+    @classmethod
+    def of(cls, event: DpEvent, relation: Relation) -> Moments:
+        """Of one event; infinite where nothing is proved of it."""
+        from dpgen.privacy.accountants import moments
+
+        return cls(*moments(event, relation))
+
+    def times(self, count: int) -> Moments:
+        """Of so many."""
+        return Moments(count * self.alphas, count * self.pure, count * self.delta)
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(self.alphas + other.alphas, self.pure + other.pure, self.delta + other.delta)
+
+    def epsilon(self, delta: float) -> float:
+        """Epsilon at delta, of charges that were fixed in advance."""
+        import numpy as np
+
+        from dpgen.privacy.accountants import ORDERS, rdp_epsilon
+
+        left = delta * (1 - 1e-12) - self.delta  # the sum of deltas is rounded
+        bound = self.pure if left >= 0 or not self.delta else math.inf
+        return min(bound, rdp_epsilon(np.broadcast_to(self.alphas, len(ORDERS)), left)) if left > 0 else bound
 
 
 class Cost(NamedTuple):
@@ -281,10 +319,10 @@ class Filter:
 
     def cost(self, event: DpEvent) -> Cost:
         """Cost of one run of `event`; whatever has no finite moments counts infinitely much."""
-        from dpgen.privacy.accountants import filter_cost
+        from dpgen.privacy.accountants import moments
 
-        renyi, pure, delta = filter_cost(event, (self.order or 2.0) - 1, self.relation)
-        return Cost(_units(renyi if self.order else math.inf), _units(pure), _units(delta))
+        [renyi], pure, delta = moments(event, self.relation, ((self.order or 2.0) - 1,))
+        return Cost(_units(float(renyi) if self.order else math.inf), _units(pure), _units(delta))
 
     def room(self, cost: Cost, total: Cost) -> int:
         """Number of further runs of `cost` that fit beside `total`; ValueError for one that costs nothing."""
@@ -309,15 +347,21 @@ class Filter:
         if self.order is not None:
             lam = self.order - 1
             room = lam * (self.budget.epsilon - _offset(lam, self.budget.delta * (1 - RESERVED)))
-            moment = math.floor(Fraction(room * (1 - 1e-12)) * (1 << _BITS)) if room > 0 else -1
+            moment = math.floor(Fraction(room * (1 - 1e-12)) * (1 << BITS)) if room > 0 else -1
         # epsilons that were divided by a count, each rounded to 53 digits, add up to the whole again
-        pure = math.floor(Fraction(self.budget.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << _BITS))
-        return Cost(moment, pure, math.floor(Fraction(self.budget.delta) * Fraction(RESERVED) * (1 << _BITS)))
+        pure = math.floor(Fraction(self.budget.epsilon) * (1 + Fraction(1, 1 << 50)) * (1 << BITS))
+        return Cost(moment, pure, math.floor(Fraction(self.budget.delta) * Fraction(RESERVED) * (1 << BITS)))
 
     def fits(self, total: Cost) -> bool:
         """Whether everything that one record can be touched by is within the budget."""
         most = self._limits
         return total.delta <= most.delta and (total.renyi <= most.renyi or total.pure <= most.pure)
+
+    def delta_left(self, total: Cost) -> float:
+        """Largest delta a tenth of which (epsilon, delta) guarantees can use up beside `total`; 0 where nothing else fits."""
+        if not self.fits(total):
+            return 0.0
+        return float(Fraction(self._limits.delta - total.delta, 1 << BITS) / Fraction(RESERVED))
 
     def share(self, total: Cost) -> float:
         """Part of what the filter grants that `total` takes up, for a display; above 1 where it does not fit."""

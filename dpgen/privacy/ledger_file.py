@@ -24,10 +24,12 @@ class LedgerError(RuntimeError):
 class LedgerFile:
     """A locked document on disk, or (`path` None) nothing; waits so many seconds for another process that has it locked.
 
+    Who only looks whether it is locked (`is_locked`) has it for a moment.
+
     Every method raises `LedgerError`; forked children, pickles and copies are refused.
     """
 
-    def __init__(self, path: Path | None, *, wait: float = 0.0) -> None:
+    def __init__(self, path: Path | None, *, wait: float = 0.05) -> None:
         self.path, self.wait = path, wait
         self._pid = os.getpid()
         self._fd = -1
@@ -140,6 +142,21 @@ class LedgerFile:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a ledger cannot be pickled or copied: two copies would forget each other's charges")
+
+
+def is_locked(path: Path) -> bool | None:
+    """Whether a process has the file locked; None where it cannot be read."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(fd)
+    return False
 
 
 def checksum(document: dict[str, Any]) -> str:

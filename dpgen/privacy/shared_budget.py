@@ -33,21 +33,28 @@ import getpass
 import json
 import math
 import os
+import re
 import secrets
+import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpgen.privacy.composition import BudgetExceeded, Cost, Filter, Planned, as_json, total_cost
+from dpgen.privacy.composition import BITS, RESERVED, BudgetExceeded, Cost, Filter, Moments, Planned, as_json, total_cost
 from dpgen.privacy.ledger_file import LedgerError, LedgerFile
 from dpgen.privacy.mechanisms import Budget, Relation, decode_event, gaussian_event, require_relation, require_whole
 
 _FORMAT = 2
 _WHO = ("run", "model", "user", "directory", "time")
+_HUNDREDTH = 100  # runs that the delta of a file is for, where it does not say for how many
+_SPARE = Fraction(1, 10**9)  # of the tenth of a delta, for the rounding of those who divide it
 _PATIENCE = 60.0  # seconds that a payment waits for the others, which take milliseconds each
 
 
@@ -63,7 +70,14 @@ class Payment:
     budget: Budget | None  # that its own ledger enforces
     plan: tuple[Planned, ...]  # events with their greatest counts
     cost: Cost  # as the filter counts it
+    relation: Relation = "add_remove"
     returned: bool = False
+
+    @cached_property
+    def moments(self) -> Moments:
+        """Its moments at all orders, under the relation of the budget."""
+        own = () if self.returned else self.plan
+        return sum((Moments.of(line.priced, self.relation).times(line.count) for line in own), Moments())
 
     @property
     def line(self) -> dict[str, Any]:
@@ -81,12 +95,74 @@ class Standing(NamedTuple):
     released: str = ""
 
 
+class Share(NamedTuple):
+    """What a run that names no delta, or no epsilon, has of a shared budget that was made for so many `runs`, if for any.
+
+    So many runs of Gaussian noise with this epsilon and this delta fit, whichever tenth of its delta each of them uses up.
+    """
+
+    delta: float
+    runs: int | None = None
+    epsilon: float | None = None
+    pure: float | None = None  # epsilon of a run without delta
+
+    @classmethod
+    def of(cls, limits: Filter, runs: int | None) -> Share:
+        """The share of a budget; ValueError where there is none."""
+        if runs is None:
+            return cls(_part(limits.budget.delta, _HUNDREDTH))
+        delta, pure = _part(limits.budget.delta, require_whole("runs", runs)), _part(limits.budget.epsilon, runs)
+        own = cls(delta, runs, pure, pure)
+        if delta:
+            found = _most(limits, lambda cost: limits.fits(cost.plus(own.tenth).times(runs)), delta)
+            own = own._replace(epsilon=min(_rounded_down(found), limits.budget.epsilon))
+        if not own.epsilon:
+            raise ValueError(f"runs is {runs}; the budget {limits.budget} has no room for so many")
+        return own
+
+    @property
+    def tenth(self) -> Cost:
+        """What guarantees that may fail use up of the delta of one run."""
+        return Cost(delta=math.floor(Fraction(self.delta) * Fraction(RESERVED) * (1 - _SPARE) * (1 << BITS)))
+
+
+def _rounded_down(value: float) -> float:
+    """Four digits of it, never more than it is."""
+    return float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(value)))
+
+
+def _part(value: float, count: int) -> float:
+    """A part of which so many are no more than the value, exactly; four digits.
+
+    >>> _part(1e-5, 30), _part(10.0, 3)
+    (3.333e-07, 3.333)
+    """
+    part = float(Context(prec=4, rounding=ROUND_FLOOR).divide(Decimal(value), Decimal(count)))
+    while Fraction(part) * count > Fraction(value):
+        part = math.nextafter(part, 0.0)
+    return part
+
+
+def _most(limits: Filter, fits: Callable[[Cost], bool], delta: float) -> float:
+    """Largest epsilon at delta of one Gaussian release whose cost fits; 0 where none does."""
+    from dpgen.privacy.accountants import epsilon
+
+    least, enough = 1e-2, 1e6
+    if not fits(limits.cost(gaussian_event(enough))):
+        return 0.0
+    while enough / least > 1.0001:
+        middle = (least * enough) ** 0.5
+        least, enough = (least, middle) if fits(limits.cost(gaussian_event(middle))) else (middle, enough)
+    return epsilon(gaussian_event(enough), delta, relation=limits.relation)
+
+
 @dataclass(frozen=True)
 class Spending:
     """What the file of a shared budget fixes, its payments in order, and the last commit of each run."""
 
     limits: Filter
     unit: str
+    share: Share
     payments: tuple[Payment, ...] = ()
     standings: Mapping[str, Standing] = field(default_factory=dict)
 
@@ -100,6 +176,7 @@ class Spending:
             "relation": self.limits.relation,
             "unit": self.unit,
             "filter": self.limits.header,
+            "share": self.share._asdict(),
             "payments": [payment.line for payment in self.payments],
             "committed": {run: last._asdict() for run, last in self.standings.items()},
         }
@@ -130,7 +207,15 @@ class Spending:
 
     @property
     def epsilon(self) -> float:
-        """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's."""
+        """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's.
+
+        The smaller of the filter at its one order and of moments at all orders.
+        """
+        return min(self.filtered, sum((p.moments for p in self.kept), Moments()).epsilon(self.budget.delta))
+
+    @property
+    def filtered(self) -> float:
+        """The same by the filter alone, or by the own ledger of the only run."""
         spent = self.limits.total_epsilon(self.total)
         only = self.kept[0].budget if self.runs == 1 else None
         return min(spent, only.epsilon) if only is not None and self.covers(only) else spent
@@ -141,30 +226,42 @@ class Spending:
 
     @property
     def left(self) -> float:
-        """Largest epsilon, rounded down, of one more Gaussian release that fits, at delta 0 of any one; 0 where none does."""
-        from dpgen.privacy.accountants import epsilon
-
+        """Largest epsilon of one more run with the delta that a run has unless it names one, of a Gaussian release and of
+        guarantees that use up a tenth of that delta; rounded down, at most the total, 0 where none fits."""
         if not self.budget.delta:
-            spent = min(self.budget.epsilon, self.limits.total_epsilon(self.total))
-            return math.floor(1000 * (self.budget.epsilon - spent)) / 1000
+            found = self.budget.epsilon - min(self.budget.epsilon, self.limits.total_epsilon(self.total))
+        else:
+            found = _most(
+                self.limits, lambda cost: self.limits.fits(total_cost([self.total, cost, self.share.tenth])), self.share.delta
+            )
+        return math.floor(1000 * min(found, self.budget.epsilon)) / 1000
 
-        def fits(noise: float) -> bool:
-            return self.limits.fits(self.total.plus(self.limits.cost(gaussian_event(noise))))
-
-        least, enough = 1e-2, 1e6
-        if not fits(enough):
-            return 0.0
-        while enough / least > 1.001:
-            middle = (least * enough) ** 0.5
-            least, enough = (least, middle) if fits(middle) else (middle, enough)
-        found = epsilon(gaussian_event(enough), self.budget.delta, relation=self.limits.relation)
-        return math.floor(1000 * found) / 1000
+    @property
+    def delta_left(self) -> float:
+        """Largest delta of one more run that uses up a tenth of it; rounded down, at most the total."""
+        return _rounded_down(min(self.limits.delta_left(self.total), self.budget.delta))
 
     @property
     def fitting(self) -> str:
-        """The same in words; of releases that are not Gaussian others may fit, which is not said."""
-        run = f"run of {'Gaussian ' if self.budget.delta else ''}releases with epsilon"
-        return f"one {run} {self.left:g} fits" if self.left else f"no {run} 0.001 fits"
+        """What is left in words; of releases that are not Gaussian others may fit, which is not said."""
+        gaussian, at = ("Gaussian ", f" at delta {self.share.delta:g}") if self.budget.delta else ("", "")
+        run = f"run of {gaussian}releases with epsilon"
+        return f"one {run} {self.left:g}{at} fits" if self.left else f"no {run} 0.001{at} fits"
+
+    def left_like(self, run: str) -> int | None:
+        """Number of runs that would pay as much as this one has, which the filter has room for; None if it paid nothing."""
+        cost = total_cost(payment.cost for payment in self.kept if payment.run == run)
+        return None if cost == Cost() else self.limits.room(cost, self.total)
+
+    @property
+    def runs_left(self) -> int | None:
+        """Number of further runs like the last one; before there is one, the runs that the budget was made for."""
+        return self.left_like(self.kept[-1].run) if self.kept else self.share.runs
+
+    @property
+    def reservations(self) -> tuple[Payment, ...]:
+        """Payments of runs that have not committed, the first one of each run."""
+        return tuple({p.run: p for p in reversed(self.kept) if p.run not in self.standings}.values())[::-1]
 
     def plus(self, payment: Payment) -> Spending:
         """With one more payment, whether or not it fits."""
@@ -205,16 +302,28 @@ class SharedBudget:
     def __init__(self, path: Path) -> None:
         self.path = Path(path).resolve()
         opened = self.spending()
-        self.limits, self.unit = opened.limits, opened.unit
+        self.limits, self.unit, self.share = opened.limits, opened.unit, opened.share
 
     @classmethod
-    def create(cls, path: Path, budget: Budget, *, relation: Relation = "add_remove", unit: str = "one record") -> SharedBudget:
-        """A new file, whose header fixes the budget, relation, unit and the best order of a filter for one Gaussian."""
+    def create(
+        cls,
+        path: Path,
+        budget: Budget,
+        *,
+        relation: Relation = "add_remove",
+        unit: str = "one record",
+        runs: int | None = None,
+    ) -> SharedBudget:
+        """A new file, whose header fixes the budget, relation, unit and the best order of a filter for one Gaussian.
+
+        Of `runs` runs each has the same share of epsilon and delta, unless it names its own; None: a hundredth of delta.
+        """
         limits = Filter.best(budget, require_relation(relation))
+        share = Share.of(limits, runs)
         file = LedgerFile(Path(path), wait=_PATIENCE)
         file.create()
         try:
-            file.write(Spending(limits, unit).document)
+            file.write(Spending(limits, unit, share).document)
         finally:
             file.close()
         return cls(path)
@@ -259,12 +368,42 @@ class SharedBudget:
 
     def require_same(self, *, relation: str, unit: str, delta: float) -> None:
         """Refuse, with a ValueError, a run of another relation or unit than the file fixes, or of a larger delta."""
-        for name, own, wanted in (("relation", relation, self.limits.relation), ("unit", unit, self.unit)):
+        made = f"dpgen budget FILE --create --epsilon {self.limits.budget.epsilon:g} --delta {self.limits.budget.delta:g}"
+        if relation != self.limits.relation or unit != self.unit:
+            made += "".join([f" --relation {relation}" * (relation != "add_remove"), f" {unit_options(unit)}".rstrip()])
+        for name, own, wanted, given in (
+            ("relation", relation, self.limits.relation, f"--relation {self.limits.relation}"),
+            ("unit", unit, self.unit, run_options(self.unit)),
+        ):
             if own != wanted:
-                raise ValueError(f"{name} is {own!r}; it must be {wanted!r}, that of the shared budget {self.path}")
+                raise ValueError(
+                    f"{name} is {own!r}; it must be {wanted!r}, that of the shared budget {self.path}: give the run {given}, "
+                    f"or a budget of its own, by {made}"
+                )
         if delta > self.limits.budget.delta:
             allowed = f"{self.limits.budget.delta:g}, that of the shared budget {self.path}"
             raise ValueError(f"delta is {delta:g}; it must be at most {allowed}")
+
+
+_PEOPLE = re.compile(r"one person \((.*)\) with at most (\d+) rows?", re.DOTALL)
+
+
+def unit_options(unit: str) -> str:
+    """Options of `dpgen budget --create` for a unit, empty for records.
+
+    >>> unit_options("one person (id) with at most 3 rows"), unit_options("one record"), unit_options("one user")
+    ('--unit id --max_contributions 3', '', "--unit 'one user'")
+    """
+    if found := _PEOPLE.fullmatch(unit):
+        return f"--unit {shlex.quote(found[1])} --max_contributions {found[2]}"
+    return "" if unit == "one record" else f"--unit {shlex.quote(unit)}"
+
+
+def run_options(unit: str) -> str:
+    """Words on the options of a run for a unit."""
+    if unit == "one record":
+        return "no --unit and no --person"
+    return unit_options(unit) if _PEOPLE.fullmatch(unit) else f"a model of the unit {unit!r} (linked tables: --person COLUMN)"
 
 
 def _spending(file: LedgerFile) -> Spending:
@@ -276,7 +415,9 @@ def _spending(file: LedgerFile) -> Spending:
         limits = Filter(Budget(document["epsilon"], document["delta"]), document["relation"], document["filter"]["order"])
         standings = {run: Standing(**last) for run, last in document["committed"].items()}
         payments = tuple(_payment(line, limits) for line in document["payments"])
-        return Spending(limits, document["unit"], payments, standings)
+        shared = document.get("share")  # which files of 0.5 have not
+        share = Share.of(limits, None) if shared is None else Share(**shared)
+        return Spending(limits, document["unit"], share, payments, standings)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise LedgerError(f"{file.path}: cannot be understood: {error!r}") from None
 
@@ -293,7 +434,8 @@ def _payment(line: dict[str, Any], limits: Filter) -> Payment:
     )
     budget = None if line["epsilon"] is None else Budget(line["epsilon"], line["delta"])
     cost, returned = Cost() if line["returned"] else _cost(plan, limits), bool(line["returned"])
-    return Payment(**{name: line[name] for name in _WHO}, budget=budget, plan=plan, cost=cost, returned=returned)
+    own = {name: line[name] for name in _WHO}
+    return Payment(**own, budget=budget, plan=plan, cost=cost, relation=limits.relation, returned=returned)
 
 
 @dataclass(frozen=True)
@@ -325,7 +467,8 @@ class Payer:
         """The payment for a plan without what others have paid for, not made."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         owed = tuple(line for line in plan if line.note not in self.settled)
-        return Payment(self.run, self.model, self.user, self.directory, now, budget, owed, _cost(owed, limits))
+        own = (self.run, self.model, self.user, self.directory, now, budget, owed, _cost(owed, limits))
+        return Payment(*own, relation=limits.relation)
 
     def pay(self, plan: Sequence[Planned], budget: Budget | None) -> None:
         """Reserve what goes beyond all that this run has reserved before; on the disk before it returns.
@@ -350,11 +493,11 @@ class Payer:
             if not spending.fits(payment):
                 total, limits = spending.budget, spending.limits
                 by_delta = limits.fits(spending.total.plus(payment.cost._replace(delta=0)))
-                hint = "; its delta does not fit: a run with a smaller --delta may" if by_delta else ""
+                hint = f"; its delta does not fit: one with --delta {spending.delta_left:g} may" if by_delta else ""
                 raise BudgetExceeded(
                     f"the shared budget {self.path} is epsilon {total.epsilon:.6g} at delta {total.delta:g} "
-                    f"({limits.relation}, {spending.unit}): spent {spending.epsilon:.6g} (runs: {spending.runs}), this plan "
-                    f"would bring it to {spending.plus(payment).epsilon:.6g} ({limits.name}); {spending.fitting}{hint}"
+                    f"({limits.relation}, {spending.unit}): spent {spending.filtered:.6g} (runs: {spending.runs}), this plan "
+                    f"would bring it to {spending.plus(payment).filtered:.6g} ({limits.name}); {spending.fitting}{hint}"
                 )
             file.write(spending.plus(payment).document)
 
@@ -390,6 +533,11 @@ class Payer:
         if own and own[0].directory == self.directory:  # a copy of the run has reserved nothing
             with suppress(ValueError):
                 shared.give_back(self.run)
+
+    @property
+    def last(self) -> bool:
+        """Whether the budget has no room for a second run like this one."""
+        return SharedBudget(self.path).spending().left_like(self.run) == 0
 
     def statement(self) -> dict[str, Any]:
         """What a statement says of the budget: its terms, what has been paid from it, and by how many runs."""

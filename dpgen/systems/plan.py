@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 from dpgen.facts import Fact, Said
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
-from dpgen.privacy.shared_budget import Payer
+from dpgen.privacy.shared_budget import Payer, Share
 from dpgen.statement import person
 
 # -- budgets ----------------------------------------------------------------------------------------------------------
@@ -71,6 +72,18 @@ class Plan:
     def budget(self) -> Budget | None:
         """The budget that the ledger enforces; None: report only."""
         return None if self.epsilon is None else Budget(self.epsilon, self.resolved_delta)
+
+    def sharing(self, share: Share, given: Container[str]) -> Self:
+        """The plan of a run that pays from a shared budget: what is not among the options that were given is its share.
+
+        Its own delta stays where it is smaller.
+        """
+        plan: Any = self
+        if "delta" not in given and 0 < share.delta < plan.resolved_delta:
+            plan = replace(plan, delta=share.delta)
+        if "epsilon" not in given and plan.epsilon is not None and share.runs is not None:
+            plan = replace(plan, epsilon=share.epsilon if plan.resolved_delta else share.pure)
+        return plan
 
     def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None, gaps: bool = False) -> Ledger:
         """A new ledger that enforces the budget, or only reports at the delta; kept in the file `path` if given.

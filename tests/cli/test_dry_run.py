@@ -29,7 +29,7 @@ def test_the_plan_and_the_price_are_those_of_the_run(tmp_path: Path, monkeypatch
     job = parse_job(closed_form(tmp_path, "--epsilon=2", "--evaluation=none"))
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
-    text = dry_run(job)
+    text = dry_run(job).text
     assert sorted(tmp_path.rglob("*")) == before, "nothing is written"
     statement = run(job).release.statement
     assert text.endswith(f"cost             {statement.in_words()}")
@@ -39,17 +39,19 @@ def test_the_plan_and_the_price_are_those_of_the_run(tmp_path: Path, monkeypatch
 
 
 def test_noise_without_a_budget_is_priced() -> None:
-    text = dry_run(parse_job([*SMALL, "--epsilon=null", "--sigma_sgd=1"]))
+    text = dry_run(parse_job([*SMALL, "--epsilon=null", "--sigma_sgd=1"])).text
     found = re.search(r"cost +epsilon (\S+)", text)
     assert found
-    again = re.search(r"7 x training steps: .*noise_multiplier=([\d.]+)", dry_run(parse_job([*SMALL, f"--epsilon={found[1]}"])))
+    again = re.search(
+        r"7 x training steps: .*noise_multiplier=([\d.]+)", dry_run(parse_job([*SMALL, f"--epsilon={found[1]}"])).text
+    )
     assert again
     assert float(again[1]) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("model", ["mollifier", "mbde", "merr", "tables"])
 def test_other_systems_tell_their_plan(model: str) -> None:
-    assert re.search(r"plan\n  \d+ x .*\n  cost +epsilon", dry_run(parse_job(["--model", model])), re.DOTALL)
+    assert re.search(r"plan\n  \d+ x .*\n  cost +epsilon", dry_run(parse_job(["--model", model])).text, re.DOTALL)
 
 
 def test_wrong_data_are_refused(tmp_path: Path) -> None:
@@ -59,15 +61,17 @@ def test_wrong_data_are_refused(tmp_path: Path) -> None:
 
 def test_what_is_left_of_a_shared_budget_is_told(tmp_path: Path) -> None:
     shared = SharedBudget.create(tmp_path / "data.budget", Budget(2.0, 1e-5))
-    options = closed_form(tmp_path, f"--ledger={shared.path}", "--epsilon=1", "--evaluation=none")
-    found = re.search(r"data\.budget: it would bring all runs to epsilon (\S+): it fits, 2 times$", dry_run(parse_job(options)))
+    options = closed_form(tmp_path, f"--ledger={shared.path}", "--epsilon=1", "--delta=1e-5", "--evaluation=none")
+    found = re.search(
+        r"data\.budget: it would bring all runs to epsilon (\S+): it fits, 2 times$", dry_run(parse_job(options)).text
+    )
     assert found
     assert shared.spending().runs == 0
     run(parse_job(options))
     assert float(found[1]) == pytest.approx(shared.spending().epsilon, rel=1e-3)
     shutil.rmtree(tmp_path / "run")
-    assert dry_run(parse_job(options)).endswith("it fits, 1 time")
+    assert dry_run(parse_job(options)).text.endswith("it fits, 1 time")
     run(parse_job(options))
-    assert dry_run(parse_job(options)).endswith("refused, it does not fit")
+    assert dry_run(parse_job(options)).text.endswith("refused, it does not fit")
     with refused("relation"):
         dry_run(parse_job([*options, "--relation=replace_one"]))

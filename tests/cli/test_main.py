@@ -15,9 +15,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
+from documented_output import OUTPUT
 from refusals import refused
 
 import dpgen
+from dpgen.auditing.lower_bounds import Finding
 from dpgen.callbacks.checkpoint import Preempted
 from dpgen.cli.completion import main as write_completion
 from dpgen.cli.main import COMMANDS, OneLineParser, exit_code, main
@@ -267,7 +269,9 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[dict[
     capsys.readouterr()
     code = main([*map(str, arguments), "--json"])
     out, errors = capsys.readouterr()
-    return json.loads(out), code, errors
+    found = json.loads(out)
+    OUTPUT.validate(found)
+    return found, code, errors
 
 
 @pytest.mark.usefixtures("quiet")
@@ -295,6 +299,20 @@ def test_every_command_answers_programs(tmp_path: Path, capsys: pytest.CaptureFi
         assert len(found) > 3
     found, _, _ = shown(capsys, "verify", run)
     assert (round(found["epsilon"], 5), found["fits"], found["problems"]) == (1.0, True, [])
+    for arguments in (
+        ["train", "--model=merr", "--print_config"],
+        ["train", "--help"],
+        ["budget", "--dp_sgd", "--n=600", "--batch=60", "--noise=1"],
+        ["compare", rows, rows, "--out", tmp_path / "page.html"],
+        ["evaluate", run, run],
+        ["sign", run, "--key", tmp_path / "key"],
+        ["--version"],
+    ):
+        found, _, _ = shown(capsys, *arguments)
+        assert found["exit_code"] == 0
+    found, _, _ = shown(capsys, "train", "--model=merr", "--dry_run", f"--ledger={tmp_path / 'budget'}", "--epsilon=1")
+    assert found["budget"]["fits"]
+    assert found["plan"][0]["count"] >= 1
     found, _, _ = shown(capsys, "evaluate", run)
     assert "privacy.json" in found["released"]
     assert {"name", "value", "real", "better"} <= {*found["scores"][0]}
@@ -311,6 +329,18 @@ def test_warnings_of_a_statement_have_codes_for_programs(tmp_path: Path, capsys:
         assert all(one["text"] in (run / "PRIVACY.md").read_text() for one in found["warnings"])
         assert found["title"] == "Bills | 2024"
         assert "| data | Bills \\| 2024 |" in (run / "PRIVACY.md").read_text()
+
+
+def test_the_schema_of_outputs_finds_what_is_missing_and_what_is_new() -> None:
+    audited = OUTPUT.schema["$defs"]["audit"]["properties"]
+    assert {*audited} == {*Finding.__dataclass_fields__, "violated"}
+    head = {"command": "report", "exit_code": 0, "problem": None}
+    good = head | {"page": "report.html", "public": False}
+    assert OUTPUT.is_valid(good)
+    assert OUTPUT.is_valid(head | {"exit_code": 2, "problem": "error: no", "spent": 0.0})
+    wrong = ({"page": None}, {"more": 1}, {"exit_code": 9}, {"command": "repot"}, {"problem": "error: no"})
+    assert not any(OUTPUT.is_valid(good | change) for change in wrong)
+    assert not OUTPUT.is_valid(head)
 
 
 def test_what_is_refused_is_an_object_too(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,7 +21,7 @@ from dpgen.run import run
 
 pytestmark = pytest.mark.usefixtures("quiet")
 
-OPTIONS = ("--model=gaussian", "--epsilon=1", "--k=1", *tiny.UNLABELLED)
+OPTIONS = ("--model=gaussian", "--epsilon=1", "--delta=1e-5", "--k=1", *tiny.UNLABELLED)
 
 
 def arguments(directory: Path, name: str, *extra: str) -> list[str]:
@@ -108,7 +108,7 @@ def test_a_budget_is_made_once(tmp_path: Path, capsys: pytest.CaptureFixture[str
     code, said = command(
         capsys, "budget", file, "--create", "--epsilon", "1", "--relation", "replace_one", "--unit", "one user"
     )
-    assert (code, "epsilon 1 at delta 1e-05 (replace one user) in all\nnothing is paid" in said) == (0, True)
+    assert (code, "epsilon 1 at delta 1e-05 (replace one user) in all\na run without --delta: delta 1e-07" in said) == (0, True)
     code, said = command(capsys, "budget", file, "--create", "--epsilon", "1")
     assert (code, "a ledger is already there" in said) == (2, True)
 

@@ -36,7 +36,7 @@ def command(directory: Path, *extra: str, among: str = "epsilon=1,2", networks: 
 
 def test_the_best_is_released_and_paid_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     SharedBudget.create(tmp_path / "b", Budget(20.0, 1e-5))
-    assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--evaluation=none")) == 0
+    assert main(command(tmp_path, f"--ledger={tmp_path / 'b'}", "--delta=1e-5", "--evaluation=none")) == 0
     out = capsys.readouterr().out
     directory = tmp_path / "s"
     assert f"{SELECTION} on tiny" in out

@@ -8,7 +8,7 @@ import pytest
 from dp_accounting import ComposedDpEvent, SelfComposedDpEvent, ZCDpEvent
 from scipy.stats import binom, norm
 
-from dpgen.privacy.accountants import delta, epsilon, event_alphas, filter_cost
+from dpgen.privacy.accountants import delta, epsilon, event_alphas, moments
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import (
     OneOfDpEvent,
@@ -65,7 +65,8 @@ def test_parts_of_nested_compositions():
 def test_several_runs_cost_what_they_cost_one_by_one(event):
     again, listed = SelfComposedDpEvent(event, 3), ComposedDpEvent([event] * 3)
     assert epsilon(event, 1e-5) < epsilon(again, 1e-5) == pytest.approx(epsilon(listed, 1e-5), rel=1e-12)
-    costs = [filter_cost(one, 4.0, "add_remove") for one in (event, again, listed)]
+    found = [moments(one, "add_remove", (4.0,)) for one in (event, again, listed)]
+    costs = [(float(alphas[0]), *others) for alphas, *others in found]
     assert costs[1] == pytest.approx(costs[2], rel=1e-12)
     assert costs[1] == pytest.approx([3 * cost for cost in costs[0]], rel=1e-12)
 

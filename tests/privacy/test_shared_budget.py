@@ -4,15 +4,18 @@ import json
 import shutil
 import time
 from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpgen.privacy.accountants import calibrate_noise
-from dpgen.privacy.composition import Filter
+from dpgen.privacy.accountants import moments as moments_of
+from dpgen.privacy.composition import Cost, Filter, worst
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, LedgerError, Planned
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event, pure_event, subsampled_gaussian_event
-from dpgen.privacy.shared_budget import SharedBudget
+from dpgen.privacy.shared_budget import Share, SharedBudget, Spending
 
 TOTAL, OWN = Budget(3.0, 1e-5), Budget(1.5, 1e-5)
 PLAN = [Planned(gaussian_event(8.0), "counts", 2), Planned(subsampled_gaussian_event(0.1, 2.0), "steps", 10)]
@@ -47,7 +50,7 @@ def test_a_plan_is_paid_before_it_runs_and_costs_what_the_filter_says(shared: Sh
         ledger.declare(PLAN)
         spending = shared.spending()
         assert spending.total == cost.times(runs)
-        assert spending.epsilon == limits.total_epsilon(cost.times(runs))
+        assert spending.epsilon <= spending.filtered == limits.total_epsilon(cost.times(runs))
         assert (spending.runs, len(spending.payments)) == (runs, runs)
         ledger.charge(gaussian_event(8.0), 2, note="counts")
     assert shared.spending().runs == 3, "what a plan holds is paid for once"
@@ -68,10 +71,11 @@ def test_what_does_not_fit_is_refused_and_leaves_no_trace(shared: SharedBudget) 
 
 def test_what_is_left_fits_and_a_little_more_does_not(shared: SharedBudget) -> None:
     run(shared, Planned(gaussian_event(2.0), "first"), budget=None)
-    left = shared.spending().left
+    left, delta = shared.spending().left, shared.share.delta
     assert 0.05 < left < TOTAL.epsilon
-    more, fits = (gaussian_event(calibrate_noise(gaussian_event, Budget(e, TOTAL.delta))) for e in (1.05 * left, left))
-    with pytest.raises(BudgetExceeded, match=f"; one run of Gaussian releases with epsilon {left:g} fits"):
+    assert delta == 1e-7
+    more, fits = (gaussian_event(calibrate_noise(gaussian_event, Budget(e, delta))) for e in (1.05 * left, left))
+    with pytest.raises(BudgetExceeded, match=f"; one run of Gaussian releases with epsilon {left:g} at delta 1e-07 fits"):
         run(shared, Planned(more, "more"), budget=None)
     run(shared, Planned(fits, "fits"), budget=None)
     assert shared.spending().left < 0.01 + 0.2 * left
@@ -99,7 +103,7 @@ def test_a_plan_whose_delta_alone_does_not_fit_is_told_so(shared: SharedBudget) 
 
 def test_where_no_gaussian_fits_another_release_may(shared: SharedBudget) -> None:
     run(shared, Planned(pure_event(0.9 * TOTAL.epsilon), "first"), budget=None)
-    assert shared.spending().fitting == "no run of Gaussian releases with epsilon 0.001 fits"
+    assert shared.spending().fitting == "no run of Gaussian releases with epsilon 0.001 at delta 1e-07 fits"
     run(shared, Planned(pure_event(0.1 * TOTAL.epsilon), "second"), budget=None)
 
 
@@ -358,3 +362,93 @@ def test_damaged_and_other_files_are_refused(shared: SharedBudget, tmp_path: Pat
         SharedBudget.create(tmp_path / "own.jsonl", TOTAL)
     with pytest.raises(ValueError, match="relation"):
         SharedBudget.create(tmp_path / "new", TOTAL, relation="both")  # type: ignore[arg-type]
+
+
+# -- many plans --------------------------------------------------------------------------------------------------------
+
+
+def random_plan(rng: np.random.Generator) -> list[Planned]:
+    """One to three mechanisms of any kind, from cheap ones to some that cost more than the whole total."""
+    kinds = {
+        "gaussian": lambda: gaussian_event(float(10 ** rng.uniform(0, 2))),
+        "pure": lambda: pure_event(float(rng.choice([0.01, 0.1, 2.0]))),
+        "approximate": lambda: approximate_event(float(rng.choice([0.0, 0.01])), float(10 ** rng.uniform(-9, -6.5))),
+    }
+    names = rng.choice(list(kinds), rng.integers(1, 4))
+    return [Planned(kinds[name](), f"{name} {number}", int(rng.integers(1, 4))) for number, name in enumerate(names)]
+
+
+def drive(shared: SharedBudget, plans: int, rng: np.random.Generator) -> tuple[int, int]:
+    """Pay for random plans, give some of them back, and compare the file with what was declared; granted and refused."""
+    kept, refused = dict[str, list[Planned]](), 0
+    for _ in range(plans):
+        plan, payer, before = random_plan(rng), shared.payer("random"), shared.path.read_bytes()
+        try:
+            payer.pay(plan, None)
+        except BudgetExceeded:
+            refused += 1
+            assert shared.path.read_bytes() == before
+        else:
+            kept[payer.run] = plan
+            if rng.random() < 0.2:
+                shared.give_back(payer.run)
+                del kept[payer.run]
+        declared = [(line.event, line.count) for plan in kept.values() for line in plan]
+        spending, lam = shared.spending(), shared.limits.order - 1
+        assert spending.runs == len(kept)
+        assert spending.epsilon <= TOTAL.epsilon
+        moments, deltas = 0.0, 0.0
+        for event, count in declared:
+            [moment], _, delta = moments_of(event, "add_remove", (lam,))
+            moments, deltas = moments + count * moment, deltas + count * delta
+        assert float(spending.total.renyi) / 2**256 == pytest.approx(moments, rel=1e-12)
+        assert float(spending.total.delta) / 2**256 == pytest.approx(deltas, rel=1e-12)
+        assert deltas <= 0.1 * TOTAL.delta * (1 + 1e-12)
+        assert 0 <= spending.delta_left <= (TOTAL.delta - 10 * deltas) * (1 + 1e-9) + 1e-20
+    exact = worst(declared, TOTAL.delta, "add_remove")
+    assert exact <= spending.epsilon * (1 + 1e-9), "what is shown of all that was granted is no less than it is"
+    return len(kept), refused
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_200_random_plans_stay_within_the_total(seed: int, shared: SharedBudget) -> None:
+    granted, refused = drive(shared, 25, np.random.default_rng(seed))
+    assert granted
+    assert refused
+
+
+@pytest.mark.parametrize("forgotten", ["renyi", "delta"])
+def test_a_budget_that_forgets_is_found(forgotten: str, shared: SharedBudget, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Spending.total.fget
+    monkeypatch.setattr(Spending, "total", property(lambda self: whole(self)._replace(**{forgotten: 0, "pure": 0})))
+    with pytest.raises(AssertionError):
+        drive(shared, 25, np.random.default_rng(0))
+
+
+# -- shares ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_so_many_runs_of_the_share_fit_and_no_more(seed: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(seed)
+    total = Budget(float(10 ** rng.uniform(-0.5, 1.3)), float(10 ** rng.uniform(-9, -4)))
+    runs = int(rng.integers(2, 400))
+    limits = Filter.best(total, "replace_one" if seed % 2 else "add_remove")
+    share = Share.of(limits, runs)
+    assert Fraction(share.delta) * runs <= Fraction(total.delta)
+    assert Fraction(share.pure) * runs <= Fraction(total.epsilon)
+    own = Budget(share.epsilon, share.delta)
+    noise = calibrate_noise(gaussian_event, own, relation=limits.relation)
+    failing = approximate_event(0.0, 0.1 * share.delta * (1 - 1e-9))
+    cost = limits.cost(gaussian_event(noise)).plus(limits.cost(failing))
+    assert runs <= limits.room(cost, Cost()) <= 1.1 * runs + 1, "a tenth more at most: shares are not wasted"
+    generous = calibrate_noise(gaussian_event, Budget(1.05 * share.epsilon, share.delta), relation=limits.relation)
+    assert share.epsilon >= total.epsilon or not limits.fits(limits.cost(gaussian_event(generous)).times(runs))
+
+
+def test_shares_are_kept_in_the_file_and_those_of_no_room_are_refused(tmp_path: Path) -> None:
+    pure = SharedBudget.create(tmp_path / "pure", Budget(1.0, 0.0), runs=3)
+    assert pure.share == SharedBudget(tmp_path / "pure").share == Share(0.0, 3, 0.3333, 0.3333)
+    with pytest.raises(ValueError, match="runs is 0"):
+        SharedBudget.create(tmp_path / "none", Budget(1.0, 1e-5), runs=0)
+    assert not (tmp_path / "none").exists()

@@ -12,7 +12,7 @@ from dp_accounting.rdp import RdpAccountant
 from fixed_source import FixedKeySource
 from scipy.stats import norm, poisson
 
-from dpgen.privacy.accountants import ORDERS, epsilon, event_alphas, filter_cost
+from dpgen.privacy.accountants import ORDERS, epsilon, event_alphas, moments
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger, Planned
@@ -52,7 +52,7 @@ def test_a_poisson_number_of_gaussians_by_the_formula() -> None:
 
 def test_pure_runs_have_no_pure_price() -> None:
     event = repeated_event(ComposedDpEvent([pure_event(0.3), pure_event(0.2)]), 10)
-    assert epsilon(event, 0.0) == filter_cost(event, 1.0, "replace_one")[1] == math.inf
+    assert epsilon(event, 0.0) == moments(event, "replace_one")[1] == math.inf
     assert 0.5 < epsilon(event, 1e-5) < math.inf
 
 

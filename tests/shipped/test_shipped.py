@@ -58,8 +58,7 @@ def test_every_configuration_runs(path: Path, tmp_path: Path, monkeypatch: pytes
         left_out = ("--sampling", "--latent", "--run", *(() if trained else ("--hidden", "--steps")))
         small = [argument for argument in tiny.arguments(tmp_path) if not argument.startswith(left_out)]
     outcome = run(parse_job(["--config", str(path), *small, f"--run_dir={tmp_path / 'run'}"]))
-    spend = yaml.safe_load(path.read_text())["privacy"]
-    assert outcome.release.statement.epsilon <= spend.get("epsilon", 3.0)
+    assert outcome.release.statement.epsilon <= (usual.privacy.epsilon or 3.0)
     assert (outcome.directory / "privacy.json").exists()
 
 

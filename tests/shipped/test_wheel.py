@@ -30,7 +30,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package_alone(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    ends = (".py", ".pyi", ".typed", ".jinja")
+    ends = (".py", ".pyi", ".typed", ".jinja", ".json")
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "dpgen").rglob("*") if path.suffix in ends}
     assert sources <= names
     configs = {f"dpgen/configs/{path.name}" for path in (ROOT / "configs").glob("*.yaml")}

@@ -60,7 +60,7 @@ def test_a_schema_without_a_table_is_refused() -> None:
 def test_a_shared_budget_pays(visits: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ledger = visits.parent / "budget.jsonl"
     SharedBudget.create(ledger, Budget(1.0, 1e-5))
-    arguments = ["schema", str(visits), "--epsilon", "0.8", "--ledger", str(ledger)]
+    arguments = ["schema", str(visits), "--epsilon", "0.8", "--delta", "1e-6", "--ledger", str(ledger)]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out)["dpgen:privacy"]["epsilon"] == 0.8
     assert main(arguments) == 2
