@@ -133,7 +133,7 @@ def _table(shared: SharedBudget, spending: Spending) -> list[str]:
 
 
 def _share(spending: Spending) -> str:
-    """What a run has that names no epsilon or delta."""
+    """The default epsilon and delta of a run that pays from the budget, in words."""
     share = spending.share
     if share.runs is None:
         return f"a run without --delta: delta {share.delta:g}, or that of its model if it is smaller"

@@ -80,12 +80,12 @@ LIMITS = (
     "The AUC is of one target: other questions can be answered worse.",
     COPIES,
 )
-"""What the scores do not prove."""
+"""Limits of the scores, in sentences."""
 
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What `compare` found.
+    """Result of `compare`.
 
     `columns` has a row of scores for each column, `pictures` and `associations` draw figures of one and of all columns;
     `left_out` are those that one of the tables lacks, `alone` those that scores of several columns leave out.
@@ -347,7 +347,7 @@ class _Column:
 
     @property
     def times_held_out(self) -> float:
-        """How many times as far as held-out rows synthetic ones are, by the worse of the distances of the column."""
+        """Ratio of the distances of synthetic and of held-out rows from the real ones, the larger one of the column."""
         pairs = [(self._distance("made"), self._distance("held"))]
         pairs += [(self._moved("made")[0], self._moved("held")[0])] if self.numeric else []
         return max(made / held if held else np.inf if made else 0.0 for made, held in pairs)

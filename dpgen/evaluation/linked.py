@@ -87,7 +87,7 @@ def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
 
 
 def _named(tables: Sequence[str]) -> Mapping[str, str]:
-    """What scores are called, by kind; of further tables of rows with the names of the tables."""
+    """Names of scores by kind; of further tables of rows with the names of the tables."""
     found = dict(NAMED)
     for number, name in enumerate(tables[1:], 2):
         found |= {f"{kind} {number}": f"{name}: {text}" for kind, text in NAMED.items() if kind not in ("people", "both")}
@@ -225,7 +225,7 @@ def rows_per_person(parts: Mapping[str, LinkedFrames]) -> Figure:
 
 
 def transitions(parts: Mapping[str, LinkedFrames]) -> Figure:
-    """What the next row holds, given the row before: of the first column of texts, else of the first one."""
+    """Figure of the next row given the row before: of the first column of texts, else of the first one."""
     first = next(iter(parts.values()))
     texts = [name for name in first.rows if name != first.order and first.rows[name].dtype.kind not in "iufbM"]
     column = str((texts or list(first.rows))[0])

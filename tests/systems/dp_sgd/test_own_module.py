@@ -454,6 +454,14 @@ def test_settings_that_cannot_be_private_are_refused(given: dict[str, Any], word
         dpgen.make_private(**usual | given)
 
 
+def test_clipping_that_the_trainer_is_given_later_is_refused_before_a_step() -> None:
+    module, loader, runner = private(Classifier())
+    runner.gradient_clip_val = 0.5
+    with refused("gradient_clip_val", "0.5"):
+        runner.fit(module, loader)
+    assert runner.global_step == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "options", "word"),
     [
