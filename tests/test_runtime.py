@@ -139,7 +139,7 @@ def test_a_signal_saves_and_the_next_run_goes_on(
     before = signal.getsignal(number)
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)
     ledger = Ledger(None, delta=1e-5, path=tmp_path / "ledger.jsonl")
-    with refused("step 2 of 5", error=Preempted):
+    with refused("step 2 of 5", error=Preempted, paid=True):
         fit(runtime, ledger, 5, SignalAt(2, number))
     assert signal.getsignal(number) == before
     assert asked == ([["scontrol", "requeue", "42"]] if number == signal.SIGUSR1 else [])

@@ -29,8 +29,9 @@ class UnlikeAlone(ValueError):
     """Code that cannot be trained record by record, or would learn something else; begins with what follows its name."""
 
 
-_ODD = {True: (torch.nan, 1e3, -1e3, 0.0, -1.0, -100.0, -999.0, 99.0), False: (-100, -1, 0, 2, 9, 99, -999)}
-"""Values of floats, and of codes, that loss functions treat in another way."""
+_ODD_FLOATS = (torch.nan, 1e3, -1e3, 0.0, -1.0, -100.0, -999.0, 99.0)
+_ODD_CODES = (-100, -1, 0, 2, 9, 99, -999)
+"""Values that loss functions treat in another way."""
 
 _AT_ONCE = 256
 """Records in memory."""
@@ -178,14 +179,20 @@ def _odd_records(inputs: Any) -> Iterator[tuple[str, Any]]:
     """Four records, the first one usual, with an odd value in one of their tensors; in words, and the records."""
     leaves, form = tree_flatten(rows(inputs, 0, 4))
     for place, leaf in enumerate(leaves):
-        if leaf.dtype == torch.bool or not (leaf.is_floating_point() or leaf.device.type == "cpu"):
-            continue  # elsewhere a code out of range ends the process
-        for value in _ODD[leaf.is_floating_point()]:
+        for value in _odd_values(leaf):
             for half in (False, True) if leaf[0].numel() > 1 else (False,):
                 odd = leaf.clone(memory_format=torch.contiguous_format)
                 (odd[1].view(-1)[::2] if half else odd[1:]).copy_(torch.tensor(value))
                 where = "half of the values of a record" if half else "all values of some records"
                 yield f"{value:g} as {where}", tree_unflatten([*leaves[:place], odd, *leaves[place + 1 :]], form)
+
+
+def _odd_values(leaf: Tensor) -> tuple[float, ...]:
+    if leaf.dtype == torch.bool:
+        return False, True
+    if leaf.is_floating_point():
+        return _ODD_FLOATS
+    return _ODD_CODES if leaf.device.type == "cpu" else ()  # elsewhere a code out of range ends the process
 
 
 def _furthest(own: PerRecord, found: Tensor, wanted: Tensor) -> str:

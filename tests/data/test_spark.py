@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from contracts.test_refusals import CONTRADICTED, contradicting, unpaid
 from test_engine_records import bits
 from test_engine_records import released as released_records
 from test_engine_tables import bought, same_bits, visits
@@ -16,6 +17,7 @@ from test_engine_tables import released as released_table
 from test_engines import GRIDS, events, frame, released
 from test_linked import key, require_same_bits  # noqa: F401  (fixtures)
 
+from dpgen.api import job_of
 from dpgen.containers import in_memory
 from dpgen.data import load_records, load_table
 from dpgen.data.columns import load_columns, load_sql_columns
@@ -151,6 +153,14 @@ def test_what_an_executor_refuses_is_one_line(spark: Any, tmp_path: Path) -> Non
     data = in_memory(spark.read.parquet(str(tmp_path / "w.parquet")))
     with pytest.raises(ValueError, match=r"^column 'age' breaks a rule of the schema: minimum is 0 .* \(which row and"):
         load_sql_table(source=data, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("case", CONTRADICTED)
+def test_what_contradicts_a_schema_is_free(spark: Any, case: str, tmp_path: Path) -> None:
+    schema, _ = CONTRADICTED[case]
+    data = spark.createDataFrame(contradicting(case).astype(str).replace("None", None))
+    given = {"epsilon": 1.0, "method": "independent", "schema": schema | {"fieldsMatch": "partial"}}
+    assert unpaid(tmp_path, lambda **more: job_of("tables", data, given | more))
 
 
 @pytest.mark.parametrize("model", ["marginals", "mwem", "gaussian"])

@@ -166,8 +166,9 @@ def test_what_is_wrong_is_refused(name: str, options: dict[str, Any]) -> None:
 
 
 def test_predict_refuses_what_fit_would_and_before_it() -> None:
+    fitted = fit(blobs())
     for x in (torch.full((2, 12), math.nan), torch.ones(2, 5)):
         with refused("x"):
-            fit(blobs()).predict(x)
+            fitted.predict(x)
     with refused("not fitted", error=RuntimeError):
         DPKMeans(3, SILENT).state_dict()
