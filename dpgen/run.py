@@ -25,7 +25,7 @@ from dpgen import __version__
 from dpgen.config import RunConfig
 from dpgen.data.split import await_key, secret_key
 from dpgen.evaluation import Evaluation, evaluator, unscored
-from dpgen.evaluation.scores import Score, marks, number
+from dpgen.evaluation.scores import Score, first_of, marks, number
 from dpgen.facts import Fact
 from dpgen.files import (
     DRAWS,
@@ -62,13 +62,15 @@ def summary(
     """The end of a run in a few lines: what was spent, what was released and where, how good it is, what is not covered."""
     more = [f"{name.replace('_', ' ')}: {rounded_up(value)}" for name, value in statement.also.items()]
     more += [] if statement.shared is None else [f"all runs: {shared_in_words(statement.shared)}"]
-    width = max((len(score.name) for score in scores), default=0)
+    shown = first_of(scores)
+    width = max((len(score.name) for score in shown), default=0)
+    left = [f"{len(scores) - len(shown)} more, and pictures: METRICS.md, dpgen report"] if len(scores) > len(shown) else []
     blocks = {
         "settings": [] if settings is None else [str(settings)],
         "privacy": [statement.in_words(), *more],
         "released": [", ".join(released) or "nothing"],
         "where": [str(directory)],
-        "how good": [*(f"{score.name:<{width}}  {_beside(score)}" for score in scores), *marks(scores)],
+        "how good": [*(f"{score.name:<{width}}  {_beside(score)}" for score in shown), *left, *marks(scores)],
         "note": notes,
     }
     named = ((name if not i else "", text) for name, texts in blocks.items() for i, text in enumerate(texts))

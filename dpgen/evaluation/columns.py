@@ -99,7 +99,7 @@ def _column_scores(name: str, cdf: PiecewiseCDF, values: Values, truth: OrderedM
     real = None if truth is None else empirical_error(in_order(values), truth, cdf.size)
     error, chance = kolmogorov_error(cdf, values, truth), kolmogorov_error(uniform, values, truth)
     options: dict[str, Any] = {"better": "lower", "baseline": "uniform"}
-    scores = [Score(f"{name}: Kolmogorov error to {goal}", error, real=real, chance=chance, **options)]
+    scores = [Score(f"{name}: Kolmogorov error to {goal}", error, real=real, chance=chance, kind="Kolmogorov error", **options)]
     if truth is not None:
         own, chance = total_variation(cdf, truth), total_variation(uniform, truth)
         scores.append(Score(f"{name}: total variation to the truth", own, chance=chance, private=False, **options))

@@ -465,7 +465,7 @@ def _prediction_scores(
         parts = (rows[part][:most] for part in ("made", "own"))
         made, own = (train_on_synthetic_auc(x, rows["held"], place, judge=judge, **options) for x in parts)
         label = f"train on synthetic, test on real: AUC of {target} by {name}"
-        yield Score(label, made, real=own, chance=0.5, sample=sample)
+        yield Score(label, made, real=own, chance=0.5, sample=sample, kind="prediction")
 
 
 def _copies(columns: Mapping[str, _Column], rng: np.random.Generator) -> list[Score]:

@@ -175,7 +175,12 @@ def _query_scores(held: _Held, rivals: dict[str, Tensor], seed: int) -> list[Sco
         return []
     errors = {rival: query_errors(held.x, x, seed=seed) for rival, x in rivals.items()}
     return [
-        beside(f"counting queries {name}: relative error{held.where}", {r: own[name] for r, own in errors.items()}, INDEPENDENT)
+        beside(
+            f"counting queries {name}: relative error{held.where}",
+            {rival: own[name] for rival, own in errors.items()},
+            INDEPENDENT,
+            kind="counting queries",
+        )
         for name in errors["value"]
     ]
 

@@ -21,7 +21,7 @@ class Score:
 
     `real` is the measure for real data, `chance` that of the `baseline` that is named, `sample` says in words how many records
     were looked at where these are not all. `private`: a figure looks at private or test records; every table then carries
-    `UNPROTECTED`.
+    `UNPROTECTED`. Of figures of one `kind` a summary shows the worst.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Score:
     baseline: str = "chance"
     sample: str = ""
     private: bool = True
+    kind: str = ""
 
     @property
     def tag(self) -> str:
@@ -39,10 +40,31 @@ class Score:
         return f"final{f' ({UNPROTECTED})' * self.private}/{self.name}"
 
 
-def beside(name: str, values: Mapping[str, float], baseline: str, sample: str = "") -> Score:
+def beside(name: str, values: Mapping[str, float], baseline: str, sample: str = "", kind: str = "") -> Score:
     """An error of synthetic records, the "value", and of two rivals: "real" data and the baseline, by "chance"."""
     real, chance = values.get("real"), values.get("chance")
-    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline=baseline, sample=sample)
+    return Score(name, values["value"], real=real, chance=chance, better="lower", baseline=baseline, sample=sample, kind=kind)
+
+
+def first_of(scores: Sequence[Score], most: int = 3) -> list[Score]:
+    """Figures for a summary: of the first kinds the worst one each, by its ratio to the baseline, else to real data.
+
+    >>> made = [Score("accuracy", 0.8), Score("any", 0.2, chance=0.4, better="lower", kind="queries")]
+    >>> made += [Score("all", 0.3, chance=0.4, better="lower", kind="queries"), Score("pairs", 0.1), Score("triples", 0.1)]
+    >>> [score.name for score in first_of(made)]
+    ['accuracy', 'all', 'pairs']
+    """
+    kinds: dict[str, list[Score]] = {}
+    for score in scores:
+        kinds.setdefault(score.kind or score.name, []).append(score)
+
+    def badness(score: Score) -> float:
+        reference = score.real if score.chance is None else score.chance
+        pair = score.value, 1.0 if reference is None else reference
+        worse, better = pair if score.better == "lower" else pair[::-1]
+        return math.inf if math.isnan(worse + better) or better <= 0 else worse / better
+
+    return [max(kind, key=badness) for kind in list(kinds.values())[:most]]
 
 
 def verdict(value: float, real: float | None, chance: float | None, better: str, baseline: str) -> str:
