@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
+from dpgen.extras import extras
 from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files, write_atomically, write_files
 from dpgen.privacy.mechanisms import pure_event, require_whole
 from dpgen.statement import PrivacyStatement
@@ -51,10 +52,13 @@ class Samples(ABC):
         return len(self.to_pandas())
 
     def save(self, path: Path | str) -> None:
-        """Write `arrays` as .npz, or `to_pandas` as .csv or .parquet, by the name's ending."""
+        """Write `arrays` as .npz, or `to_pandas` as .csv or .parquet, by the name's ending, or as FILE.duckdb::TABLE."""
+        file, within, table = str(path).partition("::")
+        if within:
+            return write_duckdb(file, {table: self.to_pandas()})
         path = Path(path)
         if path.suffix not in (".npz", ".csv", ".parquet"):
-            raise ValueError(f"path must end in one of .npz, .csv, .parquet, got {path.name!r}")
+            raise ValueError(f"path is {path.name!r}; it must end in .npz, .csv or .parquet, or be FILE.duckdb::TABLE")
         write_atomically(path, self.encoded(path.suffix))
 
     def encoded(self, suffix: str) -> bytes:
@@ -66,6 +70,43 @@ class Samples(ABC):
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **self.arrays())  # type: ignore[arg-type]
         return buffer.getvalue()
+
+
+def write_duckdb(file: str, tables: Mapping[str, pd.DataFrame]) -> None:
+    """Write tables into a file of DuckDB, in place of those of the same names, all or none.
+
+    Raises:
+        ValueError: a table without a name, or a file that DuckDB cannot write now.
+    """
+    if "" in tables:
+        raise ValueError(f"path is '{file}::'; a table must be named, as in {file}::visits")
+    with extras():
+        import duckdb
+    try:
+        with duckdb.connect(file) as connection:
+            connection.begin()
+            for name, rows in tables.items():
+                connection.register("synthetic rows", rows)
+                quoted = name.replace('"', '""')
+                connection.execute(f'create or replace table "{quoted}" as select * from "synthetic rows"')
+            connection.commit()
+    except duckdb.Error as error:
+        raise ValueError(f"path is {file!r}, which DuckDB cannot write: {str(error).splitlines()[0]}") from None
+
+
+_STANDARD = ("name", "type", "format", "constraints", "categories", "categoriesOrdered", "trueValues", "falseValues")
+"""What Table Schema says of a field."""
+
+
+def resource(name: str, columns: Sequence[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
+    """What a Data Package says of a table, from what is known of some of its columns.
+
+    >>> resource("visits", ["who", "day"], {"fields": [{"name": "day", "type": "date", "dpgen:source": "dp"}]})
+    {'name': 'visits', 'path': 'visits.csv', 'schema': {'fields': [{'name': 'who'}, {'name': 'day', 'type': 'date'}]}}
+    """
+    known = {f["name"]: {part: f[part] for part in _STANDARD if part in f} for f in schema.get("fields", ())}
+    fields = [known.get(str(column), {"name": str(column)}) for column in columns]
+    return {"name": name, "path": f"{name}.csv", "schema": {**schema, "fields": fields}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +213,10 @@ class PointSamples(Samples):
 
 @dataclass(frozen=True, kw_only=True)
 class ColumnSamples(Samples):
-    """Synthetic values of each column, in the user's units; rows of a table, in the values of its schema."""
+    """Synthetic values of each column, in the user's units; rows of a table, in the values of its `schema` (Table Schema)."""
 
     values: pd.DataFrame
+    schema: Mapping[str, Any] = field(default_factory=dict)
 
     def to_pandas(self) -> pd.DataFrame:
         return self.values
@@ -184,7 +226,16 @@ class ColumnSamples(Samples):
         rows = self.values if form is None else self.in_form(form)
         frame = rows.to_frame() if isinstance(rows, pd.Series) else rows
         frame = frame if isinstance(frame, pd.DataFrame) else frame.to_pandas()
-        return ColumnSamples(values=frame.rename(columns=str))
+        return replace(self, values=frame.rename(columns=str))
+
+    def save(self, path: Path | str) -> None:
+        """As other samples; of a table with a schema also a folder, which becomes a Data Package."""
+        folder = Path(path)
+        if folder.suffix or not self.schema:
+            return super().save(path)
+        about = {name: self.schema[name] for name in ("fields", "primaryKey") if name in self.schema}
+        listed = json.dumps({"resources": [resource("rows", list(self.values), about)]}, indent=1)
+        write_files(folder, {"datapackage.json": listed.encode(), "rows.csv": self.encoded(".csv")})
 
     def arrays(self) -> Arrays:
         columns = {str(name): column.to_numpy() for name, column in self.values.items()}
@@ -538,7 +589,7 @@ class LinkedSamples(Samples):
 
     `tables` are by name, people first where there is a table of them, `forms` containers, names and types of the data by table.
     `person` is the column of the key of people, `orders` are the columns by which the rows of tables are ordered, `links` those
-    by which a table hangs on another one, beside that one.
+    by which a table hangs on another one, beside that one. `fields` are descriptors (Table Schema) of columns, by table.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -546,6 +597,7 @@ class LinkedSamples(Samples):
     person: str
     orders: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    fields: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> "LinkedSamples":
@@ -572,12 +624,14 @@ class LinkedSamples(Samples):
         return {name: np.asarray(v.astype(str) if v.dtype == object else v.to_numpy()) for name, v in columns.items()}
 
     def save(self, path: Path | str) -> None:
-        """Write a folder with a csv file for each table and its `datapackage.json`; a .npz holds all columns."""
+        """Write a folder of csv files with a `datapackage.json`, a .npz of all columns, or tables into a .duckdb."""
         path = Path(path)
         if path.suffix == ".npz":
             return super().save(path)
+        if path.suffix == ".duckdb":
+            return write_duckdb(str(path), {name: self._shown(name) for name in self.tables})
         if path.suffix:
-            raise ValueError(f"path is {path.name!r}; it must name a folder, for a csv file of each table, or end in .npz")
+            raise ValueError(f"path is {path.name!r}; it must name a folder, for a csv file of each table, .npz or .duckdb")
         write_files(path, self.package())
 
     def package(self) -> dict[str, bytes]:
@@ -590,9 +644,19 @@ class LinkedSamples(Samples):
                 column, above = self.links[name]
                 schema["foreignKeys"] = [{"fields": column, "reference": {"resource": above, "fields": column}}]
             order = {"dpgen:order": self.orders[name]} if self.orders.get(name) in table else {}
-            listed = [{"name": str(column)} for column in table]
-            resources.append({"name": name, "path": f"{name}.csv", "schema": {"fields": listed, **schema, **order}})
-            shown = self.forms[name].restore(table)
-            shown = shown if isinstance(shown, pd.DataFrame) else shown.to_pandas()
-            files[f"{name}.csv"] = shown.to_csv(index=False).encode()
+            fields = [*map(dict, self.fields.get(name, ()))]
+            for field_ in fields:  # what is stated of a time is of a first one: later rows may lie beyond
+                if field_["name"] == self.orders.get(name):
+                    field_.pop("constraints", None)
+            own = {self.person, keys.get(name), *self.links.get(name, ())[:1]} & {*table}
+            for column in table.columns.intersection(own):
+                text = table[column].dtype == object
+                fields.append({"name": column, "type": "string" if text else "integer", "constraints": {"required": True}})
+            resources.append(resource(name, list(table), {"fields": fields, **schema, **order}))
+            files[f"{name}.csv"] = self._shown(name).to_csv(index=False).encode()
         return {"datapackage.json": json.dumps({"resources": resources}, indent=1).encode()} | files
+
+    def _shown(self, name: str) -> pd.DataFrame:
+        """A table with the types of the data."""
+        shown = self.forms[name].restore(self.tables[name])
+        return shown if isinstance(shown, pd.DataFrame) else shown.to_pandas()

@@ -200,11 +200,13 @@ def compare(arguments: list[str]) -> Ended:
 
 
 def _linked(options: Any) -> Ended:
-    for name in ("schema", "target", "out"):
+    for name in ("schema", "target"):
         if getattr(options, name) is not None:
             raise ValueError(f"{name} must be left out: REAL is a Data Package")
     from dpgen.evaluation.linked import compared
     from dpgen.evaluation.scores import metrics_markdown
+    from dpgen.statement import UNPROTECTED
 
-    scores = compared(Path(options.real), Path(options.synthetic), seed=options.seed)
-    return Ended(metrics_markdown(scores), values={"scores": scores})
+    scores = compared(Path(options.real), Path(options.synthetic), seed=options.seed, out=options.out)
+    page = "" if options.out is None else f"\n{options.out}: {UNPROTECTED}"
+    return Ended(metrics_markdown(scores) + page, values={"scores": scores, "page": options.out})

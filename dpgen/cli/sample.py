@@ -18,9 +18,9 @@ def parser() -> OneLineParser:
     result.add_argument("--n", type=int, default=1000, help="number of records (default 1000)")
     result.add_argument(
         "--out",
-        type=Path,
         metavar="FILE",
-        help=".csv, .parquet or .npz (default synthetic.npz, of a table .csv); - prints csv; of linked tables a folder",
+        help=".csv, .parquet, .npz or FILE.duckdb::TABLE (default synthetic.npz, of a table .csv); - prints csv; "
+        "a folder becomes a Data Package, of linked tables, too, which also go into FILE.duckdb",
     )
     result.add_argument("--clusters", type=_whole_numbers, metavar="C,C", help="draw from these clusters only")
     rows = 'rows of a table given values: {"sex": "female", "age": {"minimum": 60}}'
@@ -38,9 +38,10 @@ def main(arguments: list[str]) -> Ended | int:
     from dpgen.release import ColumnSamples, LinkedSamples
     from dpgen.systems.registry import load
 
-    printed = options.out == Path("-")
+    printed = options.out == "-"
     if options.out is not None and not printed:
-        require_writable(options.out, "out", directory=not options.out.suffix)
+        place = Path(options.out.partition("::")[0])
+        require_writable(place, "out", directory=not place.suffix)
     if (options.model / DRAWS).is_file():
         raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)
@@ -59,7 +60,7 @@ def main(arguments: list[str]) -> Ended | int:
         sys.stdout.write(samples.encoded(".csv").decode())
         sys.stderr.write(f"{options.n} records; {paid}\n")
         return 0
-    out = options.out or Path(usual)
+    out = options.out or usual
     samples.save(out)
     values = {"records": options.n, "file": out, **guarantee_values(model.statement)}
     return Ended(f"{options.n} records in {out}; {paid}", values=values)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import base64
 import html
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
@@ -120,23 +120,32 @@ class Comparison:
         return "\n\n".join([metrics_markdown(self.scores), table, "\n".join(f"- {note}" for note in self.notes)])
 
     def _repr_html_(self) -> str:
-        rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in self.scores]
-        table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
         header, *shown = in_pairs(self.columns)
         notes = "".join(f"<li>{html.escape(note)}</li>" for note in self.notes)
-        return f"{table.to_html(index=False)}<ul>{notes}</ul>{pd.DataFrame(shown, columns=header).to_html(index=False)}"
+        return f"{table_of(self.scores)}<ul>{notes}</ul>{pd.DataFrame(shown, columns=header).to_html(index=False)}"
 
     def save(self, path: Path | str) -> Path:
         """Write one page with all scores and a picture of every column; it shows real values and is not for publication."""
-        title = "Real and synthetic rows"
         drawn = {**self.pictures, "associations": self.associations}
-        pictures = "".join(_shown(name, draw()) for name, draw in drawn.items())
-        head = f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>{_HEAD}</head>"
-        mark = "<p><b>Computed on real rows without noise: not for publication.</b></p>"
-        scores = self._repr_html_().replace("<table", "<div class='scroll'><table").replace("</table>", "</table></div>")
-        body = f"<body><h1>{title}</h1>{mark}<div class='grid'>{pictures}</div><h2>Scores</h2>{scores}</body></html>"
-        write_atomically(Path(path), head + body + "\n")
-        return Path(path)
+        return write_page(Path(path), "Real and synthetic rows", drawn, self._repr_html_())
+
+
+def write_page(path: Path, title: str, pictures: Mapping[str, Callable[[], Figure]], scores: str) -> Path:
+    """Write one page of pictures and of tables of scores, under its mark; returns its path."""
+    drawn = "".join(_shown(name, draw()) for name, draw in pictures.items())
+    head = f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>{_HEAD}</head>"
+    mark = "<p><b>Computed on real rows without noise: not for publication.</b></p>"
+    scores = scores.replace("<table", "<div class='scroll'><table").replace("</table>", "</table></div>")
+    body = f"<body><h1>{title}</h1>{mark}<div class='grid'>{drawn}</div><h2>Scores</h2>{scores}</body></html>"
+    write_atomically(path, head + body + "\n")
+    return path
+
+
+def table_of(scores: Sequence[Score]) -> str:
+    """Scores as a table of a page."""
+    rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in scores]
+    table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
+    return str(table.to_html(index=False))
 
 
 def in_pairs(columns: pd.DataFrame) -> list[list[str]]:

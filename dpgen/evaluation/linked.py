@@ -15,7 +15,7 @@ import torch
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
-from dpgen.evaluation.compare import HELD_OUT
+from dpgen.evaluation.compare import HELD_OUT, table_of, write_page
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import heat_maps, new_figure, save_drawn
 from dpgen.forms import floats
@@ -62,8 +62,11 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     return Evaluation(_scored(data, made, seed), released=released, pictures=pictures)
 
 
-def compared(real: Path, synthetic: Path, *, seed: int) -> list[Score]:
-    """Scores of the Data Package of synthetic tables against a real one, of which people are held out."""
+def compared(real: Path, synthetic: Path, *, seed: int, out: Path | None = None) -> list[Score]:
+    """Scores of the Data Package of synthetic tables against a real one, of which people are held out.
+
+    With `out` scores and pictures are written as one page.
+    """
     data = load_linked(path=str(real), test_fraction=HELD_OUT)
     files, person, *_ = linked_package(synthetic / PACKAGE if synthetic.is_dir() else synthetic)
     if person != data.person:
@@ -71,7 +74,12 @@ def compared(real: Path, synthetic: Path, *, seed: int) -> list[Score]:
     for name in data.names:
         if name not in files:
             raise nearest(f"a table of {synthetic}", name, list(files))
-    return _scored(data, data.alike({name: read_table(files[name]) for name in data.names}), seed)
+    made = data.alike({name: read_table(files[name]) for name in data.names})
+    scores = _scored(data, made, seed)
+    if out is not None:
+        pictures = {name.removesuffix(".png"): draw for name, draw in drawn({"real": data, "synthetic": made}).items()}
+        write_page(out, "Real and synthetic people and their rows", pictures, table_of(scores))
+    return scores
 
 
 def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:

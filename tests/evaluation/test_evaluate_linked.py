@@ -93,3 +93,7 @@ def test_packages_are_compared_by_a_command(tmp_path: Path, capsys: pytest.Captu
     assert len(found[0]) == 5
     assert np.all(np.array(found[1][-2:]) > 1.5 * np.array(found[0][-2:]))
     assert main(["compare", str(tmp_path / "real" / "datapackage.json"), "nowhere"]) == 2
+    page = tmp_path / "page.html"
+    assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / "dealt"), f"--out={page}"]) == 0
+    assert "not for publication" in capsys.readouterr().out
+    assert page.read_text().count("<img") == len(drawn({"real": linked_tables()}))

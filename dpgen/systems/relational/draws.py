@@ -182,7 +182,10 @@ class Draws:
             if above != table["name"]:
                 links[table["name"]] = (self.model.link(number), above)
         orders = {table["name"]: table["order"] for table in self.model.about if table["order"] is not None}
-        return LinkedSamples.of(tables, self.model.shown["forms"], person=person, orders=orders, links=links)
+        names = [self.model.shown["tables"][0], *(table["name"] for table in self.model.about)]
+        fields = {name: schema.descriptor()["fields"] for name, schema in zip(names, self.model.schemas) if name in tables}
+        names_of_links = {"person": person, "orders": orders, "links": links}
+        return LinkedSamples.of(tables, self.model.shown["forms"], fields=fields, **names_of_links)
 
     def _owner(self, number: int, frames: Sequence[pd.DataFrame]) -> Integers:
         """The person, or the row of another table, on whom each row hangs."""

@@ -143,7 +143,7 @@ class TablesModel(PublicModel, kind="tables"):
         fixed = {name: value for name, value in given.items() if not isinstance(value, list | Mapping)}
         for name, value in fixed.items():
             table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
-        return ColumnSamples(values=table)
+        return ColumnSamples(values=table, schema=self.schema.descriptor())
 
     def impute(self, table: pd.DataFrame, *, random_state: RandomState = None) -> pd.DataFrame:
         """The table with its nulls replaced by draws from the model given the rest of their row; it is not kept.

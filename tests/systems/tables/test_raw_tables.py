@@ -1,11 +1,13 @@
 """Raw tables as people have them: types that come back, odd and bad tables, files and commands."""
 
 import datetime
+import json
 import re
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import polars
@@ -14,6 +16,7 @@ import pytest
 
 import dpgen
 from dpgen.cli.main import main
+from dpgen.data import load_table
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
 
@@ -230,6 +233,18 @@ def test_a_file_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "samples.csv" in PrivacyStatement.read(run / "privacy.json").files
     assert main(["sample", str(run), "--n=20", f"--out={tmp_path / 'b.parquet'}"]) == 0
     assert len(pd.read_parquet(tmp_path / "b.parquet")) == 20
+    for n in (20, 30):
+        assert main(["sample", str(run), f"--n={n}", f'--out={tmp_path / "w.duckdb"}::a "table"']) == 0
+    with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
+        assert connection.execute('select count(*), min(seen) from "a ""table"""').fetchall() == [(30, "2020-01-02")]
+    (tmp_path / "no.duckdb").write_text("a,b")
+    assert main(["sample", str(run), f"--out={tmp_path / 'no.duckdb'}::a"]) == 2
+    assert "DuckDB" in capsys.readouterr().err
+    assert main(["sample", str(run), "--n=20", f"--out={tmp_path / 'package'}"]) == 0
+    [known] = json.loads((tmp_path / "package" / "datapackage.json").read_text())["resources"]
+    assert (known["schema"]["primaryKey"], known["schema"]["fields"][-2]["type"]) == ("key", "date")
+    table = load_table(path=str(tmp_path / "package" / known["path"]), schema=known["schema"], test_fraction=0.0)
+    assert table.n == 20
     assert main(["train", *given]) == 2
     assert "finished run" in capsys.readouterr().err
 
