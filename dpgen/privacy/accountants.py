@@ -5,8 +5,8 @@ All are valid upper bounds, sharp to about .1 %.
 | case | who serves it |
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
-| Poisson-sampled Gaussians, also with Gaussians | `pld.py`: dp_accounting's method, faster, no floor on delta |
-| epochs of random allocation, also with both | `pld.py` as well; add/remove only |
+| Poisson-sampled Gaussians, also with Gaussians | privacy loss distributions (`pld.py`), without a floor on delta |
+| epochs of random allocation, also with both | the same, of the pair in `allocation.py`; add/remove only |
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | basic composition, binary randomised response, or Renyi |
 | the best of several runs (`selection.py`), one of several events | Renyi moments, or pure epsilons |
 | anything else | nobody: `UnsupportedEvent`; say what is proved of it, as an (epsilon, delta) guarantee |
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import pld
+from dpgen.privacy.allocation import added_alpha, pairs
 from dpgen.privacy.mechanisms import (
     ApproximateDpEvent,
     Budget,
@@ -40,7 +41,6 @@ from dpgen.privacy.mechanisms import (
     require_relation,
     walk,
 )
-from dpgen.privacy.pld import LEAST_SIGMA, added_alpha
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -233,13 +233,14 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
     mu = _plain(key, relation)
     if mu is not None:
         return _gaussian_epsilon_of(mu, delta)
-    bound = rdp_epsilon(_key_alphas(key, relation, ORDERS), delta)
-    if bound == 0 or any(rate > 1 and sigma < LEAST_SIGMA for (rate, sigma), _ in key):
+    alphas = _key_alphas(key, relation, ORDERS)
+    bound = rdp_epsilon(alphas, delta)
+    if bound == 0 or not (directions := pairs(key, relation)):
         return bound
-    directions: tuple[pld.Direction, ...] = ("replace",) if relation == "replace_one" else ("remove", "add")
+    tilt = min(zip(ORDERS, alphas, strict=True), key=lambda at: rdp_epsilon(np.array(at[1:]), delta, at[:1]))[0]
     worst = 0.0
-    for direction in directions:
-        worst = max(worst, pld.epsilon(dict(key), delta, direction, enough=worst))
+    for parts in directions:
+        worst = max(worst, pld.epsilon(parts, delta, bound=bound, tilt=tilt, enough=worst))
     return min(bound, worst)
 
 
@@ -250,13 +251,14 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
         return _gaussian_delta_of(mu, epsilon)
     if epsilon == math.inf:
         return 0.0
-    high, low = 0.0, -60.0  # of log(delta); the bound at low is not asked for
-    if _gaussian_epsilon(key, math.exp(low), relation) <= epsilon:
-        return math.exp(low)
-    while high - low > 1e-3:
-        middle = (low + high) / 2
-        low, high = (low, middle) if _gaussian_epsilon(key, math.exp(middle), relation) <= epsilon else (middle, high)
-    return math.exp(high)
+    alphas = _key_alphas(key, relation, ORDERS)
+    bound = rdp_delta(alphas, epsilon)
+    if not alphas.any() or not (directions := pairs(key, relation)):
+        return bound
+    tilt = min(zip(ORDERS, alphas, strict=True), key=lambda at: rdp_delta(np.array(at[1:]), epsilon, at[:1]))[0]
+    # the mean of the loss is the slope of log-moments at 0, and half its variance where it is normal
+    spread = math.sqrt(2 * float(alphas[0]) / ORDERS[0])
+    return max(pld.delta(parts, epsilon, bound=bound, tilt=tilt, spread=spread) for parts in directions)
 
 
 @lru_cache(maxsize=4096)

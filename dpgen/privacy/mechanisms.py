@@ -191,7 +191,7 @@ class AllocatedDpEvent:
     """An epoch of `steps` >= 2 releases of `event`, a Gaussian: each record takes part in one of them, drawn by itself.
 
     Only independent, secret, uniform draws for every record earn this event; a permutation cut into batches does not. See
-    `pld.py`; add/remove only.
+    `allocation.py`; add/remove only.
     """
 
     steps: int
