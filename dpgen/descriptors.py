@@ -11,11 +11,14 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
+from dpgen.axes import Axis, axis_of
+from dpgen.density import Density, Integers, digits_of, logs_of
 from dpgen.discretized import DiscretizedColumn
 from dpgen.fields import (
     ANY,
     TRUTHS,
     CategoryField,
+    DensityField,
     Field,
     GivenField,
     Law,
@@ -37,7 +40,7 @@ _DIGITS = 6  # decimal places of a number without a rounding, below the leading 
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
 _OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
-_OWN_KEYS |= {"dpgen:blank"}
+_OWN_KEYS |= {"dpgen:blank", "dpgen:density"}
 _ISO = re.compile(r"\d{4}(-\d\d){0,2}([T ].*)?$")
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
 
@@ -91,6 +94,8 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
         return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order, outside=outside)
     if kind == "string":
         raise ValueError(f"field {name!r} has no domain: a string needs constraints.enum, its public categories")
+    if "dpgen:density" in descriptor:
+        return _density_field(common, descriptor)
     return _number_field(common, descriptor, rules)
 
 
@@ -225,6 +230,43 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
         clamp=outside == "clamp",
         law=law,
     )
+
+
+def described(axis: Axis, starts: Integers, density: Density) -> dict[str, Any]:
+    """Keys of a descriptor that say the codes and the density of a number, the inverse of which `field_of` reads.
+
+    The last edge is the last value of the range, others are the first ones of their parts.
+    """
+
+    def labels(units: Integers) -> list[Any]:
+        return [axis.label(unit) for unit in (*units[:-1].tolist(), int(units[-1]) - 1)]
+
+    law: dict[str, Any] = {"edges": labels(density.edges), "logs": density.heights()}
+    if density.digits is not None:
+        digits = density.digits
+        law["digits"] = {"period": digits.period, "offset": digits.offset, "weights": digits.weights.round(4).tolist()}
+    return {"dpgen:bins": {"edges": labels(starts)}, "dpgen:density": law}
+
+
+def _density_field(common: dict[str, Any], descriptor: Descriptor) -> Field:
+    name, law = common["name"], descriptor["dpgen:density"]
+    axis = axis_of(common["type"], descriptor.get("dpgen:rounding"))
+
+    def units(labels: Any) -> Integers:
+        found = [axis.unit(label) for label in labels]
+        return np.array([*found[:-1], found[-1] + 1], np.int64)
+
+    try:
+        starts, edges = units(descriptor["dpgen:bins"]["edges"]), units(law["edges"])
+        left, right = logs_of(law["logs"])
+        digits = digits_of(law["digits"]) if "digits" in law else None
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise ValueError(f"dpgen:density of field {name!r} is not as dpgen wrote it: {error}") from None
+    if not (np.diff(edges) > 0).all() or len(left) != len(edges) - 1 or not np.isin(starts, edges).all():
+        raise ValueError(f"dpgen:density of field {name!r} is not as dpgen wrote it: its edges are not in order")
+    density = Density(edges, left, right, axis, digits)
+    form = _format_of(name, descriptor)
+    return DensityField(**common, axis=axis, starts=tuple(starts.tolist()), density=density, format=form)
 
 
 def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:

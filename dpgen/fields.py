@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dpgen.axes import Axis
+from dpgen.density import Density
 from dpgen.discretized import DiscretizedColumn
-from dpgen.forms import DAY, FALSE, TRUE, Atoms, Violation, infinite, spellings, texts
+from dpgen.forms import DAY, FALSE, REPRESENTED, TRUE, Atoms, Violation, infinite, spellings, texts
 from dpgen.forms import read as values_of
 
 Codes = npt.NDArray[np.int64]
@@ -254,7 +256,10 @@ class NumberField(Field):
         return f"minimum is {self.grid.low} and maximum is {self.grid.high}{_zone(self.type)}"
 
     def encode(self, values: pd.Series) -> Codes:
-        index, outside = self.grid.encode_clamped(_plain(values))
+        plain = _plain(values)
+        if self.of_dates:  # grids count nanoseconds
+            plain = np.clip(plain.astype("datetime64[s]").astype(np.int64), *REPRESENTED).astype("datetime64[s]")
+        index, outside = self.grid.encode_clamped(plain)
         codes = np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
         return codes if self.clamp else np.where(outside, -1, codes)
 
@@ -326,6 +331,55 @@ def _in_logs(low: Uniform, high: Uniform, share: Uniform) -> Uniform:
     ahead = np.where(low < 0, 1.0 - share, share)
     moved = near * np.expm1(ahead * decades) / np.where(far > near, far - near, 1.0)
     return np.where(decades > 0, np.where(low < 0, 1.0 - moved, moved), share)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DensityField(Field):
+    """Numbers, years, dates or times whose density is known: a release of it is part of the schema.
+
+    Values are units of an axis, grouped to codes by `starts` (size + 1,), the first unit of each code and the end. A value of a
+    code is drawn by the density; one outside of the range is moved to its nearer end.
+    """
+
+    axis: Axis
+    starts: tuple[int, ...]
+    density: Density
+    format: str = ""
+
+    @property
+    def size(self) -> int:
+        return len(self.starts) - 1
+
+    @property
+    def ordered(self) -> bool:
+        return True
+
+    @property
+    def of_dates(self) -> bool:
+        """Whether values are dates or times."""
+        return self.type in ("date", "datetime")
+
+    @property
+    def pattern_of_dates(self) -> str:
+        return self.format if "%" in self.format else ""
+
+    def _units(self, values: pd.Series) -> Codes:
+        plain = np.asarray(values, "datetime64[s]").astype(np.int64) if self.of_dates else _plain(values)
+        return np.clip(self.axis.units(plain), self.starts[0], self.starts[-1] - 1)
+
+    def encode(self, values: pd.Series) -> Codes:
+        return np.searchsorted(self._starts[1:-1], self._units(values), side="right").astype(np.int64)
+
+    @cached_property
+    def _starts(self) -> Codes:
+        return np.array(self.starts, np.int64)
+
+    def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
+        units = self.density.quantiles(self._starts[codes], self._starts[codes + 1], uniform(len(codes)))
+        return pd.Series(self.axis.values(units))
+
+    def bounds(self) -> tuple[Any, Any]:
+        return self.axis.values(self._starts[:-1]), self.axis.values(self._starts[1:] - 1)
 
 
 @dataclass(frozen=True, kw_only=True)

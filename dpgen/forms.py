@@ -376,8 +376,6 @@ def read(values: pd.Series, kind: str, format: str = "", *, strict: bool = False
         made[at], there[at] = found.whole if whole else found.values, True
         if strict and whole:
             there[at] = found.values == np.rint(found.values)
-    if kind in ("date", "datetime"):
-        made = np.clip(made, *REPRESENTED)
     chosen = atoms.spread(there)
     return atoms.rows[chosen], atoms.spread(made)[chosen]
 
@@ -427,8 +425,9 @@ def _infinite(tokens: Array) -> Flags:
 
 
 def floats(values: pd.Series, kind: str) -> Reals:
-    """Numbers, or seconds since 1970 of dates, of a column (n,); NaN for what is none."""
+    """Numbers, or seconds since 1970 of dates in `REPRESENTED`, of a column (n,); NaN for what is none."""
     rows, found = read(values, kind)
+    found = np.clip(found, *REPRESENTED) if kind in ("date", "datetime") else found
     made = np.full(len(values), np.nan)
     made[rows] = found
     return made

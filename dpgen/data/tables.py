@@ -21,7 +21,7 @@ from dpgen.data.raw_tables import RawTable, descriptor_of, draft_of, load_raw, r
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, form_of, header, name_of, sample_form
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, NumberField
+from dpgen.fields import CategoryField, DensityField, NumberField
 from dpgen.schema import Schema
 
 
@@ -154,7 +154,7 @@ def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str])
         field, own = schema.by_name.get(str(name)), declared[str(name)]
         if dtype == "object" and own.startswith("decimal"):
             dtype = "object[decimal]"
-        elif isinstance(field, NumberField) and field.of_dates and (not dtype or re.search("str|object", dtype)):
+        elif isinstance(field, NumberField | DensityField) and field.of_dates and (not dtype or re.search("str|object", dtype)):
             write, as_text = f"{dtype or 'str'}[ISO]", bool(dtype or field.format or of_texts)
             native = _STAMP if form.container in ("pandas", "series") else ""
             write = f"{dtype}[date]" if own.startswith("date") else write if as_text else native

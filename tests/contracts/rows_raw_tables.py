@@ -1,5 +1,6 @@
-"""Raw tables: forms of values, names of frequent ones with their counts, scales and bins of numbers."""
+"""Raw tables: forms and steps of values, names of frequent ones with their counts, scales and bins of numbers."""
 
+from decimal import Decimal
 from functools import partial, reduce
 from typing import Any
 
@@ -10,13 +11,15 @@ from conformance import Law, LawRow, SumRow, pairs_of
 from dp_accounting import ComposedDpEvent
 from scipy.stats import norm
 
+from dpgen.axes import Floats, Steps, steps, steps_of
+from dpgen.descriptors import field_of
 from dpgen.forms import CELLS, votes
 from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
-from dpgen.systems.tables.bins import Grid, Leaves, cells, steps, steps_of
-from dpgen.systems.tables.discovery import BINS, FORM, NAMES, SCALE, STEP, on_scale
+from dpgen.systems.tables.discovery import FORM, RARE, STEP, truths_of, units_of, unnamed_of
+from dpgen.systems.tables.domains import BINS, DIGITS, GAP, NAMES, SCALE, cells, in_parts, in_period, on_scale
 
 TEXTS = np.array(
     ["", "a", "007", "true", 1, "20", 1.5, "0.25", "2020-01-02", "2020-01-02 10:30", True, pd.Timestamp(0)], object
@@ -43,20 +46,34 @@ def forms_twice(x: np.ndarray) -> BoundedSum:
     return BoundedSum(torch.cat([once.values, step_counts(x).values]), once.sensitivity, replaced=once.replaced)
 
 
+def rare_counts(x: np.ndarray) -> BoundedSum:
+    """Gaps of texts, and those without a name."""
+    return cells(unnamed_of(pd.Series(x[:, 0]).replace("", None), np.array(["1", "true"], object)), lambda found: found, 2)
+
+
+def truth_counts(x: np.ndarray) -> BoundedSum:
+    """Gaps and truth values."""
+    field = field_of({"name": "x", "type": "boolean"})
+    return cells(truths_of(pd.Series(x[:, 0]).replace("", None), field), lambda found: found, 3)
+
+
 def scale_counts(x: np.ndarray) -> BoundedSum:
     """The cells of the scale."""
-    grid = Grid(None, "number")
-    edges = grid.scale((None, None))
-    place = partial(on_scale, edges=edges, frequent=np.zeros(0))
-    return cells(grid.read(pd.Series(x[:, 0])), place, len(edges) - 1)
+    edges, units = Floats().scale(), units_of(pd.Series(x[:, 0]), Floats(), "number", gaps=True)
+    return cells(units, partial(on_scale, edges=edges, frequent=np.zeros(0, np.int64)), len(edges) - 1)
 
 
 def bin_counts(x: np.ndarray) -> BoundedSum:
-    """Parts of a range with one frequent value, and what lies outside."""
-    scale, frequent = (np.array([3.0, 90.0]), np.array([4.0, 4.0])), (np.array([0]), np.array([50.0]), np.array([2.0]))
-    leaves = Leaves.of(np.array([0, 8, 64]), scale, frequent, tails=True)
-    leaves.split(10.0)
-    return leaves.histogram(np.rint(x[:, 0]).astype(np.int64))
+    """Gaps, and parts of a range with a frequent value, whole numbers."""
+    starts = np.array([-8, 0, 1, 8, 64])
+    return cells(np.rint(x[:, 0]).astype(np.int64), partial(in_parts, starts=starts), len(starts))
+
+
+def digit_counts(x: np.ndarray) -> BoundedSum:
+    """The last digits of whole numbers that are not frequent."""
+    digits: Any = Steps(Decimal(1), whole=True).digits()
+    units = np.append(np.rint(x[:, 0]).astype(np.int64), GAP)
+    return cells(units, partial(in_period, digits=digits, frequent=np.array([0])), len(digits.weights))
 
 
 def levels_once(x: np.ndarray) -> BoundedSum:
@@ -118,8 +135,11 @@ _BOTH = "the counts and the names are of different values, and no pair moves bot
 ROWS = [
     SumRow("tables", (f"{FORM} of *",), FORMS_OF, one_more("a", "1.5"), sums=form_counts),
     SumRow("tables", (f"{STEP} of *",), NUMBERS, one_more(1.0, 0.25), sums=step_counts),
+    SumRow("tables", (f"{RARE} of *",), FORMS_OF, one_more("a", ""), sums=rare_counts),
+    SumRow("tables", (f"{RARE} of *",), FORMS_OF, one_more("true", "a"), sums=truth_counts),
     SumRow("tables", (f"{SCALE} of *",), NUMBERS, one_more(1.0, -300.0), sums=scale_counts),
     SumRow("tables", (f"{BINS} of *",), NUMBERS, one_more(0.0, 9.0), sums=bin_counts),
+    SumRow("tables", (f"{DIGITS} of *",), NUMBERS, one_more(1.0, 9.0), sums=digit_counts),
     LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, many, law=named(), at=(0.2, 0.5), reaches=0.8, why=_BOTH),
     LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, alone, law=named(), at=(3.0,), reaches=0.29, why=_BOTH),
 ]

@@ -134,7 +134,7 @@ def law(
         budget: Any = Told(form if table.draft["fields"][0]["type"] == "any" else 0)
         found = kind(table.rows, table.draft, budget, float(N)).run()
         form_of_samples = table.coded(Schema.from_descriptor(found.descriptor)).form
-        noisy = {name: (counts.tolist(), stds.tolist()) for name, (counts, stds) in found.counts.items()}
+        noisy = {name: [part.tolist() for part in known] for name, known in found.counts.items()}
         public += [found.descriptor, found.facts, noisy, form_of_samples, [one[:3] for one in budget.asked]]
         asked += budget.asked
     return public, asked

@@ -39,6 +39,7 @@ from dpgen.systems.tables.marginals import (
     SCALE,
     Coarsening,
     Columns,
+    Known,
     Marginal,
     Measurement,
     settled_columns,
@@ -166,7 +167,7 @@ class _Side:
     schema: Schema
     domain: TableDomain
     codes: Integers
-    known: dict[int, tuple[Reals, Reals]]
+    known: dict[int, Known]
     spans: tuple[Span, ...] = ()
 
 
@@ -234,7 +235,7 @@ def _domains(
     """All tables as codes, their domains bought where they are not known, from one row of each person, for `more` shares."""
     shares, facts = {part: more * share / len(sizes) for part, share in SHARES.items()}, list[Fact | Said]()
     whole = budget.left
-    schemas, counts = list[Schema](), list[dict[int, tuple[Reals, Reals]]]()
+    schemas, counts = list[Schema](), list[dict[int, Known]]()
     sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.draft) for table in data.tables)]
     for (source, draft), size in zip(sources, sizes):
         left = {part: share * whole / budget.left for part, share in shares.items()}
@@ -250,7 +251,7 @@ def _domains(
     sides = [_Side(schemas[0], schemas[0].domain, of_people, counts[0])]
     for table, own_codes, schema, sampled in zip(data.tables, codes, schemas[1:], counts[1:]):
         # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
-        widened = {c: (values, np.hypot(std, np.sqrt(np.maximum(values, 1.0)))) for c, (values, std) in sampled.items()}
+        widened = {c: own._replace(stds=np.hypot(own.stds, np.sqrt(np.maximum(own.counts, 1.0)))) for c, own in sampled.items()}
         own = schema.domain
         spans = [table.spans.get(name, "all") for name in own.names]
         order = [c for span in SPANS for c, of_column in enumerate(spans) if of_column == span]
@@ -282,8 +283,8 @@ def _released_columns(
         if (i, c) in numbers:
             found[i].append(replace(numbers[i, c], marginal=Marginal((c,), 0)))
         if known is not None:
-            found[i].append(Measurement(Marginal((c,), 0), *known))
-            part -= (budget.noise_std(1.0) / float(np.median(known[1]))) ** 2
+            found[i].append(Measurement(Marginal((c,), 0), known.counts, known.stds, known.fitted))
+            part -= (budget.noise_std(1.0) / float(np.median(known.stds))) ** 2
         if part > 0:
             sums = single_counts(data, shape, stack, shape.columns(stack).index(c))
             values, std = budget.sums(COLUMN, sums, part)

@@ -6,12 +6,10 @@ Every part is a release of the one declared Gaussian, and every released count i
 |---|---|---|
 | form | how many values are gaps, and of each form in `dpgen.forms.FORMS` | 1 in one cell |
 | step | numbers of each rounding, times of each clock | 1 in one cell |
+| rare | gaps of texts and their values without a name; gaps and truth values | 1 in one cell |
 | names | the values of a column whose noisy count passes a threshold, see `FrequentCounts` | 1 in one count |
-| scale | other numbers of each sign and binary exponent, dates in each 41 days | 1 in one cell |
-| bins | values in each part: heavy parts of the scale are cut into 64, heavy ones of these again | 1 in one cell |
+| digits, scale, bins | what `dpgen.systems.tables.domains` buys of a number | 1 in one cell |
 
-So a value that many share is a bin of its own, and light neighbours share a wide one. Beyond the outermost parts that the
-noise lets see, counts follow a tail where there is one (`Leaves`); what lies outside of both is moved to the outermost bin.
 All later choices depend on released counts and on the row alone.
 
 Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the threshold, see `FrequentCounts`.
@@ -24,20 +22,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import torch
-from scipy.stats import norm
 
+from dpgen.axes import Axis, axis_of, finest, steps, steps_of
 from dpgen.constraints import constraint_of
+from dpgen.descriptors import described, field_of
 from dpgen.facts import Fact, Said
+from dpgen.fields import Field
 from dpgen.forms import CELLS, DAY, TOLD, Vote, possible, read, texts_of, votes
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.tables.bins import Grid, Leaves, cells, finest, places, steps, steps_of
+from dpgen.systems.tables import domains
+from dpgen.systems.tables.densities import Law, law, unseen
+from dpgen.systems.tables.domains import NAMES, Asked, bought, cells, places
+from dpgen.systems.tables.marginals import Known
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
@@ -50,24 +53,20 @@ Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Descriptor = dict[str, Any]
 
-COUNT, FORM, STEP, NAMES = "number of records", "form of values", "step of values", "frequent values"
-SCALE, BINS = "scale of values", "bins of values"
+COUNT, FORM, STEP, RARE = "number of records", "form of values", "step of values", "rare values"
 
 SHARES = {FORM: 0.007, STEP: 0.003, "texts": 0.12, "numbers": 0.14}
 """Of mu^2, for all columns together: their forms, steps of numbers, names of texts, and all else that is bought of numbers."""
 FEW, MOST_OF_FORMS = 8.0, 7.0
 """Noise stds of counts of forms that all rows should be, and how many times the share of forms goes into them for that."""
-_OF_NUMBERS = {NAMES: 0.3, SCALE: 0.3}
-_OF_BINS = (0.2, 0.1, 0.1)
-_PIECES = 48  # into which all numbers that are not frequent would be cut
+_CELLS = 48  # of a number, in which noise should be no larger than sampling error
 _MOVED = 8  # sentences on values that were moved, at most
 _TOLD_SHARE = 0.001  # of the values of a column that noise may hide, from which on it is said
-_SURE = 6.0  # noise stds that a piece should have
+_HIDDEN = 2.5  # noise stds of gaps, or values without a name, that are kept: they change types that nobody's values need
+_OF_RARE = 0.25  # of what a text gets, for gaps and values without a name, or for the pattern of a key
 
 OTHER = "other"
 """Category of all values that are not frequent."""
-MOST_SPIKES = 64
-"""Values of a number that are a bin of their own, at most."""
 _RANGE = 0.001  # probability that noise makes the range of a column wider, by a cell of the scale, of all columns together
 _DIGIT = re.compile("[0-9]")
 _WORDS = {"string": "single values", "boolean": "truth values", "date": "dates", "datetime": "dates"}
@@ -80,15 +79,14 @@ class Found:
     """What was bought of a table: the complete schema, noisy counts (size,) of codes with noise stds by column, and facts."""
 
     descriptor: Descriptor
-    counts: dict[str, tuple[Reals, Reals]]
+    counts: dict[str, Known]
     facts: tuple[Said, ...]
 
 
-@dataclass(frozen=True)
-class Gaps:
-    """Noisy number of gaps of a column, with those that its values of other types become, and the noise std."""
+class Noisy(NamedTuple):
+    """A noisy number of values, or of gaps with what becomes one, and the noise std."""
 
-    count: float
+    number: float
     std: float
 
 
@@ -124,7 +122,8 @@ def release_domains(table: RawTable, *, plan: SumsPlan, curator: Curator) -> Fou
 class Discovery:
     """Buys what a draft leaves blank, column by column: fields with "dpgen:blank"; columns of the type "any" are texts.
 
-    `n` is the noisy number of rows, `shares` are of 1 / s^2, see `SHARES`.
+    `n` is the noisy number of rows, `shares` are of 1 / s^2, see `SHARES`. Numbers get more of it where their counts would have
+    more noise than sampling error, up to `most` of all: s^2 is n / 48 for all counts of a number together.
     """
 
     table: Rows
@@ -132,7 +131,8 @@ class Discovery:
     budget: GaussianBudget
     n: float
     shares: Mapping[str, float] = field(default_factory=lambda: SHARES)
-    counts: dict[str, tuple[Reals, Reals]] = field(default_factory=dict)
+    most: float = 0.0
+    counts: dict[str, Known] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
     unseen: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -140,6 +140,7 @@ class Discovery:
     moved: list[Said] = field(default_factory=list)
     hidden: dict[Fact, dict[str, float]] = field(default_factory=dict)  # the most that noise hides, a share of each column
     odd: list[Said] = field(default_factory=list)
+    open: set[str] = field(default_factory=set)  # columns of which nobody says whether they have gaps
     chance: float = _RANGE  # that noise makes the range of one column wider
 
     def run(self) -> Found:
@@ -150,28 +151,33 @@ class Discovery:
         keys = [given for given in blanks if given["name"] == self.draft.get("primaryKey")]
         others = [given for given in blanks if given not in keys]
         of_form = self._of_form(len(blanks), whole)
-        rest = sum(share for part, share in self.shares.items() if part != FORM)
-        part_of = min(1.0, (1 - 1e-9) * (1 - len(blanks) * of_form / whole) / rest)  # forms of few rows leave less to others
+        more = len(blanks) * of_form / (self.shares[FORM] * whole)  # of few rows
+        rest = sum(share * (more if part == STEP else 1.0) for part, share in self.shares.items() if part != FORM)
+        part_of = min(1.0, (1 - 1e-9) * (1 - len(blanks) * of_form / whole) / rest)  # which leaves less to others
         shares = {part: share * part_of for part, share in self.shares.items()}
+        shares[STEP] *= more
         voted = {given["name"]: self.vote(given, of_form) for given in others}
-        texts = max(1, len(keys) + sum(given["type"] == "string" for given, _ in voted.values()))
-        numbers = max(1, sum(given["type"] not in ("string", "boolean") for given, _ in voted.values()))
+        kinds = [given["type"] for given, _ in voted.values()]
+        texts = max(1.0, len(keys) + kinds.count("string") + _OF_RARE * kinds.count("boolean"))
+        of_text = shares["texts"] * whole / texts
+        numbers = max(1, len(kinds) - kinds.count("string") - kinds.count("boolean"))
         self.chance = _RANGE / numbers
+        wanted = numbers * _CELLS * self.budget.noise_std(1.0) ** 2 / self.n
+        of_numbers = max(shares["numbers"], min(self.most, wanted) * part_of)
         made: dict[str, Descriptor | None] = {}
         for given in keys:
             kind = self.vote(given, of_form)[0]["type"] if given["type"] == "any" else "string"
             number = kind in ("integer", "number")
-            pattern = {} if number else self._pattern(given["name"], self.n, shares["texts"] * whole / texts)
+            pattern = {} if number else self._pattern(given["name"], self.n, of_text)
             plain = {key: value for key, value in given.items() if key != "constraints"}
             made[given["name"]] = plain | {"type": "integer" if number else "string"} | pattern
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
-                made[name] = self.text_of(given, counted, shares["texts"] * whole / texts)
+                made[name] = self.text_of(given, counted, of_text)
             elif given["type"] == "boolean":
-                made[name] = given if not given["constraints"]["required"] else given | {"dpgen:fill": False}
+                made[name] = self.truth_of(given, counted, _OF_RARE * of_text)
             else:
-                own = (shares[part] * whole / numbers for part in (STEP, "numbers"))
-                made[name] = self.number_of(given, counted, *own)
+                made[name] = self.number_of(given, counted, shares[STEP] * whole / numbers, of_numbers * whole / numbers)
         rules = {name: given.get("constraints", {}) for name, given in made.items() if given}
         self.unseen += [name for name, own in rules.items() if own.get("enum") == [OTHER]]
         constant = [name for name, own in rules.items() if name not in self.unseen and _single(own)]
@@ -212,8 +218,8 @@ class Discovery:
         needed = columns * (FEW * self.budget.noise_std(whole) / self.n) ** 2
         return min(max(1.0, needed / self.shares[FORM]), MOST_OF_FORMS) * self.shares[FORM] * whole / columns
 
-    def vote(self, given: Descriptor, share: float) -> tuple[Descriptor, Gaps]:
-        """The field with its type, and whether it has gaps; their noisy number."""
+    def vote(self, given: Descriptor, share: float) -> tuple[Descriptor, Noisy]:
+        """The field with its type; its noisy number of gaps."""
         among = possible(given["type"])
         codes = self.table.column(given["name"], partial(votes, kind=given["type"], format=dates_as(given)))
         noisy, std = self.budget.sums(f"{FORM} of {given['name']}", cells(codes, partial(places, among[1:]), len(among)), share)
@@ -221,47 +227,57 @@ class Discovery:
         vote.counts[among] = noisy.numpy()
         kind = vote.kind() if given["type"] == "any" else given["type"]
         strange, noise = vote.strange(kind)
-        gaps = Gaps(vote.gaps, std)
-        if is_strange := strange > TOLD * noise:
-            gaps = Gaps(vote.gaps + strange, float(np.hypot(std, noise)))
+        gaps = Noisy(vote.gaps, std)
+        if strange > TOLD * noise:
+            gaps = Noisy(vote.gaps + strange, float(np.hypot(std, noise)))
             shares = {"share": percent(strange / self.n), "std": percent(noise / self.n)}
             self.odd.append(Fact.OTHER_FORMS(**shares, column=given["name"], kind=_WORDS[kind]))
         required = given.get("constraints", {}).get("required")
-        nullable = (gaps.count > TOLD * std or is_strange) if required is None else not required
-        if required is None and not nullable:
-            self.hidden.setdefault(Fact.HIDDEN_GAPS, {})[given["name"]] = TOLD * std / self.n
-        rules = given.get("constraints", {}) | {"required": not nullable}
+        self.open |= {given["name"]} if required is None else set()
+        rules = given.get("constraints", {}) | {"required": bool(required)}
         return given | {"type": kind, "constraints": rules, "dpgen:source": given.get("dpgen:source", "dp")}, gaps
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
-    def text_of(self, given: Descriptor, gaps: Gaps, share: float) -> Descriptor | None:
+    def text_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor | None:
         """Categories, a key by its pattern, or None: free text, which is left out."""
         name = given["name"]
-        texts, noisy, std = self._frequent(name, self.table.column(name, texts_of), 0.75 * share)
-        total = max(self.n - gaps.count, 0.0)
+        texts, noisy, std = self._frequent(name, self.table.column(name, texts_of), (1 - _OF_RARE) * share)
+        total = max(self.n - gaps.number, 0.0)
         empty = total < TOLD * np.hypot(gaps.std, self.budget.noise_std(share))
         if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
-            pattern = self._pattern(name, total, 0.25 * share)
+            pattern = self._pattern(name, total, _OF_RARE * share)
             self.left_out += [] if pattern else [name]
             return {"name": name, "type": "string", **pattern} if pattern else None
         listed, counts = texts.tolist(), noisy.astype(np.float64)
         self.verbatim += [name] if listed else []
-        rest, rest_std = total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))
-        stds = [std] * len(listed)
+        told, few = self._rare(name, partial(unnamed_of, listed=texts), 2, _OF_RARE * share)
+        rest = _mean(Noisy(total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))), Noisy(told[1], few))
         other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
         label = given.get("dpgen:outside", other)
-        if rest > TOLD * rest_std or not listed:
-            if label in listed:
-                counts[listed.index(label)] += rest
-                stds[listed.index(label)] = rest_std
-            else:
-                listed, counts, stds = [*listed, label], np.append(counts, max(rest, 0.0)), [*stds, rest_std]
+        known = Known.of(counts, np.full(len(counts), std), counts)
+        if label in listed:
+            counts[listed.index(label)] += rest.number
+            known.stds[listed.index(label)] = float(np.hypot(std, rest.std))
+        elif rest.number > _HIDDEN * rest.std or not listed:
+            listed, known = [*listed, label], known.and_one(*rest)
         else:
             label = listed[int(counts.argmax())]
         rules = given["constraints"] | {"enum": listed}
         made = given | {"constraints": rules, "dpgen:outside": label}
-        return self._finished(made, counts, np.array(stds), listed[int(counts.argmax())], gaps)
+        return self._finished(made, known, listed[int(known.fitted.argmax())], _mean(gaps, Noisy(told[0], few)))
+
+    def truth_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor:
+        """Truth values, and whether there are gaps."""
+        told, std = self._rare(
+            given["name"], partial(truths_of, field=field_of({"name": given["name"], "type": "boolean"})), 3, share
+        )
+        known = Known.of(told[1:], np.full(2, std), np.maximum(told[1:], 0.0))
+        return self._finished(given, known, bool(told[2] > told[1]), _mean(gaps, Noisy(told[0], std)))
+
+    def _rare(self, name: str, place: Any, size: int, share: float) -> tuple[Reals, float]:
+        noisy, std = self.budget.sums(f"{RARE} of {name}", cells(self.table.column(name, place), lambda c: c, size), share)
+        return noisy.numpy(), std
 
     def _unnamed(self, given: Descriptor) -> Descriptor:
         """A text without any frequent value, as one category."""
@@ -288,41 +304,24 @@ class Discovery:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def number_of(self, given: Descriptor, gaps: Gaps, of_step: float, share: float) -> Descriptor:
-        """Bins: frequent values alone, the others by their quantiles."""
-        name, kind, form = given["name"], given["type"], dates_as(given)
-        limits = _limits(given, kind)
-        grid = Grid(self._step(given, of_step), kind, form)
-        column = self.table.column(name, grid.read)
-        parts = {part: of * share for part, of in _OF_NUMBERS.items()}
-        levels = [of * share for of in _OF_BINS]
-        values, spikes, spike_std = self._frequent(name, column, parts[NAMES])
-        total = max(self.n - gaps.count, 1.0)
-        chosen = np.lexsort((values, -spikes))[:MOST_SPIKES]  # ties by value: the order of rows is private
-        chosen = chosen[spikes[chosen] >= total / 128]
-        values, spikes = values[chosen], spikes[chosen].astype(np.float64)
-        self.verbatim += [name] if len(values) else []
-        bare = not len(values) and (total > TOLD * gaps.std or gaps.count <= TOLD * gaps.std)  # not gaps alone
-        edges = grid.scale(limits)
-        told = cells(column, partial(on_scale, edges=edges, frequent=values), len(edges) - 1)
-        edges, inside = self._scale(name, told, grid, edges, parts[SCALE], limits, values, bare=bare)
-        fixed, edges, values = grid.fixed(edges, values)
-        if fixed is not grid:
-            grid, column = fixed, self.table.column(name, fixed.read)
-        values, order = np.unique(values, return_inverse=True)  # a step that follows from the range can join some
-        joined = np.bincount(order, minlength=len(values)).astype(np.float64)
-        sums = np.bincount(order, spikes, len(values)).astype(np.float64)
-        tree = Leaves.of(edges, inside, (values, sums, spike_std * joined**0.5), tails=not grid.dates)
-        others = max(total - float(spikes.sum()), 1.0)
-        for part in levels:
-            least = max(others / _PIECES, _SURE * self.budget.noise_std(part))
-            tree.split(least)
-            if tree.fresh:
-                noisy, std = self.budget.sums(f"{BINS} of {name}", tree.histogram(column), part)
-                tree.add(noisy.numpy(), std)
-        starts, counts, stds = tree.bins(others, limits)
-        self._tell_ends(given, grid, tree, total, limits)
-        return self.described(given, grid, starts, counts, stds, gaps)
+    def number_of(self, given: Descriptor, gaps: Noisy, of_step: float, share: float) -> Descriptor:
+        """Codes and a density: frequent values alone, the others by their quantiles."""
+        name, kind, rules = given["name"], given["type"], given.get("constraints", {})
+        axis, form = axis_of(kind, self._step(given, of_step)), dates_as(given)
+        limits = tuple(None if rules.get(end) is None else axis.unit(rules[end]) for end in ("minimum", "maximum"))
+        asked = Asked(name, axis, (limits[0], limits[1]), max(self.n - gaps.number, 1.0), self.chance)
+        read_as = partial(units_of, axis=axis, kind=kind, format=form)
+        units, present = (self.table.column(name, partial(read_as, gaps=all_rows)) for all_rows in (True, False))
+        found = bought(units, present, asked, self.budget, share)
+        gaps = _mean(gaps, Noisy(*found.gaps))
+        self.verbatim += [name] if found.parts.alone.any() else []
+        known = law(found, asked)
+        if known is None:
+            most = gaps.number > TOLD * gaps.std and gaps.number >= 0.5 * self.n  # are gaps: these are what is seen
+            self.unseen += [] if most else [name]
+            known = unseen(asked)
+        self._tell_ends(given, axis, known, asked)
+        return self.described(given, axis, known, gaps)
 
     def _step(self, given: Descriptor, share: float) -> Decimal | None:
         """The step of numbers or times: what a schema says, else the finest one that noisy counts show; None: there is none."""
@@ -336,85 +335,69 @@ class Discovery:
         noisy, std = self.budget.sums(f"{STEP} of {given['name']}", counts, share)
         return finest(noisy.numpy(), std, kind)
 
-    def _scale(
-        self,
-        name: str,
-        counts: BoundedSum,
-        grid: Grid,
-        edges: npt.NDArray[Any],
-        share: float,
-        limits: tuple[Any, Any],
-        values: npt.NDArray[Any],
-        *,
-        bare: bool,
-    ) -> tuple[npt.NDArray[Any], tuple[Reals, Reals]]:
-        """Edges of the cells that hold values, noisy counts, variances; where noise hides all, of frequent `values`."""
-        noisy, std = self.budget.sums(f"{SCALE} of {name}", counts, share)
-        found = noisy.numpy()
-        if None not in limits:
-            return edges, (found, np.full(len(found), std**2))
-        some = norm.isf(self.chance / len(found)) * std
-        seen = _seen(found, std, self.chance) if grid.dates else np.flatnonzero(found > some)
-        hidden = not len(seen)
-        if hidden:
-            self.unseen += [name] if bare else []
-            known = values if len(values) else np.zeros(1)  # the greatest noise is anywhere, up to 10^18
-            seen = np.clip(places(edges, np.array([known.min(), known.max()])) - 1, 0, len(found) - 1)
-        first, last = int(seen[0]), int(seen[-1])
-        kept = np.arange(first, last + 2) if hidden else grid.around(first, last, edges)
-        if limits[0] is not None:
-            kept = np.concatenate([np.arange(first), kept[kept >= first]])
-        if limits[1] is not None:
-            kept = np.concatenate([kept[kept <= last], np.arange(last + 1, len(edges))])
-        return edges[kept], (np.add.reduceat(found[: kept[-1]], kept[:-1]), std**2 * np.diff(kept))
-
-    def _tell_ends(self, given: Descriptor, grid: Grid, tree: Leaves, total: float, limits: tuple[Any, Any]) -> None:
+    def _tell_ends(self, given: Descriptor, axis: Axis, known: Law, asked: Asked) -> None:
         """What was moved to the ends of a range, by noisy counts, and what noise may hide of it."""
-        ends = ("below", tree.below, tree.starts[0]), ("above", tree.above, tree.starts[-1] - 1)
-        for (where, count, unit), std, limit in zip(ends, tree.outer_stds, limits):
+        ends, total = (("below", known.starts[0]), ("above", known.starts[-1] - 1)), asked.total
+        for (where, unit), (count, std), limit in zip(ends, known.beyond, asked.limits):
             if count > TOLD * std:
                 shares = {"share": percent(count / total), "std": percent(std / total)}
-                self.moved.append(Fact.MOVED(**shares, column=given["name"], where=where, bound=str(grid.label(unit))))
+                self.moved.append(Fact.MOVED(**shares, column=given["name"], where=where, bound=str(axis.label(unit))))
             elif limit is None and total > TOLD * std:
                 hidden, most = self.hidden.setdefault(Fact.HIDDEN_ENDS, {}), (max(count, 0.0) + TOLD * std) / total
                 hidden[given["name"]] = max(most, hidden.get(given["name"], 0.0))
 
-    def described(self, given: Descriptor, grid: Grid, starts: Integers, counts: Reals, stds: Reals, gaps: Gaps) -> Descriptor:
-        if grid.dates and starts[-1] == starts[0] + 1:  # a range of dates has two at least
-            starts, counts, stds = np.append(starts, starts[-1] + 1), np.append(counts, 0.0), np.append(stds, stds)
-        labels = [grid.label(unit) for unit in (*starts[:-1], starts[-1] - 1)]
-        rules = given["constraints"] | {"minimum": labels[0], "maximum": labels[-1]}
-        made = given | {"constraints": rules, "dpgen:bins": {"edges": labels}, "dpgen:outside": "clamp"}
-        assert grid.step is not None
-        if given["type"] == "number" or (given["type"] in ("integer", "datetime") and grid.step != 1):
-            made["dpgen:rounding"] = format(grid.step, "f") if given["type"] == "number" else int(grid.step)
-        low, high = starts[:-1].astype(np.float64), starts[1:].astype(np.float64) - 1
-        wide = (low * high > 0) & (np.maximum(np.abs(low), np.abs(high)) > 4 * np.minimum(np.abs(low), np.abs(high)))
-        if given["type"] in ("number", "integer"):
-            made["dpgen:law"] = "log" if wide.any() else "linear"
-        if len(starts) == 2 and labels[0] == labels[-1]:  # one value
-            made = {key: value for key, value in made.items() if key not in ("dpgen:bins", "dpgen:law", "dpgen:rounding")}
-        return self._finished(made, counts, stds, labels[int(counts.argmax())], gaps)
+    def described(self, given: Descriptor, axis: Axis, known: Law, gaps: Noisy) -> Descriptor:
+        """The field of a number that was bought."""
+        law = described(axis, known.starts, known.density)
+        labels = law["dpgen:bins"]["edges"]
+        last = axis.label(int(known.starts[0]) + 1) if len(labels) == 2 and labels[0] == labels[-1] else labels[-1]
+        rules = given["constraints"] | {"minimum": labels[0], "maximum": labels[-1] if axis.signed else last}  # two dates
+        made = {key: value for key, value in given.items() if key not in ("dpgen:bins", "dpgen:rounding")}
+        made |= {"constraints": rules, "dpgen:outside": "clamp"}
+        if labels[0] != labels[-1] or not axis.signed:
+            made |= law | axis.rounding()
+        return self._finished(made, known.known, labels[int(known.known.fitted.argmax())], gaps)
 
-    def _finished(self, made: Descriptor, noisy: Reals, stds: Reals, fill: Any, gaps: Gaps) -> Descriptor:
-        """The field, whose counts are kept; a gap that noise hides gets its most frequent value."""
-        if not made["constraints"]["required"]:
-            noisy, stds = np.append(noisy, gaps.count), np.append(stds, gaps.std)
-        else:
-            made = made | {"dpgen:fill": fill}
-        self.counts[made["name"]] = noisy, stds
-        return made
+    def _finished(self, made: Descriptor, known: Known, fill: Any, gaps: Noisy) -> Descriptor:
+        """The field, whose counts are kept; gaps that noise hides get its most frequent value."""
+        name, rules = made["name"], made["constraints"]
+        if name in self.open:
+            rules = rules | {"required": gaps.number <= _HIDDEN * gaps.std}
+            self.hidden.setdefault(Fact.HIDDEN_GAPS, {})[name] = _HIDDEN * gaps.std / self.n * rules["required"]
+        if not rules["required"]:
+            known = known.and_one(*gaps)
+        self.counts[name] = known
+        return made | {"constraints": rules} | ({"dpgen:fill": fill} if rules["required"] else {})
 
 
-def _seen(counts: Reals, std: float, chance: float) -> Integers:
-    """First and last cell that hold more than noise; where none does, those of the smallest blocks of 2, ..., 64 that do."""
-    seen = np.zeros(0, np.int64)
-    for size in (1, 2, 4, 8, 16, 32, 64):
-        blocks = np.add.reduceat(counts, np.arange(0, len(counts), size))
-        seen = np.flatnonzero(blocks > norm.isf(chance / len(blocks)) * std * size**0.5)
-        if len(seen):
-            return np.array([seen[0] * size, min((seen[-1] + 1) * size, len(counts)) - 1])
-    return seen
+def unnamed_of(values: pd.Series, listed: npt.NDArray[Any]) -> Integers:
+    """0 for gaps of texts (n,), 1 for those without a name, -1 for others."""
+    found = np.zeros(len(values), np.int64)
+    rows, texts = read(values, "string")
+    found[rows] = np.where(pd.Series(texts).isin(listed), -1, 1)
+    return found
+
+
+def truths_of(values: pd.Series, field: Field) -> Integers:
+    """0 for gaps of truth values (n,), 1 for false ones, 2 for true ones."""
+    found = field.read(values)
+    return np.where(found.isna(), 0, 1 + found.fillna(False).astype(int)).astype(np.int64)
+
+
+def units_of(values: pd.Series, axis: Axis, kind: str, format: str = "", *, gaps: bool) -> Integers:
+    """Units of a column (n,), `domains.GAP` where there is no value; without `gaps` of those alone that have one."""
+    rows, found = read(values, kind, format)
+    if not gaps:
+        return axis.units(found)
+    units = np.full(len(values), domains.GAP)
+    units[rows] = axis.units(found)
+    return units
+
+
+def _mean(one: Noisy, other: Noisy) -> Noisy:
+    """Two noisy numbers of the same as one."""
+    weights = np.array([one.std**-2, other.std**-2])
+    return Noisy(float(np.average([one.number, other.number], weights=weights)), float(weights.sum()) ** -0.5)
 
 
 def percent(share: float) -> str:
@@ -444,21 +427,7 @@ def _patterns(values: pd.Series) -> npt.NDArray[Any]:
     return np.array([_DIGIT.sub("9", text) for text in texts_of(values)], object)
 
 
-def on_scale(values: npt.NDArray[Any], edges: npt.NDArray[Any], frequent: npt.NDArray[Any]) -> Integers:
-    """Cells between edges of values (m,), -1 for frequent ones."""
-    return np.where(np.isin(values, frequent), -1, places(edges, values) - 1)
-
-
 def dates_as(given: Descriptor) -> str:
     """The pattern of dates that are texts, where a schema says it."""
     form = str(given.get("format", ""))
     return form if "%" in form else ""
-
-
-def _limits(given: Descriptor, kind: str) -> tuple[Any, Any]:
-    """Public bounds of a column, None where there is none."""
-    rules = given.get("constraints", {})
-    found = [rules.get("minimum"), rules.get("maximum")]
-    if kind in ("date", "datetime"):
-        found = [None if bound is None else int(read(pd.Series([str(bound)]), kind)[1][0]) for bound in found]
-    return found[0], found[1]

@@ -16,7 +16,7 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
-from dpgen.schema import Schema
+from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
@@ -50,6 +50,8 @@ COLUMNS = 0.45
 """Share of mu^2 for marginals of columns."""
 LEAST_COLUMNS = 0.1
 """Of it where most has been bought before: what pairs columns with the target."""
+MOST_OF_NUMBERS = {False: 0.3, True: 0.75}
+"""Of mu^2 for all that is bought of numbers, at most; True: where columns stay single."""
 SELECTING = 0.1
 """Share of mu^2 of a round that selects; the rest measures."""
 GROWTH = 2.0
@@ -60,6 +62,7 @@ WEIGHTS = {2: 2, 3: 1}
 """Of scores of pairs and triples; three times as much with the target."""
 MOST_TRIPLES = 1_000
 
+_RARE = 0.02  # share of a category that is rare
 _FORCED_COMPONENTS = 64  # where constraints alone tie columns
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
 
@@ -76,15 +79,18 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     count = record_count(cast("Table", data).codes) if raw is None else row_count(len(raw.rows))
     noisy, std = budget.sums(COUNT, count, COUNTING * whole)
     size = max(1.0, float(noisy))
-    found = None if raw is None else Discovery(raw.rows, raw.draft, budget, size).run()
+    hidden = raw is not None and _apart(config, mu * size, len(raw.draft["fields"]))
+    most = MOST_OF_NUMBERS[hidden]
+    found = None if raw is None else Discovery(raw.rows, raw.draft, budget, size, most=most).run()
     table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(_priced(found.descriptor, plan)))
     domain = table.schema.domain
     d = len(domain.sizes)
     codes = table.codes.numpy() if isinstance(table.codes, torch.Tensor) else table.codes
     known = {} if found is None else {domain.names.index(name): counts for name, counts in found.counts.items()}
-    alone = config.method == "independent" or d < 2 or (config.method == "auto" and mu * size < LEAST_SIGNAL * d)
+    alone = _apart(config, mu * size, d)
     bought = (1 - COUNTING) * whole - budget.left
-    share = budget.left if alone else max(COLUMNS * whole - bought, LEAST_COLUMNS * whole) if known else COLUMNS * whole
+    least = min(LEAST_COLUMNS * whole, budget.left / 2)
+    share = budget.left if alone else max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
     columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, known=known)
     rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
     if alone:
@@ -119,6 +125,11 @@ def _priced(descriptor: Mapping[str, Any], plan: SumsPlan) -> dict[str, Any]:
     earlier = descriptor.get("dpgen:privacy", {})
     both = {name: earlier.get(name, 0.0) + plan.paid[name] for name in ("epsilon", "delta")}
     return {**descriptor, "dpgen:privacy": plan.paid | both}
+
+
+def _apart(config: TablesConfig, signal: float, d: int) -> bool:
+    """Whether d columns stay single, for a signal mu n."""
+    return config.method == "independent" or d < 2 or (config.method == "auto" and signal < LEAST_SIGNAL * d)
 
 
 def record_count(codes: Any) -> BoundedSum:
@@ -202,7 +213,18 @@ def _in_rounds(
         fitter.run(_EACH, _RATE, _RATE / 2)
     fitter.measure([*columns.smooth, *picked], levels, corrected=rule.corrected)
     fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
-    return fitter.mixture, [*columns.measurements, *picked], levels
+    return with_rare(fitter.mixture, columns, domain), [*columns.measurements, *picked], levels
+
+
+def with_rare(mixture: Mixture, columns: Columns, domain: TableDomain) -> Mixture:
+    """The mixture with the released shares of rare categories and gaps: marginals of several columns pull these down."""
+    for c, shares in enumerate(columns.group_shares):
+        rare, missing = shares < _RARE, domain.missing[c]
+        if domain.ordered[c]:
+            rare &= np.arange(len(shares)) == (-1 if missing is None else columns.coarse.groups[c][missing])
+        if rare.any() and not rare.all():
+            mixture = mixture.with_shares(c, np.flatnonzero(rare), shares[rare])
+    return mixture
 
 
 def growing(rounds: int) -> list[float]:

@@ -10,21 +10,22 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from dpgen.fields import DensityField
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.systems.simplex_projection import project_to_simplex
-from dpgen.systems.tables.bins import Flags
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import GaussianBudget
     from dpgen.schema import Schema, TableDomain
 
 Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 SCALE = 1024
@@ -185,6 +186,8 @@ class Measurement:
     marginal: Marginal
     values: Reals
     noise_std: float | Reals
+    fitted: Reals | None = None
+    """What a density through finer counts expects; None: nothing is known of it."""
 
 
 def together(marginals: Sequence[Marginal]) -> Iterator[tuple[int, list[int]]]:
@@ -196,6 +199,27 @@ def together(marginals: Sequence[Marginal]) -> Iterator[tuple[int, list[int]]]:
 # -- columns, released first -------------------------------------------------------------------------------------------
 
 
+class Known(NamedTuple):
+    """Noisy counts (size,) of the codes of a column that were bought with its domain, their stds, and fitted counts.
+
+    `drawn` codes were drawn to be there (`domains.surviving`): what is measured later does not move their fitted counts.
+    """
+
+    counts: Reals
+    stds: Reals
+    fitted: Reals
+    drawn: Flags
+
+    @classmethod
+    def of(cls, counts: Reals, stds: Reals, fitted: Reals, drawn: Flags | None = None) -> Known:
+        """Without `drawn` none were."""
+        return cls(counts, stds, fitted, np.zeros(len(counts), bool) if drawn is None else drawn)
+
+    def and_one(self, count: float, std: float) -> Known:
+        """The same with one more code."""
+        return Known(*(np.append(own, more) for own, more in zip(self, (count, std, max(count, 0.0), False))))
+
+
 NOTE = "marginals of columns"
 MOST_CLASSES = 4
 """Of a target that is counted beside every column from the start."""
@@ -205,6 +229,7 @@ MOST_SMOOTHED = 512
 """Ordered codes of a column that are smoothed together."""
 _PENALTIES = np.array([0.0, *(10.0 ** np.arange(-1.0, 5.0, 0.5))])
 _SMOOTHING = 0.5  # records that are added to every code
+_DRAWN = 1 / 32  # of the noise std of counts that later ones should not move
 _AT_ENDS = 0.01  # to empty ends of a range: half a record at a million would move the mean
 
 
@@ -263,7 +288,7 @@ def wide_bins(schema: Schema, shares: Sequence[Reals], but: Sequence[str] = ()) 
     """The columns in which a bin holds more than a fifth of the values and spans more than a tenth of the range, with it."""
     found = []
     for given, share in zip(schema.modelled, shares):
-        if given.type in ("string", "boolean") or given.name in but:
+        if given.type in ("string", "boolean") or given.name in but or isinstance(given, DensityField):
             continue
         low, high = (np.asarray(values) for values in given.bounds())
         wide = (high - low) > (high[-1] - low[0]) / 10
@@ -296,13 +321,13 @@ def release_columns(
     count: tuple[float, float],
     *,
     alone: bool,
-    known: Mapping[int, tuple[Reals, Reals]] | None = None,
+    known: Mapping[int, Known] | None = None,
 ) -> Columns:
     r"""Noisy marginals of columns of codes (`Counts.of`) for `share` of the budget's 1 / s^2.
 
     The error of the shares of m cells grows like :math:`m \sigma`; the sum of all errors is least where 1 / s^2 is shared like
     :math:`m^{2/3}`. `count` is the noisy number of records and its std; `alone`: nothing else will be measured; columns in
-    `known`, noisy counts with stds that were released before, cost only what they need beyond that.
+    `known`, counts that were released before, cost only what they need beyond that.
     """
     known = known or {}
     full = Coarsening.full(domain.sizes)
@@ -310,10 +335,10 @@ def release_columns(
     counts = Counts.of(codes, marginals, [full])
     cells = np.diff(counts.starts)
     parts = share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
-    released = [Measurement(Marginal((c,), 0), values, noise) for c, (values, noise) in known.items()]
+    released = [Measurement(Marginal((c,), 0), own.counts, own.stds, own.fitted) for c, own in known.items()]
     for i, (marginal, part) in enumerate(zip(marginals, parts)):
         if len(marginal.columns) == 1 and marginal.columns[0] in known:
-            part -= _precision(budget, float(np.median(known[marginal.columns[0]][1])))
+            part -= _precision(budget, float(np.median(known[marginal.columns[0]].stds)))
             if part <= 0:
                 continue
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
@@ -325,13 +350,16 @@ def release_columns(
 
 
 def settled_columns(
-    released: Sequence[Measurement], domain: TableDomain, known: Mapping[int, tuple[Reals, Reals]], n: float | None = None
+    released: Sequence[Measurement], domain: TableDomain, known: Mapping[int, Known], n: float | None = None
 ) -> Columns:
     """Shares and groups of released columns of n records; None: of as many as the marginals of each column say."""
     smooth = [replace(m, values=smoothed_marginal(m, domain)) for m in released]
+    for i, m in enumerate(smooth):
+        if m.fitted is not None and (drawn := known[m.marginal.columns[0]].drawn).any():
+            smooth[i] = replace(m, noise_std=np.where(drawn, _DRAWN, 1.0) * m.noise_std)
     totals, shares = [float(m.values.sum()) for m in smooth], list[Reals]()
     for c in range(len(domain.sizes)):
-        empty = (known[c][0] == 0.0) & domain.ordered[c] if c in known else None
+        empty = (known[c].fitted == 0.0) & domain.ordered[c] if c in known else None
         own = n or max(1.0, float(np.mean([total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)])))
         shares.append(shares_of(smooth, c, own, empty))
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
@@ -347,6 +375,8 @@ def _precision(budget: GaussianBudget, noise_std: float) -> float:
 def smoothed_marginal(measured: Measurement, domain: TableDomain) -> Reals:
     """Noisy counts, smoothed along columns whose codes are ordered, missing values apart; classes of a target are not."""
     values, noise_std = measured.values, measured.noise_std
+    if measured.fitted is not None:
+        return measured.fitted
     if not isinstance(noise_std, float):  # of bins that were chosen so that their counts stand out
         return values
     for axis, c in enumerate(measured.marginal.columns):

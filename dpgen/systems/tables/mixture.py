@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 Floats = npt.NDArray[np.float32]
 Reals = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 _MOMENTS = (0.9, 0.99)  # Adam's
 _CHUNK = 16  # triples that are computed together: what they need stays in the cache
@@ -78,6 +79,19 @@ class Mixture:
         for column in columns:
             cells = (cells[:, None] * self.block(column)[None]).reshape(-1, len(self.weights))
         return np.asarray(cells.sum(1).reshape([self.sizes[c] for c in columns]))
+
+    def with_shares(self, column: int, groups: Integers, shares: Reals) -> Mixture:
+        """The same with these shares (g,) of some groups of a column: by one factor in all components, the others follow."""
+        probabilities, block = self.probabilities.copy(), self.block(column).astype(np.float64)
+        others = np.setdiff1d(np.arange(len(block)), groups)
+        now = block[groups] @ self.weights
+        wanted = block[groups] * (shares / np.maximum(now, 1e-30))[:, None]
+        wanted /= np.maximum(wanted.sum(0), 1.0)
+        block[others] *= (1.0 - wanted.sum(0)) / np.maximum(block[others].sum(0), 1e-30)
+        block[groups] = wanted
+        start, stop = self.offsets[column : column + 2]
+        probabilities[start:stop] = block / block.sum(0)
+        return Mixture(probabilities, self.weights, self.sizes)
 
     def expected(self, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> npt.NDArray[np.float64]:
         """Probabilities of the cells of marginals of two or three columns, one after the other."""

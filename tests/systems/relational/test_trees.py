@@ -37,7 +37,7 @@ def patients(n: int = 3000) -> LinkedTables:
 def release() -> RelationalModel:
     """Of simulated patients, with next to no noise."""
     plan = RelationalPlan(epsilon=1000.0)
-    config = RelationalConfig(classes=8, row_classes=12, rounds=2, picks=60, steps=100)
+    config = RelationalConfig(classes=8, row_classes=16, rounds=3, picks=80, steps=100)
     curator = Curator(plan.open_ledger(), source=FixedKeySource())
     return fit(patients(), plan=plan, config=config, curator=curator, runtime=Runtime(progress_bar=False))
 

@@ -1,0 +1,134 @@
+"""Single numbers of known laws, bought and drawn again: how far samples are, beside a bootstrap and 64 public bins with noise.
+
+    python benchmarks/laws.py [--records 1000 4000 40000] [--epsilons .5 1 3 10] [--seeds 3] [--only together alone]
+
+Without options 4,000 and 40,000 records, epsilon 1 and 10, and one seed: about 20 minutes on one core. (A file numbers.py
+would hide the module `numbers` of Python's own library from NumPy.)
+
+`alone` fits a table of one column with all of the budget, `together` tables of eight light laws. Figures are means over seeds:
+W1 / std, std and range of samples as a ratio to the real ones, and the distance of their 1 and 99 % quantiles by the real std.
+The histogram knows the range of the law but for a thousandth at either end, and spends everything on its 64 equal bins.
+Writes benchmarks/results/laws.json.
+"""
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from measuring import machine, store
+
+import dpgen
+from dpgen.privacy.curator import Curator, GaussianBudget
+from dpgen.systems.plan import SumsPlan
+
+RESULTS = Path(__file__).parent / "results" / "laws.json"
+Reals = npt.NDArray[np.float64]
+Law = Callable[[np.random.Generator, int], npt.NDArray[np.generic]]
+
+
+def _heaped(rng: np.random.Generator, n: int) -> npt.NDArray[np.int64]:
+    value, kind = rng.normal(46, 17, n).clip(16, 99).astype(np.int64), rng.random(n)
+    value = np.where(kind < 0.2, (value + 5) // 10 * 10, value)
+    return np.where((kind > 0.2) & (kind < 0.4), (value + 2) // 5 * 5, value)
+
+
+LAWS: dict[str, Law] = {
+    "normal": lambda rng, n: rng.normal(size=n),
+    "shifted normal": lambda rng, n: rng.normal(1e6, 1, n),
+    "uniform": lambda rng, n: rng.uniform(0, 1, n),
+    "exponential": lambda rng, n: rng.exponential(size=n),
+    "gamma": lambda rng, n: rng.gamma(2, 5, n),
+    "Pareto 1.5": lambda rng, n: rng.pareto(1.5, n) + 1,
+    "Pareto 2.5": lambda rng, n: rng.pareto(2.5, n) + 1,
+    "lognormal 1": lambda rng, n: rng.lognormal(0, 1, n),
+    "lognormal 2": lambda rng, n: rng.lognormal(0, 2, n),
+    "t, 3 df": lambda rng, n: rng.standard_t(3, n),
+    "Cauchy": lambda rng, n: rng.standard_cauchy(n),
+    "two bumps": lambda rng, n: rng.choice([-20.0, 20.0], n) + rng.normal(size=n),
+    "half zeros": lambda rng, n: np.where(rng.random(n) < 0.5, 0.0, rng.lognormal(3, 1, n)),
+    "heaped": _heaped,
+    "ages": lambda rng, n: (100 * rng.beta(1.3, 2.2, n)).astype(np.int64),
+    "counts": lambda rng, n: rng.negative_binomial(1.2, 0.2, n),
+    "years": lambda rng, n: 2003 - rng.gamma(2, 6, n).clip(0, 50).astype(np.int64),
+    "dates": lambda rng, n: np.datetime64("2010-01-01", "s") + (4000 * rng.beta(2, 1, n)).astype(np.int64) * 86_400,
+    "times of day": lambda rng, n: (
+        np.datetime64("2024-01-01", "s")
+        + 86_400 * rng.integers(0, 365, n)
+        + (3600 * rng.normal(14, 3, n).clip(0, 23)).astype(int)
+    ),
+    "prices .99": lambda rng, n: np.floor(rng.lognormal(3, 1, n)) + 0.99,
+    "latitudes": lambda rng, n: rng.choice([52.5, 48.1, 53.6, 50.1, 51.3], n) + rng.normal(0, 0.3, n),
+}
+TOGETHER = ("normal", "exponential", "t, 3 df", "lognormal 1", "ages", "uniform", "two bumps", "half zeros")
+
+
+def as_reals(values: pd.Series) -> Reals:
+    """Numbers, or seconds of times, that are there."""
+    values = values.dropna()
+    return values.to_numpy("datetime64[s]").astype(np.float64) if values.dtype.kind == "M" else values.to_numpy(np.float64)
+
+
+def distances(real: Reals, drawn: Reals) -> list[float]:
+    """W1 / std, ratios of std and range, and distances of the 1 and 99 % quantiles by the real std."""
+    std, share = real.std(), (np.arange(4000) + 0.5) / 4000
+    gaps = np.abs(np.quantile(real, share) - np.quantile(drawn, share))
+    ends = [float(np.quantile(drawn, q) - np.quantile(real, q)) / std for q in (0.01, 0.99)]
+    return [float(gaps.mean() / std), float(drawn.std() / std), float(np.ptp(drawn) / np.ptp(real)), *ends]
+
+
+def of_histogram(real: Reals, mu: float, rng: np.random.Generator) -> Reals:
+    """Draws from one noisy histogram of 64 equal public bins."""
+    edges = np.linspace(*np.quantile(real, [0.001, 0.999]), 65)
+    counts = np.histogram(real.clip(edges[0], edges[-1]), edges)[0] + rng.normal(0, 1 / mu, 64)
+    cell = rng.choice(64, len(real), p=counts.clip(1e-9) / counts.clip(1e-9).sum())
+    return edges[cell] + rng.random(len(real)) * np.diff(edges)[cell]
+
+
+def measured(names: tuple[str, ...], n: int, epsilon: float, seeds: int) -> dict[str, dict[str, list[float]]]:
+    """Mean figures of every column of a table of these laws, of a bootstrap, and of a histogram."""
+    plan = SumsPlan(epsilon=epsilon)
+    assert plan.budget is not None
+    mu = GaussianBudget(Curator(plan.open_ledger()), plan.budget, "histogram").mu
+    found: dict[str, dict[str, list[list[float]]]] = {name: {} for name in names}
+    for seed in range(seeds):
+        rng = np.random.default_rng(seed)
+        frame = pd.DataFrame({name: LAWS[name](rng, n) for name in names})
+        rows = dpgen.fit(frame, "tables", epsilon=epsilon).sample(n, random_state=seed)
+        for name in names:
+            real = as_reals(frame[name])
+            drawn = {"samples": as_reals(rows[name]), "bootstrap": rng.choice(real, n)}
+            drawn["histogram"] = of_histogram(real, mu, rng)
+            for kind, values in drawn.items():
+                found[name].setdefault(kind, []).append(distances(real, values))
+    return {
+        name: {kind: np.round(np.mean(figures, 0), 4).tolist() for kind, figures in kinds.items()}
+        for name, kinds in found.items()
+    }
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, nargs="+", default=[4000, 40_000])
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 10.0])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--only", nargs="+", choices=("alone", "together"), default=["together", "alone"])
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    given = parser.parse_args()
+    tables = {"alone": [(name,) for name in LAWS], "together": [TOGETHER]}
+    for kind in given.only:
+        for n in given.records:
+            for epsilon in given.epsilons:
+                entries: dict[str, dict[str, list[float]]] = {}
+                for names in tables[kind]:
+                    entries |= measured(names, n, epsilon, given.seeds)
+                    for name in names:
+                        print(kind, n, epsilon, name, entries[name]["samples"], entries[name]["bootstrap"][0], flush=True)
+                store(given.out, f"{kind}, {n} records, epsilon {epsilon:g}, seeds {given.seeds}", entries, machine=machine())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+"""The density of a number through the counts that were bought of it, its tails, and its codes: all of it is post-processing.
+
+The density goes on beyond the last seen part as it falls there, or steeper as the counts say, to where less than half a row is
+expected (`_tail`). Zeros beside what is seen, and the other one of 0 and 1, may be hidden by noise: they are there with a
+probability that keeps their mean (`surviving`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from dpgen.axes import Floats, Steps
+from dpgen.density import Density, Digits, Integers, Reals, fitted, flat
+from dpgen.systems.tables.domains import MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
+from dpgen.systems.tables.marginals import Known
+
+# -- the law of a number -----------------------------------------------------------------------------------------------
+
+_BESIDE, _REACH, _EASE = 4, 0.15, 10.0  # parts beyond the last seen one that a fit knows, and how freely it bends there
+_MORE, _STANDS_OUT = 1.5, 3.0  # times, and noise stds, by which a frequent value exceeds its neighbours, else it is one of them
+_TELL = 3  # parts that tell a slope, at least
+_ENOUGH, _LEAST_POWER = 8.0, 1.5  # noise stds of the parts that say how a tail falls
+_STEEPER, _EDGE = np.geomspace(1.0, 300.0, 41), 4.0  # times as steep as before; from the last one on it is an end, and no tail
+_REACHED = np.log(8.0)  # times the distance of the end from the median that a tail reaches at most
+_BEND = 2.0  # of the log density on a part of a tail
+_HALF = 0.5  # rows that are expected beyond the end of a tail
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """What is known of a number: its density in units, `starts` (k + 1,) of codes, and counts of these.
+
+    `known` are noisy ones, values beyond the range in the outermost codes, and those of the density. `beyond` are the noisy
+    numbers of values below and above the range that no tail expects, with noise stds.
+    """
+
+    density: Density
+    starts: Integers
+    known: Known
+    beyond: tuple[tuple[float, float], tuple[float, float]]
+
+
+def law(found: Bought, asked: Asked) -> Law | None:
+    """The density through the counts of parts, and its codes; None: noise hides all."""
+    parts = found.parts
+    those = seen(parts, asked.chance, last=True)
+    if those is None:
+        return None
+    if _of_truths(parts, those, asked):
+        return _truths(parts, asked)
+    parts, those, drawn = _with_zero(parts.shortened(those, asked.limits), those)
+    inner = slice(those.first, those.after)
+    more, digits = np.ones(len(parts.counts)), None
+    alone, left, right = _through(parts, those, more)
+    if found.digits is not None:
+        digits, more = _weighed(
+            *found.digits, Density(parts.starts[inner.start : inner.stop + 1], left, right, asked.axis), parts
+        )
+        alone, left, right = _through(parts, those, more)
+    with np.errstate(divide="ignore"):
+        spikes = np.log(np.maximum(parts.counts[inner], 0.0))
+    left, right = np.where(alone, spikes, left), np.where(alone, spikes, right)
+    density = Density(parts.starts[inner.start : inner.stop + 1], left, right, asked.axis, digits)
+    tails = [_tail(parts, density, alone, those, way) for way in (-1, 1)]
+    return _coded(parts, density, alone, tails, asked.limits, drawn)
+
+
+def _of_truths(parts: Parts, those: Seen, asked: Asked) -> bool:
+    """Whether nothing but 0 and 1 is seen of a whole number without public limits."""
+    axis, (first, after) = asked.axis, parts.starts[[those.first, those.after]]
+    whole = isinstance(axis, Steps) and axis.whole and axis.step == 1
+    apart = np.isin([0, 1, 2], parts.starts).all()
+    return bool(whole and apart and asked.limits == (None, None) and first >= 0 and after <= len("01"))
+
+
+def _truths(parts: Parts, asked: Asked) -> Law:
+    """The law of 0 and 1, each of which is there if it is seen or drawn."""
+    at = int(np.searchsorted(parts.starts, 0))
+    counts, stds = parts.counts[at : at + 2], parts.stds[at : at + 2]
+    fitted = np.array([surviving(count, std) for count, std in zip(counts.tolist(), stds.tolist())])
+    there = fitted > 0
+    starts, logs = np.append(np.flatnonzero(there), np.flatnonzero(there)[-1] + 1), np.log(fitted[there])
+    known = Known.of(counts[there], stds[there], fitted[there], (fitted > counts)[there])
+    outer = [
+        (float(parts.counts[own].sum()), float(parts.variances[own].sum()) ** 0.5) for own in (slice(at), slice(at + 2, None))
+    ]
+    return Law(Density(starts, logs, logs, asked.axis), starts, known, (outer[0], outer[1]))
+
+
+def _with_zero(parts: Parts, those: Seen) -> tuple[Parts, Seen, Flags]:
+    """Zeros beside what is seen as a value that stands alone, where they are drawn to be there; which parts (m,) are so."""
+    at, drawn = int(np.searchsorted(parts.starts, 0)), np.zeros(len(parts.counts), bool)
+    first, after = parts.starts[[those.first, those.after]].tolist()
+    if not parts.axis.signed or parts.starts[at : at + 2].tolist() != [0, 1] or those.first <= at < those.after:
+        return parts, those, drawn
+    between = (1, first) if first > 0 else (after, 0)
+    near, length = (float(parts.axis.lengths(np.array([low]), np.array([high]))[0]) for low, high in (between, (first, after)))
+    if near > length or not (left := surviving(float(parts.counts[at]), float(parts.stds[at]))):
+        return parts, those, drawn
+    alone, counts, flags = parts.alone.copy(), parts.counts.copy(), those.those.copy()
+    drawn[at], counts[at], alone[at], flags[at] = left > parts.counts[at], left, True, True
+    return replace(parts, alone=alone, counts=counts), Seen(flags, min(those.first, at), max(those.after, at + 1)), drawn
+
+
+def unseen(asked: Asked) -> Law:
+    """A law where noise hides all: all of the range that is public, or 0."""
+    low, high = asked.limits
+    known = low if low is not None else high
+    first = 0 if known is None else known
+    starts = np.array([first, first + 1 if low is None or high is None else high + 1], np.int64)
+    logs = np.log(asked.total) - np.log(asked.axis.lengths(starts[:1], starts[1:]))
+    total, none = np.array([asked.total]), (0.0, 1.0)
+    all_of_them = Known.of(total, np.maximum(total, 1.0), total)
+    return Law(Density(starts, logs, logs, asked.axis), starts, all_of_them, (none, none))
+
+
+def _weighed(digits: Digits, counts: Reals, std: float, density: Density, parts: Parts) -> tuple[Digits | None, Reals]:
+    """Weights of digits by noisy counts (cells,), and their means (m,) in parts; None and ones where these may be noise.
+
+    A count is beside what the density expects, of parts that are no frequent value; its deviation is shrunk as all of them are
+    explained by noise (James, Stein 1961).
+    """
+    share = digits.shares(parts.starts)
+    inner = np.searchsorted(parts.starts, density.edges[:-1])
+    expected = (np.where(parts.alone[inner], 0.0, density.masses)[:, None] * share[inner]).sum(0)
+    expected *= counts.sum() / max(float(expected.sum()), 1e-300)
+    apart, size = float(((counts - expected) ** 2).sum()) / std**2, len(counts)
+    if counts.sum() <= TOLD * std * size**0.5 or apart <= size + TOLD * (2 * size) ** 0.5:
+        return None, np.ones(len(parts.counts))
+    seen_cells = expected > std
+    weights = 1.0 + (1.0 - size / apart) * np.where(seen_cells, counts / np.where(seen_cells, expected, 1.0) - 1.0, 0.0)
+    weights = np.maximum(weights, 0.0)
+    found = replace(digits, weights=weights / max(float(np.average(weights, weights=np.maximum(expected, 1e-9))), 1e-9))
+    return found, share @ found.weights
+
+
+def _stand_out(parts: Parts, those: Seen, more: Reals) -> Flags:
+    """Which inner parts hold more than those beside them would have at the same length: of floats each frequent value does."""
+    inner = slice(those.first, those.after)
+    counts, lengths = parts.counts[inner], (parts.lengths * more)[inner]
+    if isinstance(parts.axis, Floats):
+        return parts.alone[inner]
+    height = np.pad(np.maximum(counts, 0.0) / np.maximum(lengths, 1e-3), _BESIDE, constant_values=np.nan)
+    beside = [np.roll(height, shift) for shift in range(-_BESIDE, _BESIDE + 1) if shift]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of a part alone
+        even = np.nan_to_num(np.nanmedian(np.stack(beside), 0)[_BESIDE:-_BESIDE]) * lengths
+    return parts.alone[inner] & (counts > _MORE * even + _STANDS_OUT * parts.stds[inner])
+
+
+def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Reals]:
+    """Which inner parts (k,) stand alone, and log densities at both ends of the others as if those were not there.
+
+    `more` (m,) are weights of digits. A few parts beyond the last seen ones have their say, where those are no frequent values:
+    they tell a slope.
+    """
+    alone, lengths = _stand_out(parts, those, more), parts.lengths
+    free = np.flatnonzero(~alone) + those.first
+    left, right = np.full(len(alone), -np.inf), np.full(len(alone), -np.inf)
+    if not len(free):
+        return alone, left, right
+    reach, before, beyond = _REACH * float(lengths[free].sum()), list[int](), list[int]()
+    for outer, way, at in ((before, -1, those.first), (beyond, 1, those.after - 1)):
+        while not alone[at - those.first] and not parts.alone[at] and len(outer) < _BESIDE:
+            i = (outer or [at])[-1] + way
+            if not 0 <= i < len(parts.counts) or parts.alone[i] or lengths[[*outer, i]].sum() > reach:
+                break
+            outer.append(i)
+    run = np.array([*before[::-1], *free, *beyond])
+    edge, often = np.arange(1, len(run)), np.maximum(more[run], 1e-3)
+    ease = np.where((edge <= len(before)) | (edge >= len(before) + len(free)), _EASE, 1.0)
+    theta = fitted(lengths[run], parts.counts[run] / often, parts.stds[run] / often, ease)[len(before) :]
+    ends = theta[: len(free)], theta[1 : len(free) + 1]
+    own = (
+        lengths[free],
+        parts.counts[free] / often[len(before) :][: len(free)],
+        parts.stds[free] / often[len(before) :][: len(free)],
+    )
+    left[free - those.first], right[free - those.first] = flat(*own, *ends)
+    return alone, left, right
+
+
+@dataclass(frozen=True, eq=False)
+class _Tail:
+    """Parts beyond the last seen one: edges (k,) outwards, log densities (k + 1,) from its end on, and values beyond them."""
+
+    edges: Integers
+    logs: Reals
+    beyond: tuple[float, float]
+
+
+def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int) -> _Tail:
+    r"""How the density goes on beyond its first (`way` -1) or last part: as :math:`e^{t - c (p l + r l^2 / 2)}`.
+
+    :math:`l = \log(d / d_0)` with d the distance from the median, d_0 that of the end, t the log density there; p is the power
+    of the distance that the density falls with at its end, r how this power rises (`_powers`). c >= 1 has the least sum of
+    squares of what the parts beyond hold, and of log(c) / 3: where it is 4 or more the law has an end and no tail.
+    """
+    axis, m, end = parts.axis, len(parts.counts), those.after if way > 0 else those.first
+    outer = np.arange(end, m) if way > 0 else np.arange(end - 1, -1, -1)
+    sums = float(parts.counts[outer].sum()), float(parts.variances[outer].sum()) ** 0.5
+    none = _Tail(np.zeros(0, np.int64), np.zeros(0), sums)
+    at, far = int(parts.starts[end]), parts.starts[outer + (way > 0)]
+    kept = np.logical_and.accumulate(~parts.alone[outer] & ((far * way <= 0) | (at * way > 0) | (not axis.signed)))
+    outer, far = outer[kept], far[kept]  # numbers of the other sign have to be seen
+    middle = int(density.quantiles(density.edges[:1], density.edges[-1:], np.array([0.5]))[0])
+
+    def away(units: Integers) -> Reals:
+        here = np.full(np.shape(units), middle)
+        return axis.lengths(here, units) if way > 0 else axis.lengths(units, here)
+
+    start, reach = float(away(np.array([at]))[0]), away(far)
+    if alone[-1 if way > 0 else 0] or (~alone).sum() < _TELL or not len(outer) or not 0 < start < reach[0]:
+        return none
+    height = float(density.right[-1] if way > 0 else density.left[0])
+    enough = _ENOUGH * float(np.median(parts.stds[those.first : those.after]))
+    power, rise = _powers(density, alone, away, start, way, enough)
+    logs = np.log(np.minimum(reach, 1e9 * start) / start)
+    grid = np.unique(np.r_[np.linspace(0.0, min(_REACHED, float(logs[-1])), 400), logs])
+    falls = (power + rise * grid / 2) * grid
+    heights = start * np.exp(height + grid - _STEEPER[:, None] * falls)
+    below = np.cumsum((heights[:, 1:] + heights[:, :-1]) / 2 * np.diff(grid), axis=1)
+    below = np.concatenate([np.zeros((len(_STEEPER), 1)), below], axis=1)
+    held = np.diff(below[:, np.r_[0, np.searchsorted(grid, logs)]], axis=1)
+    worse = ((parts.counts[outer] - held) ** 2 / parts.variances[outer]).sum(1) + (np.log(_STEEPER) / 3.0) ** 2
+    best = int(worse.argmin())
+    left = np.maximum(below[best, grid <= _REACHED].max() - below[best], 0.0)
+    if _STEEPER[best] >= _EDGE or left[0] <= _HALF:
+        return none
+    falls, until = _STEEPER[best] * falls, int((left > _HALF).sum())
+    count = int(np.ceil(falls[until] / _BEND)) + 1
+    distance = np.interp(np.linspace(0.0, falls[until], count + 1)[1:], falls, grid)
+    units = np.clip(axis.moved(middle, way * start * np.exp(distance)), min(at, int(far[-1])), max(at, int(far[-1])))
+    units = np.unique(units[units != at])[::way]
+    if not len(units):
+        return none
+    return _Tail(
+        units, np.r_[height, height - np.interp(np.log(away(units) / start), grid, falls)], (sums[0] - left[0], sums[1])
+    )
+
+
+def _powers(
+    density: Density, alone: Flags, away: Callable[[Integers], Reals], start: float, way: int, enough: float
+) -> tuple[float, float]:
+    """The power of the distance that a density falls with at its end, and how it rises with the log of the distance.
+
+    It is that over the parts at the end that hold `enough`, to a fourth of the distance at most, and over as much again on the
+    log scale.
+    """
+    order = np.arange(len(alone))[::-way]
+    order = order[~alone[order]]
+    near = np.maximum(away(density.edges[order + (way < 0)]), 0.0) / start
+    logs = (density.left if way > 0 else density.right)[order]
+    first = (density.right if way > 0 else density.left)[order[0]]
+    inner = max(float(np.r_[near[density.masses[order].cumsum() >= enough], 0.0][0]), 0.25)
+    distances, logs = np.r_[0.0, 1.0 - near], np.r_[first, logs]  # log-linear in length on each part
+    one, two = np.interp([1.0 - inner, 1.0 - inner**2], distances, logs)
+    width = -np.log(inner)
+    power, before = (one - first) / width, (two - one) / width
+    rise = max((power - before) / width, 0.0)
+    return max(power + rise * width / 2, _LEAST_POWER), rise
+
+
+# -- codes -------------------------------------------------------------------------------------------------------------
+
+
+def _coded(
+    parts: Parts,
+    density: Density,
+    alone: Flags,
+    tails: Sequence[_Tail],
+    limits: tuple[int | None, int | None],
+    drawn: Flags,
+) -> Law:
+    """The whole density with its tails, and its codes: values that stand alone, and neighbours of about equal masses.
+
+    Public limits are those of the range, whatever is seen inside of them.
+    """
+    low, high = tails
+    edges = np.concatenate([low.edges[::-1], density.edges, high.edges])
+    left = np.concatenate([low.logs[:0:-1], density.left, high.logs[:-1]])
+    right = np.concatenate([low.logs[:-1][::-1], density.right, high.logs[1:]])
+    if limits[0] is not None and limits[0] < edges[0]:
+        edges, left, right = np.r_[limits[0], edges], np.r_[-np.inf, left], np.r_[-np.inf, right]
+    if limits[1] is not None and limits[1] >= edges[-1]:
+        edges, left, right = np.r_[edges, limits[1] + 1], np.r_[left, -np.inf], np.r_[right, -np.inf]
+    whole = replace(density, edges=edges, left=left, right=right)
+    first, after = np.searchsorted(parts.starts, density.edges[[0, -1]])
+    counts, variances = parts.counts[first:after].copy(), parts.variances[first:after].copy()
+    for end, outer in ((0, slice(first)), (-1, slice(after, None))):
+        counts[end] += parts.counts[outer].sum()
+        variances[end] += parts.variances[outer].sum()
+    masses, least = density.masses, SURE * float(np.sqrt(np.median(variances)))
+    least = max(float(masses[~alone].sum()) / 40, least)
+    begins = _grouped(masses, alone, least)
+    while len(begins) - int(alone.sum()) > MOST_CODES and least < float(masses.sum()):  # what is between values stays apart
+        least *= 1.25
+        begins = _grouped(masses, alone, least)
+    starts = np.append(density.edges[begins], density.edges[-1])
+    starts[0], starts[-1] = edges[0], edges[-1]
+    found = whole.between(starts)
+    for end, (count, std) in zip((0, -1), (low.beyond, high.beyond)):
+        found[end] += count if count > TOLD * std else 0.0
+    sums, noise = (np.add.reduceat(x, begins) for x in (counts, variances))
+    known = Known.of(sums, np.sqrt(noise), found, np.logical_or.reduceat(drawn[first:after], begins))
+    return Law(whole, starts, known, (low.beyond, high.beyond))
+
+
+def _grouped(masses: Reals, alone: Flags, least: float) -> Integers:
+    """First part of each code: neighbours of at least so much mass; what is left of a run joins the code before it."""
+    first, total = list[int](), np.inf
+    for i in range(len(masses)):
+        breaks = i == 0 or bool(alone[i] or alone[i - 1])
+        if breaks or total >= least:
+            if breaks and i and total < least and not alone[i - 1] and len(first) > 1 and not alone[first[-1] - 1]:
+                first.pop()
+            first.append(i)
+            total = 0.0
+        total += masses[i]
+    if total < least and len(first) > 1 and not (alone[-1] or alone[first[-1] - 1]):
+        first.pop()
+    return np.array(first, np.int64)

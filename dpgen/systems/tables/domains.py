@@ -1,0 +1,430 @@
+r"""The domain of a number, bought: its range, frequent values, and counts of parts through which a density is fitted.
+
+Values are whole units of an axis (`dpgen.axes`). One row is in one cell of every histogram here, so it moves one count by 1:
+
+| histogram | cells |
+|---|---|
+| frequent values | the values whose noisy count passes a threshold, see `FrequentCounts`: each is a part of its own |
+| scale | public ones: floats of each sign and binary exponent, powers of two, 41 days |
+| places | a part that holds most rows is cut, as often as one does |
+| digits | the place of values in a public period: last digits, the time of the day, the day of the week |
+| parts | about equal counts inside of what was seen, lengths that double outside; gaps are a cell, too |
+
+What is seen: parts whose counts pass a level that noise passes in one of 1,000 fits, all parts of all columns together; beside
+seen parts that of a few tests suffices. `dpgen.systems.tables.densities` makes a density of it.
+
+All of it depends on released counts and on the row alone.
+
+Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the threshold, see `FrequentCounts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.stats import norm
+
+from dpgen.axes import Axis
+from dpgen.density import Digits, Integers, Reals
+from dpgen.privacy.exact_sums import BoundedSum, totals
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import GaussianBudget
+
+Flags = npt.NDArray[np.bool_]
+
+NAMES, SCALE, DIGITS, BINS = "frequent values", "scale of values", "digits of values", "bins of values"
+
+OF_NAMES, OF_SCALE, OF_PLACES, OF_DIGITS = 0.15, 0.1, 0.08, 0.07
+"""Shares of what a number gets: its frequent values, its scale, each cut of a part that holds most rows, digits; parts get all
+else."""
+_OF_PARTS = 0.3  # at least
+PIECES = 32
+"""Parts of about equal counts into which the values are cut that are not frequent."""
+MOST_SPIKES = 64
+"""Values of a number that are a part of their own, at most."""
+MOST_CODES = 48
+"""Codes of a number beside its frequent values, at most."""
+SURE = 3.0
+"""Noise stds that a part should hold."""
+TOLD = 3.0
+"""Noise stds of a count that is said, or that decides."""
+GAP = np.int64(-(2**63))
+"""In the place of a unit where there is no value."""
+
+_FAN = 64  # pieces of one part
+_APART = 5.0  # noise stds of unseen neighbours together that are told from others
+_LONGER = 1.9  # times as long as its neighbour: a part that is not joined to one that holds more
+_MOST = 0.4  # share of the rows in a part that is cut before the last histogram
+_TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # parts that are looked at as one
+_OUTER, _NEAR = 14, 32  # parts outside of what is seen, the first one of a 32nd of its length
+_LONGEST = 1e300  # of a length that is added to others
+_PERIODS = 2  # periods of digits that what is seen must span
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------
+
+
+def cells(values: Any, place: Callable[[npt.NDArray[Any]], Integers], size: int) -> BoundedSum:
+    """How many values are in each of the cells; one outside of [0, size) is in none: one row moves one cell by 1.
+
+    `values` are one of a row at most, an array or a source of arrays (`totals`); `place` gives cells (m,) of values (m,), each
+    by itself.
+
+    >>> cells(np.array([1, 3, 3, 8]), lambda values: values - 1, 3).values.tolist()
+    [1, 0, 2]
+    """
+    counts = totals(values, partial(_counted, place=place, size=size))
+    return BoundedSum(counts, 1.0, replaced=2.0**0.5)
+
+
+def places(edges: npt.NDArray[Any], values: npt.NDArray[Any]) -> Integers:
+    """How many of the sorted edges are at or below each of the values (m,)."""
+    return np.searchsorted(edges, values, side="right").astype(np.int64)
+
+
+def _counted(batches: Iterable[npt.NDArray[Any]], place: Callable[[npt.NDArray[Any]], Integers], size: int) -> torch.Tensor:
+    counts = np.zeros(size, np.int64)
+    for values in batches:
+        found = place(values)
+        counts += np.bincount(found[(found >= 0) & (found < size)], minlength=size)
+    return torch.from_numpy(counts)
+
+
+def on_scale(units: Integers, edges: Integers, frequent: Integers) -> Integers:
+    """Cells between edges of units (m,), -1 for frequent ones and gaps."""
+    return np.where(np.isin(units, frequent) | (units == GAP), -1, places(edges, units) - 1)
+
+
+def in_parts(units: Integers, starts: Integers) -> Integers:
+    """0 for gaps, else 1 and the number of the part that each unit (m,) is in, of parts that begin with `starts` (k + 1,)."""
+    return np.where(units == GAP, 0, places(starts, units))
+
+
+def in_period(units: Integers, digits: Digits, frequent: Integers) -> Integers:
+    """Cells of a period of units (m,), -1 for frequent ones and gaps."""
+    cells = digits.cells(np.where(units == GAP, 0, units)) % len(digits.weights)
+    return np.where(np.isin(units, frequent) | (units == GAP), -1, cells)
+
+
+def surviving(count: float, std: float) -> float:
+    """A noisy count that may be noise alone: itself from 3 noise stds on, else 3 stds or 0, drawn so that its mean is kept.
+
+    So what is rare is there in as many fits as it needs, and what nobody has is there in one of eight. The draw is public: its
+    seed are the digits of the released count.
+
+    >>> surviving(30.25, 10.0), surviving(-4.5, 10.0)
+    (30.25, 0.0)
+    """
+    most = TOLD * std
+    if count >= most:
+        return count
+    drawn = np.random.default_rng(np.array([count], np.float64).view(np.uint32)).random()
+    return most if drawn * most < count else 0.0
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Parts of an axis from the lowest to the highest with noisy counts; frequent values are parts of their own.
+
+    `starts` (m + 1,) are the first unit of each, and the end; `guessed` counts are shares of a cell that was counted as one.
+    """
+
+    axis: Axis
+    starts: Integers
+    alone: Flags
+    counts: Reals
+    variances: Reals
+    guessed: Flags
+
+    @classmethod
+    def of(cls, axis: Axis, edges: Integers, measured: tuple[Reals, float], spikes: tuple[Integers, Reals, float]) -> Parts:
+        """Cells of a scale with counts and their noise std, cut by frequent values with theirs."""
+        (counts, std), (values, sums, spike_std) = measured, spikes
+        starts = np.unique(np.concatenate([edges, values, values + 1]))
+        alone = np.isin(starts[:-1], values)
+        cell = np.clip(np.searchsorted(edges, starts[:-1], side="right") - 1, 0, len(counts) - 1)
+        whole = ~alone & np.isin(starts[:-1], edges) & np.isin(starts[1:], edges)
+        rest, lengths = ~alone, axis.lengths(starts[:-1], starts[1:])
+        share = np.bincount(cell[rest], lengths[rest], len(counts))
+        found = np.where(whole, counts[cell], counts[cell] * (lengths / np.maximum(share[cell], 1e-300)))
+        variances = np.full(len(found), std**2)
+        found[alone], variances[alone] = sums, spike_std**2
+        return cls(axis, starts, alone, found, variances, rest & ~whole)
+
+    @property
+    def lengths(self) -> Reals:
+        """Lengths (m,)."""
+        return self.axis.lengths(self.starts[:-1], self.starts[1:])
+
+    @property
+    def stds(self) -> Reals:
+        """Noise stds (m,)."""
+        return np.sqrt(self.variances)
+
+    def shortened(self, those: Seen, limits: tuple[int | None, int | None]) -> Parts:
+        """The same where an outermost part, all the rest of an axis without a limit, is seen: it is one cell of the scale."""
+        starts, scale = self.starts.copy(), self.axis.scale()
+        if those.first == 0 and limits[0] is None and not self.alone[0]:
+            starts[0] = max(int(starts[0]), int(scale[scale < starts[1]][-1]))
+        if those.after == len(self.counts) and limits[1] is None and not self.alone[-1]:
+            starts[-1] = min(int(starts[-1]), int(scale[scale > starts[-2]][0]))
+        return replace(self, starts=starts)
+
+    def joined(self, first: Integers) -> Parts:
+        """Neighbours together: `first` (k,) are the numbers of the parts that begin one."""
+        starts = np.append(self.starts[first], self.starts[-1])
+        alone = self.alone[first] & (np.diff(np.append(first, len(self.alone))) == 1)
+        sums = [np.add.reduceat(x, first) for x in (self.counts, self.variances)]
+        return Parts(self.axis, starts, alone, sums[0], sums[1], np.logical_or.reduceat(self.guessed, first))
+
+    def cut(self, pieces: Integers) -> tuple[Parts, list[tuple[int, int, float, float]]]:
+        """Parts cut into so many pieces (m,) of equal length; what pieces [first, after) are cut from: counts and variances."""
+        starts, of, wholes = list[int](), list[int](), list[tuple[int, int, float, float]]()
+        for i, wanted in enumerate(pieces.tolist()):
+            first, after = int(self.starts[i]), int(self.starts[i + 1])
+            inner = self.axis.cut(first, after, wanted) if wanted > 1 and after - first > 1 else []
+            if inner:
+                wholes.append((len(starts), len(starts) + len(inner) + 1, float(self.counts[i]), float(self.variances[i])))
+            starts += [first, *inner]
+            of += [i] * (len(inner) + 1)
+        own, ends = np.array(of), np.array([*starts, int(self.starts[-1])], np.int64)
+        guessed = self.guessed[own]
+        known = [whole for whole in wholes if not guessed[whole[0]]]
+        for first, after, _, _ in wholes:
+            guessed[first:after] = True
+        return Parts(self.axis, ends, self.alone[own], self.counts[own], self.variances[own], guessed), known
+
+    def measured(self, noisy: Reals, std: float, wholes: Sequence[tuple[int, int, float, float]]) -> Parts:
+        """New counts (m,) of all parts taken into account, and `wholes`, see `cut`."""
+        noisy, fresh = noisy.copy(), std**2
+        for first, after, count, variance in wholes:
+            noisy[first:after] += (count - noisy[first:after].sum()) * fresh / (variance + (after - first) * fresh)
+        weight = np.where(self.guessed, 0.0, 1.0 / self.variances)
+        variances = 1.0 / (weight + 1.0 / fresh)
+        counts = (self.counts * weight + noisy / fresh) * variances
+        return replace(self, counts=counts, variances=variances, guessed=np.zeros(len(counts), bool))
+
+
+# -- what is seen ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """Which parts (m,) hold more than noise; all that do so are between `first` and `after`."""
+
+    those: Flags
+    first: int
+    after: int
+
+
+def seen(parts: Parts, chance: float, *, last: bool = False) -> Seen | None:
+    """The parts that are seen, with this chance that noise makes their range longer; None: noise hides all.
+
+    A part, or a few neighbours together, far from all others must pass a level of all such sets of parts, one beside seen ones
+    that of a few tests. `last`: parts will not be cut anew, so a range ends with one that stands out by itself.
+    """
+    counts, variances = parts.counts, parts.variances
+    m, z = len(counts), counts / np.sqrt(variances)
+    far, near = norm.isf(chance / (len(_TOGETHER) * m)), norm.isf(chance / 16)
+    those = parts.alone | (z > far)
+    if not those.any():
+        size, level, at = max(((size, *_strongest(counts, variances, size)) for size in _sizes(m)), key=lambda found: found[1])
+        if level <= far:
+            return None
+        clear = at + np.flatnonzero(z[at : at + size] > TOLD)
+        those[[clear[0], clear[-1]] if last and len(clear) else [at, at + size - 1]] = True
+    first, after = int(np.argmax(those)), m - int(np.argmax(those[::-1]))
+    while True:
+        down, up = (
+            _reached(counts[own], variances[own], far, near, last=last)
+            for own in (np.arange(first - 1, -1, -1), np.arange(after, m))
+        )
+        first, after = first - down, after + up
+        those[[first, after - 1]] = True
+        if not down + up:
+            break
+    beside = z > near
+    while True:  # chains of parts, each beside a seen one
+        more = beside & ~those & (np.r_[those[1:], False] | np.r_[False, those[:-1]])
+        more[:first] = more[after:] = False
+        if not more.any():
+            return Seen(those, first, after)
+        those |= more
+
+
+def _sizes(m: int) -> list[int]:
+    return [size for size in _TOGETHER if size <= m]
+
+
+def _levels(counts: Reals, variances: Reals, size: int) -> Reals:
+    """Noise stds of the sums of so many neighbours."""
+    sums, noise = np.r_[0.0, counts.cumsum()], np.r_[0.0, variances.cumsum()]
+    return (sums[size:] - sums[:-size]) / np.sqrt(noise[size:] - noise[:-size])
+
+
+def _strongest(counts: Reals, variances: Reals, size: int) -> tuple[float, int]:
+    levels = _levels(counts, variances, size)
+    return float(levels.max()), int(levels.argmax())
+
+
+def _reached(counts: Reals, variances: Reals, far: float, near: float, *, last: bool) -> int:
+    """How many of the parts beside what is seen, the nearest one first, belong to it: to the nearest end of what stands out."""
+    if not len(counts):
+        return 0
+    single, beside = counts / np.sqrt(variances), counts.cumsum() / np.sqrt(variances.cumsum())
+    if single[0] > near:
+        return 1
+    passing = [(np.flatnonzero(_levels(counts, variances, size) > far), size) for size in _sizes(len(counts))]
+    ends = [int(at[0]) + size for at, size in passing if len(at)]
+    ends += [size for size in (2, 3, 4) if size <= len(counts) and beside[size - 1] > near]
+    reached = min(ends, default=0)
+    while last and reached and single[reached - 1] < TOLD:
+        reached -= 1
+    return reached
+
+
+# -- cutting anew ------------------------------------------------------------------------------------------------------
+
+
+def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Integers]:
+    """Neighbours joined that need not be told apart, and into how many pieces (k,) each of the new parts is to be cut.
+
+    Inside of what is seen parts hold about `least`; outside their lengths double, and the outermost ones are all the rest.
+    """
+    m, starts, lengths = len(parts.counts), parts.starts, parts.lengths
+    found = found or Seen(parts.alone, m // 2, m // 2 + 1)
+    heavy = found.those & ~parts.alone & (parts.counts >= 1.5 * least)
+    apart, begins, total, noise = parts.alone | heavy, np.zeros(m + 1, bool), 0.0, 0.0
+    for i in range(found.first, found.after):
+        enough = total >= least and total > _APART * noise**0.5
+        longer = i > 0 and lengths[i] >= _LONGER * lengths[i - 1] and total > _APART * noise**0.5
+        shorter = i > 0 and lengths[i - 1] >= _LONGER * lengths[i] and parts.counts[i] > _APART * parts.stds[i]
+        begins[i] = enough or longer or shorter or bool(apart[i] or apart[i - 1]) or found.those[i] != found.those[i - 1]
+        total = parts.counts[i] + (0.0 if begins[i] else total)
+        noise = parts.variances[i] + (0.0 if begins[i] else noise)
+    begins |= _doubling(m, found.first, found.after, lengths)
+    begins[[0, found.first, found.after, m]] = True
+    begins[:-1] |= parts.alone | (starts[:-1] == 0)
+    outside = np.r_[np.ones(found.first, bool), np.zeros(found.after - found.first, bool), np.ones(m - found.after, bool)]
+    begins[:-1] |= outside & (starts[:-1] == 1) & parts.axis.signed  # zeros beside what is seen are counted alone
+    begins[1:] |= parts.alone
+    first = np.flatnonzero(begins[:-1])
+    joined = parts.joined(first)
+    cut = np.maximum.reduceat(heavy, first)
+    return joined, np.where(cut, np.clip(np.ceil(joined.counts / least), 2, _FAN), 1).astype(np.int64)
+
+
+def _doubling(m: int, first: int, after: int, lengths: Reals) -> Flags:
+    """Edges (m + 1,) outside of the parts from `first` to `after` whose distance from these doubles."""
+    found, span = np.zeros(m + 1, bool), float(lengths[first:after].sum())
+    for edges, reach in (
+        (np.arange(after + 1, m + 1), lengths[after:]),
+        (np.arange(first - 1, -1, -1), lengths[:first][::-1]),
+    ):
+        wanted, reach = span / _NEAR, np.minimum(reach, _LONGEST).cumsum()
+        for _ in range(_OUTER):
+            i = int(np.searchsorted(reach, wanted * (1 - 1e-9)))
+            if i == len(reach):
+                break
+            found[edges[i]], wanted = True, max(2 * reach[i], wanted)
+    return found
+
+
+# -- buying ------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A number that is bought: its name in releases, its axis, public limits in units, and the noisy number of its values.
+
+    `chance` is that with which noise may make its range longer.
+    """
+
+    name: str
+    axis: Axis
+    limits: tuple[int | None, int | None]
+    total: float
+    chance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """Parts with noisy counts, the noisy number of gaps, and counts of digits if there are any, with noise stds."""
+
+    parts: Parts
+    gaps: tuple[float, float]
+    digits: tuple[Digits, Reals, float] | None
+
+
+def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share: float) -> Bought:
+    """What a number is, for this share of 1 / s^2.
+
+    `units` (`Rows.column`) are of all rows, `GAP` where there is no value, `present` of those that have one.
+    """
+    left, gaps = share, list[tuple[float, float]]()
+
+    def counted(what: str, place: Callable[..., Integers], size: int, part: float) -> tuple[Reals, float]:
+        nonlocal left
+        left -= part
+        noisy, std = budget.sums(f"{what} of {asked.name}", cells(units, place, size), part * (1 - 1e-9))
+        return noisy.numpy(), std
+
+    def measured(parts: Parts, pieces: Integers, part: float) -> Parts:
+        finer, wholes = parts.cut(pieces)
+        noisy, std = counted(BINS, partial(in_parts, starts=finer.starts), len(finer.starts), part)
+        gaps.append((float(noisy[0]), std))
+        return finer.measured(noisy[1:], std, wholes)
+
+    values, sums, std = _frequent(present, asked, budget, OF_NAMES * share)
+    left -= OF_NAMES * share
+    others = max(asked.total - float(sums.sum()), 1.0)
+    edges = _within(asked.axis.scale(), asked.limits)
+    scale = counted(SCALE, partial(on_scale, edges=edges, frequent=values), len(edges) - 1, OF_SCALE * share)
+    parts, part = Parts.of(asked.axis, edges, scale, (values, sums, std)), OF_PLACES * share
+    while True:
+        found, least = seen(parts, asked.chance), max(others / PIECES, SURE * budget.noise_std(left))
+        span = 0.0 if found is None else float(parts.lengths[found.first : found.after].sum())
+        parts, pieces = recut(parts, found, least)
+        most = np.where(pieces > 1, parts.counts, 0.0)
+        if most.max() <= _MOST * others or left - part < _OF_PARTS * share:
+            break
+        fan = np.clip(most / (2 * budget.noise_std(part)), 2, _FAN)
+        parts = measured(parts, np.where(most > _MOST * others, fan, 1).astype(np.int64), part)
+    digits = asked.axis.digits()
+    if digits is not None and span >= _PERIODS * digits.period:
+        place = partial(in_period, digits=digits, frequent=values)
+        told = (digits, *counted(DIGITS, place, len(digits.weights), OF_DIGITS * share))
+    else:
+        told = None
+    parts = measured(parts, pieces, left)
+    precision = np.array([std**-2 for _, std in gaps])
+    gap = float(np.average([count for count, _ in gaps], weights=precision)), float(precision.sum()) ** -0.5
+    return Bought(parts, gap, told)
+
+
+def _frequent(present: Any, asked: Asked, budget: GaussianBudget, share: float) -> tuple[Integers, Reals, float]:
+    """Frequent values in their order with noisy counts, and the noise std of these."""
+    found = present.different()
+    there, noisy, std, _ = budget.frequent(f"{NAMES} of {asked.name}", found.counts, share)
+    values = np.asarray(found.named(there), np.int64)
+    chosen = np.lexsort((values, -noisy))[:MOST_SPIKES]  # ties by value: the order of rows is private
+    chosen = chosen[np.argsort(values[chosen])]
+    return values[chosen], noisy[chosen].astype(np.float64), std
+
+
+def _within(edges: Integers, limits: tuple[int | None, int | None]) -> Integers:
+    """Edges inside of public limits."""
+    low, high = limits
+    if low is not None:
+        edges = np.unique(np.append(edges[edges > low], low))
+    return edges if high is None else np.unique(np.append(edges[edges <= high], high + 1))
