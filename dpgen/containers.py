@@ -13,7 +13,9 @@ import pyarrow
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from dpgen.forms import CELLS, texts_of, votes
+from dpgen.forms import texts_of
+from dpgen.votes import CELLS, votes
+from dpgen.writings import writing_of
 
 Container = Literal[
     "pandas", "series", "polars", "arrow", "rows", "lists", "objects", "numpy", "torch", "dataset", "sparse", "sets"
@@ -154,6 +156,8 @@ def as_type(values: pd.Series, dtype: str, categories: Sequence[str] = ()) -> pd
     if not dtype:
         return values
     if found := _WRITTEN_AS.fullmatch(dtype):
+        if writing := re.fullmatch(r"=(.+);(\d+)", found[2]):
+            return _as_texts(values, found[1], *writing.groups())
         if found[2] == "decimal":
             values = values.astype(object).map(lambda value: None if pd.isna(value) else Decimal(repr(float(value))))
         else:
@@ -189,14 +193,25 @@ def natural(names: Iterable[Any]) -> str:
     ('int64', 'float64', '')
     """
     cells = votes(pd.Series(list(names), dtype=object), "any")
-    needed = {CELLS[cell][1] for cell in cells}
+    needed = {CELLS[cell][1] if cell < len(CELLS) else "string" for cell in cells}
     if needed == {"boolean"}:
         return "bool"
     return "" if not needed or not needed <= {"integer", "number"} else "float64" if "number" in needed else "int64"
 
 
-_WRITTEN_AS = re.compile(r"(\w+)\[(date|decimal|%.+)\]")
-"""A type of columns whose values are written so: dates and decimals of Python, or texts in a format of dates."""
+def _as_texts(values: pd.Series, dtype: str, format: str, decimals: str) -> pd.Series:
+    """Values as texts of a writing (`dpgen.writings`)."""
+    writing, there = writing_of(format), values.notna().to_numpy()
+    assert writing is not None
+    known = values[there]
+    plain = known.to_numpy("datetime64[s]").astype(np.int64) if known.dtype.kind == "M" else known.to_numpy(object)
+    texts = np.full(len(values), None, object)
+    texts[there] = writing.write(plain, int(decimals))
+    return pd.Series(texts, values.index).astype(dtype)
+
+
+_WRITTEN_AS = re.compile(r"(\w+)\[(date|decimal|[%=].+)\]")
+"""A type of columns whose values are written so: dates and decimals of Python, or texts in a format."""
 
 
 def _arrow_type(text: str) -> pyarrow.DataType | None:
@@ -375,7 +390,7 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public
         dtype = column.dtype
         if isinstance(dtype, pd.CategoricalDtype):  # which categories occur is private, and so is their type
             types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype if public else ''}]")
-            known[str(name)] = "string"
+            known[str(name)] = "dictionary"
             if dtype.ordered:
                 orders[str(name)] = texts_of(dtype.categories.to_series()).tolist()
         else:

@@ -30,6 +30,7 @@ from dpgen.fields import (
 )
 from dpgen.forms import DAY, NUMBER
 from dpgen.forms import read as values_of
+from dpgen.writings import writing_of
 
 Descriptor = Mapping[str, Any]
 
@@ -41,6 +42,7 @@ _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", 
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
 _OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
 _OWN_KEYS |= {"dpgen:blank", "dpgen:density"}
+_OF_STRINGS = ("email", "uri", "binary", "uuid")
 _ISO = re.compile(r"\d{4}(-\d\d){0,2}([T ].*)?$")
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
 
@@ -76,6 +78,7 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
         raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
     common: dict[str, Any] = {"name": name, "type": kind, "nullable": not rules.get("required", False), "source": source}
     common["fill"] = descriptor.get("dpgen:fill")
+    common["format"] = _format_of(name, descriptor)
     if key or computed:
         return GivenField(**common, pattern=_pattern(name, descriptor.get("dpgen:key", "")))
     if rules.get("unique"):
@@ -147,7 +150,7 @@ def _open_field(common: dict[str, Any], descriptor: Descriptor, rules: Descripto
         _number_field(common, known, bounds | _beside(kind, bounds, step))
     clamp = descriptor.get("dpgen:outside") == "clamp"
     limits: dict[str, Any] = {} if clamp else bounds
-    return OpenField(**common, **limits, format=_format_of(name, descriptor))
+    return OpenField(**common, **limits)
 
 
 def _beside(kind: str, bounds: Mapping[str, Any], step: Any) -> dict[str, Any]:
@@ -174,11 +177,19 @@ def _is_date(text: Any) -> bool:
 
 
 def _format_of(name: str, descriptor: Descriptor) -> str:
-    """Format of dates: "" where nothing is said of it."""
-    form = str(descriptor.get("format", "any"))
-    if form not in ("any", "default") and "%" not in form:
-        raise ValueError(f"format of field {name!r} is {form!r}; it must be one such as %d.%m.%Y, or default: ISO 8601")
-    return "" if form == "any" else form
+    """How texts show the values: "" where nothing is said of it."""
+    form, kind = str(descriptor.get("format", "any")), descriptor.get("type", "string")
+    if form in ("any", "default") or (kind == "string" and form in _OF_STRINGS):
+        return "default" if form == "default" and kind in ("date", "datetime") else ""
+    writing = writing_of(form)
+    if writing is None and not ("%" in form and kind in (ANY, "date", "datetime")):
+        raise ValueError(
+            f"format of field {name!r} is {form!r}; it must be a pattern of dates such as %d.%m.%Y, a number such as "
+            "1.234,50 €, or default: ISO 8601"
+        )
+    if writing is not None and kind != ANY and writing.kind != kind and (kind, writing.kind) != ("integer", "number"):
+        raise ValueError(f"format of field {name!r} is {form!r}, of a {writing.kind}; its type is {kind}")
+    return form
 
 
 def _stated_dates(name: str, kind: str, descriptor: Descriptor, rules: Descriptor) -> dict[str, str]:
@@ -226,7 +237,6 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
         grid=grid,
         starts=tuple(starts),
         logarithmic=logarithmic or law == "log",
-        format=_format_of(name, descriptor),
         clamp=outside == "clamp",
         law=law,
     )
@@ -265,8 +275,7 @@ def _density_field(common: dict[str, Any], descriptor: Descriptor) -> Field:
     if not (np.diff(edges) > 0).all() or len(left) != len(edges) - 1 or not np.isin(starts, edges).all():
         raise ValueError(f"dpgen:density of field {name!r} is not as dpgen wrote it: its edges are not in order")
     density = Density(edges, left, right, axis, digits)
-    form = _format_of(name, descriptor)
-    return DensityField(**common, axis=axis, starts=tuple(starts.tolist()), density=density, format=form)
+    return DensityField(**common, axis=axis, starts=tuple(starts.tolist()), density=density)
 
 
 def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:

@@ -170,6 +170,9 @@ class Fact(Enum):
         "they are known.",
     )
     OTHER_FORMS = _W("About {share} % of {column} (noise {std} %) are no {kind}: they came in as gaps.")
+    DAY_OR_MONTH = _W(
+        "Dates of {column} are read as {format}: noise hides whether they are {other}. Say day_first or month_first (dates).",
+    )
     MOVED_OTHERS = _W("Values of {columns} were moved to the ends of their ranges, too.")
     WIDE_BINS = _W(
         "By noisy counts, values of {columns} are spread inside of wide bins, which hold more than a fifth of them each: tell "

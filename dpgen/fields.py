@@ -49,7 +49,7 @@ class Field(ABC):
     """One column of a table, as its schema declares it.
 
     `source` says where the domain comes from; `fill` is the value that stands for a missing one where none may be missing,
-    None: it is refused.
+    None: it is refused. `format` is how texts show the values (`dpgen.writings`), "default" of dates ISO 8601; "": not known.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Field(ABC):
     nullable: bool = True
     source: Source = "public"
     fill: Any = None
+    format: str = ""
 
     @property
     @abstractmethod
@@ -73,7 +74,7 @@ class Field(ABC):
 
         `strict`: a number with a fraction is no whole number; else it is rounded.
         """
-        rows, found = values_of(values, self.type, self.pattern_of_dates, strict=strict)
+        rows, found = values_of(values, self.type, self.written_as, strict=strict)
         if self.type in ("date", "datetime"):
             found = (found // DAY * DAY if self.type == "date" else found).astype(np.int64).astype("datetime64[s]")
         kind = {"i": "Int64", "b": "boolean"}.get(found.dtype.kind, found.dtype)
@@ -88,13 +89,12 @@ class Field(ABC):
 
     def stated(self, value: Any) -> pd.Series:
         """A value (1,) that the schema states: dates by ISO 8601, whatever the format of the values is."""
-        given = replace(self, format="") if self.pattern_of_dates else self  # type: ignore[call-arg]
-        return given.parse(pd.Series([value]))
+        return replace(self, format="").parse(pd.Series([value]))
 
     @property
-    def pattern_of_dates(self) -> str:
-        """Format of dates that are texts; "": ISO 8601."""
-        return ""
+    def written_as(self) -> str:
+        """How texts show the values; "": as all containers know them."""
+        return "" if self.format == "default" else self.format
 
     def strange(self, values: pd.Series, found: pd.Series) -> npt.NDArray[np.bool_]:
         """Which of the values (n,) that are there are not of the field's type; `found` is what `read` makes of them."""
@@ -105,7 +105,9 @@ class Field(ABC):
     def rule(self) -> str:
         """What the type says of values, in words."""
         if self.type in ("date", "datetime"):
-            return f"it holds a {self.type} ({self.pattern_of_dates or 'ISO 8601'})"
+            return f"it holds a {self.type} ({self.written_as or 'ISO 8601'})"
+        if self.written_as:
+            return f"it holds values written as {self.written_as}"
         words = {"boolean": "booleans", "integer": "whole numbers", "year": "whole numbers", "number": "finite numbers"}
         return f"it holds {words.get(self.type, 'single values')}"
 
@@ -185,6 +187,9 @@ class CategoryField(Field):
         found = atoms.spread(np.isin(words, self.true))
         return pd.Series(found[known], atoms.rows[known], "boolean").reindex(range(len(values)))
 
+    def stated(self, value: Any) -> pd.Series:
+        return replace(self, format="", true=TRUTHS[0], false=TRUTHS[1]).parse(pd.Series([value]))
+
     @cached_property
     def _index(self) -> pd.Index:
         return pd.Index(self.values, dtype=object if self.type in ("string", "boolean") else None)
@@ -223,14 +228,12 @@ class NumberField(Field):
 
     `starts` are the index in the grid of the first value of each bin, and the grid's size. Whole numbers and years have
     resolution 1, dates one day, times one second or more. `logarithmic` bins have a density that falls as 1/x, `clamp` moves
-    values outside of the grid to its nearer end. `format` is of dates as texts, "default" ISO 8601; "": nobody says that they
-    are texts.
+    values outside of the grid to its nearer end.
     """
 
     grid: DiscretizedColumn
     starts: tuple[int, ...]
     logarithmic: bool = False
-    format: str = ""
     clamp: bool = False
     law: Law = "uniform"
 
@@ -246,10 +249,6 @@ class NumberField(Field):
     def of_dates(self) -> bool:
         """Whether values are dates or times."""
         return self.grid.kind == "date"
-
-    @property
-    def pattern_of_dates(self) -> str:
-        return self.format if "%" in self.format else ""
 
     @property
     def limits(self) -> str:
@@ -344,7 +343,6 @@ class DensityField(Field):
     axis: Axis
     starts: tuple[int, ...]
     density: Density
-    format: str = ""
 
     @property
     def size(self) -> int:
@@ -358,10 +356,6 @@ class DensityField(Field):
     def of_dates(self) -> bool:
         """Whether values are dates or times."""
         return self.type in ("date", "datetime")
-
-    @property
-    def pattern_of_dates(self) -> str:
-        return self.format if "%" in self.format else ""
 
     def _units(self, values: pd.Series) -> Codes:
         plain = np.asarray(values, "datetime64[s]").astype(np.int64) if self.of_dates else _plain(values)
@@ -415,15 +409,10 @@ class OpenField(Field):
 
     minimum: Any = None
     maximum: Any = None
-    format: str = ""
 
     @property
     def size(self) -> int:
         raise ValueError(f"field {self.name!r} has no domain yet: it is bought")
-
-    @property
-    def pattern_of_dates(self) -> str:
-        return self.format if "%" in self.format else ""
 
     @property
     def limits(self) -> str:

@@ -13,8 +13,8 @@ records. Here a value is looked at alone:
 | a list, a mapping, bytes | no single value | \0n |
 | another object | its text | its text |
 
-`FORMS` is the table of forms: a new one is a line there. Which form a column has nobody knows but its owner: a schema states a
-type, or a noisy histogram of forms decides (`Vote`).
+`FORMS` is the table of forms of values that all containers know, `dpgen.writings` that of those that only texts can have. Which
+one a column has nobody knows but its owner: a schema states type and format, or a noisy histogram decides (`dpgen.votes`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from dpgen.writings import Writing, writing_of
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -47,7 +49,6 @@ LEAST = 0.01
 
 _MOST_WHOLE = 10**18  # numbers from here on are no whole numbers to the vote, however they are stored
 _EXACT = 2**62
-_SEEN, _SURE = 2.5, 3.5  # noise stds of a type, and of a few values that change it
 
 
 class Violation(ValueError):
@@ -56,7 +57,7 @@ class Violation(ValueError):
 
 # -- values by themselves ----------------------------------------------------------------------------------------------
 
-_DATE, _NESTED, _TEXT = "\0d", "\0n", "\0t"
+_DATE, NESTED, _TEXT = "\0d", "\0n", "\0t"
 _SEVERAL = (list, tuple, set, frozenset, dict, bytes, bytearray, np.ndarray)
 _PLAIN = {"i": "int64", "u": "uint64", "f": "float64", "b": "bool"}
 
@@ -78,7 +79,7 @@ def token(value: Any) -> str:
         return _DATE + naive.isoformat(timespec="seconds").removesuffix("T00:00:00")
     if isinstance(value, date):
         return _DATE + value.isoformat()
-    return _NESTED if isinstance(value, _SEVERAL) else token(str(value))
+    return NESTED if isinstance(value, _SEVERAL) else token(str(value))
 
 
 def _written(value: float | np.floating[Any] | Decimal) -> str:
@@ -262,7 +263,7 @@ def texts(values: Array) -> Read:
     """The texts of values; lists and the like have none."""
     tokens = values if values.dtype.kind == "O" else np.array([token(value) for value in values.astype(object)], object)
     finite = np.isfinite(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
-    return Read.of((tokens != _NESTED) & finite, plain(tokens))
+    return Read.of((tokens != NESTED) & finite, plain(tokens))
 
 
 # -- the table of forms ------------------------------------------------------------------------------------------------
@@ -325,42 +326,12 @@ FORMS = (
 BY_NAME = {form.name: form for form in FORMS}
 _INFINITE = _pattern(r"[-+]?inf(inity)?")
 
-GAP, NO_VALUE = 0, 1
-CELLS = (
-    ("gap", ""),
-    ("no single value", ""),
-    *((form.name, kind) for form in FORMS for kind in form.types),
-)
-"""Cells of the histogram of forms: a form, and the type of a field that a value needs. Infinite numbers are gaps."""
-_NUMBERED = {cell: number for number, cell in enumerate(CELLS)}
 _COARSE = {"year": "integer"} | {kind: form.types[0] for form in FORMS for kind in form.types}
 
 
 def family(kind: str) -> tuple[ValueForm, ...]:
     """The forms whose values a field of this type can have."""
     return tuple(form for form in FORMS if form.types[0] == _COARSE[kind])
-
-
-def possible(kind: str) -> Integers:
-    """Cells that values of a column of this type can have; "any": all."""
-    if kind == "any":
-        return np.arange(len(CELLS))
-    coarse = kind in ("integer", "year")
-    own = [_NUMBERED[form.name, of] for form in family(kind) for of in form.types[: 1 if coarse else 2]]
-    return np.array([GAP, NO_VALUE, *own], np.int64)
-
-
-def votes(values: pd.Series, kind: str, format: str = "") -> Integers:
-    """The cell (n,) of each value of a column of this type; "any": it is not known."""
-    atoms, found = Atoms.of(values), np.full(len(values), GAP, np.int64)
-    cells = np.full(len(atoms.different), GAP, np.int64)
-    if atoms.different.dtype.kind == "O":
-        cells[atoms.different == _NESTED] = NO_VALUE
-    for form, at, seen in _found(atoms.different, kind, format):
-        coarse, fine = (_NUMBERED[form.name, form.types[i]] for i in (0, -1))
-        cells[at] = coarse if kind in ("integer", "year") else np.where(seen.fine, fine, coarse)
-    found[atoms.rows] = atoms.spread(cells)
-    return found
 
 
 def read(values: pd.Series, kind: str, format: str = "", *, strict: bool = False) -> tuple[Integers, Array]:
@@ -372,7 +343,7 @@ def read(values: pd.Series, kind: str, format: str = "", *, strict: bool = False
     types: dict[str, Any] = {"string": object, "boolean": bool} | dict.fromkeys(("integer", "year"), np.int64)
     made = np.zeros(len(atoms.different), types.get(kind, np.float64))
     there = np.zeros(len(atoms.different), bool)
-    for _, at, found in _found(atoms.different, kind, format):
+    for _, at, found in found_of(atoms.different, kind, format):
         made[at], there[at] = found.whole if whole else found.values, True
         if strict and whole:
             there[at] = found.values == np.rint(found.values)
@@ -380,7 +351,7 @@ def read(values: pd.Series, kind: str, format: str = "", *, strict: bool = False
     return atoms.rows[chosen], atoms.spread(made)[chosen]
 
 
-def _found(different: Array, kind: str, format: str) -> Iterator[tuple[ValueForm, Integers, Read]]:
+def found_of(different: Array, kind: str, format: str) -> Iterator[tuple[ValueForm, Integers, Read]]:
     """Which of the different values (k,) are of which form that a column of this type can have, and what these are.
 
     What a type says of a value that looks like none of its forms, such as 007 of a number, is said by the first of them.
@@ -390,10 +361,10 @@ def _found(different: Array, kind: str, format: str) -> Iterator[tuple[ValueForm
         yield (text := BY_NAME["text"], *text.as_it_is(different))
         return
     if different.dtype.kind == "O":
-        left = np.flatnonzero((different != _NESTED) & ~_infinite(different))
+        left = np.flatnonzero((different != NESTED) & ~_infinite(different))
     asked: list[tuple[ValueForm, Reader]] = [(form, form.of) for form in (FORMS if kind == "any" else family(kind))]
     if format:
-        asked = [(form, _in_format(format)) for form, _ in asked]
+        asked = [(form, _in_format(format)) for form, _ in asked[:1]]
     elif kind in ("integer", "number", "year", "date", "datetime"):
         asked += [(form, form.as_it_is) for form in family(kind)]
     for form, of in asked:
@@ -403,11 +374,26 @@ def _found(different: Array, kind: str, format: str) -> Iterator[tuple[ValueForm
 
 
 def _in_format(format: str) -> Reader:
+    writing = writing_of(format)
+
     def of(values: Array) -> tuple[Integers, Read]:
-        found = dates(values, format)
+        found = dates(values, format) if writing is None else _in_writing(values, writing)
         return np.flatnonzero(found.there), found.only()
 
     return of
+
+
+def _in_writing(values: Array, writing: Writing) -> Read:
+    """Values (n,) by a writing; dates that are no texts as they are."""
+    if values.dtype.kind == "M":
+        return dates(values)
+    tokens = values if values.dtype.kind == "O" else np.array([token(value) for value in values.astype(object)], object)
+    there, x = writing.read(np.array([text.strip() for text in tokens], object))
+    if writing.kind in ("date", "datetime"):
+        native = np.array([text.startswith(_DATE) for text in tokens], bool)
+        there[native], x[native] = True, dates(tokens[native]).values
+    whole = np.rint(np.clip(np.where(there, x, 0.0), -float(_EXACT), float(_EXACT))).astype(np.int64)
+    return Read(there, x == 1.0 if writing.kind == "boolean" else x, whole, there & (np.where(there, x, 0.0) != whole))
 
 
 def infinite(values: pd.Series) -> Flags:
@@ -454,7 +440,7 @@ def spellings(values: pd.Series) -> tuple[Integers, Array]:
     """
     atoms = Atoms.of(values)
     made = texts(atoms.different).values
-    for form, at, found in _found(atoms.different, "any", ""):
+    for form, at, found in found_of(atoms.different, "any", ""):
         if form.types[-1] in ("number", "boolean"):
             made[at] = [token(value) for value in found.values.astype(object)]
     return atoms.rows, atoms.spread(made)
@@ -463,43 +449,3 @@ def spellings(values: pd.Series) -> tuple[Integers, Array]:
 def spelled(value: Any) -> str:
     """The text of one value by this rule."""
     return str(spellings(pd.Series([value], dtype=object))[1][0])
-
-
-# -- votes -------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Vote:
-    """Noisy counts of the cells (len(CELLS),) of a column, with one noise std; those that its type excludes are 0."""
-
-    counts: Reals
-    std: float
-
-    @property
-    def gaps(self) -> float:
-        """Noisy number of gaps."""
-        return float(self.counts[GAP])
-
-    def of(self, form: ValueForm) -> tuple[float, float]:
-        """Noisy numbers of values of a form: that are there, and that need its finer type; 0 where it has none."""
-        counts = [float(self.counts[_NUMBERED[form.name, kind]]) for kind in form.types]
-        return sum(counts), counts[1] if len(counts) > 1 else 0.0
-
-    def kind(self) -> str:
-        """The type: a text where more than noise and one of 100 values are texts, else that of the form that most have.
-
-        Likewise the finer type, where more than noise and one of 100 values need it, or most do. A column of which noise hides
-        what it is holds texts, which all values have.
-        """
-        least = max(_SURE * self.std, LEAST * float(self.counts[1:].sum()))
-        best = max((form for form in FORMS if form.types != ("string",)), key=lambda form: self.of(form)[0])
-        (there, fine), hidden = self.of(best), _SEEN * self.std * len(best.types) ** 0.5
-        if self.of(BY_NAME["text"])[0] > least or there < hidden:
-            return "string"
-        return best.types[-1] if fine > least or 2 * fine > there else best.types[0]
-
-    def strange(self, kind: str) -> tuple[float, float]:
-        """Noisy number of values that are of none of the forms of the type, and its noise std; all single ones have texts."""
-        own = {_NUMBERED[form.name, of] for form in (FORMS if kind == "string" else family(kind)) for of in form.types}
-        others = [cell for cell in range(1, len(CELLS)) if cell not in own]
-        return float(self.counts[others].sum()), self.std * len(others) ** 0.5

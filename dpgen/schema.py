@@ -26,7 +26,7 @@ from dpgen.forms import Violation
 Shares = Sequence[npt.NDArray[np.float64]]
 
 _KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constraints", "dpgen:privacy"}
-_KEYS |= {"$schema", "name", "title", "description", "profile", "fieldsMatch"}
+_KEYS |= {"dpgen:dates", "$schema", "name", "title", "description", "profile", "fieldsMatch"}
 _MOST_TRIES = 1000
 """Rows that are drawn for each row that constraints accept, at most."""
 _MOST_VALUES = 100

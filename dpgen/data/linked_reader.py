@@ -20,8 +20,8 @@ from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, 
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import read_table
 from dpgen.facts import Fact, Said
-from dpgen.forms import CELLS, votes
 from dpgen.schema import nearest
+from dpgen.votes import CELLS, cells_of_digits, votes
 
 Source = str | EngineTable
 
@@ -405,8 +405,8 @@ def _is_counted(source: Source, order: str) -> bool:
         return str(source.schema.field(order).type).startswith(("int", "uint"))
     if not isinstance(source, InMemory):
         return False
-    whole = CELLS.index(("number", "integer"))
-    return bool((votes(read_table(source, [order])[order], "any") == whole).all())
+    whole = [CELLS.index(("number", "integer")), *cells_of_digits()]
+    return bool(np.isin(votes(read_table(source, [order])[order], "any"), whole).all())
 
 
 def _with_counts(draft: Mapping[str, Any], number: int, tables: Sequence[LinkedRows]) -> dict[str, Any]:

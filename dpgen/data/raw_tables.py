@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ def draft_schema(
     """A schema of the columns of a table, with what is not known left blank: null, or an empty enum.
 
     Only names and public types are looked at: those of a Parquet file, and of a table in memory with `dtypes` "public". Other
-    columns have no type in the draft.
+    columns have no type in the draft, and neither have texts, which may be dates or numbers.
 
     Arguments:
         data: a DataFrame, a polars or pyarrow table, or the path of a csv, tsv or parquet file.
@@ -50,7 +50,7 @@ def draft_schema(
     )
     empty: dict[str, Any] = {"": {}, "string": {"enum": []}, "boolean": {}}
     fields = []
-    for name, kind in ((name, type_of(text) if text else "") for name, text in header(path).items()):
+    for name, kind in ((name, type_of(text) if text not in TEXT_TYPES else "") for name, text in header(path).items()):
         rules = {"required": False, **empty.get(kind, {"minimum": None, "maximum": None})}
         fields.append({"name": name, **({"type": kind} if kind else {}), "constraints": rules})
     return {"fields": fields, "missingValues": ["", "NA"]}
@@ -85,6 +85,11 @@ def type_of(text: str) -> str:
     found |= {"halffloat": "number", "decimal": "number", "timestamp": "datetime"}
     return next((kind for start, kind in found.items() if text.startswith(start)), "string")
 
+
+TEXT_TYPES = ("", "string", "large_string", "string_view", "utf8", "str")
+"""Arrow's types of texts, and of what is not known: the forms of their values are bought."""
+Dates = Literal["day_first", "month_first"]
+"""Which of two numbers of a date comes first, where both may be."""
 
 Descriptor = dict[str, Any]
 Read = Callable[[pd.Series], npt.NDArray[Any]]
@@ -196,6 +201,7 @@ def draft_of(
     key: str | None,
     unit: str | None = None,
     types: Mapping[str, str] | None = None,
+    dates: Dates | None = None,
 ) -> Descriptor:
     """A draft schema of every column: its type where the file declares it, and all that the given schema states.
 
@@ -220,6 +226,9 @@ def draft_of(
         if wished is not None and wished not in types:
             raise nearest(option, wished, list(types))
     draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
+    draft |= {"dpgen:dates": dates} if dates else {}
+    if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
+        raise nearest("dpgen:dates", str(order), get_args(Dates))
     generated = {*computed_names(draft), draft.get("primaryKey"), *(name for name in known if "dpgen:key" in known[name])}
     stated = all("type" in field and not is_blank(field, draft) for field in known.values())
     whole = schema is not None and stated and not set(known) <= generated
@@ -241,18 +250,23 @@ def draft_of(
             if types[entry["name"]].startswith(_NESTED):
                 advice = "texts: decode it" if "binary" in types[entry["name"]] else "single values: flatten it"
                 raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold {advice}")
-            entry["dpgen:blank"] = True
+            entry["dpgen:blank"] = _blank(entry, types)
         elif entry["type"] == "any" and entry["name"] != draft.get("primaryKey"):  # what a constraint computes
             entry["type"] = "number" if entry["name"] in totals else "string"
     bought = any("dpgen:blank" in entry for entry in fields)
     for entry in fields:
         if entry["name"] == draft.get("primaryKey") and entry["type"] in ("any", "string"):
             if bought and "dpgen:key" not in entry:
-                entry["dpgen:blank"] = True  # its pattern, and whether it is a number
+                entry["dpgen:blank"] = _blank(entry, types)  # its pattern, and whether it is a number
             elif entry["type"] == "any":
                 entry["type"] = "string"
     Schema.from_descriptor(draft)  # refuses what no bought domain could mend
     return draft
+
+
+def _blank(entry: Descriptor, types: Mapping[str, str]) -> bool | str:
+    """Whether a field without a domain is one of texts by the container's public type."""
+    return "text" if entry["type"] == "any" and types[entry["name"]] else True
 
 
 def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
@@ -289,7 +303,7 @@ def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | Non
 def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False) -> Descriptor:
     """The field of a column: its type, and what a schema says of it, without blanks; `never`: it has no gaps."""
     rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
-    kind = type_of(text) if text else "any"
+    kind = type_of(text) if text not in TEXT_TYPES else "any"
     bounds = [str(rules[rule]) for rule in ("minimum", "maximum") if rule in rules]
     if "type" not in known and bounds and kind in ("any", "string"):
         of_dates = "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,14 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.raw_tables import RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, types_of, unnamed
+from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, form_of, header, name_of, sample_form
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, DensityField, NumberField
+from dpgen.fields import CategoryField, DensityField, Field, NumberField
 from dpgen.schema import Schema
+from dpgen.writings import writing_of
+from dpgen.writings.table import DIGITS, TRUTHS
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,6 +81,7 @@ def load_table(
     split_key: Path | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    dates: Dates | None = None,
     people: People | None = None,
 ) -> Table | RawTable:
     """A csv, tsv (plain or .gz) or parquet file; what no public schema says of it, the fit buys inside of its budget.
@@ -93,6 +97,7 @@ def load_table(
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
     """
     if path is not None:
         path = csv_path(path, delimiter, encoding)
@@ -104,7 +109,7 @@ def load_table(
     source: str = simulated_visits() if path is None else path
     unit = None if people is None else people.column
     name = name_of(source) if path is not None else "visits"
-    declared = draft_of(source, VISITS if path is None else schema, target=target, key=key, unit=unit)
+    declared = draft_of(source, VISITS if path is None else schema, target=target, key=key, unit=unit, dates=dates)
     options = SplitOptions(test_fraction, test_path, split_key, missing=None, people=people)
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, source, name)
@@ -154,13 +159,33 @@ def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str])
         field, own = schema.by_name.get(str(name)), declared[str(name)]
         if dtype == "object" and own.startswith("decimal"):
             dtype = "object[decimal]"
+        elif written := _written(field, own):
+            dtype = written if not dtype or re.search("str|object", dtype) else dtype
         elif isinstance(field, NumberField | DensityField) and field.of_dates and (not dtype or re.search("str|object", dtype)):
             write, as_text = f"{dtype or 'str'}[ISO]", bool(dtype or field.format or of_texts)
             native = _STAMP if form.container in ("pandas", "series") else ""
             write = f"{dtype}[date]" if own.startswith("date") else write if as_text else native
-            dtype = write.replace("ISO", field.pattern_of_dates or _ISO[field.type])
+            dtype = write.replace("ISO", field.written_as or _ISO[field.type])
         types.append(dtype)
     return replace(form, types=tuple(types))
+
+
+def _written(field: Field | None, own: str) -> str:
+    """The type of a column whose values go back as they were written; "": they have no writing."""
+    if field is None or own.startswith(("date", "timestamp")):
+        return ""
+    words = f"{field.true[0]}/{field.false[0]}" if isinstance(field, CategoryField) and field.type == "boolean" else ""
+    if words in TRUTHS:
+        return f"str[={words};0]"
+    if writing_of(field.written_as) is None:
+        return ""
+    step = "0.01" if field.type == "number" else "1"
+    if isinstance(field, NumberField):
+        step = field.grid.resolution
+    elif isinstance(field, DensityField):
+        step = str(field.axis.rounding().get("dpgen:rounding", step))
+    decimals = max(0, -int(Decimal(step).normalize().as_tuple().exponent)) if field.type == "number" else 0
+    return f"{'Int64' if field.written_as in DIGITS else 'str'}[={field.written_as};{decimals}]"
 
 
 _STAMP = str(pd.to_datetime(pd.Series(["2020-01-01"])).dtype)
@@ -264,6 +289,7 @@ def load_sql_table(
     schema: dict[str, Any] | str | None = None,
     target: str | None = None,
     key: str | None = None,
+    dates: Dates | None = None,
     people: People | None = None,
 ) -> Table | RawTable:
     """A table in DuckDB, of parquet or csv files larger than memory, or in Spark.
@@ -278,11 +304,12 @@ def load_sql_table(
         schema: file of the public Table Schema in JSON or YAML, or the schema itself; every part of it may be missing.
         target: column that users want to predict, in place of the schema's dpgen:target.
         key: column that is no data, whose values are generated, in place of the schema's primaryKey.
+        dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
     """
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     opened = open_table(source, table, text=None, missing=missing)
     unit = None if people is None else people.column
-    declared = draft_of(opened, schema, target=target, key=key, unit=unit)
+    declared = draft_of(opened, schema, target=target, key=key, unit=unit, dates=dates)
     if unit in [field["name"] for field in declared["fields"]]:
         raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
     if any("dpgen:blank" in field for field in declared["fields"]):

@@ -13,16 +13,17 @@ from scipy.stats import norm
 
 from dpgen.axes import Floats, Steps, steps, steps_of
 from dpgen.descriptors import field_of
-from dpgen.forms import CELLS, votes
 from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.discovery import FORM, RARE, STEP, truths_of, units_of, unnamed_of
 from dpgen.systems.tables.domains import BINS, DIGITS, GAP, NAMES, SCALE, cells, in_parts, in_period, on_scale
+from dpgen.votes import size, votes
 
 TEXTS = np.array(
-    ["", "a", "007", "true", 1, "20", 1.5, "0.25", "2020-01-02", "2020-01-02 10:30", True, pd.Timestamp(0)], object
+    ["", "a", "007", "true", 1, "20", 1.5, "0.25", "2020-01-02", "2020-01-02 10:30", True, pd.Timestamp(0), "1,5", "3/4/2023"],
+    object,
 )
 FORMS_OF = pairs_of(lambda rng, n: TEXTS[rng.integers(0, len(TEXTS), (n, 1))])
 NUMBERS = pairs_of(lambda rng, n: rng.normal(0, 10.0 ** rng.integers(-2, 4), (n, 1)).round(2))
@@ -32,7 +33,7 @@ STD, DELTA, MOST = 2.0, 0.01, 60
 
 def form_counts(x: np.ndarray) -> BoundedSum:
     """The forms of values, "" for a gap."""
-    return cells(votes(pd.Series(x[:, 0]).replace("", None), "any"), lambda found: found, len(CELLS))
+    return cells(votes(pd.Series(x[:, 0]).replace("", None), "any"), lambda found: found, size())
 
 
 def step_counts(x: np.ndarray) -> BoundedSum:

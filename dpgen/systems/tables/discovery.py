@@ -34,13 +34,16 @@ from dpgen.constraints import constraint_of
 from dpgen.descriptors import described, field_of
 from dpgen.facts import Fact, Said
 from dpgen.fields import Field
-from dpgen.forms import CELLS, DAY, TOLD, Vote, possible, read, texts_of, votes
+from dpgen.forms import DAY, TOLD, read, texts_of
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.tables import domains
 from dpgen.systems.tables.densities import Law, law, unseen
 from dpgen.systems.tables.domains import NAMES, Asked, bought, cells, places
 from dpgen.systems.tables.marginals import Known
+from dpgen.votes import CELLS, Vote, possible, votes
+from dpgen.writings import TruthWriting
+from dpgen.writings.cells import Choice
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
@@ -53,6 +56,8 @@ Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 Descriptor = dict[str, Any]
 
+TEXTS = "text"
+"""Of a field without a domain: its owner's type is that of texts, of which some have other forms."""
 COUNT, FORM, STEP, RARE = "number of records", "form of values", "step of values", "rare values"
 
 SHARES = {FORM: 0.007, STEP: 0.003, "texts": 0.12, "numbers": 0.14}
@@ -223,9 +228,12 @@ class Discovery:
         among = possible(given["type"])
         codes = self.table.column(given["name"], partial(votes, kind=given["type"], format=dates_as(given)))
         noisy, std = self.budget.sums(f"{FORM} of {given['name']}", cells(codes, partial(places, among[1:]), len(among)), share)
-        vote = Vote(np.zeros(len(CELLS)), std)
-        vote.counts[among] = noisy.numpy()
+        counts = np.zeros(max(len(CELLS), len(among)))
+        counts[among] = noisy.numpy()
+        vote = Vote(counts, std, self.draft.get("dpgen:dates") == "month_first")
         kind = vote.kind() if given["type"] == "any" else given["type"]
+        if given.get("dpgen:blank") == TEXTS and vote.choice is None and kind in ("integer", "number", "boolean"):
+            kind = "string"  # digits that their owner calls a text
         strange, noise = vote.strange(kind)
         gaps = Noisy(vote.gaps, std)
         if strange > TOLD * noise:
@@ -235,7 +243,21 @@ class Discovery:
         required = given.get("constraints", {}).get("required")
         self.open |= {given["name"]} if required is None else set()
         rules = given.get("constraints", {}) | {"required": bool(required)}
-        return given | {"type": kind, "constraints": rules, "dpgen:source": given.get("dpgen:source", "dp")}, gaps
+        choice = vote.choice if given["type"] == "any" and kind != "string" else None
+        written, source = self._written(given["name"], choice), given.get("dpgen:source", "dp")
+        limits = dict(zip(("minimum", "maximum"), (choice and choice.writing.limits) or ()))
+        return given | written | {"type": kind, "constraints": limits | rules, "dpgen:source": source}, gaps
+
+    def _written(self, name: str, choice: Choice | None) -> Descriptor:
+        """What a schema says of how values are written."""
+        if choice is None:
+            return {}
+        if choice.rival and "dpgen:dates" not in self.draft:
+            self.odd.append(Fact.DAY_OR_MONTH(column=name, format=choice.writing.name, other=choice.rival))
+        if isinstance(choice.writing, TruthWriting):
+            true, false = choice.writing.words
+            return {"trueValues": [true], "falseValues": [false]}
+        return {"format": choice.writing.name}
 
     # -- texts ---------------------------------------------------------------------------------------------------------
 
@@ -428,6 +450,6 @@ def _patterns(values: pd.Series) -> npt.NDArray[Any]:
 
 
 def dates_as(given: Descriptor) -> str:
-    """The pattern of dates that are texts, where a schema says it."""
+    """How texts show the values, where a schema says it."""
     form = str(given.get("format", ""))
-    return form if "%" in form else ""
+    return "" if form in ("any", "default") else form

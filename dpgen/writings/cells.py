@@ -1,0 +1,277 @@
+"""Cells of the histogram of writings, and the writing that most values of a column have.
+
+A text is in the cell of all texts that the same writings of the table (`dpgen.writings`) could have made, as far as one text
+tells: 03/04/2023 may have its day or its month first, 13/04/2023 its day alone. So a cell follows from one text and from public
+tables; a writing is chosen by the sum of its cells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import norm
+
+from dpgen.writings import writing_of
+from dpgen.writings.numbers import LAYOUTS, STYLES, NumberWriting, Shape, affixes, flags, number_of
+from dpgen.writings.shapes import Array, Flags, Group, Integers, Reals, Writing, each, groups
+from dpgen.writings.table import DIGITS, GAPS, JOINS, MARKS, MONEY, TRUTHS
+from dpgen.writings.times import (
+    DURATIONS,
+    DurationWriting,
+    Layouts,
+    TimeWriting,
+    clock_at,
+    dates,
+    finest,
+    periods,
+    swapped,
+    times,
+)
+
+Cell = tuple[Any, ...]
+
+
+@cache
+def cells() -> dict[Cell, int]:
+    """All cells of the histogram of writings, and their numbers: public."""
+    found: list[Cell] = [
+        ("gap",),
+        *(("duration", number) for number in range(len(DURATIONS))),
+        *(("digits", number) for number in range(len(DIGITS))),
+    ]
+    found += [("word", word) for word in dict.fromkeys("/".join(TRUTHS).split("/"))]
+    found += [("number", affix, *layout) for affix in affixes().values() for layout in LAYOUTS]
+    found += [("style", affix, style) for affix in affixes().values() for style in STYLES]
+    found += [("day", number) for number in range(len(dates().sets))]
+    found += [("period", number) for number in range(len(periods().sets))]
+    found += [("time", number) for number in range(len(times().sets))]
+    clocks = range(len(times().sets))
+    plain = [number for number in clocks if any(times().layouts[i].pattern in _USUAL for i in times().sets[number])]
+    for day, (first, *_) in enumerate(dates().sets):
+        named = bool(dates().layouts[first].months)  # with the most usual times alone
+        joins, among = (JOINS[:1], plain) if named else (JOINS, list(clocks))
+        found += [("both", day, join, clock) for join in joins for clock in among]
+    return {cell: number for number, cell in enumerate(found)}
+
+
+_USUAL = ("%H:%M", "%H:%M:%S")
+
+
+@cache
+def usual() -> Flags:
+    """Which cells are of numbers without units, of the most usual ones, or of dates of three numbers."""
+    spaced = [(word, gap) for word in _SOME for gap in ("", " ")]
+    some = {("", ""), *((word + gap, "") for word, gap in spaced), *(("", gap + word) for word, gap in spaced)}
+    numeric = {number for number, found in enumerate(dates().sets) if not dates().layouts[found[0]].months}
+    of = {"number": {affixes()[affix] for affix in some}, "day": numeric, "period": set(range(len(periods().sets)))}
+    of |= {"style": of["number"], "time": set(range(len(times().sets)))}
+    return np.array([cell[1] in of.get(cell[0], ()) if len(cell) > 1 else True for cell in cells()], bool)
+
+
+@cache
+def levels(chance: float) -> Reals:
+    """Noise stds of each cell that one of all passes with a probability of `chance`, half of it for the usual ones."""
+    return np.where(usual(), *(norm.isf(chance / 2 / int(those.sum())) for those in (usual(), ~usual())))
+
+
+_SOME = ("$", "€", "£", "EUR", "USD", "GBP", "CHF")
+
+
+def cells_of(texts: Array) -> Integers:
+    """The cell (n,) of each text without blanks around it; -1: it has none, it is no more than a text."""
+    found, known = np.full(len(texts), -1, np.int64), cells()
+    for group in groups(texts):
+        shape = number_of(group.shape)
+        if shape is not None:
+            found[group.rows] = _numbered(shape, group)
+        elif "9" not in group.shape:
+            found[group.rows] = known.get(("gap",) if group.shape in GAPS else ("word", group.shape), -1)
+        elif group.shape.startswith("P"):
+            finer = [-1 if s is None else known["duration", finest(s)] for s in map(DurationWriting.seconds, group.texts())]
+            found[group.rows] = finer
+        else:
+            found[group.rows] = _timed(group)
+    found[[text == "" for text in texts]] = known["gap",]
+    return found
+
+
+def _numbered(shape: Shape, group: Group) -> Integers:
+    """Cells of numbers of one shape."""
+    known, affix = cells(), affixes()[shape.affix]
+    zero, decimal, valid = flags(shape, group)
+    if shape.style != "-":
+        return np.where(valid, known["style", affix, shape.style], -1)
+    bare = shape.layout.removeprefix("3")
+    of = {
+        (is_zero, is_decimal): known.get(("number", affix, bare if is_decimal else shape.layout, is_zero), -1)
+        for is_zero in (False, True)
+        for is_decimal in (False, True)
+    }
+    found = np.select([zero & decimal, zero, decimal], [of[True, True], of[True, False], of[False, True]], of[False, False])
+    return np.where(valid, found, -1)
+
+
+def _timed(group: Group) -> Integers:
+    """Cells of dates, their parts and times of one shape."""
+    known = cells()
+    for name, layouts in (("day", dates()), ("period", periods()), ("time", times())):
+        if layouts.knows(group.shape):
+            places = each(group.texts(), layouts.place)
+            return np.where(np.isnan(places), -1, known[name, 0] + np.nan_to_num(places)).astype(np.int64)
+    for join in JOINS:
+        if (at := clock_at(group.shape, join)) is not None:
+            days, clocks = each(group.texts(0, at), dates().place), each(group.texts(at + len(join)), times().place)
+            both, size = days * len(times().sets) + clocks, len(times().sets)
+            pairs = [int(pair) for pair in pd.unique(both) if pair >= 0]
+            return _looked_up(both, {pair: known.get(("both", pair // size, join, pair % size), -1) for pair in pairs})
+    return np.full(len(group.rows), -1, np.int64)
+
+
+def _looked_up(places: Reals, numbers: Mapping[int, int]) -> Integers:
+    """Numbers (n,) of places, -1 where there is none."""
+    place, different = pd.factorize(places, use_na_sentinel=True)
+    found = np.array([numbers.get(int(value), -1) for value in different] + [-1], np.int64)
+    return found[place]
+
+
+# -- the choice --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The writing of a column, and the cells of its texts; `rival`: one that no date speaks against either."""
+
+    writing: Writing
+    own: Integers
+    rival: str = ""
+
+
+Choose = Callable[[Reals, bool], Choice]
+
+
+class Family(NamedTuple):
+    """Writings of which a column may have one: all of their cells, and how counts of these choose it."""
+
+    own: Integers
+    choose: Choose
+
+
+def best_of(counts: Reals, *, month_first: bool = False) -> Choice | None:
+    """The writing of most, by counts (k,) of all cells, 0 where noise hides them; None: all are 0.
+
+    Of writings that differ by less than a hundredth, the first one in the table; `month_first`: of dates one of these.
+    """
+    if not counts.any():
+        return None
+    best = max(_families(), key=lambda family: float(counts[family.own].sum()))
+    return best.choose(counts, month_first)
+
+
+_LEAST = 0.01  # of the values that an earlier writing must miss
+
+
+def _first(counts: Reals, of: Sequence[Integers]) -> int:
+    """The first of several sets of cells that holds as much as the best one, but for a share of `_LEAST`."""
+    sums = np.array([counts[own].sum() for own in of])
+    return int(np.argmax(sums >= sums.max() - _LEAST * counts.sum()))
+
+
+@cache
+def _families() -> tuple[Family, ...]:
+    found = [_alone(format, ("digits", number)) for number, format in enumerate(DIGITS)]
+    found += [_alone(words, *(("word", word) for word in words.split("/"))) for words in TRUTHS]
+    found += [_durations()]
+    found += [_numbers_with(affix) for affix in affixes()]
+    found += [_layouts("period", periods()), _layouts("time", times())]
+    return (*found, Family(_places(cell for cell in cells() if cell[0] in ("day", "both")), _choose_date))
+
+
+def _places(names: Any) -> Integers:
+    known = cells()
+    return np.array([known[name] for name in names], np.int64)
+
+
+def _alone(format: str, *names: Cell) -> Family:
+    writing, own = writing_of(format), _places(names)
+    assert writing is not None
+    return Family(own, lambda counts, month_first: Choice(writing, own))
+
+
+def _numbers_with(affix: tuple[str, str]) -> Family:
+    """Numbers with the same around them."""
+    number, is_money = affixes()[affix], any(part.strip() in MONEY for part in affix if part)
+    table = _places(("number", number, *layout) for layout in LAYOUTS)
+    styles = _places(("style", number, style) for style in STYLES)
+    marks = sorted(MARKS, key=lambda marks: not marks[0]) if is_money else MARKS
+
+    def choose(counts: Reals, month_first: bool) -> Choice:
+        writings = [NumberWriting(*affix, *both, fixed) for both in marks for fixed in (True, False)]
+        suiting = [table[[w.suits(layout, zero=zero) for layout, zero in LAYOUTS]] for w in writings]
+        chosen = writings[_first(counts, suiting)]
+        style = STYLES[int(np.argmax(counts[styles]))] if counts[styles].any() else "-"
+        read = table[[chosen.splits(layout) is not None for layout, _ in LAYOUTS]]
+        return Choice(replace(chosen, style=style), np.concatenate([read, styles[[own == style for own in STYLES]]]))
+
+    return Family(np.concatenate([table, styles]), choose)
+
+
+def _durations() -> Family:
+    own = _places(("duration", number) for number in range(len(DURATIONS)))
+
+    def choose(counts: Reals, month_first: bool) -> Choice:
+        place = _first(counts, [own[: number + 1] for number in range(len(own))])
+        return Choice(DurationWriting(list(DURATIONS)[place]), own[: place + 1])
+
+    return Family(own, choose)
+
+
+def _layouts(name: str, layouts: Layouts) -> Family:
+    of = [_places((name, number) for number in own) for own in layouts.suiting]
+
+    def choose(counts: Reals, month_first: bool) -> Choice:
+        place = _first(counts, of)
+        return Choice(TimeWriting(layouts.layouts[place]), of[place])
+
+    return Family(_places((name, number) for number in range(len(layouts.sets))), choose)
+
+
+@cache
+def _of_dates() -> tuple[Integers, Integers, Integers, Integers]:
+    """Cells of dates: their places, the set of each one's date, how it is joined, and the set of its time, -1: it has none."""
+    names = [cell for cell in cells() if cell[0] in ("day", "both")]
+    joins = [JOINS.index(cell[2]) if cell[0] == "both" else -1 for cell in names]
+    clocks = [cell[3] if cell[0] == "both" else -1 for cell in names]
+    days = np.array([cell[1] for cell in names], np.int64)
+    return _places(names), days, np.array(joins, np.int64), np.array(clocks, np.int64)
+
+
+def _choose_date(counts: Reals, month_first: bool) -> Choice:
+    """A date, or a date and a time: both layouts, each by the sum over those of the other."""
+    places, days, joins, clocks = _of_dates()
+    own, layouts = counts[places], dates().layouts
+    timed = own[clocks >= 0].sum() > own[clocks < 0].sum()
+    among = (clocks >= 0) == timed
+    by_day = np.bincount(days[among], own[among], len(dates().sets)).astype(np.float64)
+    order = sorted(range(len(layouts)), key=lambda i: month_first and not re.match("%-?m", layouts[i].pattern))
+    suiting = [dates().suiting[i] for i in order]
+    first = _first(by_day, suiting)
+    layout, rival = layouts[order[first]], swapped(layouts[order[first]])
+    other = suiting[order.index(layouts.index(rival))] if rival in layouts and rival != layout else suiting[first][:0]
+    doubtful = by_day[other].sum() >= by_day[suiting[first]].sum() - _LEAST * by_day.sum()
+    among &= np.isin(days, suiting[first])
+    if not timed:
+        return Choice(TimeWriting(layout), places[among], rival.name if doubtful else "")
+    join = int(np.argmax(np.bincount(joins[among], own[among], len(JOINS))))
+    among &= joins == join
+    by_clock = np.bincount(clocks[among], own[among], len(times().sets)).astype(np.float64)
+    suits = times().suiting
+    clock = _first(by_clock, suits)
+    among &= np.isin(clocks, suits[clock])
+    writing = TimeWriting(layout, JOINS[join], times().layouts[clock])
+    return Choice(writing, places[among], rival.name if doubtful else "")
