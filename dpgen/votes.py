@@ -157,7 +157,9 @@ class Vote:
         if self.of(BY_NAME["text"])[0] + others.sum() > least:
             return "string"
         if self.choice is not None:
-            return self.choice.writing.kind
+            marks = float(self._sure[written.cells()["gap",]])
+            kept = self.choice.writing.kind == "boolean" and marks > least  # yes, no and unknown are categories
+            return "string" if kept else self.choice.writing.kind
         best = max((form for form in FORMS if form.types != ("string",)), key=lambda form: self.of(form)[0])
         (there, fine), hidden = self.of(best), SEEN * self.std * len(best.types) ** 0.5
         if there < hidden:

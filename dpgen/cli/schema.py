@@ -24,7 +24,7 @@ def parser() -> OneLineParser:
     )
     result.add_argument("path", metavar="FILE", help="csv, tsv (plain or .gz) or parquet")
     result.add_argument("--delimiter", help="of a csv file: the one character between two fields, or tab")
-    result.add_argument("--encoding", help="of a csv file, as cp1252 (default UTF-8)")
+    result.add_argument("--encoding", help="of a csv file, as cp1252 (default UTF-8, of other lines cp1252)")
     result.add_argument("--schema", type=Path, metavar="FILE", help="a draft whose blanks are filled in")
     result.add_argument("--out", type=Path, metavar="FILE", help="file to write; otherwise it is printed")
     result.add_argument("--epsilon", type=float, help="release the domains that are blank at this price, in nats")

@@ -262,8 +262,8 @@ def load_columns(
         categories: all names in their order, for categorical columns; bounds are not used then.
         out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
-        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
     path = csv_path(path, delimiter, encoding)
     names, categories = column_names(columns), _with_gaps(categories, missing)

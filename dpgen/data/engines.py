@@ -239,8 +239,10 @@ def open_table(
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
         names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
         # DuckDB would guess them from the rows: one with \" in it made another text of all that hold a backslash.
-        form: dict[str, Any] = {"sep": dialect_of(files[0])[0], "quotechar": '"', "escapechar": '"', "header": True}
-        form |= {"skiprows": 0, "comment": ""} | ({"dtype": names} if names else {})
+        dialect = dialect_of(files[0])
+        form: dict[str, Any] = {"sep": dialect.delimiter, "quotechar": '"', "escapechar": '"', "header": True}
+        form |= {"encoding": "utf-16"} if dialect.encoding.startswith("utf-16") else {}
+        form |= {"skiprows": int(dialect.announced), "comment": ""} | ({"dtype": names} if names else {})
         csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form), source)
         return EngineTable(source, csv, seen, False, connection, declared=False)
     listed = connection.execute("select table_name, table_type from information_schema.tables").fetchall()

@@ -75,8 +75,8 @@ def load_linked(
         orphans: rows of nobody in the file of people are an "error", or "drop" them.
         test_fraction: probability of each person to be kept for evaluation, in [0, 1).
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        delimiter: of csv files, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of csv files, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of csv files, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of csv files, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
 
     Raises:
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,

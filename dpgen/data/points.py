@@ -185,8 +185,8 @@ def load_points(
         test_path: file of the test points, with the same columns; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         missing: "error", or "drop" points with a missing coordinate; "category" is refused, for points have none.
-        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
     path = csv_path(path, delimiter, encoding)
     wanted = None if columns is None else column_names(columns)

@@ -20,7 +20,7 @@ from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, CsvPath, csv_path, form_of, header
+from dpgen.data.table_files import MISSING, csv_path, header
 from dpgen.descriptors import EXACT, field_of
 from dpgen.facts import Fact, Said
 from dpgen.fields import NumberField
@@ -38,8 +38,8 @@ def draft_schema(
 
     Arguments:
         data: a DataFrame, a polars or pyarrow table, or the path of a csv, tsv or parquet file.
-        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
         dtypes: whether the types of a table in memory are "public", or "bought" by the fit.
 
     >>> draft_schema(pd.DataFrame({"age": [3]}), dtypes="public")["fields"]
@@ -213,10 +213,6 @@ def draft_of(
     types = types_of(source) | dict(types or {})
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
-    [first, *more] = types
-    apart = next((mark for mark in ";\t|" if mark in first), None)
-    if apart and not more and not isinstance(source, EngineTable | CsvPath) and form_of(source) == "csv":
-        raise ValueError(f"{source} has one column, {first!r}; give delimiter, such as {apart!r}")
     given = descriptor_of(schema)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
     for name in known:

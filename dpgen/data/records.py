@@ -217,8 +217,8 @@ def load_records(
         missing: "error", or "drop" records with a missing value, or let it be a "category" of its own, of the label alone.
         grey_threshold: columns hold grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
             point; those above this number of 255 are ones for systems that work on bits. None: columns are bits.
-        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
     path = csv_path(path, delimiter, encoding)
     label = column_name("label_column", label_column, path)

@@ -31,6 +31,7 @@ from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
 from dpgen.containers import Form, InMemory, natural
+from dpgen.data.dialects import Dialect, recoded, shown_dialect
 
 FileForm = Literal["csv", "parquet", "npy"]
 
@@ -91,14 +92,21 @@ def same_dialect(path: str, other: str) -> str:
     return csv_path(path, *other.dialect) if isinstance(other, CsvPath) else path
 
 
-def dialect_of(path: str | Path) -> tuple[str, str]:
-    """Delimiter and encoding of a csv file: what its owner says, else by its ending, and UTF-8.
-
-    >>> dialect_of("visits.tsv.gz"), dialect_of("visits.csv")
-    (('\\t', 'utf-8'), (',', 'utf-8'))
-    """
+def dialect_of(path: str | Path) -> Dialect:
+    """The dialect of a csv file: what its owner says, else its ending, or its header line."""
     delimiter, encoding = path.dialect if isinstance(path, CsvPath) else (None, None)
-    return delimiter or ("\t" if ".tsv" in Path(path).suffixes else ","), encoding or "utf-8"
+    return shown_dialect(_start(path), delimiter or ("\t" if ".tsv" in Path(path).suffixes else None), encoding)
+
+
+_START = 2**16  # bytes in which the header must be
+
+
+def _start(path: str | Path) -> bytes:
+    try:
+        with pyarrow.input_stream(str(existing_file(path)), compression="detect") as stream:
+            return bytes(stream.read(_START))
+    except UNREADABLE as error:
+        raise unreadable(path, "csv", error) from error
 
 
 def data_folder(name: str, data_root: str | None) -> Path:
@@ -141,8 +149,6 @@ def one_line(error: BaseException) -> str:
 
 def unreadable(path: str | Path, form: str, error: BaseException) -> ValueError:
     """The error of a file that is not of its form."""
-    if isinstance(error, UnicodeDecodeError):
-        return ValueError(f"{path} cannot be read as {form}: its text is not UTF-8: give its encoding")
     return ValueError(f"{path} cannot be read as {form}: {one_line(error)}")
 
 
@@ -197,7 +203,8 @@ def header(path: str | Path) -> dict[str, str]:
     if form == "npy":
         raise ValueError(f"{path} is an array; a table must be csv, tsv, parquet or a DataFrame, whose columns have names")
     if form == "csv":
-        return dict.fromkeys(_csv_names(path, *dialect_of(path)), "")
+        names = _csv_names(path, dialect_of(path))
+        return dict.fromkeys(names[:-1] if len(names) > 1 and not names[-1] else names, "")  # lines that end with a delimiter
     if isinstance(path, InMemory):
         return dict(path.types)
     schema = parquet_schema(path)
@@ -231,7 +238,7 @@ def read_table(
     """
     form = form_of(path)
     if form == "csv":
-        return _typed(_csv_table(path, columns, *dialect_of(path), missing), text, narrow, whole)
+        return _typed(_csv_table(path, columns, dialect_of(path), missing), text, narrow, whole)
     if form == "parquet":
         return _parquet_table(path, columns)
     array = read_npy(path)
@@ -346,26 +353,24 @@ def settled(
 # -- csv ---------------------------------------------------------------------------------------------------------------
 
 
-def _csv_table(
-    path: str | Path, columns: Sequence[str] | None, separator: str, encoding: str, missing: Collection[str]
-) -> pyarrow.Table:
+def _csv_table(path: str | Path, columns: Sequence[str] | None, dialect: Dialect, missing: Collection[str]) -> pyarrow.Table:
     """The rows of a text file as columns of text, or of single digits."""
-    names = _csv_names(path, separator, encoding)
+    names = _csv_names(path, dialect)
     wanted = names if columns is None else list(columns)
     require_columns(path, wanted, names)
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
-            blocks = _blocks(stream, encoding, names, wanted, separator, missing)
+            blocks = _blocks(recoded(stream, dialect), names, wanted, dialect.delimiter, missing)
             return _joined(wanted, [{name: _narrowed(block[name]) for name in wanted} for block in blocks if len(block)])
     except UNREADABLE as error:
         raise unreadable(path, "csv", error) from error
 
 
-def _csv_names(path: str | Path, separator: str, encoding: str) -> list[str]:
+def _csv_names(path: str | Path, dialect: Dialect) -> list[str]:
     existing_file(path)
     try:
         with pyarrow.input_stream(str(path), compression="detect") as stream:
-            return _header(_recoded(stream, encoding), separator)
+            return _header(recoded(stream, dialect), dialect.delimiter)
     except UNREADABLE as error:
         raise unreadable(path, "csv", error) from error
 
@@ -383,7 +388,7 @@ def _header(stream: Any, separator: str) -> list[str]:
 
 
 def _blocks(
-    stream: Any, encoding: str, names: list[str], wanted: list[str], separator: str, missing: Collection[str]
+    stream: Any, names: list[str], wanted: list[str], separator: str, missing: Collection[str]
 ) -> Iterator[pyarrow.Table]:
     """The rows after the header, block by block.
 
@@ -396,7 +401,7 @@ def _blocks(
             raise ValueError("it holds zero bytes")
         return block
 
-    text = pyarrow.TransformInputStream(_recoded(stream, encoding), without_zeros)
+    text = pyarrow.TransformInputStream(stream, without_zeros)
     types = {f"f{i}": pyarrow.string() for i in range(len(names))}
     try:
         with arrow_csv.open_csv(
@@ -415,28 +420,11 @@ def _blocks(
                 yield pyarrow.Table.from_batches([block]).slice(0 if number else 1).rename_columns(wanted)
     except pyarrow.ArrowInvalid as error:
         # The row itself, which Arrow quotes, is private.
-        if "invalid UTF8" in str(error):
-            raise ValueError("its text is not UTF-8: give its encoding") from None
         found = re.search(r"Row #(\d+): Expected (\d+) columns, got (\d+)", str(error))
         if found is None:
             raise ValueError("its rows cannot be told apart") from None
         row, expected, fields = map(int, found.groups())
         raise ValueError(f"row {row - 1} has {fields} fields, the header has {expected}") from None
-
-
-def _recoded(stream: Any, encoding: str) -> Any:
-    """The bytes of a text in UTF-8."""
-    if codecs.lookup(encoding).name in ("utf-8", "utf-8-sig"):
-        return stream
-    decoder = codecs.getincrementaldecoder(encoding)()
-
-    def recode(block: Any) -> bytes:
-        try:
-            return decoder.decode(bytes(block), final=len(block) == 0).encode()
-        except UnicodeError:  # it quotes the bytes, which are private
-            raise ValueError(f"its text is not in the encoding {encoding!r}") from None
-
-    return pyarrow.TransformInputStream(stream, recode)
 
 
 def _narrowed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:

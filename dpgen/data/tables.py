@@ -95,8 +95,8 @@ def load_table(
         test_fraction: probability of each row to be kept for evaluation, in [0, 1).
         test_path: file of the test rows, with the same columns; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
-        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
         dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
     """
     if path is not None:

@@ -388,8 +388,8 @@ def load_events(
         prior_path: file of probabilities.
         public_path: table of public users.
         missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
-        delimiter: of a csv file, the one character between two fields, or "tab"; without it a comma, or of .tsv a tab.
-        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8.
+        delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
+        encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
     path = csv_path(path, delimiter, encoding)
     columns = EventColumns(user, category, weight, group)

@@ -79,7 +79,7 @@ NAMED = (
 )  # fmt: skip
 PERIODS = (
     "%Y-%m", "%m/%Y", "%m.%Y", "%Y/%m", "%YQ%q", "%Y-Q%q", "%Y Q%q", "Q%q %Y", "Q%q/%Y", "Q%q-%Y", "%G-W%V", "%GW%V", "%G-%V",
-    "%q. Quartal %Y", "KW%V/%G", "KW %V/%G",
+    "%q. Quartal %Y", "KW%V/%G", "KW %V/%G", "%Yq%q", "%Ym%-m",
 )  # fmt: skip
 NAMED_PERIODS = ("%b %Y", "%B %Y", "%b-%y", "%b-%Y", "%b %y", "%b. %y")
 TIMES = (
