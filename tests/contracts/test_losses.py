@@ -47,19 +47,19 @@ class Shown:
 
 def sums_of(training: Any, bound: float, later: bool, records: list[Tensor]) -> BoundedSum:
     """The clipped sums of a step that has all records, in the first step or in a later one."""
-    sums, runner, shown, n = training.sums, training.trainer, Shown(), len(records[0])
+    runner, shown, n = training.trainer, Shown(), len(records[0])
     runner.fit_loop.epoch_progress.current.completed = int(later)
     runner.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total.completed = int(later)
     training.bank.index = 3 if later else 0
     policy = BoundedClipping(bound=bound)
     policy.begin(1)
-    sums.clip_by(policy)
-    sums.serve(training.accountant.curator)
-    sums.partition.load_state_dict({"counts": torch.tensor([float(n)])})
-    sums.partitioned, sums._change, training.bank.live = True, 0.0, True  # the least that is ever stated
+    training.clip_by(policy)
+    training.serve(training.accountant.curator)
+    training.partition.load_state_dict({"counts": torch.tensor([float(n)])})
+    training.partitioned, training._change, training.bank.live = True, 0.0, True  # the least that is ever stated
     nowhere = torch.zeros(n, dtype=torch.int64)
     with training.bank.quiet(runner):
-        sums.noisy_sums(Batch(Held(records), nowhere, nowhere, (n,)), shown)  # type: ignore[arg-type]
+        training.noisy_sums(Batch(Held(records), nowhere, nowhere, (n,)), shown)  # type: ignore[arg-type]
     return shown.sums
 
 

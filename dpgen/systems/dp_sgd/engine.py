@@ -1,11 +1,13 @@
-"""DP-SGD as a LightningModule: one Poisson draw, the ledger's consent, noisy sums of clipped gradients, one step."""
+"""A private training: one Poisson draw, the ledger's consent, noisy sums of clipped gradients, one step."""
 
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
+import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
@@ -53,7 +55,156 @@ def keep_epochs_whole(plan: DPSGDPlan[Any], checkpoint: dict[str, Any]) -> None:
         batches["current"].update(dict.fromkeys(batches["current"], 0))
 
 
-class DPSGD(PrivateSums):
+class PrivateTraining(PrivateSums):
+    """The steps that every private training takes, whoever owns the network: `DPSGD` and `own_module.ModuleTraining` call them.
+
+    | call | what happens |
+    |---|---|
+    | `begin` | the ledger is checked, a clipping policy tried, the margin measured, all declared, the partition released |
+    | `granted` | the ledger agrees to a draw, or training ends |
+    | `noisy_sums` | the release of a draw, see `PrivateSums` |
+    | `stated` | the statement of all that was planned, with the facts of this training |
+    """
+
+    means: Tensor | None = None
+    """Released means (k, d) of the clusters, where networks begin at them."""
+
+    means_of_labels: ClassVar[bool] = True
+    """Whether these have the labels that are columns, too."""
+
+    white: int = 1
+    accountant: PrivacyAccountant
+    _declared: bool = False
+    _ledger: Ledger | None = None
+    _circumstances: tuple[Said, ...] = ()
+
+    def begin(self, trainer: L.Trainer, loader: PoissonLoader, accountant: PrivacyAccountant) -> None:
+        """Everything that comes before the first step; a checkpoint brings the partition, and what was released stays."""
+        self.accountant, curator, ranks, table = accountant, accountant.curator, accountant.ranks, loader.table
+        self._require_ledger(accountant.ledger)
+        # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
+        default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
+        self.policy = callback_of(trainer, Clipping) or default
+        if self.policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
+            raise ValueError(
+                f"the clipping callback {type(self.policy).__name__} has noise_multiplier {self.policy.noise_multiplier}, "
+                f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
+            )
+        self.policy.begin(self.bank.k)
+        self.clip_by(self.policy)
+        self._assume(*self.policy.facts)
+        self.serve(curator)
+        if trainer.lightning_module.device.type != "cpu" and curator.draws_on_device:
+            self._assume(Fact.DEVICE_NOISE)
+        if trainer.precision == "bf16-mixed":
+            self._assume(Fact.BFLOAT16)
+        if ranks.count > 1:  # shards are disjoint only if all ranks hold the same records in the same order
+            self._assume(Fact.SEVERAL_RANKS)
+            ranks.require_same("the records", table.fingerprint())
+            settings = sha256(repr((self.plan, self.config, trainer.global_step, self.partitioned)).encode()).hexdigest()
+            ranks.require_same("the plan, the configuration and the checkpoint", settings)
+        loader.share(ranks)
+        self._change, changes = None, torch.zeros(ranks.count, dtype=torch.float64)
+        with trainer.precision_plugin.forward_context(), self.trying(trainer):
+            changes[ranks.index] = self.measure(table.x.shape[1]).change
+        self._change = float(ranks.sum_(changes).max())  # of several ranks, the most
+        if not self.partitioned:
+            if not self._declared:
+                self.declare(curator)
+            self._find_partition(loader)
+            self.partition_found()
+        self._assume(self.measure(table.x.shape[1]).fact)
+
+    def trying(self, trainer: L.Trainer) -> AbstractContextManager[None]:
+        """In which gradients of public records are taken, to measure what they change of each other."""
+        return nullcontext()
+
+    def declare(self, curator: Curator) -> None:
+        """Declare the whole run, before private records are touched."""
+        curator.declare(*self.plan.planned(self.config))
+        self._declared = True
+
+    def _find_partition(self, loader: PoissonLoader) -> None:
+        """Rank 0 charges and releases the partition of all records; the others take over what it released."""
+        curator, ranks, table = self.accountant.curator, self.accountant.ranks, loader.table
+
+        def find() -> dict[str, Any]:
+            share = None if table.owners is None else table.owners.share
+            self.partition.fit(table.x, table.labels, curator=curator, share=share)
+            if self.config.releases_means:
+                self.means = release_means(
+                    self.partition,
+                    table.x,
+                    table.labels,
+                    curator=curator,
+                    noise_multiplier=cast(float, self.plan.sigma_means),
+                    categories=self.categories if self.means_of_labels else 0,
+                    share=share,
+                    white=self.white,
+                )
+            return self._found()
+
+        released = ranks.first(find)
+        if ranks.index:
+            self._take_over(released)
+        curator.catch_up()
+        self.partitioned = True
+
+    def _found(self) -> dict[str, Any]:
+        return {"clusters": self.partition.state_dict(), "means": self.means}
+
+    def _take_over(self, released: dict[str, Any]) -> None:
+        self.partition.load_state_dict(released["clusters"])
+        self.means, self.partitioned = released["means"], True
+
+    def partition_found(self) -> None:
+        """Called once, on every rank, when the partition has been released: what the models may begin at."""
+
+    def granted(self, batch: Batch) -> Draw | None:
+        """The ledger's consent to a draw's release; None where the budget refuses it, and training has to end."""
+        if batch.mask is None:
+            raise ValueError("the batch has no mask of a Poisson draw: only those of dpgen's PoissonLoader may be released")
+        return self.accountant.draw(NOTES[self.plan.sampling], batch.mask, self.parts())
+
+    def _assume(self, *facts: Fact | Said) -> None:
+        """Add to what the statement says, once each."""
+        self._circumstances = said((*self._circumstances, *facts))
+
+    def _require_ledger(self, ledger: Ledger) -> None:
+        """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
+        if self._ledger is not None and ledger is not self._ledger:
+            raise ValueError("the ledger must be the one that this module was trained under: another misses what was spent")
+        if ledger.delta < self.plan.delta or ledger.relation != self.plan.relation:  # above: an earlier release has a part
+            raise ValueError(
+                f"the ledger's delta and relation must be the plan's {self.plan.delta:g} and {self.plan.relation!r}, got "
+                f"{ledger.delta:g} and {ledger.relation!r}"
+            )
+        self._ledger = ledger
+
+    @property
+    def facts(self) -> tuple[Said, ...]:
+        """Facts of the statement, with those that the networks and the hardware of this training add."""
+        return facts_of(self.plan, *self.bank.facts, *self._circumstances)
+
+    def stated(self, ledger: Ledger, steps: int) -> PrivacyStatement:
+        """The statement of `ledger`, the one that the module was trained under for so many steps."""
+        if not self.partitioned:
+            raise ValueError("there is nothing to release: the module has not been trained")
+        self._require_ledger(ledger)
+        untrained = () if steps else (Fact.UNTRAINED,)
+        return PrivacyStatement.from_ledger(ledger, facts=(*self.facts, *untrained))
+
+
+def callback_of(trainer: L.Trainer, kind: type[Any]) -> Any:
+    """The one callback of a kind among a trainer's; None where there is none."""
+    found = [c for c in trainer.callbacks if isinstance(c, kind)]  # type: ignore[attr-defined]
+    if len(found) > 1:
+        names = ", ".join(type(c).__name__ for c in found)
+        raise ValueError(f"callbacks hold {len(found)} of {kind.__name__} ({names}); they must hold one")
+    return found[0] if found else None
+
+
+class DPSGD(PrivateTraining, L.LightningModule):
     r"""Models in a bank, each with its own records, trained together by DP-SGD.
 
     A step takes one Poisson(q) draw S over the whole data set; each record's gradient goes to its own cluster's model:
@@ -98,19 +249,9 @@ class DPSGD(PrivateSums):
         bank.settle()
         with torch.no_grad():
             bank.initialize(public.spawn("weights").generator)
-        self.partitioned, self.means = False, None
-        self._public, self._white = public, white
+        self._public, self.white = public, white
         self._draw: Draw | None = None
-        self._declared = False
-        self._ledger: Ledger | None = None
         self.policy, self._in_bounds = AutomaticClipping(), False
-        self._circumstances: tuple[Said, ...] = ()
-
-    means: Tensor | None
-    """Released means (k, d) of the clusters, where networks begin at them."""
-
-    means_of_labels: ClassVar[bool] = True
-    """Whether these have the labels that are columns, too."""
 
     # -- before training ---------------------------------------------------------------------------------------------
 
@@ -125,44 +266,19 @@ class DPSGD(PrivateSums):
         return torch.optim.SGD(self._rows, lr=self._rate, momentum=0.0 if own is None else own.momentum)
 
     def on_train_start(self) -> None:
-        loader = self._loader()
-        self._accountant = self._callback(PrivacyAccountant)
-        if self._accountant is None:
+        loader, accountant = self._loader(), callback_of(self.trainer, PrivacyAccountant)
+        if accountant is None:
             raise ValueError(f"{type(self).__name__} trains only with dpgen's PrivacyAccountant among the trainer's callbacks")
-        self._require_ledger(self._accountant.ledger)
-        rows = self._accountant.curator.rows
-        if rows > 1 and loader.table.owners is None:
+        rows, table = accountant.curator.rows, loader.table
+        if rows > 1 and table.owners is None:
             raise ValueError(f"the loader needs people, the person of each record: the unit has up to {rows} of them")
-        # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
-        default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
-        self.policy = self._callback(Clipping) or default
-        if self.policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
-            raise ValueError(
-                f"the clipping callback {type(self.policy).__name__} has noise_multiplier {self.policy.noise_multiplier}, "
-                f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
-            )
-        self.policy.begin(self.bank.k)
-        self.clip_by(self.policy)
-        self._assume(*self.policy.facts)
-        self.serve(self._accountant.curator)
-        table, ranks = loader.table, self._accountant.ranks
-        if self.device.type != "cpu" and self._accountant.curator.draws_on_device:
-            self._assume(Fact.DEVICE_NOISE)
-        self._require_equal_ranks(loader)
-        loader.share(ranks)
-        self._measure(table.x.shape[1])
-        if not self.partitioned:
-            if not self._declared:
-                self.declare(self._accountant.curator)
-            self._find_partition(loader)
-            self.partition_found()
-        self._assume(self.measure(table.x.shape[1]).fact)
+        self.begin(self.trainer, loader, accountant)
         loader.assign(self.partition.assign(table.x, table.labels), self.bank.k)
         if self.device.type == "cuda":
             loader.reside(self.device)
         for logger in self.loggers:
             logger.log_metrics({f"released/size_{c}": size for c, size in enumerate(self.partition.counts.tolist())}, 0)
-        if checkpoint := self._callback(Checkpoint):
+        if checkpoint := callback_of(self.trainer, Checkpoint):
             checkpoint.save(self.trainer)
 
     @property
@@ -170,90 +286,11 @@ class DPSGD(PrivateSums):
         """Steps that checkpoints do not come between."""
         return self.plan.together
 
-    def declare(self, curator: Curator) -> None:
-        """Declare the whole run, before private records are touched."""
-        curator.declare(*self.plan.planned(self.config))
-        self._declared = True
-
-    def _measure(self, d: int) -> None:
-        """What other records change of a record's gradient, in the precision of training; of several ranks, the most."""
-        ranks, self._change = self._accountant.ranks, None
-        with self.trainer.precision_plugin.forward_context():
-            changes = torch.zeros(ranks.count, dtype=torch.float64)
-            changes[ranks.index] = self.measure(d).change
-        self._change = float(ranks.sum_(changes).max())
-
-    def _find_partition(self, loader: PoissonLoader) -> None:
-        """Rank 0 charges and releases the partition of all records; the others take over what it released."""
-        curator, ranks, table = self._accountant.curator, self._accountant.ranks, loader.table
-
-        def find() -> dict[str, Any]:
-            share = None if table.owners is None else table.owners.share
-            self.partition.fit(table.x, table.labels, curator=curator, share=share)
-            if self.config.releases_means:
-                self.means = release_means(
-                    self.partition,
-                    table.x,
-                    table.labels,
-                    curator=curator,
-                    noise_multiplier=cast(float, self.plan.sigma_means),
-                    categories=self.categories if self.means_of_labels else 0,
-                    share=share,
-                    white=self._white,
-                )
-            return self._found()
-
-        released = ranks.first(find)
-        if ranks.index:
-            self._take_over(released)
-        curator.catch_up()
-        self.partitioned = True
-
-    def _found(self) -> dict[str, Any]:
-        return {"clusters": self.partition.state_dict(), "means": self.means}
-
-    def _take_over(self, released: dict[str, Any]) -> None:
-        self.partition.load_state_dict(released["clusters"])
-        self.means = released["means"]
-
     @torch.no_grad()
     def partition_found(self) -> None:
         """Called once, on every rank, when the partition has been released: what the models may begin at."""
         if self.means is not None:
             self.bank.begin_at(self.means.to(self.bank.theta), self._public.spawn("means").generator)
-
-    def _require_equal_ranks(self, loader: PoissonLoader) -> None:
-        """Shards are disjoint only if all ranks hold the same records in the same order."""
-        ranks = self._accountant.ranks
-        if self.trainer.precision == "bf16-mixed":
-            self._assume(Fact.BFLOAT16)
-        if ranks.count > 1:
-            self._assume(Fact.SEVERAL_RANKS)
-            ranks.require_same("the records", loader.table.fingerprint())
-            settings = sha256(repr((self.plan, self.config, self.global_step, self.partitioned)).encode()).hexdigest()
-            ranks.require_same("the plan, the configuration and the checkpoint", settings)
-
-    def _assume(self, *facts: Fact | Said) -> None:
-        """Add to what the statement says, once each."""
-        self._circumstances = said((*self._circumstances, *facts))
-
-    def _require_ledger(self, ledger: Ledger) -> None:
-        """One ledger for all that a module does with private records, and the plan's delta and relation in it."""
-        if self._ledger is not None and ledger is not self._ledger:
-            raise ValueError("the ledger must be the one that this module was trained under: another misses what was spent")
-        if ledger.delta < self.plan.delta or ledger.relation != self.plan.relation:  # above: an earlier release has a part
-            raise ValueError(
-                f"the ledger's delta and relation must be the plan's {self.plan.delta:g} and {self.plan.relation!r}, got "
-                f"{ledger.delta:g} and {ledger.relation!r}"
-            )
-        self._ledger = ledger
-
-    def _callback(self, kind: type[Any]) -> Any:
-        found = [c for c in self.trainer.callbacks if isinstance(c, kind)]  # type: ignore[attr-defined]
-        if len(found) > 1:
-            names = ", ".join(type(c).__name__ for c in found)
-            raise ValueError(f"callbacks hold {len(found)} of {kind.__name__} ({names}); they must hold one")
-        return found[0] if found else None
 
     def _loader(self) -> PoissonLoader:
         loader = self.trainer.train_dataloader
@@ -273,9 +310,7 @@ class DPSGD(PrivateSums):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> int | None:
         """Ask for the draw's release; where the budget refuses it the epoch ends (-1) and training stops."""
-        if batch.mask is None:
-            raise ValueError("the batch has no mask of a Poisson draw: only those of dpgen's PoissonLoader may be released")
-        self._draw = self._accountant.draw(NOTES[self.plan.sampling], batch.mask, self.parts())
+        self._draw = self.granted(batch)
         if self._draw is None:
             self.trainer.should_stop = True
             return -1
@@ -307,10 +342,6 @@ class DPSGD(PrivateSums):
             return super().averaging()
         return 1.0 / to_device(self.expected_sizes(), self.bank.theta.device)
 
-    def expected_sizes(self) -> Tensor:
-        """Expected records per cluster in a draw, (k,), from noisy sizes, at least 1; never the drawn number itself."""
-        return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
-
     def transfer_batch_to_device(self, batch: Batch, device: torch.device, dataloader_idx: int) -> Batch:
         """The draw on the device; the numbers that the host needs stay here."""
         x, cluster, labels = (to_device(part, device) if part.device != device else part for part in batch[:3])
@@ -327,21 +358,11 @@ class DPSGD(PrivateSums):
         self._circumstances = tuple(Said.from_dict(fact) for fact in checkpoint["circumstances"])
         if checkpoint["partition"] is not None:
             self._take_over(checkpoint["partition"])
-            self.partitioned = True
         keep_epochs_whole(self.plan, checkpoint)
-
-    @property
-    def facts(self) -> tuple[Said, ...]:
-        """Facts of the statement, with those that the networks and the hardware of this training add."""
-        return facts_of(self.plan, *self.bank.facts, *self._circumstances)
 
     def statement(self, ledger: Ledger) -> PrivacyStatement:
         """The statement of `ledger`, the one that the module was trained under."""
-        if not self.partitioned:
-            raise ValueError("there is nothing to release: the module has not been trained")
-        self._require_ledger(ledger)
-        untrained = () if self.global_step else (Fact.UNTRAINED,)
-        return PrivacyStatement.from_ledger(ledger, facts=(*self.facts, *untrained))
+        return self.stated(ledger, self.global_step)
 
     @abstractmethod
     def preview(self, per_cluster: int = 8) -> Tensor:

@@ -1,11 +1,11 @@
-"""The private sums of a LightningModule: gradients of its `training_step` record by record, clipped, and its losses."""
+"""A LightningModule as a bank of one model: gradients of its `training_step` record by record; the sum of its losses."""
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, cast
+from typing import Any
 
 import lightning as L
 import torch
@@ -18,9 +18,7 @@ from dpgen.nets.per_record import PerRecord, T, of_all_records, records_of, unse
 from dpgen.nets.trials import SameForEach, require_codes, settle
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Held
-from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
-from dpgen.systems.dp_sgd.sums import COMPANY, PrivateSums, widened
 
 _SIGNATURES = {loss: inspect.signature(loss) for loss in (cross_entropy, nll_loss)}
 
@@ -136,59 +134,3 @@ def loss_sum(losses: Tensor) -> BoundedSum:
     """The sum (1,) of losses (b,) cut to [0, 1], float64; one that is not finite counts 0. 2^-20 is for its rounding."""
     total = torch.where(torch.isfinite(losses), losses.double().clamp(0.0, 1.0), 0.0).sum()[None]
     return BoundedSum(total, 1.0 + 2.0**-20, "losses", replaced=1.0 + 2.0**-20)
-
-
-class ModuleSums(PrivateSums):
-    """The sums of a module's clipped gradients, and of its losses cut to [0, `most`]; see `PrivateSums`."""
-
-    plan: ModulePlan
-    bank: Any
-
-    def __init__(self, gradients: ModuleGradients, records: Held, plan: ModulePlan, config: DPSGDConfig, most: float) -> None:
-        super().__init__()
-        self.bank, self.plan, self.config = cast(Any, gradients), plan, config
-        self.records, self._random, self._most = cast(Any, records), records.random(COMPANY), most
-        self._loss_change: float | None = None
-        assert plan.sigma_count is not None
-        self.partition = LabelPartition(1, noise_count=plan.sigma_count, labelled=False)
-
-    def expected_sizes(self) -> Tensor:
-        return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
-
-    def random_records(self) -> Held:
-        return self._random.to(self.bank.theta.device)
-
-    def parts(self) -> dict[str, float]:
-        return super().parts() | ({} if self.plan.sigma_loss is None else {"losses": self.plan.sigma_loss})
-
-    def measure(self, d: int) -> Any:
-        trying, self.bank.trying = self.bank.trying, True
-        try:
-            return super().measure(d)
-        finally:
-            self.bank.trying = trying
-
-    def losses(self, x: Held) -> Tensor:
-        """Losses (b,) of records, in units of the bound."""
-        with torch.no_grad():
-            made = self.bank.taken(self.bank.per_record.losses, x) if len(x) else torch.zeros(0)
-        return made.double() / self._most
-
-    def latents(self, *shape: int) -> Tensor:
-        """Secret numbers, of which PyTorch's seed is made: on the host, which would have to wait for them elsewhere."""
-        assert self.curator is not None
-        return self.curator.latents(*shape)
-
-    def noisy_loss(self, x: Held, draw: Any) -> Tensor:
-        """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
-        if self._loss_change is None:
-            records = self.random_records()
-            with SameForEach():
-                alone = torch.cat([self.losses(records[torch.arange(i, i + 1)]) for i in range(8)])
-                among = [self.losses(records[torch.arange(n)])[:8] for n in (8, 9, 64, COMPANY)]
-            self._loss_change = 10.0 * max(float((found - alone).abs().max()) for found in among)
-        with self.bank.secretly(self.latents):
-            sums = loss_sum(self.losses(x))
-        noisy = draw.gaussian("losses", widened(sums, self._loss_change * self.measure(1).records))
-        made: Tensor = noisy[0] * (self._most / float(self.expected_sizes()))
-        return made

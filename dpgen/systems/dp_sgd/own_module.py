@@ -23,7 +23,8 @@ Source: Abadi et al. 2016, Algorithm 1.
 import json
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -36,18 +37,20 @@ from lightning.pytorch.callbacks import BatchSizeFinder, Callback, GradientAccum
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
-from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, PrivacyAccountant
-from dpgen.facts import Fact, Said, said
-from dpgen.nets.trials import choose, marks, moved
-from dpgen.privacy.curator import Curator
+from dpgen.callbacks import Clipping, PrivacyAccountant
+from dpgen.facts import Fact, Said
+from dpgen.nets.trials import SameForEach, choose, marks, moved
+from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation, Sampling, require_positive
 from dpgen.privacy.sampling import Batch, Held, PoissonLoader
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.dp_sgd.engine import facts_of, keep_epochs_whole
+from dpgen.systems.dp_sgd.engine import PrivateTraining, callback_of, keep_epochs_whole
 from dpgen.systems.dp_sgd.model import ReleasedModule
-from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, ModuleSums
+from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, loss_sum
+from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.sums import COMPANY, Margin, widened
 
 M = TypeVar("M", bound=L.LightningModule)
 
@@ -57,19 +60,32 @@ LOSS = "released/loss"
 
 # -- training ------------------------------------------------------------------------------------------------------------
 
-_TRAININGS: "WeakKeyDictionary[nn.Module, PrivateTraining]" = WeakKeyDictionary()
+_TRAININGS: "WeakKeyDictionary[nn.Module, ModuleTraining]" = WeakKeyDictionary()
 
 
-class PrivateTraining(Callback):
-    """Puts private gradients in the place of a module's own while it is fitted; made by `make_private`."""
+class ModuleTraining(PrivateTraining, Callback):
+    """Puts private gradients in the place of a module's own while it is fitted; made by `make_private`.
 
-    def __init__(self, sums: ModuleSums, loader: PoissonLoader, accountant: PrivacyAccountant, trainer: L.Trainer) -> None:
-        self.sums, self.loader, self.accountant, self.trainer = sums, loader, accountant, trainer
-        self.bank: ModuleGradients = cast(Any, sums.bank)
-        self.module, self.facts, self.steps = self.bank.module, tuple[Said, ...](), 0
+    Each step also releases its loss, cut to [0, `most`], where the plan has noise for it.
+    """
+
+    plan: ModulePlan
+    bank: Any
+    loader: PoissonLoader
+    _declared = True  # by `make_private`
+
+    def __init__(
+        self, bank: ModuleGradients, records: Held, trainer: L.Trainer, *, plan: ModulePlan, config: DPSGDConfig, most: float
+    ) -> None:
+        self.bank, self.trainer, self.plan, self.config = bank, trainer, plan, config
+        self.records: Any = records
+        self.module, self.steps, self._random, self._most = bank.module, 0, records.random(COMPANY), most
+        self._loss_change: float | None = None
         self._gradient: Tensor | None = None
         self._batch: Batch | None = None
         self._fixed = self._others()
+        assert plan.sigma_count is not None
+        self.partition = LabelPartition(1, noise_count=plan.sigma_count, labelled=False)
 
     def __deepcopy__(self, memo: Any) -> Self:
         return self  # copies of a module, as of averaged weights, are not trained
@@ -103,26 +119,29 @@ class PrivateTraining(Callback):
         _require_no_clipping(trainer)  # may be set since make_private
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
             raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
-        sums, curator = self.sums, self.accountant.curator
-        default = BoundedClipping(bound=sums.config.clip_bound) if sums.config.clipping == "fixed" else AutomaticClipping()
-        policy = _policy(trainer) or default
-        policy.begin(1)
-        sums.clip_by(policy)
-        sums.serve(curator)
-        with trainer.precision_plugin.forward_context(), self.bank.quiet(trainer):
-            choose(self.bank.per_record, self.bank.total, sums.random_records()[torch.arange(5)].values)
-            sums.measure(1)
-            if not sums.partitioned:
-                sums.partition.fit(self.loader.table.x, None, curator=curator)
-                sums.partitioned = True
-            margin = sums.measure(1).fact
-        path = f"{type(pl_module).__module__}:{type(pl_module).__qualname__}"
-        also: list[Fact | Said] = [Fact.PUBLIC_MODULE, *[Fact.BFLOAT16] * (trainer.precision == "bf16-mixed")]
-        if sums.plan.sigma_loss is not None:
-            also.append(Fact.RELEASED_LOSS)
+        self.begin(trainer, self.loader, self.accountant)
+        self._assume(Fact.PUBLIC_MODULE)
+        if self.plan.sigma_loss is not None:
+            self._assume(Fact.RELEASED_LOSS)
         if trainer.val_dataloaders is not None:
-            also.append(Fact.VALIDATION_PART)
-        self.facts = said((*self.facts, *policy.facts, margin, *also, Fact.OWN_NETWORK(path=path)))
+            self._assume(Fact.VALIDATION_PART)
+        self._assume(Fact.OWN_NETWORK(path=f"{type(pl_module).__module__}:{type(pl_module).__qualname__}"))
+
+    @contextmanager
+    def trying(self, trainer: L.Trainer) -> Iterator[None]:
+        with self.bank.quiet(trainer):
+            choose(self.bank.per_record, self.bank.total, self.random_records()[torch.arange(5)].values)
+            yield
+
+    def random_records(self) -> Held:
+        return self._random.to(self.bank.theta.device)
+
+    def measure(self, d: int) -> Margin:
+        trying, self.bank.trying = self.bank.trying, True
+        try:
+            return super().measure(d)
+        finally:
+            self.bank.trying = trying
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -141,9 +160,9 @@ class PrivateTraining(Callback):
         for name in {**found, **kept}:
             if found.get(name) is not kept.get(name):
                 raise ValueError(f"parameter {name!r} is trained in some steps only; freeze or add it before make_private")
-        if batch is None or batch.mask is None:
+        if batch is None:
             raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
-        draw = self.accountant.draw(NOTES[self.sums.plan.sampling], batch.mask, self.sums.parts())
+        draw = self.granted(batch)
         if draw is None:
             trainer.should_stop = True
             warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
@@ -151,15 +170,43 @@ class PrivateTraining(Callback):
         self.bank.index, self.bank.live, before = batch_idx, True, marks(self.module)
         loss = torch.zeros((), device=self.module.device)
         with draw, self.bank.quiet(trainer):
-            self._gradient = self.sums.noisy_sums(batch, draw, averaged=True)[0]
-            if self.sums.plan.sigma_loss is not None:
-                loss = self.sums.noisy_loss(cast(Any, batch.x), draw)
+            self._gradient = self.noisy_sums(batch, draw, averaged=True)[0]
+            if self.plan.sigma_loss is not None:
+                loss = self.noisy_loss(cast(Any, batch.x), draw)
         if name := moved(before, marks(self.module)):
             raise ValueError(f"training_step changes {name}, which would carry records into the release")
-        if self.sums.plan.sigma_loss is not None:
+        if self.plan.sigma_loss is not None:
             self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
         self.steps += 1
         return loss.to(torch.float32).requires_grad_()
+
+    def parts(self) -> dict[str, float]:
+        return super().parts() | ({} if self.plan.sigma_loss is None else {"losses": self.plan.sigma_loss})
+
+    def latents(self, *shape: int) -> Tensor:
+        """Secret numbers, of which PyTorch's seed is made: on the host, which would have to wait for them elsewhere."""
+        assert self.curator is not None
+        return self.curator.latents(*shape)
+
+    def losses(self, x: Held) -> Tensor:
+        """Losses (b,) of records, in units of the bound."""
+        with torch.no_grad():
+            made = self.bank.taken(self.bank.per_record.losses, x) if len(x) else torch.zeros(0)
+        return made.double() / self._most
+
+    def noisy_loss(self, x: Held, draw: Draw) -> Tensor:
+        """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
+        if self._loss_change is None:
+            records = self.random_records()
+            with SameForEach():
+                alone = torch.cat([self.losses(records[torch.arange(i, i + 1)]) for i in range(8)])
+                among = [self.losses(records[torch.arange(n)])[:8] for n in (8, 9, 64, COMPANY)]
+            self._loss_change = 10.0 * max(float((found - alone).abs().max()) for found in among)
+        with self.bank.secretly(self.latents):
+            sums = loss_sum(self.losses(x))
+        noisy = draw.gaussian("losses", widened(sums, self._loss_change * self.measure(1).records))
+        made: Tensor = noisy[0] * (self._most / float(self.expected_sizes()))
+        return made
 
     def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
         """In the place of `backward`: the gradients that were released."""
@@ -181,37 +228,29 @@ class PrivateTraining(Callback):
     # -- state ---------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        sizes = self.sums.partition.state_dict() if self.sums.partitioned else None
-        return {"sizes": sizes, "facts": [fact.to_dict() for fact in self.facts], "steps": self.steps, "fixed": self._fixed}
+        sizes = self.partition.state_dict() if self.partitioned else None
+        facts = [fact.to_dict() for fact in self._circumstances]
+        return {"sizes": sizes, "facts": facts, "steps": self.steps, "fixed": self._fixed}
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        keep_epochs_whole(self.sums.plan, checkpoint)
+        keep_epochs_whole(self.plan, checkpoint)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.facts, self.steps = tuple(map(Said.from_dict, state_dict["facts"])), state_dict["steps"]
+        self._circumstances, self.steps = tuple(map(Said.from_dict, state_dict["facts"])), state_dict["steps"]
         self._fixed = state_dict["fixed"]  # a checkpoint brings its own
         if state_dict["sizes"] is not None:
-            self.sums.partition.load_state_dict(state_dict["sizes"])
-            self.sums.partitioned = True
+            self._take_over({"clusters": state_dict["sizes"], "means": None})
 
     def statement(self) -> PrivacyStatement:
         """The guarantee of everything that was planned."""
         other: L.Trainer | None = self.module._trainer
         if other is not None and other is not self.trainer and other.global_step:
             raise ValueError("module was trained by another trainer than that of make_private: nobody has paid for it")
-        if not self.sums.partitioned:
-            raise ValueError("there is nothing to release: the module has not been trained")
+        stated = self.stated(self.accountant.ledger, self.steps)
         if (now := self._others()) != self._fixed:
             changed = sorted(n for n in {**now, **self._fixed} if now.get(n) != self._fixed.get(n))
             raise ValueError(f"{changed[0]} is not trained and was changed since make_private: nobody has paid for it")
-        untrained = () if self.steps else (Fact.UNTRAINED,)
-        facts = facts_of(self.sums.plan, *self.facts, *untrained)
-        size = float(self.sums.partition.counts.clamp_min(0.0).sum())
-        return PrivacyStatement.from_ledger(self.accountant.ledger, facts=facts).of_records(size)
-
-
-def _policy(trainer: L.Trainer) -> Clipping | None:
-    return next((c for c in trainer.callbacks if isinstance(c, Clipping)), None)  # type: ignore[attr-defined]
+        return stated.of_records(float(self.partition.counts.clamp_min(0.0).sum()))
 
 
 def make_private(
@@ -271,7 +310,7 @@ def make_private(
     earlier = _TRAININGS.get(module)
     if earlier is not None and earlier.steps and not _same_book(earlier.accountant.ledger, ledger):
         raise ValueError("module was trained privately before, with another ledger: build it anew, or go on with that one")
-    policy = _policy(trainer)
+    policy = callback_of(trainer, Clipping)
     adaptive = None if policy is None else policy.noise_multiplier
     config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
     records, gradients = Held.of(loader.dataset), ModuleGradients(module)
@@ -288,20 +327,21 @@ def make_private(
     )
     book = _opened(ledger, plan)
     curator = Curator(book)
-    sums = ModuleSums(gradients, records, plan._with_cluster_noise(config), config, loss_bound)
+    plan = plan._with_cluster_noise(config)
+    training = ModuleTraining(gradients, records, trainer, plan=plan, config=config, most=loss_bound)
     try:
-        _declare(sums, curator, trainer, cast(int, loader.batch_size), sampling_rate)
+        _declare(training, curator, cast(int, loader.batch_size), sampling_rate)
     except BaseException:
         if book is not ledger:
             book.drop()
             if book.path is not None and not book.committed:
                 book.path.unlink()
         raise
-    private = PoissonLoader(cast(Any, records), **sums.plan.drawn)
+    training.loader = private = PoissonLoader(cast(Any, records), **training.plan.drawn)
     private.assign(private.table.cluster, 1)
-    accountant = PrivacyAccountant(curator, at_once=True)
-    _TRAININGS[module] = PrivateTraining(sums, private, accountant, trainer)
-    trainer.callbacks += [accountant, _TRAININGS[module]]  # type: ignore[attr-defined]
+    training.accountant = PrivacyAccountant(curator, at_once=True)
+    _TRAININGS[module] = training
+    trainer.callbacks += [training.accountant, training]  # type: ignore[attr-defined]
     if gradients.mixes:
         warnings.warn(
             f"training_step mixes records, with {gradients.mixes} in the batch: in training it gets one record at a time, and "
@@ -384,9 +424,10 @@ def _require_no_clipping(trainer: L.Trainer) -> None:
         )
 
 
-def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int, rate: float | None) -> None:
+def _declare(training: ModuleTraining, curator: Curator, batch: int, rate: float | None) -> None:
     """Complete the plan and declare it; a rate that is not given is bought first, of a ledger that goes on it is known."""
-    plan, config, book, sizes = sums.plan, sums.config, curator.ledger, sums.plan.clusters(sums.config)
+    plan, config, book, trainer = training.plan, training.config, curator.ledger, training.trainer
+    sizes = plan.clusters(config)
     if (book.relation, book.rows) != (plan.relation, 1) or book.delta < plan.delta:
         raise ValueError(
             f"ledger has relation {book.relation!r}, delta {book.delta:g} and {book.rows} rows of a unit; they must be "
@@ -396,23 +437,23 @@ def _declare(sums: ModuleSums, curator: Curator, trainer: L.Trainer, batch: int,
     if before is not None and before.note != NOTES[plan.sampling]:
         raise ValueError(f"sampling is {plan.sampling!r}; it must be that of the ledger, whose plan has {before.note}")
     if rate is not None:
-        sums.plan = replace(plan, steps=_most_steps(trainer, rate)).calibrated(config)
+        training.plan = replace(plan, steps=_most_steps(trainer, rate)).calibrated(config)
     elif before is not None:
-        sums.plan = _resumed(plan, before)
-        sums.partition.load_state_dict({"counts": torch.tensor([batch / sums.plan.sampling_rate])})
-        sums.partitioned = True
+        training.plan = _resumed(plan, before)
+        training.partition.load_state_dict({"counts": torch.tensor([batch / training.plan.sampling_rate])})
+        training.partitioned = True
     elif book.budget is None:
         raise ValueError("ledger has no budget; it must have one, or sampling_rate be given: what is bought decides the noise")
     else:
         curator.declare(*sizes)
-        sums.partition.fit(sums.records, None, curator=curator)
+        training.partition.fit(training.records, None, curator=curator)
         book.commit()  # the rate shows what was released
-        sums.partitioned = True
-        size = max(1.0, float(sums.partition.counts))
+        training.partitioned = True
+        size = max(1.0, float(training.partition.counts))
         rate = min(1.0, batch / size) if plan.sampling == "poisson" else 1.0 / max(2, round(size / batch))
-        sums.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book, sizes)
-        return curator.declare(sums.plan.steps_planned(config))
-    steps = sums.plan.steps_planned(config)
+        training.plan = _bought(replace(plan, sampling_rate=rate, steps=_most_steps(trainer, rate)), config, book, sizes)
+        return curator.declare(training.plan.steps_planned(config))
+    steps = training.plan.steps_planned(config)
     if before is not None and before != steps:
         raise ValueError(
             f"ledger has a plan of other steps ({before.count} x {before.event}): go on with the same noise and steps"

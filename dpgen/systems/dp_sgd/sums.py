@@ -12,13 +12,11 @@ so. Where it would add more than `ALLOWED`, as for a network that mixes records,
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
-import lightning as L
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -207,7 +205,7 @@ class _Piece(NamedTuple):
     share: Tensor | None
 
 
-class PrivateSums(L.LightningModule):
+class PrivateSums:
     r"""Per-cluster sums of clipped gradients of a Poisson draw, with noise: one Gaussian mechanism.
 
     Formal guarantees, whatever the bank computes, and whatever weight a clipping policy gives a record by its own norm:
@@ -340,9 +338,9 @@ class PrivateSums(L.LightningModule):
             return torch.empty_like(self.bank.theta, dtype=torch.float64)
         return torch.empty_like(self.bank.theta) if out is None else out
 
-    @abstractmethod
     def expected_sizes(self) -> Tensor:
-        """Expected records per cluster in a draw, (k,), from noisy sizes."""
+        """Expected records per cluster in a draw, (k,), from noisy sizes, at least 1; never the drawn number itself."""
+        return (self.plan.sampling_rate * self.partition.counts).clamp_min(1.0)
 
     def _sorted(self, batch: Batch) -> Batch:
         """The draw sorted by cluster, with its sizes, as `PoissonLoader` gives it."""
@@ -418,4 +416,4 @@ class PrivateSums(L.LightningModule):
     def latents(self, *shape: int) -> Tensor:
         """Standard normal noise that acts on records, so it is secret."""
         assert self.curator is not None
-        return to_device(self.curator.latents(*shape), self.device)
+        return to_device(self.curator.latents(*shape), self.bank.theta.device)

@@ -140,14 +140,14 @@ def test_a_step_of_a_lightning_module_does_not_wait_for_the_device(kind: Any, mo
     data = TensorDataset(x, torch.arange(B) % 3)
     options: Any = {"noise_multiplier": 1.0, "sampling_rate": 0.5, "loss_noise": 5.0}
     _, loader, _ = dpgen.make_private(module, DataLoader(data, batch_size=2), runner, **options)
-    own: Any = next(c for c in runner.callbacks if hasattr(c, "sums"))  # type: ignore[attr-defined]
-    own.sums.clip_by(dpgen.callbacks.AutomaticClipping())
-    own.sums.policy.begin(1)
-    own.sums.serve(own.accountant.curator)
-    own.sums.partition.fit(own.sums.records, None, curator=own.accountant.curator)
-    own.sums.partitioned, module.trainer = True, runner
-    own.sums.measure(1)
-    own.sums._loss_change = 0.0  # measured when training begins
+    own: Any = runner.callbacks[-1]  # type: ignore[attr-defined]
+    own.clip_by(dpgen.callbacks.AutomaticClipping())
+    own.policy.begin(1)
+    own.serve(own.accountant.curator)
+    own.partition.fit(own.records, None, curator=own.accountant.curator)
+    own.partitioned, module.trainer = True, runner
+    own.measure(1)
+    own._loss_change = 0.0  # measured when training begins
     module.to("meta")
     rebind(own.bank.per_record)
     for batch in list(loader)[:2]:

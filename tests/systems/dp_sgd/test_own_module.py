@@ -173,7 +173,7 @@ def test_the_gradient_is_the_sum_of_clipped_ones_over_the_noisy_size(options: di
         g = torch.cat([v.flatten() for v in torch.autograd.grad(cross_entropy(before(x[i : i + 1]), y[i : i + 1]), values)])
         total += g * min(1.0, bound / float(g.norm()))
     moved = torch.cat([(before.get_parameter(name) - module.get_parameter(name)).detach().flatten() for name in names])
-    counts = runner.callbacks[-1].sums.partition.counts  # type: ignore[attr-defined]
+    counts = runner.callbacks[-1].partition.counts  # type: ignore[attr-defined]
     size = max(1.0, float(counts))
     assert size != N, "a noisy number of records"
     assert torch.allclose(moved * size, total, atol=2e-3 * float(total.abs().max()))
@@ -272,11 +272,11 @@ def test_a_noisy_loss_has_the_noise_of_what_other_records_change_of_one(monkeypa
             seen.append(sums)
             return sums.values
 
-    own.sums.serve(own.accountant.curator)
-    monkeypatch.setattr(own.sums, "losses", lambda x: torch.full((len(x),), 0.5, dtype=torch.float64) + 1e-6 * len(x))
-    own.sums.noisy_loss(own.sums.records[torch.arange(5)], Drawn())
+    own.serve(own.accountant.curator)
+    monkeypatch.setattr(own, "losses", lambda x: torch.full((len(x),), 0.5, dtype=torch.float64) + 1e-6 * len(x))
+    own.noisy_loss(own.records[torch.arange(5)], Drawn())
     change = 1e-6 * (COMPANY - 1)
-    assert seen[0].sensitivity == pytest.approx(1.0 + 2.0**-20 + 10.0 * change * own.sums.measure(1).records)
+    assert seen[0].sensitivity == pytest.approx(1.0 + 2.0**-20 + 10.0 * change * own.measure(1).records)
 
 
 def test_a_step_and_its_loss_have_secret_seeds_of_their_own() -> None:
@@ -474,7 +474,7 @@ def test_clipping_that_the_trainer_is_given_later_is_refused_before_a_step() -> 
     ],
 )
 def test_what_only_training_shows_ends_it_in_one_line(kind: str, options: dict[str, Any], word: str) -> None:
-    with refused(word):
+    with refused(word, paid=kind != "Classifier"):
         trained(getattr(own_modules, kind)(**options), trainer(max_epochs=2))
 
 
@@ -491,8 +491,8 @@ def test_a_record_that_the_code_fails_for_counts_for_nothing(loss_noise: float |
             own_modules.Coded(), data=data[0], epsilon=None, noise_multiplier=1e-6, sampling_rate=1.0, loss_noise=loss_noise
         )
         loader.table.x, loader.table.cluster = Held(list(kept.tensors)), torch.zeros(len(kept), dtype=torch.int64)
-        runner.callbacks[-1].sums.partition.load_state_dict({"counts": torch.tensor([64.0])})
-        runner.callbacks[-1].sums.partitioned = True
+        runner.callbacks[-1].partition.load_state_dict({"counts": torch.tensor([64.0])})
+        runner.callbacks[-1].partitioned = True
         runner.fit(module, loader)
         found.append(torch.cat([value.detach().flatten() for value in module.parameters()]))
     assert torch.allclose(*found, atol=1e-4)
