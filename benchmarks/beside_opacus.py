@@ -263,15 +263,15 @@ def step_of_dpgen(
     trainer = L.Trainer(max_steps=10**6, accelerator="cpu", logger=False, enable_checkpointing=False)
     options = {"noise_multiplier": 1.0, "sampling_rate": 1.0}
     _, loader, _ = dpgen.make_private(module, DataLoader(data, batch_size=len(x)), trainer, **options)
-    own: Any = next(c for c in trainer.callbacks if hasattr(c, "sums"))  # type: ignore[attr-defined]
-    module.trainer, policy, sums = trainer, BoundedClipping(bound=1.0), own.sums
+    own: Any = trainer.callbacks[-1]  # type: ignore[attr-defined]
     own.bank.per_record.__class__ = kind
+    module.trainer, policy = trainer, BoundedClipping(bound=1.0)
     policy.begin(1)
-    sums.clip_by(policy)
-    sums.serve(own.accountant.curator)
-    sums.partition.fit(sums.records, None, curator=own.accountant.curator)
-    sums.partitioned = True
-    sums.measure(1)
+    own.clip_by(policy)
+    own.serve(own.accountant.curator)
+    own.partition.fit(own.records, None, curator=own.accountant.curator)
+    own.partitioned = True
+    own.measure(1)
     optimizer = module.configure_optimizers()["optimizer"]
 
     def step() -> None:

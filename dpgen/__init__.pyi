@@ -48,13 +48,13 @@ from .release import Draws as Draws
 from .release import PrivateSampler as PrivateSampler
 from .release import PublicModel as PublicModel
 from .release import RecordModel as RecordModel
-from .release import RecordSamples as RecordSamples
-from .release import Samples as Samples
 from .report import report as report
 from .run import Outcome as Outcome
 from .run import run as run
 from .runtime import Runtime as Runtime
 from .runtime import quiet_training as quiet_training
+from .samples import RecordSamples as RecordSamples
+from .samples import Samples as Samples
 from .statement import PrivacyStatement as PrivacyStatement
 from .statement import guarantee as guarantee
 from .statement import rounded_up as rounded_up

@@ -30,17 +30,8 @@ from dpgen.figures import heat_maps, inline_svg, new_figure, show_images
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
 from dpgen.metrics import associations
 from dpgen.privacy.ledger import Ledger
-from dpgen.release import (
-    Draws,
-    ImageModel,
-    ImageSamples,
-    LinkedSamples,
-    PointSamples,
-    PublicModel,
-    RecordModel,
-    RecordSamples,
-    Release,
-)
+from dpgen.release import Draws, ImageModel, PublicModel, RecordModel, Release
+from dpgen.samples import ImageSamples, LinkedSamples, PointSamples, RecordSamples
 from dpgen.schema import Schema
 from dpgen.statement import RELATIONS, UNPROTECTED, PrivacyStatement, collected, right_of_100, rounded_up
 from dpgen.systems.registry import load

@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from dpgen.forms import BY_NAME, FORMS, LEAST, NESTED, Atoms, Integers, Reals, ValueForm, family, found_of
+from dpgen.forms import BY_NAME, FORMS, LEAST, NESTED, Atoms, Integers, Reals, ValueForm, family, found_of, infinite
 from dpgen.writings import cells as written
 from dpgen.writings.cells import Choice
 from dpgen.writings.numbers import NumberWriting
@@ -23,7 +23,7 @@ CELLS = (
     ("no single value", ""),
     *((form.name, kind) for form in FORMS for kind in form.types),
 )
-"""Cells of the histogram of forms: a form, and the type of a field that a value needs. Infinite numbers are gaps."""
+"""Cells of the histogram of forms: a form, and the type of a field that a value needs. Infinite numbers are no value."""
 _NUMBERED = {cell: number for number, cell in enumerate(CELLS)}
 
 
@@ -56,6 +56,7 @@ def votes(values: pd.Series, kind: str, format: str = "") -> Integers:
             own = written.cells_of(np.array([text.strip() for text in seen.values], object))
             cells[at] = np.where(own < 0, coarse, own + len(CELLS))
     found[atoms.rows] = atoms.spread(cells)
+    found[infinite(values)] = NO_VALUE
     return found
 
 

@@ -21,7 +21,7 @@ import dpgen
 from dpgen.containers import Form, as_type, in_memory
 from dpgen.data import load_records, load_sets
 from dpgen.facts import Fact
-from dpgen.release import RecordSamples
+from dpgen.samples import RecordSamples
 
 N, D = 120, 6
 X = np.random.default_rng(1).integers(0, 2, (N, D))

@@ -21,7 +21,8 @@ import dpgen
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, BudgetExceeded, Ledger
 from dpgen.privacy.mechanisms import Secrets, pure_event
-from dpgen.release import ColumnSamples, Draws, PointSamples, PrivateSampler, RecordSamples, round_bits
+from dpgen.release import Draws, PrivateSampler, round_bits
+from dpgen.samples import ColumnSamples, PointSamples, RecordSamples
 from dpgen.systems.registry import load
 
 

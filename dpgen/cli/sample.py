@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> Ended | int:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
 
-    from dpgen.release import ColumnSamples, LinkedSamples
+    from dpgen.samples import ColumnSamples, LinkedSamples
     from dpgen.systems.registry import load
 
     printed = options.out == "-"

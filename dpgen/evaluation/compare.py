@@ -45,7 +45,7 @@ from dpgen.files import OVERLAYS, write_atomically
 from dpgen.forms import floats
 from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
 from dpgen.progress import report
-from dpgen.release import ColumnSamples
+from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, read_descriptor
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.metrics import chance_level, train_on_synthetic_accuracy
 from dpgen.metrics.fidelity import InceptionFeatures, LeNetFeatures, fidelity, frechet_distance
 from dpgen.progress import report
-from dpgen.release import ImageModel, image_rows
+from dpgen.release import ImageModel
+from dpgen.samples import image_rows
 
 MOST_VALUES = 2**26
 """Values of the images that are drawn, or that a classifier is trained on, at most: 21,845 images of 32 x 32 in colour."""

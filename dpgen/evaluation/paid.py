@@ -23,7 +23,8 @@ from dpgen.privacy.curator import Curator, gaussian_price
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, require_positive
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.release import PublicModel, RecordSamples, Release
+from dpgen.release import PublicModel, Release
+from dpgen.samples import RecordSamples
 
 NOTE = "score of a run"
 """Note of the score in a ledger."""

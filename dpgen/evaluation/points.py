@@ -13,7 +13,8 @@ from dpgen.data.points import Points
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics.densities import Quadrature, dense_threshold, mode_coverage, negative_log_likelihood, optimal_mollification
-from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PublicModel, Release
+from dpgen.release import DensityModel, Draws, PrivateDensity, PublicModel, Release
+from dpgen.samples import PointSamples
 from dpgen.statement import UNPROTECTED, PrivacyStatement, rounded_up
 from dpgen.systems.mbde.densities import UniformReference
 

@@ -23,7 +23,8 @@ from dpgen.metrics import (
     train_on_synthetic_accuracy,
 )
 from dpgen.progress import report
-from dpgen.release import RecordModel, RecordSamples, image_rows
+from dpgen.release import RecordModel
+from dpgen.samples import RecordSamples, image_rows
 from dpgen.systems.dp_sgd.model import ReleasedModule, one_hot_rows
 
 MOST_COMPARED = 10_000

@@ -275,10 +275,17 @@ def test_a_mixed_column_has_the_type_of_most_and_the_rest_are_gaps() -> None:
     values = [*np.random.default_rng(0).integers(0, 9, n - n // 10).tolist(), *[date(2020, 1, 2)] * (n // 10)]
     release: Any = dpgen.fit({"a": values, "b": ["u", "v"] * (n // 2)}, "tables", epsilon=20.0, method="independent")
     assert release.schema.by_name["a"].type == "integer"
-    assert "are no numbers: they came in as gaps" in release.statement.to_markdown()
+    assert "are no finite numbers: they came in as gaps" in release.statement.to_markdown()
     drawn = release.sample(n, random_state=0)["a"]
     gaps = sum(value is None for value in drawn) / n
     assert 0.05 < gaps < 0.15
+
+
+def test_infinite_numbers_are_said_to_be_gaps() -> None:
+    values = np.where(np.arange(2000) % 8 == 0, np.inf, np.random.default_rng(0).normal(size=2000))
+    release: Any = dpgen.fit({"a": values.tolist(), "b": ["u", "v"] * 1000}, "tables", epsilon=20.0, method="independent")
+    assert "of a (noise" in (said := release.statement.to_markdown())
+    assert "are no finite numbers: they came in as gaps" in said
 
 
 def test_a_vote_for_texts_has_no_gaps_of_numbers() -> None:

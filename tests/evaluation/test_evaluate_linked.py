@@ -15,7 +15,7 @@ from dpgen.containers import Form
 from dpgen.data.linked import LinkedTables
 from dpgen.data.toy import simulated_patients
 from dpgen.evaluation.linked import coder, drawn, errors, evaluate, without_link
-from dpgen.release import LinkedSamples
+from dpgen.samples import LinkedSamples
 
 
 def of_rows(data: LinkedTables, rows: pd.DataFrame) -> LinkedTables:

@@ -14,7 +14,8 @@ from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
 from dpgen.evaluation.points import evaluate, kernel_density
 from dpgen.evaluation.scores import Score
-from dpgen.release import Draws, PointSamples, PrivateDensity, PublicModel
+from dpgen.release import Draws, PrivateDensity, PublicModel
+from dpgen.samples import PointSamples
 from dpgen.statement import UNPROTECTED, PrivacyStatement
 from dpgen.systems.mbde.boxes import BernsteinModel, BernsteinPlan, GridResponse
 from dpgen.systems.mbde.densities import Box, GaussianReference

@@ -13,7 +13,7 @@ from torch import Tensor
 from dpgen.data import Records, load_digits
 from dpgen.evaluation.records import evaluate
 from dpgen.evaluation.scores import QUICK, Effort, Score
-from dpgen.release import RecordSamples
+from dpgen.samples import RecordSamples
 
 GENERATOR = torch.Generator().manual_seed(0)
 

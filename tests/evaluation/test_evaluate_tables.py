@@ -13,7 +13,7 @@ from dpgen.data import Table, load_table
 from dpgen.data.tables import VISITS, simulated_visits
 from dpgen.evaluation import evaluate
 from dpgen.evaluation.scores import Evaluation
-from dpgen.release import ColumnSamples
+from dpgen.samples import ColumnSamples
 
 
 class Rows:

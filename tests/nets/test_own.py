@@ -413,7 +413,7 @@ def test_a_run_that_was_killed_while_it_was_evaluated_is_finished_by_the_same_co
     sizes = ("--hidden=", "--latent=", "--component=")
     own = [option for option in tiny.arguments(tmp_path) if not option.startswith(sizes)]
     monkeypatch.setattr(import_module("dpgen.run"), "_evaluated", dies)
-    with refused("the same command", error=KeyboardInterrupt):
+    with refused("the same command", error=KeyboardInterrupt, paid=True):
         dpgen.run(parse_job([*own, *network]))
     monkeypatch.undo()
     unimported(monkeypatch)

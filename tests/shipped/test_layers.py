@@ -15,8 +15,8 @@ MOST_LINES = 600
 
 FORBIDDEN: dict[str, set[str]] = {
     "systems": {"data", "evaluation", "metrics", "api", "auditing", "cli", "config", "run"},
-    "data": {"privacy", "nets", "systems", "release", "statement", "evaluation", "metrics", "cli", "config", "run"},
-    "metrics": {"data", "privacy", "nets", "systems", "release", "evaluation", "cli", "config", "run"},
+    "data": {"privacy", "nets", "systems", "release", "samples", "statement", "evaluation", "metrics", "cli", "config", "run"},
+    "metrics": {"data", "privacy", "nets", "systems", "release", "samples", "evaluation", "cli", "config", "run"},
 }
 """Parts of dpgen that a part may not import; `privacy` may import none."""
 

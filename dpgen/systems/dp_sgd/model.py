@@ -15,20 +15,16 @@ from torch.nn.functional import one_hot
 from dpgen.files import under
 from dpgen.nets.own import known
 from dpgen.release import (
-    ColumnSamples,
     ImageModel,
-    ImageSamples,
-    PointSamples,
     PublicModel,
     RandomState,
     RecordModel,
-    RecordSamples,
     Rounding,
-    image_rows,
     round_bits,
     sampling_generator,
     sampling_seed,
 )
+from dpgen.samples import ColumnSamples, ImageSamples, PointSamples, RecordSamples, image_rows
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 

@@ -9,18 +9,8 @@ from torch import Tensor
 from dpgen.files import under
 from dpgen.nets.gan import Correction, Generator
 from dpgen.nets.own import OwnGenerator
-from dpgen.release import (
-    ImageModel,
-    PointSamples,
-    PublicModel,
-    RandomState,
-    RecordModel,
-    RecordSamples,
-    Rounding,
-    draw_components,
-    image_rows,
-    sampling_generator,
-)
+from dpgen.release import ImageModel, PublicModel, RandomState, RecordModel, Rounding, draw_components, sampling_generator
+from dpgen.samples import PointSamples, RecordSamples, image_rows
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.model import WHITE, Inputs, Means, NetworkModel
 

@@ -58,7 +58,8 @@ from dpgen.cosines import cosines, frequencies
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import GRAM_GRID, MOST_RECORDS, BoundedSum, clipped, row_squares, whole
-from dpgen.release import ImageModel, ImageSamples, RandomState, draw_components, sampling_generator
+from dpgen.release import ImageModel, RandomState, draw_components, sampling_generator
+from dpgen.samples import ImageSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.plan import GaussianConfig
 from dpgen.systems.gaussian.releases import NOTES, gram, members, symmetric

@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from dpgen.files import under
-from dpgen.release import RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
+from dpgen.release import RandomState, RecordModel, draw_components, sampling_generator
+from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 
 _IN_CACHE = 512  # rows

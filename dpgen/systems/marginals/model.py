@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.release import RandomState, RecordModel, RecordSamples, draw_components, sampling_generator
+from dpgen.release import RandomState, RecordModel, draw_components, sampling_generator
+from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 
 # -- product mixture ---------------------------------------------------------------------------------------------------

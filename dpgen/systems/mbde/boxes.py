@@ -16,7 +16,8 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import Secrets, pure_event, require_whole
-from dpgen.release import DensityModel, Draws, PointSamples, PrivateDensity, PrivateSampler, RandomState, sampling_seed
+from dpgen.release import DensityModel, Draws, PrivateDensity, PrivateSampler, RandomState, sampling_seed
+from dpgen.samples import PointSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.mbde.densities import UniformReference
 from dpgen.systems.mbde.plan import GRID_CELLS, BernsteinConfig, BernsteinPlan, DrawPlan, GridResponseConfig

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from dpgen.discretized import DiscretizedColumn
 from dpgen.files import under
-from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
+from dpgen.release import PublicModel, RandomState, sampling_seed
+from dpgen.samples import ColumnSamples
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.ordered.estimator import Integers, MonotoneCounts, Reals
 

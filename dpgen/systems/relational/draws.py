@@ -13,7 +13,7 @@ import torch
 
 from dpgen.constraints import constraint_of
 from dpgen.forms import REPRESENTED
-from dpgen.release import LinkedSamples
+from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from dpgen.forms import floats
-from dpgen.release import LinkedSamples, PublicModel, RandomState, sampling_seed
+from dpgen.release import PublicModel, RandomState, sampling_seed
+from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import Chain, Tree, TreeFitter

@@ -75,7 +75,7 @@ OTHER = "other"
 _RANGE = 0.001  # probability that noise makes the range of a column wider, by a cell of the scale, of all columns together
 _DIGIT = re.compile("[0-9]")
 _WORDS = {"string": "single values", "boolean": "truth values", "date": "dates", "datetime": "dates"}
-_WORDS |= dict.fromkeys(("integer", "number", "year"), "numbers")
+_WORDS |= dict.fromkeys(("integer", "number", "year"), "finite numbers")
 _KEYS = 0.9  # share of the values that have the pattern of a key
 
 
@@ -291,9 +291,9 @@ class Discovery:
 
     def truth_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor:
         """Truth values, and whether there are gaps."""
-        told, std = self._rare(
-            given["name"], partial(truths_of, field=field_of({"name": given["name"], "type": "boolean"})), 3, share
-        )
+        words: Descriptor = {name: given[name] for name in ("trueValues", "falseValues") if name in given}
+        field = field_of({"name": given["name"], "type": "boolean", **words})
+        told, std = self._rare(given["name"], partial(truths_of, field=field), 3, share)
         known = Known.of(told[1:], np.full(2, std), np.maximum(told[1:], 0.0))
         return self._finished(given, known, bool(told[2] > told[1]), _mean(gaps, Noisy(told[0], std)))
 

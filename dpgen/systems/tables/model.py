@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from dpgen.forms import number
-from dpgen.release import ColumnSamples, PublicModel, RandomState, sampling_seed
+from dpgen.release import PublicModel, RandomState, sampling_seed
+from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape

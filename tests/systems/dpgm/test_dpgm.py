@@ -148,7 +148,7 @@ def test_what_a_policy_returns_in_another_shape_is_refused() -> None:
             return torch.ones(K + 1)
 
     module, cluster = untrained(), torch.tensor([0, 1])
-    with refused("Short.coefficients()", "(1,)"):
+    with refused("Short.coefficients()", "(1,)", paid=True):  # a policy of somebody else is asked in a step
         tiny.released(module, Batch(torch.ones(2, D), cluster, cluster), policy=Short())
     with refused("Short.scale()", "(3,)"):
         module.averaging()

@@ -14,7 +14,8 @@ import dpgen
 from dpgen.data.users import Users
 from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, Ledger
-from dpgen.release import ColumnSamples, PublicModel
+from dpgen.release import PublicModel
+from dpgen.samples import ColumnSamples
 from dpgen.systems.local.fit import released_prior
 from dpgen.systems.marginals.model import ProductMixture
 

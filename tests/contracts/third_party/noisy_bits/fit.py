@@ -6,7 +6,8 @@ from dpgen.facts import Fact
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import pure_event
-from dpgen.release import RecordModel, RecordSamples, round_bits, sampling_generator
+from dpgen.release import RecordModel, round_bits, sampling_generator
+from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 
 
