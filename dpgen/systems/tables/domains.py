@@ -62,6 +62,7 @@ _FAN = 64  # pieces of one part
 _APART = 5.0  # noise stds of unseen neighbours together that are told from others
 _LONGER = 1.9  # times as long as its neighbour: a part that is not joined to one that holds more
 _MOST = 0.4  # share of the rows in a part that is cut before the last histogram
+_ALSO, _UNEVEN = 0.05, 32.0  # share in a part that is cut so, too, where the one beside it is so many times as dense
 _TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # parts that are looked at as one
 _OUTER, _NEAR = 14, 32  # parts outside of what is seen, the first one of a 32nd of its length
 _LONGEST = 1e300  # of a length that is added to others
@@ -396,10 +397,11 @@ def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share
         span = 0.0 if found is None else float(parts.lengths[found.first : found.after].sum())
         parts, pieces = recut(parts, found, least)
         most = np.where(pieces > 1, parts.counts, 0.0)
-        if most.max() <= _MOST * others or left - part < _OF_PARTS * share:
+        wide = (most > _MOST * others) | ((most > _ALSO * others) & _beside_dense(parts))
+        if not wide.any() or left - part < _OF_PARTS * share:
             break
         fan = np.clip(most / (2 * budget.noise_std(part)), 2, _FAN)
-        parts = measured(parts, np.where(most > _MOST * others, fan, 1).astype(np.int64), part)
+        parts = measured(parts, np.where(wide, fan, 1).astype(np.int64), part)
     digits = asked.axis.digits()
     if digits is not None and span >= _PERIODS * digits.period:
         place = partial(in_period, digits=digits, frequent=values)
@@ -410,6 +412,16 @@ def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share
     precision = np.array([std**-2 for _, std in gaps])
     gap = float(np.average([count for count, _ in gaps], weights=precision)), float(precision.sum()) ** -0.5
     return Bought(parts, gap, told)
+
+
+def _beside_dense(parts: Parts) -> Flags:
+    """Parts (m,) beside a much denser one that is seen: a narrow law lies across the edge of a wide part."""
+    free = np.flatnonzero(~parts.alone)
+    density = np.where(parts.counts > SURE * parts.stds, parts.counts / parts.lengths, 0.0)[free]
+    around = np.maximum(np.r_[0.0, density[:-1]], np.r_[density[1:], 0.0])
+    found = np.zeros(len(parts.counts), bool)
+    found[free] = around > _UNEVEN * np.maximum(parts.counts[free], 0.0) / parts.lengths[free]
+    return found
 
 
 def _frequent(present: Any, asked: Asked, budget: GaussianBudget, share: float) -> tuple[Integers, Reals, float]:

@@ -480,3 +480,10 @@ def test_noise_alone_makes_no_range_wider() -> None:
         ranges += [(field["constraints"]["minimum"], field["constraints"]["maximum"]) for field in fields]
     assert max(high for _, high in ranges) < 64
     assert sum(high > 1 or low < 0 for low, high in ranges) < 12, "of 240"
+
+
+def test_a_narrow_law_across_the_edge_of_wide_parts_is_told_from_them() -> None:
+    """With many frequent values inside, what lies beyond the edge was spread over a thousand times its range."""
+    x = np.random.default_rng(0).normal(1e6, 1, 40_000)
+    release: Any = dpgen.fit(pd.DataFrame({"x": x}), "tables", epsilon=10.0, method="independent")
+    assert 0.8 < release.sample(40_000, random_state=0)["x"].std() < 1.25
