@@ -32,7 +32,7 @@ class Axis(ABC):
 
     @abstractmethod
     def rounding(self) -> dict[str, Any]:
-        """What a schema says of it beside its type, see `axis_of`."""
+        """The part of a descriptor that states the axis, beside the type; see `axis_of`."""
 
     @abstractmethod
     def units(self, values: npt.NDArray[Any]) -> Integers:

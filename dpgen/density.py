@@ -37,7 +37,7 @@ _FINEST = 4096  # cells of one part in which digits are drawn exactly
 
 
 class Grid(Protocol):
-    """What a density needs of the grid that its edges are indices of."""
+    """The grid that edges of a density are indices of."""
 
     def lengths(self, first: Integers, after: Integers) -> Reals:
         """Lengths (n,) from indices to later ones."""
@@ -163,7 +163,7 @@ def flat(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals) 
 
 @dataclass(frozen=True, eq=False)
 class Digits:
-    """How much more frequent than their neighbours values are by their place in a period.
+    """Weights of values by their place in a period: how much more frequent they are than their neighbours.
 
     `weights` (cells,), of mean 1, are of equal parts of `period` grid points, of which index -`offset` begins one.
 
@@ -221,7 +221,7 @@ class Density:
 
     @cached_property
     def masses(self) -> Reals:
-        """What each part (m,) holds."""
+        """Expected number of values in each part (m,)."""
         return expected(self.lengths, self.left, self.right)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""How csv files are written: delimiter and encoding, by what is public of a file, its header line."""
+"""Dialects of csv files: delimiter and encoding, by what is public of a file, its header line."""
 
 import codecs
 import csv
@@ -11,7 +11,7 @@ import pyarrow
 
 
 class Dialect(NamedTuple):
-    """How a csv file is written: delimiter, encoding, and whether its first line says the delimiter, as Excel writes it.
+    """The dialect of a csv file: delimiter, encoding, and whether its first line says the delimiter, as Excel writes it.
 
     The encoding "" is UTF-8, but cp1252 of each line that is not UTF-8.
     """
