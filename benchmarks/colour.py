@@ -19,9 +19,10 @@ import torch
 from measuring import add_data_root, machine, store
 from torch import Tensor, nn
 
-from dpgen import SYSTEMS, Runtime, data
+from dpgen import Runtime, data
 from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.privacy.curator import Curator
+from dpgen.systems import SYSTEMS
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 
 SAMPLES = 50_000

@@ -19,8 +19,8 @@ from measuring import interleaved, machine
 from scipy.optimize import brentq
 from torch import Tensor
 
-from dpgen.divergences import f_divergence
 from dpgen.privacy.noise import SecureSource
+from dpgen.systems.local.divergences import f_divergence
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.model import FiniteSampler
 from dpgen.systems.local.samplers import MinimaxSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier

@@ -18,11 +18,12 @@ import torch
 from measuring import add_data_root, machine, store
 from torch import Tensor
 
-from dpgen import SYSTEMS, Budget, Runtime, data, metrics
+from dpgen import Budget, Runtime, data, metrics
 from dpgen.privacy.accountants import calibrate_noise
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
+from dpgen.systems import SYSTEMS
 from dpgen.systems.gaussian.plan import GaussianConfig, GaussianPlan
 
 FASHION = {"warp": 0.2, "radius": 0.85}

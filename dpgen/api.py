@@ -78,7 +78,7 @@ def fit(
             table of DuckDB or Spark, the path of a DuckDB file or a glob of parquet files, which an engine reads; as
             the name of a data set such as "digits"; or loaded by `dpgen.data`. People and their rows: a mapping of tables by
             name, or one long table, with `person` and `order`.
-        model: name of the system, see `dpgen.SYSTEMS`; "auto": the usual one for such data, see `chosen_model`.
+        model: name of the system, see `dpgen.systems.SYSTEMS`; "auto": the usual one for such data, see `chosen_model`.
         epsilon: budget of the whole fit, in nats; None, for systems that then report it, with their noise given.
         delta: of the guarantee; None: the system's public rule, 1e-5 for most and 0 where the guarantee is pure.
         ledger: the file of a budget that all runs on the data set pay from, see `dpgen.SharedBudget.create`; or a ledger

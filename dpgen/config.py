@@ -37,9 +37,9 @@ from dpgen.systems.plan import Plan
 from dpgen.systems.registry import System, systems
 
 if TYPE_CHECKING:
-    from dpgen.built_on import BuiltOn
     from dpgen.privacy.curator import Curator
     from dpgen.release import Release
+    from dpgen.systems.built_on import BuiltOn
 
 FREE_TO_CHANGE = (
     "run_dir", "progress_bar", "evaluation", "fid_weights", "checkpoint_every", "threads", "accelerator", "devices",
@@ -231,7 +231,7 @@ class RunConfig:
     @cached_property
     def built_on(self) -> "tuple[BuiltOn, ...]":
         """Releases that the run reads; without `release_origin` "public" they are paid for by its plan."""
-        from dpgen.built_on import releases_read  # here, because reading a command line needs no torch
+        from dpgen.systems.built_on import releases_read  # here, because reading a command line needs no torch
 
         schema, public = self.data.options.get("schema", getattr(self.data.loaded, "schema", None)), self.runtime.release_origin
         places = {"base": self.base, "run_dir": self.runtime.run_dir}
@@ -240,7 +240,7 @@ class RunConfig:
     @property
     def own_plan(self) -> Plan:
         """The plan of what the run itself may spend: its budget less the price of the releases that it is built on."""
-        from dpgen.built_on import own_plan
+        from dpgen.systems.built_on import own_plan
 
         return own_plan(self.privacy, self.built_on)
 

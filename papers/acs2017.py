@@ -16,24 +16,16 @@ from dp_accounting import ComposedDpEvent, SelfComposedDpEvent
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen import (
-    Budget,
-    Curator,
-    DPGMConfig,
-    DPGMPlan,
-    DPKMeans,
-    KMeansPlan,
-    Ledger,
-    RecordModel,
-    Runtime,
-    quiet_training,
-)
+from dpgen import Budget, Runtime, quiet_training
 from dpgen.data import Records, load_digits, load_mnist, load_sets
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import clustering_accuracy, independent_marginals, query_errors
+from dpgen.privacy import Curator, Ledger
 from dpgen.privacy.accountants import calibrate_noise, subsampled_gaussian_alpha
 from dpgen.privacy.accountants import epsilon as epsilon_of
 from dpgen.privacy.mechanisms import effective_multiplier, gaussian_event, subsampled_gaussian_event
+from dpgen.release import RecordModel
+from dpgen.systems import DPGMConfig, DPGMPlan, DPKMeans, KMeansPlan
 from papers.common import fit_system, main, quiet_runtime, write_table
 from papers.data import load_call_detail
 

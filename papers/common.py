@@ -8,7 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from dpgen import SYSTEMS, Curator, OneLineParser, Runtime, exit_code
+from dpgen import Runtime
+from dpgen.cli.main import OneLineParser, exit_code
+from dpgen.privacy import Curator
+from dpgen.systems import SYSTEMS
 from papers import PAPERS
 
 Reproduction = Callable[..., str]

@@ -27,10 +27,12 @@ import pandas as pd
 from scipy.optimize import isotonic_regression
 from tqdm.auto import tqdm
 
-from dpgen import Curator, Ledger, OrderedConfig, OrderedDistribution, PrivacyStatement, ordered_estimator
 from dpgen.data.toy import OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
+from dpgen.privacy import Curator, Ledger
+from dpgen.statement import PrivacyStatement
+from dpgen.systems import OrderedConfig, OrderedDistribution, ordered_estimator
 from papers.common import main, write_table
 from papers.data import load_cms, load_higgs
 

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from tqdm.auto import tqdm
 
-from dpgen import Box, GaussianReference, UniformReference, quiet_training
+from dpgen import quiet_training
 from dpgen.data import Points
 from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, synthetic_points
 from dpgen.evaluation.points import densities_figure
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
+from dpgen.systems import Box, GaussianReference, UniformReference
 from dpgen.systems.mbde.densities import evaluated
 from papers.common import fit_system, main, quiet_runtime, write_table
 

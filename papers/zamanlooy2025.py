@@ -12,7 +12,9 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from dpgen import (
+from dpgen.data import Users
+from dpgen.figures import new_figure, save_figure
+from dpgen.systems import (
     FiniteSampler,
     MinimaxSampler,
     ParkSampler,
@@ -20,10 +22,8 @@ from dpgen import (
     QInvariantMinimax,
     RandomizedResponse,
     RelativeMollifier,
-    f_divergence,
 )
-from dpgen.data import Users
-from dpgen.figures import new_figure, save_figure
+from dpgen.systems.local.divergences import f_divergence
 from papers.common import main, write_table
 from papers.data import click_users, load_movielens, read_clicks
 

@@ -11,10 +11,10 @@ import pytest
 import dpgen
 from dpgen import metrics
 from dpgen.metrics.fidelity import fidelity
-from dpgen.run import Outcome, run
+from dpgen.run import run
 
 
-@pytest.mark.parametrize("package", [dpgen, metrics], ids=lambda package: package.__name__)
+@pytest.mark.parametrize("package", [dpgen, dpgen.data, metrics, dpgen.privacy, dpgen.systems], ids=lambda room: room.__name__)
 def test_every_public_name_can_be_imported_and_no_other(package: ModuleType) -> None:
     for name in package.__all__:
         assert hasattr(package, name), name
@@ -26,8 +26,8 @@ def test_importing_and_planning_load_no_torch() -> None:
     code = (
         "import sys, dpgen\n"
         "assert not {'torch', 'lightning', 'numpy', 'sklearn'} & set(sys.modules)\n"
-        "config = dpgen.DPGMConfig(clusters='kmeans', clipping='dpnorm').resolved(n_classes=0)\n"
-        "dpgen.DPGMPlan(sampling_rate=1.0, steps=2).calibrated(config).event(config)\n"
+        "config = dpgen.systems.DPGMConfig(clusters='kmeans', clipping='dpnorm').resolved(n_classes=0)\n"
+        "dpgen.systems.DPGMPlan(sampling_rate=1.0, steps=2).calibrated(config).event(config)\n"
         "assert not {'torch', 'lightning', 'sklearn'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
@@ -63,7 +63,6 @@ def test_the_base_fits_a_table_and_names_the_extra_that_networks_and_engines_nee
 
 def test_a_function_named_like_its_module_stays_a_function() -> None:
     assert dpgen.run is run
-    assert dpgen.Outcome is Outcome
     assert dpgen.metrics.fidelity is fidelity
 
 

@@ -16,7 +16,7 @@ if __name__ == "__main__":
     model = {"name": "dpgm", "component": "rbm", "hidden": 4, "clusters": "labels"}
     try:
         outcome = dpgen.run(dpgen.RunConfig(model, "digits", {"epsilon": 3.0, "steps": 2}, runtime))
-    except dpgen.ShareDone:
+    except dpgen.privacy.ShareDone:
         (out / "other").write_text("done")
         raise
     (out / "first").write_text(str(outcome.release.epsilon))

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from dpgen.data.users import Users, normalised
-from dpgen.divergences import f_divergence
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import Draws
 from dpgen.statement import UNPROTECTED
+from dpgen.systems.local.divergences import f_divergence
 from dpgen.systems.local.fit import SAMPLERS
 from dpgen.systems.local.model import FiniteSampler
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, relu
 
-from dpgen.cosines import planes
 from dpgen.nets.bank import Descent, ModelBank, Noise
+from dpgen.nets.cosines import planes
 from dpgen.nets.own import NETWORK, GenericBank, OwnClass
 from dpgen.nets.vae import RATE, SHRINK, log_odds
 from dpgen.privacy.clipping import RecordGradients

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu, softplus
 
-from dpgen.cosines import coordinates, planes
 from dpgen.facts import Said
 from dpgen.nets.bank import ModelBank, Noise, Tape, affine_shapes, logistic
+from dpgen.nets.cosines import coordinates, planes
 from dpgen.privacy.clipping import RecordGradients
 
 SLOPE = 0.2
@@ -59,7 +59,7 @@ class CriticBank(ModelBank):
         categories: number of labels, 0 without; a record's one-hot label follows its columns.
         hidden: units per hidden layer.
         depth: hidden layers.
-        image_shape: of images, see `dpgen.cosines.planes`; needed with `frequencies`.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
         frequencies: the critic sees so many of the lowest frequencies of each channel in place of pixels, and has as many
             fewer parameters that noise is added to.
         centred: records are seen minus the means that `begin_at` is given, 1/2 without.

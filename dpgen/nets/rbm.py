@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpgen.cosines import coordinates
 from dpgen.nets.bank import Descent, ModelBank, Noise, in_ambient_precision, logistic
+from dpgen.nets.cosines import coordinates
 from dpgen.privacy.clipping import Factor, RecordGradients, segments
 
 _NEVER = -100.0  # log-odds of a unit that is never on
@@ -40,7 +40,7 @@ class RBMBank(ModelBank):
         centred: at the means that `begin_at` is given, 1/2 without.
         frequencies: of images, needs `centred`: :math:`W = U B` with B the lowest frequencies of each channel, and U, of fewer
             parameters to disturb, is learned.
-        image_shape: of images, see `dpgen.cosines.planes`; needed with `frequencies`.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
 
     Source: Acs et al. 2017, section II-A; weights N(0, .01^2), zero biases as in "Experimental settings"; centred: Montavon
     and Mueller 2012.

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import relu
 
-from dpgen.cosines import coordinates
 from dpgen.nets.bank import Descent, ModelBank, Noise, Tape, affine_shapes, logistic
+from dpgen.nets.cosines import coordinates
 from dpgen.privacy.clipping import RecordGradients
 
 RATE = 10.0
@@ -38,7 +38,7 @@ class VAEBank(ModelBank):
         centred: the encoder sees records minus the means that `begin_at` is given, 1/2 without.
         frequencies: of images, needs `centred`: the encoder sees the lowest frequencies of each channel in place of pixels, and
             the decoder writes them, on top of the log-odds of the means; there are fewer parameters to disturb.
-        image_shape: of images, see `dpgen.cosines.planes`; needed with `frequencies`.
+        image_shape: of images, see `dpgen.nets.cosines.planes`; needed with `frequencies`.
 
     Source: Acs et al. 2017, section II-B and "Experimental settings" (784-200-2, ReLU).
     """

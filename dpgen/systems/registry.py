@@ -200,7 +200,7 @@ def installed() -> dict[str, System]:
 
 def released(option: str, path: Path | str, curator: "Curator") -> "PublicModel":
     """The released model at the path that an option gives, for a fit that is built on it."""
-    from dpgen.built_on import find_release
+    from dpgen.systems.built_on import find_release
 
     try:
         model = load(path)

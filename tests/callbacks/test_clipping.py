@@ -9,8 +9,8 @@ from refusals import refused
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, linear
 
-from dpgen.cosines import lowest_frequencies
 from dpgen.nets import Factor, ModelBank, RBMBank, RecordGradients, Tape, VAEBank
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.privacy.clipping import (
     ROUNDED,
     SENSITIVITY,

@@ -210,7 +210,7 @@ def test_forms_that_nobody_is_charged_for_are_found() -> None:
 
 
 def charged_by(data: Any) -> Any:
-    ledger = dpgen.Ledger(dpgen.Budget(1.0, 1e-5))
+    ledger = dpgen.privacy.Ledger(dpgen.Budget(1.0, 1e-5))
     dpgen.fit(data, "tables", epsilon=1.0, ledger=ledger, method="independent")
     return ledger.entries()
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from refusals import refused
 
-from dpgen.cosines import lowest_frequencies
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.nets.gan import CriticBank, Generator, critic_loss, paired, sameness
 from dpgen.privacy.clipping import clipped_sums, gradient_norms
 

@@ -302,12 +302,12 @@ def test_a_release_holds_nothing_that_calls_have_left() -> None:
 
 def test_only_banks_that_can_be_released_and_fit_are_taken() -> None:
     config = DPGMConfig(clusters="none", network="own_networks:Good")
-    plan = dpgen.DPGMPlan(steps=2)
+    plan = dpgen.systems.DPGMPlan(steps=2)
     critics = OwnCriticBank(D, network=own_gans.Judge)
     for bank, name in ((critics, "OwnCriticBank"), (made(2), "k 2"), (OwnBank(1, D + 1, network=Good), "d 7")):
         with refused("bank", name):
-            dpgen.DPGM(d=D, plan=plan, config=config, bank=bank)
-    assert dpgen.DPGM(d=D, plan=plan, config=config, bank=made(1)).bank.architecture()["network"] == "own_networks:Good"
+            dpgen.systems.DPGM(d=D, plan=plan, config=config, bank=bank)
+    assert dpgen.systems.DPGM(d=D, plan=plan, config=config, bank=made(1)).bank.architecture()["network"] == "own_networks:Good"
 
 
 # -- loading ---------------------------------------------------------------------------------------------------------

@@ -47,6 +47,11 @@ def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: P
     assert ".. math::" not in reference
 
 
+def test_the_support_matrix_is_that_of_the_code() -> None:
+    matrix = runpy.run_path(str(ROOT / "scripts" / "support.py"))["matrix"]()
+    assert matrix in (DOCS / "choose.md").read_text(), "python scripts/support.py prints the table"
+
+
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("page", [page for page in PAGES if EXAMPLES.search(page.read_text())], ids=lambda page: page.stem)
 def test_every_example_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

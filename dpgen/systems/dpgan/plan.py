@@ -31,8 +31,8 @@ class DPGANConfig(DPSGDConfig):
     """The two networks and their training; public choices, none of them private.
 
     Arguments:
-        network: "mlp"; or the import path `package.module:Class` of a generator of your own, see `dpgen.GeneratorNetwork`, or
-            of a generator and a critic, see `dpgen.CriticNetwork`.
+        network: "mlp"; or the import path `package.module:Class` of a generator of your own, see `dpgen.nets.GeneratorNetwork`,
+            or of a generator and a critic, see `dpgen.nets.CriticNetwork`.
         generator_options: what the class of the generator is built with, beside d and the number of labels.
         critic_options: what the class of the critic is built with.
         frequencies: with "mlp" on images: the generator writes so many of the lowest frequencies of each channel in place of

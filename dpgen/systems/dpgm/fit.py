@@ -31,8 +31,8 @@ class DPGM(DPSGD):
     With a plain `lightning.Trainer`: callbacks `PrivacyAccountant` (required), a `Clipping` policy (default automatic);
     the loader must be a `PoissonLoader` with the plan's sampling rate.
 
-    Of d columns of a record labels are not counted; `image_shape` as in `dpgen.cosines.planes`; `white` is the value of records
-    that counts as 1, 255 of images, and that of the loader. `bank`, k untrained component models of a kind that can be
+    Of d columns of a record labels are not counted; `image_shape` as in `dpgen.nets.cosines.planes`; `white` is the value of
+    records that counts as 1, 255 of images, and that of the loader. `bank`, k untrained component models of a kind that can be
     released, replaces `config.component`.
 
     Source: Acs et al. 2017, Algorithms 1 and 4; every step trains all models, where the paper picks one cluster.

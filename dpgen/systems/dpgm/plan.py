@@ -26,7 +26,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
     Arguments:
         component: the network of each cluster: "vae", "conv_vae" (two convolutions each way, of images with sides divisible by
             4; `hidden` counts as 8 channels for 64 units), or "rbm".
-        network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.Network`.
+        network: import path `package.module:Class` of a network of your own, in place of `component`; see `dpgen.nets.Network`.
         network_options: what its class is built with, beside d.
         grey: a network of your own sees grey values where images have them; False, and other networks: bits.
         hidden: hidden units.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor
 
-from dpgen.cosines import lowest_frequencies
 from dpgen.facts import Fact, Said
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.noise import PublicRandomness

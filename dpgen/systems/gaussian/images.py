@@ -54,8 +54,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from dpgen.cosines import cosines, frequencies
 from dpgen.facts import Fact, Said
+from dpgen.nets.cosines import cosines, frequencies
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import GRAM_GRID, MOST_RECORDS, BoundedSum, clipped, row_squares, whole
 from dpgen.release import ImageModel, RandomState, draw_components, sampling_generator

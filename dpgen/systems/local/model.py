@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from dpgen.divergences import Divergence, perspective
 from dpgen.facts import Fact
 from dpgen.files import TensorFiles, damaged, read_tensor_files, write_files
 from dpgen.privacy.mechanisms import Secrets, require_within
 from dpgen.privacy.selection import draw_categorical
 from dpgen.release import PrivateSampler
+from dpgen.systems.local.divergences import Divergence, perspective
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator

@@ -258,7 +258,7 @@ def test_a_noisy_loss_is_paid_for_and_stops_early() -> None:
     runner = trained(module, trainer(max_epochs=20, callbacks=[stop]), loss_noise=20.0, epsilon=20.0)
     assert 0 < runner.global_step < 40
     cheap, dear = (private(Classifier(), epsilon=None, noise_multiplier=2.0, loss_noise=s)[2] for s in (50.0, 1.0))
-    costs = [next(c for c in r.callbacks if isinstance(c, dpgen.PrivacyAccountant)) for r in (cheap, dear)]
+    costs = [next(c for c in r.callbacks if isinstance(c, dpgen.callbacks.PrivacyAccountant)) for r in (cheap, dear)]
     for made in (cheap, dear):
         made.fit(*reversed_pair(made))
     assert costs[0].ledger.epsilon() < costs[1].ledger.epsilon()
@@ -305,7 +305,7 @@ def test_a_rate_that_is_bought_is_in_the_file_before_anybody_sees_it(tmp_path: P
 
 def test_a_rate_that_is_bought_costs_no_more_than_the_budget() -> None:
     _, loader, runner = private(Classifier(), sampling_rate=None)
-    ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
+    ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.callbacks.PrivacyAccountant)).ledger
     (line,) = (line for line in ledger.promised() if line.note == STEPS)
     assert ledger.epsilon() == 3.0
     assert ledger.allowance(line.event) < 0.1 * line.count, "the noise is not larger than it must be"
@@ -327,7 +327,7 @@ def test_a_rate_that_is_bought_from_a_larger_budget_costs_what_was_asked_for(rel
 @pytest.mark.parametrize("cost", [{"epsilon": 3.0}, {"epsilon": None, "noise_multiplier": 4.0}], ids=["epsilon", "noise"])
 def test_the_guarantee_is_that_of_the_relation_and_delta_that_were_asked_for(cost: dict[str, Any]) -> None:
     _, _, runner = private(Classifier(), relation="replace_one", delta=1e-6, **cost)
-    ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
+    ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.callbacks.PrivacyAccountant)).ledger
     assert (ledger.relation, ledger.delta) == ("replace_one", 1e-6)
 
 
@@ -348,7 +348,7 @@ def test_a_training_goes_on_with_its_ledger(
     with pytest.raises(SystemExit):
         runner.fit(module, loader)
     del runner.callbacks[-1]  # type: ignore[attr-defined]
-    next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger.drop()  # as a kill does
+    next(c for c in runner.callbacks if isinstance(c, dpgen.callbacks.PrivacyAccountant)).ledger.drop()  # as a kill does
     other = {"sampling": "poisson" if sampling == "allocation" else "allocation", "sampling_rate": 0.25}
     for changed in ({"sampling_rate": 0.25, "epsilon": None, "noise_multiplier": 9.0}, other):
         with refused("ledger", error=(ValueError, BudgetExceeded)):
@@ -374,7 +374,7 @@ def test_a_training_without_a_budget_goes_on_as_often_as_it_is_killed(tmp_path: 
             runner.callbacks.append(Interrupting(saved, 1))  # type: ignore[attr-defined]
         with contextlib.suppress(SystemExit):
             runner.fit(module, loader, ckpt_path=saved if kill else None, weights_only=True if kill else None)
-        ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.PrivacyAccountant)).ledger
+        ledger = next(c for c in runner.callbacks if isinstance(c, dpgen.callbacks.PrivacyAccountant)).ledger
         ledger.drop()
     assert [line.count for line in ledger.promised() if line.note == STEPS] == [4 + 3 + 3]
 

@@ -10,11 +10,11 @@ import tiny
 import torch
 from refusals import refused
 
-from dpgen.cosines import lowest_frequencies
 from dpgen.data import load_digits
 from dpgen.data.records import Records, split_records
 from dpgen.data.split import Split
 from dpgen.facts import Fact
+from dpgen.nets.cosines import lowest_frequencies
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.release import RecordModel

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 import dpgen
-from dpgen.cosines import cosines
 from dpgen.data import Images
 from dpgen.facts import Fact
+from dpgen.nets.cosines import cosines
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import GRAM_GRID
 from dpgen.privacy.ledger import Budget, Ledger

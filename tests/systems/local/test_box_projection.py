@@ -7,8 +7,8 @@ import torch
 from finite_cases import dirichlet, rational_projection
 from torch import Tensor
 
-from dpgen.divergences import DIVERGENCES, f_divergence
 from dpgen.systems.local import samplers as boxes
+from dpgen.systems.local.divergences import DIVERGENCES, f_divergence
 from dpgen.systems.local.samplers import project_to_box
 
 

@@ -9,7 +9,7 @@ from finite_cases import EXCESS, dirichlet, ldp_excess, sampler, users
 from scipy.optimize import linprog
 from torch import Tensor
 
-from dpgen.divergences import DIVERGENCES, f_divergence
+from dpgen.systems.local.divergences import DIVERGENCES, f_divergence
 from dpgen.systems.local.samplers import (
     BoxSampler,
     MinimaxSampler,

@@ -11,7 +11,7 @@ import torch
 from test_tables_fit import FIELDS, SMALL, people, released
 
 import dpgen
-from dpgen.release import read_model
+from dpgen.release import Draws, read_model
 from dpgen.schema import Schema
 from dpgen.systems.tables import model as module
 from dpgen.systems.tables.intervals import intervals
@@ -93,4 +93,4 @@ def test_rows_of_one_person_are_not_independent(model: TablesModel) -> None:
 
 def test_another_release_has_none() -> None:
     with pytest.raises(TypeError, match="release is a Draws; it must be one of --model tables"):
-        intervals(dpgen.Draws(pd.DataFrame(), statement=None), share)  # type: ignore[arg-type]
+        intervals(Draws(pd.DataFrame(), statement=None), share)  # type: ignore[arg-type]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from refusals import refused
 
-from dpgen.cosines import frequencies, lowest_frequencies, planes
 from dpgen.nets import ModelBank, RBMBank, VAEBank
+from dpgen.nets.cosines import frequencies, lowest_frequencies, planes
 
 
 @pytest.mark.parametrize("shape", [(4, 6), (3, 4, 6)])

@@ -15,7 +15,6 @@ import tiny
 from refusals import refused
 
 import dpgen
-from dpgen.built_on import NOTE, find_release, names_files
 from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.data import load_ring
@@ -27,6 +26,7 @@ from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import PublicModel
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.built_on import NOTE, find_release, names_files
 from dpgen.systems.registry import SYSTEMS
 
 pytestmark = pytest.mark.usefixtures("quiet")
@@ -152,7 +152,9 @@ def test_every_way_of_reading_a_release_costs_what_it_states(
         assert public.own_plan == public.privacy
         assert [release.planned for release in public.built_on] == [None]
         with monkeypatch.context() as faulty:  # the price of one fit, as a model may have it
-            faulty.setattr("dpgen.built_on.approximate_event", lambda epsilon, delta: approximate_event(epsilon / 2, delta))
+            faulty.setattr(
+                "dpgen.systems.built_on.approximate_event", lambda epsilon, delta: approximate_event(epsilon / 2, delta)
+            )
             job = job_of(model, data, option, value)
             try:
                 _ = job.own_plan
