@@ -5,12 +5,16 @@ import re
 import runpy
 import subprocess
 import sys
+from dataclasses import fields
 from html.parser import HTMLParser
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import dpgen
+from dpgen.data import LOADERS
+from dpgen.systems import SYSTEMS
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -45,6 +49,15 @@ def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: P
     assert 'id="dpgen.privacy.ledger.Ledger.declare"' in reference
     assert "blockquote" not in reference, "doctests are code, not quotations"
     assert ".. math::" not in reference
+
+
+def test_a_page_says_when_to_turn_each_option() -> None:
+    pages = "".join(page.read_text() for page in [*PAGES, ROOT / "README.md"])
+    code = " ".join(re.findall(r"```.*?```|`[^`\n]+`", pages, re.DOTALL))
+    systems = {field.name for system in SYSTEMS.values() for kind in (system.plan, system.config) for field in fields(kind)}
+    options = systems.union(*(signature(loader.options).parameters for named in LOADERS.values() for loader in named.values()))
+    assert len(options) > 100
+    assert [name for name in sorted(options) if not re.search(rf"(?<![\w.]){name}\b", code)] == []
 
 
 def test_the_support_matrix_is_that_of_the_code() -> None:
