@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
+from string import Formatter
 from typing import Any, get_args
 
 import numpy as np
@@ -41,10 +42,11 @@ _DIGITS = 6  # decimal places of a number without a rounding, below the leading 
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
 _OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
-_OWN_KEYS |= {"dpgen:blank", "dpgen:density"}
+_OWN_KEYS |= {"dpgen:blank", "dpgen:density", "dpgen:least"}
 _OF_STRINGS = ("email", "uri", "binary", "uuid")
 _ISO = re.compile(r"\d{4}(-\d\d){0,2}([T ].*)?$")
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
+_OF_KEYS = re.compile(r"\^?((?:[^\\\[\](){}.*+?|^$]|\\[\W_])*)(?:\[0-9\]|\\d)(?:\{(\d+),?\}|\+)\$?")
 
 
 def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = False) -> Field:
@@ -80,7 +82,7 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
     common["fill"] = descriptor.get("dpgen:fill")
     common["format"] = _format_of(name, descriptor)
     if key or computed:
-        return GivenField(**common, pattern=_pattern(name, descriptor.get("dpgen:key", "")))
+        return GivenField(**common, pattern=stated_key(descriptor))
     if rules.get("unique"):
         raise ValueError(f"unique of field {name!r} is true; it must be the primaryKey, whose values are generated")
     if is_open:
@@ -102,7 +104,20 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
     return _number_field(common, descriptor, rules)
 
 
-def _pattern(name: str, pattern: Any) -> str:
+def stated_key(descriptor: Descriptor) -> str:
+    """The pattern by which a schema says that keys are generated, as `dpgen:key` or as the constraint `pattern`; "": none.
+
+    >>> stated_key({"name": "id", "type": "string", "constraints": {"pattern": "C[0-9]{6}"}})
+    'C{:06d}'
+    """
+    name, pattern = descriptor.get("name"), descriptor.get("dpgen:key", "")
+    regular = descriptor.get("constraints", {}).get("pattern")
+    if not pattern and regular is not None:
+        found = _OF_KEYS.fullmatch(str(regular))
+        if found is None:
+            rule = "of a key it must be a text, then digits, as C[0-9]{6}, or be left out"
+            raise ValueError(f"pattern of field {name!r} is {regular!r}; {rule}")
+        pattern = key_pattern(re.sub(r"\\(.)", r"\1", found[1]), int(found[2] or 1))
     try:
         distinct = not pattern or pattern.format(1) != pattern.format(2)
     except (ValueError, IndexError, KeyError, AttributeError):
@@ -110,6 +125,34 @@ def _pattern(name: str, pattern: Any) -> str:
     if not distinct:
         raise ValueError(f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row")
     return str(pattern)
+
+
+def with_key(descriptor: Any, *, key: bool) -> Any:
+    """The same field; one of a key, or of values that are unique, with its `pattern` as `dpgen:key`."""
+    rules = descriptor.get("constraints") if isinstance(descriptor, Mapping) else None
+    if not isinstance(rules, Mapping) or "pattern" not in rules or not (key or rules.get("unique")):
+        return descriptor
+    left = {name: rule for name, rule in rules.items() if name not in ("pattern", "unique")}
+    return {**descriptor, "constraints": left, "dpgen:key": stated_key(descriptor)}
+
+
+def key_pattern(start: str, digits: int) -> str:
+    """The pattern of keys that are a text and a number of so many digits, or more where numbers are greater."""
+    return f"{start.replace('{', '{{').replace('}', '}}')}{{:0{digits}d}}"
+
+
+def regular_pattern(pattern: str) -> str:
+    """The regular expression that a key of a pattern satisfies.
+
+    >>> regular_pattern("C{:06d}"), regular_pattern("{}-x")
+    ('C[0-9]{6,}', '[0-9]+-x')
+    """
+    parts = []
+    for text, name, form, _ in Formatter().parse(pattern):
+        digits = re.search("[1-9][0-9]*", form or "")
+        number = f"[0-9]{{{digits[0]},}}" if digits else "[0-9]+"
+        parts.append(re.sub(r"([\[\](){}.*+?|^$\\])", r"\\\1", text) + ("" if name is None else number))
+    return "".join(parts)
 
 
 def _listed(name: str, descriptor: Descriptor, rules: Descriptor) -> tuple[tuple[Any, ...] | None, bool]:

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from pandas.api.types import is_integer_dtype
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
 from dpgen.containers import Form
+from dpgen.descriptors import regular_pattern
 from dpgen.extras import extras
 from dpgen.files import write_atomically, write_files
 
@@ -86,13 +88,25 @@ _STANDARD = ("name", "type", "format", "constraints", "categories", "categoriesO
 """What Table Schema says of a field."""
 
 
+def _standard(field_: Mapping[str, Any]) -> dict[str, Any]:
+    """A field in the words of Table Schema."""
+    found = {part: field_[part] for part in _STANDARD if part in field_}
+    return _with_pattern(found, field_.get("dpgen:key", ""), unique=True)
+
+
+def _with_pattern(field_: dict[str, Any], pattern: str, **rules: bool) -> dict[str, Any]:
+    """A field of a key, whose values satisfy a pattern."""
+    stated = {"constraints": {**field_.get("constraints", {}), **rules, "pattern": regular_pattern(pattern)}}
+    return field_ | stated if pattern else field_
+
+
 def resource(name: str, columns: Sequence[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """What a Data Package says of a table, from what is known of some of its columns.
 
     >>> resource("visits", ["who", "day"], {"fields": [{"name": "day", "type": "date", "dpgen:source": "dp"}]})
     {'name': 'visits', 'path': 'visits.csv', 'schema': {'fields': [{'name': 'who'}, {'name': 'day', 'type': 'date'}]}}
     """
-    known = {f["name"]: {part: f[part] for part in _STANDARD if part in f} for f in schema.get("fields", ())}
+    known = {f["name"]: _standard(f) for f in schema.get("fields", ())}
     fields = [known.get(str(column), {"name": str(column)}) for column in columns]
     return {"name": name, "path": f"{name}.csv", "schema": {**schema, "fields": fields}}
 
@@ -236,7 +250,8 @@ class LinkedSamples(Samples):
 
     `tables` are by name, people first where there is a table of them, `forms` containers, names and types of the data by table.
     `person` is the column of the key of people, `orders` are the columns by which the rows of tables are ordered, `links` those
-    by which a table hangs on another one, beside that one. `fields` are descriptors (Table Schema) of columns, by table.
+    by which a table hangs on another one, beside that one. `fields` are descriptors (Table Schema) of columns, by table,
+    `patterns` those of keys, see `GivenField`.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -245,6 +260,7 @@ class LinkedSamples(Samples):
     orders: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fields: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    patterns: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> "LinkedSamples":
@@ -297,8 +313,9 @@ class LinkedSamples(Samples):
                     field_.pop("constraints", None)
             own = {self.person, keys.get(name), *self.links.get(name, ())[:1]} & {*table}
             for column in table.columns.intersection(own):
-                text = table[column].dtype == object
-                fields.append({"name": column, "type": "string" if text else "integer", "constraints": {"required": True}})
+                text = not is_integer_dtype(table[column])
+                of_links = {"name": column, "type": "string" if text else "integer", "constraints": {"required": True}}
+                fields.append(_with_pattern(of_links, self.patterns.get(column, "")))
             resources.append(resource(name, list(table), {"fields": fields, **schema, **order}))
             files[f"{name}.csv"] = self._shown(name).to_csv(index=False).encode()
         return {"datapackage.json": json.dumps({"resources": resources}, indent=1).encode()} | files

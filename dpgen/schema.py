@@ -18,7 +18,7 @@ import yaml
 from torch import Tensor
 
 from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
-from dpgen.descriptors import field_of
+from dpgen.descriptors import field_of, with_key
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, Field, GivenField, OpenField, nearest
 from dpgen.forms import Violation
@@ -467,10 +467,13 @@ def read_descriptor(path: Path) -> Any:
 
 
 def with_fields(descriptor: Any) -> Mapping[str, Any]:
-    """The same descriptor, which must have a list of fields."""
+    """The same descriptor, which must have a list of fields; patterns of keys are `dpgen:key`."""
     if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
         raise ValueError("schema has no list of fields; it must be {'fields': [{'name': ..., 'type': ...}, ...]}")
-    return descriptor
+    key = descriptor.get("primaryKey")
+    names = [key, *(key if isinstance(key, list) else [])]
+    fields = [with_key(f, key=isinstance(f, Mapping) and f.get("name") in names) for f in descriptor["fields"]]
+    return {**descriptor, "fields": fields}
 
 
 def _column(table: pd.DataFrame, name: str) -> pd.Series:

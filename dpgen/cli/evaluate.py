@@ -167,11 +167,13 @@ def _require_one_split(runs: Sequence[Path], jobs: Sequence[RunConfig]) -> None:
 
 
 def compare_parser() -> OneLineParser:
-    result = OneLineParser("dpgen compare", description="Scores of synthetic rows against real ones, by values.")
+    result = OneLineParser("dpgen compare", description="Scores of synthetic rows against real ones; or two runs of tables.")
     result.add_argument(
-        "real", metavar="REAL", help="csv, tsv (plain or .gz) or parquet; or the datapackage.json of linked tables"
+        "real", metavar="REAL", help="csv, tsv (plain or .gz) or parquet; the datapackage.json of linked tables; or a run"
     )
-    result.add_argument("synthetic", metavar="SYNTHETIC", help="rows with the same columns, or the folder of such a package")
+    result.add_argument(
+        "synthetic", metavar="SYNTHETIC", help="rows with the same columns, the folder of such a package, or another run"
+    )
     result.add_argument("--schema", type=Path, metavar="FILE", help="which values are valid, and the column to predict")
     result.add_argument("--target", metavar="COLUMN", help="column to predict")
     result.add_argument("--out", type=Path, metavar="FILE", help="page with all scores and a picture of every column")
@@ -186,6 +188,8 @@ def compare(arguments: list[str]) -> Ended:
         from dpgen.options import require_writable
 
         require_writable(options.out, "out")
+    if Path(options.real).is_dir():
+        return _nights(options)
     from dpgen.data.packages import PACKAGE
 
     if Path(options.real).name == PACKAGE:
@@ -197,6 +201,17 @@ def compare(arguments: list[str]) -> Ended:
     page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
     values = {"scores": found.scores, "columns": found.columns.to_dict("records"), "page": options.out}
     return Ended(f"{found}{page}", values=values)
+
+
+def _nights(options: Any) -> Ended:
+    for name in ("schema", "target"):
+        if getattr(options, name) is not None:
+            raise ValueError(f"{name} must be left out: {options.real} is a run")
+    from dpgen.evaluation.drift import drift
+
+    found = drift(options.real, options.synthetic)
+    page = "" if options.out is None else f"\n{found.save(options.out)}"
+    return Ended("\n".join(aligned(list(found.lines()))) + page, values={**found.values, "page": options.out})
 
 
 def _linked(options: Any) -> Ended:

@@ -172,7 +172,8 @@ class Reading:
             self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
         rows = rows.drop(columns=[name for name in {self.person, self.link, self.key} if name in rows])
         check(rows, self.table.draft)
-        self.samples.append(self._sample(rows, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
+        named = rows if self.key is None else rows.assign(**{self.key: self.own_keys})
+        self.samples.append(self._sample(named, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
         self.found.append((above.keys, counts))
         return rows
 

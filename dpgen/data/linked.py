@@ -109,7 +109,8 @@ def load_linked(
             if name in sources:
                 raise ValueError(f"tables has {name!r}, which is the name of another table; each must have its own")
             sources[name] = source
-        known |= dict(zip(names, [people_schema, schema][-len(names) :]))
+        own = zip(names, [people_schema, schema][-len(names) :])
+        known |= {name: given for name, given in own if given is not None or name not in known}
     if delimiter is not None or encoding is not None:
         sources = {name: csv_path(source, delimiter, encoding) for name, source in sources.items()}
     options = SplitOptions(test_fraction, split_key=split_key)

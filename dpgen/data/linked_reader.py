@@ -19,6 +19,7 @@ from dpgen.data.linked_tables import LinkedRows, LinkedTables
 from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, types_of, unnamed
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import read_table
+from dpgen.descriptors import stated_key
 from dpgen.facts import Fact, Said
 from dpgen.schema import nearest
 from dpgen.votes import CELLS, cells_of_digits, votes
@@ -63,6 +64,7 @@ class Reader:
     specs: tuple[Spec, ...]
     time_unit: TimeUnit
     orphans: Orphans
+    pattern: str = ""  # of the person's key, by its owner's word
 
     def __post_init__(self) -> None:
         for option, value, known in (("time_unit", self.time_unit, TimeUnit), ("orphans", self.orphans, Orphans)):
@@ -85,19 +87,23 @@ class Reader:
             if name is not None and name not in types_of(source):
                 raise nearest(option, name, list(types_of(source)))
         people_schema, across = self._across(people_schema, self.people)
+        people_schema, patterns = _without_patterns(people_schema, {self.person})
         people_draft: dict[str, Any] = {"fields": []}
         if people_path is not None and (people_schema is not None or list(types_of(people_path)) != [self.person]):
             people_draft = self._draft(people_path, people_schema, {self.person})
         tables, orders = list[LinkedRows](), dict[str, Mapping[str, Any]]()
         for spec in self.specs:
-            made, rules = self._table(spec, people_path, tables)
-            tables.append(made)
+            schema, own = _without_patterns(spec.schema, {self.person, spec.link, spec.key})
+            patterns = own | patterns
+            made, rules = self._table(replace(spec, schema=schema), people_path, tables)
+            tables.append(replace(made, pattern=own.get(spec.key or "", "")))
             across = [*across, *rules]
         drafts = {self.people or "": people_draft} | {table.name: table.draft for table in tables}
         orders = {table.name: table.order[1] for table in tables if table.order is not None}
         self._require_known(across, drafts, orders)
         most = [spec.most for spec in self.specs]
-        return self._read(people_path, people_draft, tables, options.split(), across, most)
+        reader = replace(self, pattern=patterns.get(self.person, ""))
+        return reader._read(people_path, people_draft, tables, options.split(), across, most)
 
     def _named(self, people_path: Source | None) -> Iterator[tuple[str, str | None, Source]]:
         """Columns that options name, and the tables that must have them."""
@@ -151,6 +157,7 @@ class Reader:
             buys_most=spec.most is None,
             link=spec.link,
             key=spec.key,
+            pattern="",
             count=new(f"number of {spec.name}"),
             order=order,
             gap=gap,
@@ -232,6 +239,7 @@ class Reader:
             people_draft=people_draft,
             names=self.tables,
             person=self.person,
+            keys=keys,
             across=across,
             source=people_path,
             reader=self,
@@ -427,6 +435,17 @@ def _placed(tables: Sequence[LinkedRows]) -> Iterator[Said]:
             yield Fact.ROWS_OF_ROWS(most=table.most, table=table.name)
         elif not table.buys_most:
             yield (Fact.WINDOW_OF_ROWS if table.order is not None else Fact.ROWS_IN_NO_ORDER)(most=table.most)
+
+
+def _without_patterns(schema: Any, keys: set[str | None]) -> tuple[Any, dict[str, str]]:
+    """A schema without the keys whose pattern it states, and these patterns."""
+    given = {"fields": []} if schema is None else descriptor_of(schema)
+    own = [field for field in given["fields"] if field.get("name") in keys]
+    found = {field["name"]: stated_key(field) for field in own if stated_key(field)}
+    if not found:
+        return schema, {}
+    left = {k: v for k, v in given.items() if k != "primaryKey" or v not in (*found, *([name] for name in found))}
+    return left | {"fields": [f for f in given["fields"] if f.get("name") not in found]}, found
 
 
 def _without(schema: Any, name: str | None) -> tuple[Any, dict[str, Any] | None]:

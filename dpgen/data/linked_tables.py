@@ -43,6 +43,7 @@ class LinkedRows:
         buys_most: whether nobody said m, and it is bought.
         link: column by which they hang on people, or rows.
         key: column that names a row, if rows of other tables hang on it.
+        pattern: of this key by its owner's word, see `GivenField`; "": nobody says one.
         count: column of the table above that is their number.
         order: column of the order, if any, and its field.
         gap: column of the time since the last row.
@@ -62,6 +63,7 @@ class LinkedRows:
     buys_most: bool
     link: str
     key: str | None
+    pattern: str
     count: str
     order: tuple[str, Mapping[str, Any]] | None
     gap: str
@@ -100,6 +102,13 @@ class LinkedRows:
         time = {"order": self.order and self.order[0], "dated": dated(order), "seconds": SECONDS[unit], "until": until}
         return {**own, **time, "text": self.key is not None and is_text(named[self.key])}
 
+    @property
+    def named(self) -> KeyColumn | None:
+        """The key of one row of each person who has any."""
+        if self.key is None:
+            return None
+        return KeyColumn(self.key, self.pattern, types_of(self.source)[self.key], Rows(self.sample[[self.key]]))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LinkedTables:
@@ -112,6 +121,7 @@ class LinkedTables:
         people_draft: what is known of the columns of people; fields with "dpgen:blank" have no domain yet.
         names: of the tables, people's first if there is one.
         person: column that names the person.
+        keys: of the people (n,), as texts.
         across: constraints on columns of several tables.
         source: of the people, if there is a table of them.
         reader: reads other tables by the same rules.
@@ -126,6 +136,7 @@ class LinkedTables:
     people_draft: dict[str, Any]
     names: tuple[str, ...]
     person: str
+    keys: npt.NDArray[np.object_]
     across: Sequence[Mapping[str, Any]]
     source: str | EngineTable | None
     reader: Reader
@@ -146,6 +157,13 @@ class LinkedTables:
         """The private people and rows in memory."""
         read = self if all(isinstance(table.rows, pd.DataFrame) for table in self.tables) else self.some(np.ones(self.n, bool))
         return [self.people, *(table.rows for table in read.tables)]
+
+    @property
+    def named(self) -> list[KeyColumn | None]:
+        """The keys of all tables, one of each person: of people, and of rows on which others hang."""
+        own = Rows(pd.DataFrame({self.person: self.keys}))
+        kind = types_of(self.tables[0].source)[self.person]
+        return [KeyColumn(self.person, self.reader.pattern, kind, own), *(table.named for table in self.tables)]
 
     def one_of_each(self) -> Rows:
         """The private people, for domains that are bought."""
@@ -175,15 +193,18 @@ class LinkedTables:
             made.append(own)
             masks.append(mask)
             owners.append(owner)
-        return replace(self, people=self.people[chosen].reset_index(drop=True), tables=tuple(made))
+        return replace(self, people=self.people[chosen].reset_index(drop=True), keys=self.keys[chosen], tables=tuple(made))
 
     def alike(self, tables: Any) -> LinkedTables:
         """Other tables of the same names and columns, in memory, read by the same rules: synthetic ones."""
         named = tables if isinstance(tables, Mapping) else {self.names[-1]: tables}
         return self.reader.of({name: in_memory(named[name]) for name in self.names}, [table.most for table in self.tables])
 
-    def shown(self, schemas: Sequence[Schema]) -> dict[str, Any]:
-        """Person, links, constraints across tables and forms of all tables for a released model, as JSON."""
+    def shown(self, schemas: Sequence[Schema], patterns: Sequence[str]) -> dict[str, Any]:
+        """Person, links, constraints across tables and forms of all tables for a released model, as JSON.
+
+        `patterns` are those of the keys of all tables, "" where they are numbers.
+        """
         forms, totals = {}, [str(rule["total"]) for rule in self.across if "sum" in rule]
         above = [] if self.source is None else [(self.names[0], self.source, schemas[0], 0)]
         rows = [(t.name, t.source, schema, i) for i, (t, schema) in enumerate(zip(self.tables, schemas[1:]), 1)]
@@ -197,9 +218,29 @@ class LinkedTables:
             names = [column for column in types_of(source) if column in wanted]
             forms[name] = form_of_samples(source, schema, names).to_dict()
         of_person = types_of(self.tables[0].source)[self.person]
-        about = [table.shown(self.reader.time_unit) for table in self.tables]
-        names_and_rules = {"tables": list(self.names), "person": self.person, "across": list(self.across)}
+        about = [t.shown(self.reader.time_unit) | {"pattern": p} for t, p in zip(self.tables, patterns[1:])]
+        names_and_rules = {
+            "tables": list(self.names),
+            "person": self.person,
+            "across": list(self.across),
+            "pattern": patterns[0],
+        }
         return {**names_and_rules, "text": is_text(of_person), "forms": forms, "rows": about}
+
+
+@dataclass(frozen=True, eq=False)
+class KeyColumn:
+    """A key: its name, the pattern that its owner states, its public type, and one value of each person as a text."""
+
+    name: str
+    pattern: str
+    type: str
+    values: Rows
+
+    @property
+    def open(self) -> bool:
+        """Whether it may be of texts, and nobody says their pattern."""
+        return not self.pattern and (not self.type or is_text(self.type))
 
 
 def is_text(kind: str) -> bool:

@@ -21,7 +21,7 @@ from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkC
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, header
-from dpgen.descriptors import EXACT, field_of
+from dpgen.descriptors import EXACT, field_of, stated_key
 from dpgen.facts import Fact, Said
 from dpgen.fields import NumberField
 from dpgen.forms import NUMBER
@@ -252,7 +252,7 @@ def draft_of(
     bought = any("dpgen:blank" in entry for entry in fields)
     for entry in fields:
         if entry["name"] == draft.get("primaryKey") and entry["type"] in ("any", "string"):
-            if bought and "dpgen:key" not in entry:
+            if bought and not stated_key(entry):
                 entry["dpgen:blank"] = _blank(entry, types)  # its pattern, and whether it is a number
             elif entry["type"] == "any":
                 entry["type"] = "string"

@@ -8,10 +8,8 @@ listed first. Runs of tables are evaluated by the same code.
 
 from __future__ import annotations
 
-import base64
 import html
-import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
@@ -27,6 +25,7 @@ from scipy.stats import wasserstein_distance
 from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
 from dpgen.data.table_files import form_of, read_table
+from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.scores import (
     FULL,
     QUICK,
@@ -37,7 +36,6 @@ from dpgen.evaluation.scores import (
     beside,
     markdown_table,
     metrics_markdown,
-    number,
 )
 from dpgen.facts import Fact, columns_of
 from dpgen.figures import heat_maps, new_figure, save_drawn
@@ -65,7 +63,6 @@ LEAST = 4
 _MARGINALS, _MOST_ASSOCIATED = 300, 40  # sets of columns, and columns, that are compared
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS, _LISTED, _SPIKES, _DRAWN = 10, 30, 3, 2000
-_WIDE = 10.0  # inches of a figure that takes the whole width of a page
 FAR = 3.0
 """Times the distance of its held-out rows from which on a column is marked."""
 _CLOSEST = 500  # rows whose closest one is looked for, and of those that it is looked for among times twenty
@@ -130,24 +127,6 @@ class Comparison:
         return write_page(Path(path), "Real and synthetic rows", drawn, self._repr_html_())
 
 
-def write_page(path: Path, title: str, pictures: Mapping[str, Callable[[], Figure]], scores: str) -> Path:
-    """Write one page of pictures and of tables of scores, under its mark; returns its path."""
-    drawn = "".join(_shown(name, draw()) for name, draw in pictures.items())
-    head = f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>{_HEAD}</head>"
-    mark = "<p><b>Computed on real rows without noise: not for publication.</b></p>"
-    scores = scores.replace("<table", "<div class='scroll'><table").replace("</table>", "</table></div>")
-    body = f"<body><h1>{title}</h1>{mark}<div class='grid'>{drawn}</div><h2>Scores</h2>{scores}</body></html>"
-    write_atomically(path, head + body + "\n")
-    return path
-
-
-def table_of(scores: Sequence[Score]) -> str:
-    """Scores as a table of a page."""
-    rows = [[s.name, s.better, number(s.value), number(s.real), number(s.chance)] for s in scores]
-    table = pd.DataFrame(rows, columns=["measure", "better", "synthetic", "held-out real rows", "baseline"])
-    return str(table.to_html(index=False))
-
-
 def in_pairs(columns: pd.DataFrame) -> list[list[str]]:
     """Scores of columns for people, header first, without quantiles: those of synthetic and of held-out rows in one cell.
 
@@ -167,25 +146,6 @@ def in_pairs(columns: pd.DataFrame) -> list[list[str]]:
         beside = {name: [f"{n.rpartition(', ')[2]} {text(row[n])}" for n in own if text(row[n])] for name, own in parts.items()}
         rows.append([text(row[name]) + (f" ({'; '.join(own)})" if own else "") for name, own in beside.items()])
     return rows
-
-
-_HEAD = """<meta name='viewport' content='width=device-width, initial-scale=1'><style>
-body { font-family: sans-serif; margin: 1em auto; max-width: 80rem; padding: 0 1em }
-table { border-collapse: collapse; font-size: .85em }
-td, th { padding: .2em .6em; text-align: left }
-.scroll { overflow-x: auto }
-.grid { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)) }
-img { width: 100%; height: auto }
-.whole { grid-column: 1 / -1 }
-</style>"""
-
-
-def _shown(name: str, figure: Figure) -> str:
-    data = io.BytesIO()
-    figure.savefig(data, format="png", dpi=110)
-    source = base64.b64encode(data.getvalue()).decode()
-    wide = " class='whole'" if figure.get_figwidth() > _WIDE else ""
-    return f"<img{wide} alt='{html.escape(name, quote=True)}' src='data:image/png;base64,{source}'>"
 
 
 def compare(

@@ -15,7 +15,8 @@ import torch
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
-from dpgen.evaluation.compare import HELD_OUT, table_of, write_page
+from dpgen.evaluation.compare import HELD_OUT
+from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import heat_maps, new_figure, save_drawn
 from dpgen.forms import floats

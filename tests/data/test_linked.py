@@ -12,6 +12,7 @@ import pytest
 import torch
 from fixed_source import FixedKeySource
 from refusals import refused
+from three_tables import three_tables
 
 import dpgen
 from dpgen.containers import in_memory
@@ -303,6 +304,55 @@ def test_the_pattern_of_a_key_of_rows_is_bought() -> None:
     data = read(keyed, schema={"fields": [{"name": "visit", "type": "string"}], "primaryKey": "visit"})
     release = dpgen.fit(data, "relational", epsilon=1.0, **FAST)
     assert "kind" in release.sample(20, random_state=0)["visits"]
+
+
+@pytest.mark.parametrize("form", ["bought", "files", "declared", "regular", "numbers", "no pattern"])
+def test_keys_that_link_tables_keep_their_pattern(form: str, tmp_path: Path) -> None:
+    """Bought, one key of each person, or declared; of numbers, and without a pattern that most have, 1, 2, 3."""
+    tables = three_tables(200)
+    spelt = {"numbers": "{}", "no pattern": "{x}{}"}.get(form, "C-{:05d}")
+    for frame in tables.values():
+        for column in frame.columns.intersection(["patient", "visit"]):
+            frame[column] = [spelt.format(int(key), x="xyz"[key % 3] * (key % 7)) for key in frame[column]]
+    options: dict[str, Any] = {"person": "patient", "order": {"visits": "date"}, "max_rows": 2, **FAST}
+    if form in ("declared", "regular"):
+        known = {"dpgen:key": "C-{:04d}"} if form == "declared" else {"constraints": {"pattern": "^C-\\d{4}$"}}
+        keys = {"patients": "patient", "visits": "visit"}
+        options["schemas"] = {
+            table: {"fields": [{"name": key, "type": "string", **known}], "fieldsMatch": "partial"}
+            for table, key in keys.items()
+        }
+    given: Any = tables
+    if form == "files":
+        for name, frame in tables.items():
+            frame.to_csv(tmp_path / f"{name}.csv", index=False)
+        files = {"visits": str(tmp_path / "visits.csv"), "prescriptions": str(tmp_path / "prescriptions.csv")}
+        own = ("person", "order", "max_rows")
+        given = load_linked(
+            path=files.pop("visits"),
+            people_path=str(tmp_path / "patients.csv"),
+            tables=files,
+            test_fraction=0.0,
+            **{name: options.pop(name) for name in own},
+        )
+    release = dpgen.fit(given, "relational", epsilon=20.0, **options)
+    release.samples(4, random_state=0).save(tmp_path / "out")
+    made = {name: pd.read_csv(tmp_path / "out" / f"{name}.csv", dtype=str) for name in tables}
+    first = {"numbers": "1", "no pattern": "1", "declared": "C-0001", "regular": "C-0001"}.get(form)
+    assert made["patients"]["patient"][0] == (first or "C-00001")
+    assert made["visits"]["visit"][0] == (first or "C-00001")
+    assert made["visits"]["patient"].isin(made["patients"]["patient"]).all()
+    assert made["prescriptions"]["visit"].isin(made["visits"]["visit"]).all()
+    listed = json.loads((tmp_path / "out" / "datapackage.json").read_text())["resources"]
+    for resource in listed:
+        for field in resource["schema"]["fields"]:
+            pattern = field.get("constraints", {}).get("pattern")
+            assert (pattern is not None) == (form not in ("numbers", "no pattern") and field["name"] in ("patient", "visit"))
+            assert pattern is None or made[resource["name"]][field["name"]].str.fullmatch(pattern).all()
+    assert any("of patient" in str(line["note"]) for line in release.statement.mechanisms) == (
+        form not in ("declared", "regular")
+    )
+    load_linked(path=str(tmp_path / "out" / "datapackage.json"), test_fraction=0.0)  # what is written is read again
 
 
 def test_mappings_of_other_tables_are_refused() -> None:

@@ -163,18 +163,19 @@ class Draws:
         return self._finished(self._satisfied(draw, n))
 
     def _finished(self, frames: list[pd.DataFrame]) -> LinkedSamples:
-        """Tables with the keys that link them, which are numbers."""
+        """Tables with the keys that link them: numbers, by a pattern where they have one."""
 
-        def numbered(size: int, *, text: bool) -> npt.NDArray[Any]:
+        def numbered(size: int, about: Mapping[str, Any]) -> npt.NDArray[Any]:
             keys = np.arange(1, size + 1)
-            return keys.astype(str).astype(object) if text else keys
+            pattern = about.get("pattern", "") or ("{}" if about["text"] else "")
+            return np.array([pattern.format(key) for key in keys], object) if pattern else keys
 
         person, tables, links = self.model.shown["person"], dict[str, pd.DataFrame](), dict[str, tuple[str, str]]()
-        keys, people = [numbered(len(frames[0]), text=self.model.shown["text"])], self._people_of(frames)
+        keys, people = [numbered(len(frames[0]), self.model.shown)], self._people_of(frames)
         if self.model.named:
             tables[self.model.shown["tables"][0]] = frames[0].assign(**{person: keys[0]})
         for number, (table, rows) in enumerate(zip(self.model.about, frames[1:]), 1):
-            keys.append(numbered(len(rows), text=table["text"]))
+            keys.append(numbered(len(rows), table))
             own = {table["key"]: keys[-1]} if table["key"] is not None else {}
             above = self.model.about[table["parent"] - 1]["name"] if table["parent"] else self.model.shown["tables"][0]
             owner = keys[table["parent"]][self._owner(number, frames)]
@@ -184,7 +185,9 @@ class Draws:
         orders = {table["name"]: table["order"] for table in self.model.about if table["order"] is not None}
         names = [self.model.shown["tables"][0], *(table["name"] for table in self.model.about)]
         fields = {name: schema.descriptor()["fields"] for name, schema in zip(names, self.model.schemas) if name in tables}
-        names_of_links = {"person": person, "orders": orders, "links": links}
+        patterns = {person: self.model.shown.get("pattern", "")}
+        patterns |= {table["key"]: table.get("pattern", "") for table in self.model.about if table["key"] is not None}
+        names_of_links = {"person": person, "orders": orders, "links": links, "patterns": patterns}
         return LinkedSamples.of(tables, self.model.shown["forms"], fields=fields, **names_of_links)
 
     def _owner(self, number: int, frames: Sequence[pd.DataFrame]) -> Integers:

@@ -47,6 +47,7 @@ from dpgen.systems.tables.marginals import (
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
+    from dpgen.data.linked_tables import KeyColumn
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
 
@@ -76,7 +77,10 @@ def fit(
     ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
     """
     assert plan.budget is not None
-    lists = thresholds(data.people_draft) + sum(thresholds(table.draft) for table in data.tables)
+    drafts = [data.people_draft, *(table.draft for table in data.tables)]
+    lists = sum(map(thresholds, drafts))
+    keys = [key if lists and key and key.open else None for key in data.named]  # where all else is stated, nothing is bought
+    lists += sum(key is not None for key in keys)
     budget = GaussianBudget(curator, plan.budget, WHOLE_FIT, thresholds=lists)
     whole, mu = budget.left, budget.mu
     noisy, std = budget.sums(COUNT, people_count(data.n), COUNTING * whole)
@@ -88,6 +92,7 @@ def fit(
         bounded += found
         with_rows.append(_with_rows(data, number, count, budget, COUNTING * whole))
     counted = len(numbers) + sum(table.parent > 0 for table in data.tables)
+    patterns, of_keys = _patterns(data, keys, budget, [n, *with_rows], COUNTING * whole)
     drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
     more = DOMAINS[config.method if config.method != "auto" else measured(mu, n, min(with_rows), drafted)]
     sides, facts = _domains(data, plan, budget, [n, *with_rows], more)
@@ -108,7 +113,7 @@ def fit(
     picked = _in_rounds(private, fitter, smooth, _KINDS[method], config, picks, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     told = _told(method, config, len(picked), mu, min(with_rows), widths)
-    statement = statement.extended([*told, *facts, *bounded])
+    statement = statement.extended([*told, *facts, *of_keys, *bounded])
     schemas = [side.schema for side in sides]
     model = RelationalModel(
         fitter.tree,
@@ -116,7 +121,7 @@ def fit(
         spans=[[table.spans.get(name, "all") for name in own.domain.names] for table, own in zip(data.tables, schemas[1:])],
         schemas=schemas,
         size=round(n),
-        shown=data.shown(schemas),
+        shown=data.shown(schemas, patterns),
         statement=statement,
         layout=layout,
         sums=(*single, *picked),
@@ -124,6 +129,20 @@ def fit(
     )
     model.size_std = std
     return model
+
+
+def _patterns(
+    data: LinkedTables, keys: Sequence[KeyColumn | None], budget: GaussianBudget, sizes: Sequence[float], share: float
+) -> tuple[list[str], list[Said]]:
+    """Patterns of the keys of all tables, stated or bought; "": numbers. Those that are bought count one key of each person."""
+    found, columns = [key.pattern if key else "" for key in data.named], list[str]()
+    for i, (key, size) in enumerate(zip(keys, sizes)):
+        if key is not None:
+            made = Discovery(key.values, {"fields": []}, budget, size).pattern(key.name, size, share * (1 - 1e-9))
+            pattern = made.get("dpgen:key", "")
+            found[i] = pattern if key.type or not pattern.startswith("{:") else ""  # digits alone may be numbers
+            columns += [key.name] if found[i] else []
+    return found, [Fact.GENERATED_KEYS(columns=tuple(columns))] if columns else []
 
 
 def _shape(data: LinkedTables, sides: Sequence[_Side]) -> Shape:

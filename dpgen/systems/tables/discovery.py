@@ -31,7 +31,7 @@ import torch
 
 from dpgen.axes import Axis, axis_of, finest, steps, steps_of
 from dpgen.constraints import constraint_of
-from dpgen.descriptors import described, field_of
+from dpgen.descriptors import described, field_of, key_pattern
 from dpgen.facts import Fact, Said
 from dpgen.fields import Field
 from dpgen.forms import DAY, TOLD, read, texts_of
@@ -173,7 +173,7 @@ class Discovery:
         for given in keys:
             kind = self.vote(given, of_form)[0]["type"] if given["type"] == "any" else "string"
             number = kind in ("integer", "number")
-            pattern = {} if number else self._pattern(given["name"], self.n, of_text)
+            pattern = {} if number else self.pattern(given["name"], self.n, of_text)
             plain = {key: value for key, value in given.items() if key != "constraints"}
             made[given["name"]] = plain | {"type": "integer" if number else "string"} | pattern
         for name, (given, counted) in voted.items():
@@ -264,11 +264,11 @@ class Discovery:
     def text_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor | None:
         """Categories, a key by its pattern, or None: free text, which is left out."""
         name = given["name"]
-        texts, noisy, std = self._frequent(name, self.table.column(name, texts_of), (1 - _OF_RARE) * share)
+        texts, noisy, std, least = self._frequent(name, self.table.column(name, texts_of), (1 - _OF_RARE) * share)
         total = max(self.n - gaps.number, 0.0)
         empty = total < TOLD * np.hypot(gaps.std, self.budget.noise_std(share))
         if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
-            pattern = self._pattern(name, total, _OF_RARE * share)
+            pattern = self.pattern(name, total, _OF_RARE * share)
             self.left_out += [] if pattern else [name]
             return {"name": name, "type": "string", **pattern} if pattern else None
         listed, counts = texts.tolist(), noisy.astype(np.float64)
@@ -286,7 +286,7 @@ class Discovery:
         else:
             label = listed[int(counts.argmax())]
         rules = given["constraints"] | {"enum": listed}
-        made = given | {"constraints": rules, "dpgen:outside": label}
+        made = given | {"constraints": rules, "dpgen:outside": label, "dpgen:least": least}
         return self._finished(made, known, listed[int(known.fitted.argmax())], _mean(gaps, Noisy(told[0], few)))
 
     def truth_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor:
@@ -306,23 +306,22 @@ class Discovery:
         self.keys, self.left_out = ([name for name in listed if name != given["name"]] for listed in (self.keys, self.left_out))
         return given | {"constraints": given["constraints"] | {"enum": [OTHER]}, "dpgen:outside": OTHER, "dpgen:fill": OTHER}
 
-    def _frequent(self, name: str, values: Any, share: float) -> tuple[npt.NDArray[Any], Integers, float]:
-        """Frequent values in their own order, with noisy counts and the noise std of these."""
+    def _frequent(self, name: str, values: Any, share: float) -> tuple[npt.NDArray[Any], Integers, float, int]:
+        """Frequent values in their own order, with noisy counts, the noise std of these, and the least noisy count of one."""
         found = values.different()
-        places, noisy, std, _ = self.budget.frequent(f"{NAMES} of {name}", found.counts, share)
-        return found.named(places), noisy, std
+        places, noisy, std, least = self.budget.frequent(f"{NAMES} of {name}", found.counts, share)
+        return found.named(places), noisy, std, least
 
-    def _pattern(self, name: str, total: float, share: float) -> Descriptor:
+    def pattern(self, name: str, total: float, share: float) -> Descriptor:
         """The pattern of a key, where most texts have one; else nothing."""
-        patterns, noisy, _ = self._frequent(name, self.table.column(name, _patterns), share)
+        patterns, noisy, _, _ = self._frequent(name, self.table.column(name, _patterns), share)
         best = int(noisy.argmax()) if len(noisy) else -1
         pattern = str(patterns[best]) if best >= 0 else ""
         digits = re.search(r"9+$", pattern)
         if best < 0 or noisy[best] < _KEYS * total or digits is None or re.search(r"9", pattern[: digits.start()]):
             return {}
         self.keys.append(name)
-        start = pattern[: digits.start()].replace("{", "{{").replace("}", "}}")
-        return {"dpgen:key": f"{start}{{:0{len(digits[0])}d}}"}
+        return {"dpgen:key": key_pattern(pattern[: digits.start()], len(digits[0]))}
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
