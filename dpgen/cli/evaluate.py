@@ -176,6 +176,10 @@ def compare_parser() -> OneLineParser:
     )
     result.add_argument("--schema", type=Path, metavar="FILE", help="which values are valid, and the column to predict")
     result.add_argument("--target", metavar="COLUMN", help="column to predict")
+    result.add_argument("--holdout", metavar="FILE", help="real rows that the synthetic ones were not made of")
+    result.add_argument("--attacks", action="store_true", help="attack the synthetic rows, too; needs --holdout")
+    result.add_argument("--epsilon", type=float, help="of the release: its bound stands beside each attack")
+    result.add_argument("--delta", type=float, default=0.0, help="of the release (default 0)")
     result.add_argument("--out", type=Path, metavar="FILE", help="page with all scores and a picture of every column")
     result.add_argument("--seed", type=int, default=0, help="of the real rows that are held out (default 0)")
     return result
@@ -197,16 +201,22 @@ def compare(arguments: list[str]) -> Ended:
     from dpgen.evaluation import compare as tables
     from dpgen.statement import UNPROTECTED
 
-    found = tables.compare(options.real, options.synthetic, options.schema, target=options.target, seed=options.seed)
+    names = ("schema", "target", "holdout", "attacks", "epsilon", "delta", "seed")
+    found = tables.compare(options.real, options.synthetic, **{name: getattr(options, name) for name in names})
     page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
     values = {"scores": found.scores, "columns": found.columns.to_dict("records"), "page": options.out}
     return Ended(f"{found}{page}", values=values)
 
 
+def _require_tables(options: Any, what: str) -> None:
+    """Options of single tables alone are left out."""
+    for name in ("schema", "target", "holdout", "attacks", "epsilon", "delta"):
+        if getattr(options, name):
+            raise ValueError(f"{name} must be left out: {what}")
+
+
 def _nights(options: Any) -> Ended:
-    for name in ("schema", "target"):
-        if getattr(options, name) is not None:
-            raise ValueError(f"{name} must be left out: {options.real} is a run")
+    _require_tables(options, f"{options.real} is a run")
     from dpgen.evaluation.drift import drift
 
     found = drift(options.real, options.synthetic)
@@ -215,9 +225,7 @@ def _nights(options: Any) -> Ended:
 
 
 def _linked(options: Any) -> Ended:
-    for name in ("schema", "target"):
-        if getattr(options, name) is not None:
-            raise ValueError(f"{name} must be left out: REAL is a Data Package")
+    _require_tables(options, "REAL is a Data Package")
     from dpgen.evaluation.linked import compared
     from dpgen.evaluation.scores import metrics_markdown
     from dpgen.statement import UNPROTECTED

@@ -9,7 +9,7 @@ listed first. Runs of tables are evaluated by the same code.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
@@ -25,6 +25,8 @@ from scipy.stats import wasserstein_distance
 from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
 from dpgen.data.table_files import form_of, read_table
+from dpgen.evaluation.attacks import LEAST as ENOUGH
+from dpgen.evaluation.attacks import UNFOUND, attack_scores
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.scores import (
     FULL,
@@ -109,7 +111,8 @@ class Comparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """The same, and sentences on what scores do not prove."""
-        return (*self.told, *LIMITS)
+        attacked = any(score.name.startswith("attack") for score in self.scores)
+        return (*self.told, *LIMITS, *((UNFOUND,) if attacked else ()))
 
     def __str__(self) -> str:
         header, *rows = in_pairs(self.columns)
@@ -149,7 +152,16 @@ def in_pairs(columns: pd.DataFrame) -> list[list[str]]:
 
 
 def compare(
-    real: Any, synthetic: Any, schema: Mapping[str, Any] | Path | str | None = None, *, target: str | None = None, seed: int = 0
+    real: Any,
+    synthetic: Any,
+    schema: Mapping[str, Any] | Path | str | None = None,
+    *,
+    target: str | None = None,
+    holdout: Any = None,
+    attacks: bool = False,
+    epsilon: float | None = None,
+    delta: float = 0.0,
+    seed: int = 0,
 ) -> Comparison:
     """Scores of synthetic rows against real ones, by values; nothing in it is private, and nothing is spent.
 
@@ -158,6 +170,10 @@ def compare(
         synthetic: rows with the same columns, of any package.
         schema: Table Schema that says which values are valid, and the column to predict (`dpgen:target`).
         target: column to predict, in place of the schema's.
+        holdout: real rows that the synthetic ones were not made of; None: a part of the real rows is held out.
+        attacks: whether attacks on the synthetic rows stand beside the scores (`dpgen.evaluation.attacks`); they need holdout.
+        epsilon: of the release, for the bound beside each attack, in nats; None: there is none.
+        delta: of the release.
         seed: of what is held out and drawn.
 
     >>> rows = pd.DataFrame({"x": np.arange(100.0), "c": ["a", "b"] * 50})
@@ -174,7 +190,15 @@ def compare(
         raise ValueError(f"{sizes}; there must be {LEAST} real rows, 1 synthetic one and 1 common column")
     if wished is not None and wished not in names:
         raise ValueError(f"target is {wished!r}; it must be one of {', '.join(names)}")
-    found = compared(first[names], None, second[names], schema=described, target=wished, seed=seed)
+    held = None if holdout is None else _holdout(holdout, names, attacks)
+    attack = partial(attack_scores, epsilon=epsilon, delta=delta, seed=seed) if attacks else None
+    if attacks and holdout is None:
+        raise ValueError("attacks needs holdout, real rows that the synthetic ones were not made of: they show what is usual")
+    if not attacks and (epsilon is not None or delta):
+        raise ValueError("epsilon and delta stand beside attacks: they must be left out without attacks")
+    if (epsilon is not None and not epsilon >= 0) or not 0 <= delta < 1:
+        raise ValueError(f"epsilon is {epsilon} and delta {delta}; epsilon must be at least 0 and delta in [0, 1)")
+    found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, attack=attack)
     return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
 
 
@@ -187,6 +211,7 @@ def compared(
     target: str | None,
     seed: int,
     most: int = MOST,
+    attack: Callable[[Mapping[str, _Column]], Iterable[Score]] | None = None,
 ) -> Comparison:
     """As `compare`, of tables with the same columns, and of real rows that were held out before; None: a part of them is.
 
@@ -212,9 +237,19 @@ def compared(
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
     scores = [*_prediction_scores(codes, columns, target, seed, most), *_joint_scores(codes, columns, seed)]
     scores += _copies(columns, rng)
+    scores += [] if attack is None else attack(columns)
     both = {label: torch.from_numpy(codes[part]) for part, label in (("own", "real"), ("made", "synthetic"))}
     pictures = {name: partial(column.picture, name) for name, column in columns.items()}
     return Comparison(scores, frame, pictures, partial(_associations_picture, both, list(columns)), alone=alone)
+
+
+def _holdout(data: Any, names: Sequence[str], attacks: bool) -> pd.DataFrame:
+    held = _table(data, "holdout")
+    if lacks := [name for name in names if name not in held.columns]:
+        raise ValueError(f"holdout lacks the column {lacks[0]!r}; it must have those of real: {', '.join(names)}")
+    if attacks and len(held) < ENOUGH:
+        raise ValueError(f"holdout has {len(held)} rows; attacks need at least {ENOUGH}")
+    return held[list(names)]
 
 
 def _table(data: Any, option: str) -> pd.DataFrame:
