@@ -32,6 +32,7 @@ from dpgen.fields import (
 from dpgen.forms import DAY, NUMBER
 from dpgen.forms import read as values_of
 from dpgen.writings import writing_of
+from dpgen.writings.codes import is_pattern
 
 Descriptor = Mapping[str, Any]
 
@@ -42,7 +43,7 @@ _DIGITS = 6  # decimal places of a number without a rounding, below the leading 
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
 _OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
-_OWN_KEYS |= {"dpgen:blank", "dpgen:density", "dpgen:least"}
+_OWN_KEYS |= {"dpgen:blank", "dpgen:density", "dpgen:least", "dpgen:check", "dpgen:patterns"}
 _OF_STRINGS = ("email", "uri", "binary", "uuid")
 _ISO = re.compile(r"\d{4}(-\d\d){0,2}([T ].*)?$")
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
@@ -96,7 +97,9 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
         return CategoryField(**common, values=(False, True) if listed is None else listed, in_order=in_order, **words)
     if listed is not None:
         outside = descriptor.get("dpgen:outside")
-        return CategoryField(**common, values=_typed_values(name, kind, listed), in_order=in_order, outside=outside)
+        of: dict[str, Any] = {"in_order": in_order, "outside": outside}
+        of["patterns"] = _patterns(name, descriptor.get("dpgen:patterns", []))
+        return CategoryField(**common, values=_typed_values(name, kind, listed), **of)
     if kind == "string":
         raise ValueError(f"field {name!r} has no domain: a string needs constraints.enum, its public categories")
     if "dpgen:density" in descriptor:
@@ -113,17 +116,23 @@ def stated_key(descriptor: Descriptor) -> str:
     name, pattern = descriptor.get("name"), descriptor.get("dpgen:key", "")
     regular = descriptor.get("constraints", {}).get("pattern")
     if not pattern and regular is not None:
+        if is_pattern(str(regular)):
+            return str(regular)
         found = _OF_KEYS.fullmatch(str(regular))
         if found is None:
             rule = "of a key it must be a text, then digits, as C[0-9]{6}, or be left out"
             raise ValueError(f"pattern of field {name!r} is {regular!r}; {rule}")
         pattern = key_pattern(re.sub(r"\\(.)", r"\1", found[1]), int(found[2] or 1))
+    if isinstance(pattern, str) and is_pattern(pattern):
+        return pattern
     try:
         distinct = not pattern or pattern.format(1) != pattern.format(2)
     except (ValueError, IndexError, KeyError, AttributeError):
         distinct = False
     if not distinct:
-        raise ValueError(f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row")
+        raise ValueError(
+            f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row, or with \\d"
+        )
     return str(pattern)
 
 
@@ -147,12 +156,22 @@ def regular_pattern(pattern: str) -> str:
     >>> regular_pattern("C{:06d}"), regular_pattern("{}-x")
     ('C[0-9]{6,}', '[0-9]+-x')
     """
+    if is_pattern(pattern):
+        return pattern
     parts = []
     for text, name, form, _ in Formatter().parse(pattern):
         digits = re.search("[1-9][0-9]*", form or "")
         number = f"[0-9]{{{digits[0]},}}" if digits else "[0-9]+"
         parts.append(re.sub(r"([\[\](){}.*+?|^$\\])", r"\\\1", text) + ("" if name is None else number))
     return "".join(parts)
+
+
+def _patterns(name: str, patterns: Any) -> tuple[str, ...]:
+    if not isinstance(patterns, list | tuple) or not all(isinstance(text, str) and is_pattern(text) for text in patterns):
+        raise ValueError(
+            f"dpgen:patterns of field {name!r} is {patterns!r}; it must list texts with \\d, [A-Z] or [a-z] for each place"
+        )
+    return tuple(patterns)
 
 
 def _listed(name: str, descriptor: Descriptor, rules: Descriptor) -> tuple[tuple[Any, ...] | None, bool]:

@@ -123,6 +123,14 @@ class Fact(Enum):
         "By noisy counts most values of {columns} have one pattern. Samples have new values of this pattern, each of them "
         "once; whether values of the data repeat was not measured.",
     )
+    UNREPEATED_KEYS = _M(
+        "By noisy counts most values of {columns} have one pattern and do not repeat: noise hides up to {share} % that do. "
+        "Samples have new values of this pattern, each of them once.",
+    )
+    DRAWN_CODES = _M(
+        "Values of {columns} that few rows share are not released. In their place samples have random ones with the same first "
+        "characters, or the same pattern, as noisy counts show them.",
+    )
     HIDDEN_GAPS = _M("Samples have no gaps in {columns}: noise hides up to about {share} %.")
     HIDDEN_ENDS = _M(
         "Samples of {columns} end where noise hides what lies beyond: up to about {share} % at an end, which were moved to it.",
@@ -161,7 +169,8 @@ class Fact(Enum):
     UNTRAINED = _W("NOTHING WAS TRAINED: the budget was spent before the first step. The networks have learnt nothing.")
     NOT_FITTED = _W("The model is a public prior without any image: by noisy counts there are too few images at this budget.")
     LEFT_OUT = _W("Left out of the release: {columns}. Too few of their values are frequent enough to be seen above noise.")
-    NOT_IN_SCHEMA = _W("Left out of the release: {columns}. The schema does not name them.")
+    LEFT_OUT_AS = _W("Noisy counts of {columns} show {form}. {way}")
+    NOT_IN_SCHEMA = _W("Left out of the release: {columns}. The schema, or columns and drop, say so.")
     INDEX_LEFT_OUT = _W("Left out of the release: the index, {names}, which is no column.")
     UNSEEN = _W("At this budget noise hides the values of {columns}: what comes back is not like them.")
     CONSTANT = _W("Samples have a single value in {columns}. What else the data may have there is not in the release.")

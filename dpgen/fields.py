@@ -19,6 +19,7 @@ from dpgen.density import Density
 from dpgen.discretized import DiscretizedColumn
 from dpgen.forms import DAY, FALSE, REPRESENTED, TRUE, Atoms, Violation, infinite, spellings, texts
 from dpgen.forms import read as values_of
+from dpgen.writings.codes import Pattern, matcher, numbered
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
@@ -40,6 +41,8 @@ def nearest(what: str, name: str, choices: Sequence[str]) -> ValueError:
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     return ValueError(f"{what} is {name!r}; it must be one of {', '.join(choices)}{hint}")
 
+
+_TRIES = 30  # of draws of a pattern that have a code of their own
 
 # -- kinds of fields ---------------------------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class CategoryField(Field):
     """A field that lists its values, which are its codes in this order.
 
     `true` and `false` are texts of booleans; `outside` is the one of the values that stands for all others, None: those
-    are refused.
+    are refused. Values in `patterns` stand for all other texts of a pattern (`dpgen.writings.codes`), and are drawn by it.
 
     >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
     >>> sex.encode(sex.parse(pd.Series(["Male", "Female"]))).tolist()
@@ -161,8 +164,11 @@ class CategoryField(Field):
     true: tuple[str, ...] = TRUTHS[0]
     false: tuple[str, ...] = TRUTHS[1]
     outside: Any = None
+    patterns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if unlisted := [text for text in self.patterns if text not in self.values]:
+            raise ValueError(f"dpgen:patterns of field {self.name!r} has {unlisted[0]!r}, which is no value of its enum")
         if not self.values:
             raise ValueError(f"enum of field {self.name!r} is empty; it must list at least one value")
         if len(set(self.values)) != len(self.values):
@@ -201,12 +207,32 @@ class CategoryField(Field):
     def encode(self, values: pd.Series) -> Codes:
         plain = np.asarray(values, object if self.type in ("string", "boolean") else None)
         codes = np.asarray(self._index.get_indexer(pd.Index(plain)), np.int64)
+        if self.patterns and (left := np.flatnonzero(codes < 0)).size:
+            found = matcher(self.patterns)(plain[left])
+            codes[left] = np.where(found < 0, -1, self._of_pattern[found])
         return codes if self.outside is None else np.where(codes < 0, self.values.index(self.outside), codes)
 
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         values = pd.Series(np.array(self.values, dtype=object)[codes])
+        for code, text in zip(self._of_pattern.tolist(), self.patterns):
+            values[codes == code] = self._drawn(code, text, uniform, int((codes == code).sum()))
         kinds = {"string": "str", "boolean": "bool", "number": "float64"}
         return values.astype(kinds.get(self.type, "int64"))
+
+    @cached_property
+    def _of_pattern(self) -> Codes:
+        """The codes of the patterns."""
+        return np.array([self.values.index(text) for text in self.patterns], np.int64)
+
+    def _drawn(self, code: int, text: str, uniform: Callable[[int], Uniform], n: int) -> npt.NDArray[Any]:
+        """n texts of a pattern that have no code of their own, as far as some tries find such."""
+        made = Pattern(text).drawn(uniform, n)
+        for _ in range(_TRIES if n else 0):
+            wrong = np.flatnonzero(self.encode(pd.Series(made, dtype=object)) != code)
+            if not len(wrong):
+                break
+            made[wrong] = Pattern(text).drawn(uniform, len(wrong))
+        return made
 
     def labels(self) -> list[str]:
         return [str(value) for value in self.values]
@@ -380,7 +406,8 @@ class DensityField(Field):
 class GivenField(Field):
     """A field that no model sees: a key that is generated, or a value that a constraint computes from other fields.
 
-    `pattern` of a key is a text with `{}` or `{:06d}` for the number of the row; "": the number itself.
+    `pattern` of a key is a text with `{}` or `{:06d}` for the number of the row, or one of `dpgen.writings.codes`; "": the
+    number itself.
     """
 
     pattern: str = ""
@@ -395,7 +422,7 @@ class GivenField(Field):
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         """Keys by the numbers 0, 1, ... of their rows."""
         if self.pattern:
-            return pd.Series([self.pattern.format(number + 1) for number in codes], dtype="str")
+            return pd.Series(numbered(self.pattern, np.asarray(codes) + 1), dtype="str")
         numbers = pd.Series(codes + 1)
         return numbers if self.type in ("integer", "year") else numbers.astype("str")
 

@@ -410,9 +410,9 @@ def _infinite(tokens: Array) -> Flags:
     return np.array([_INFINITE.fullmatch(text.strip().lower()) is not None for text in tokens], bool)
 
 
-def floats(values: pd.Series, kind: str) -> Reals:
+def floats(values: pd.Series, kind: str, format: str = "") -> Reals:
     """Numbers, or seconds since 1970 of dates in `REPRESENTED`, of a column (n,); NaN for what is none."""
-    rows, found = read(values, kind)
+    rows, found = read(values, kind, format)
     found = np.clip(found, *REPRESENTED) if kind in ("date", "datetime") else found
     made = np.full(len(values), np.nan)
     made[rows] = found

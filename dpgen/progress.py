@@ -22,11 +22,17 @@ class Bar:
     def __init__(self, *, shown: bool, spent: Callable[[], str], stream: TextIO | None = None) -> None:
         from tqdm import tqdm
 
+        self._shown, self._stream = shown, stream or sys.stderr
         self._spent, self._looked = spent, 0.0
         self._start, self._share, self.part = 0.0, 0.0, 0.0
         disable = None if shown else True
         options: dict[str, Any] = {"disable": disable, "leave": False, "bar_format": _FORMAT, "postfix": [""]}
-        self._bar = tqdm(total=100, file=stream or sys.stderr, dynamic_ncols=True, **options)
+        self._bar = tqdm(total=100, file=self._stream, dynamic_ncols=True, **options)
+
+    def note(self, lines: Iterable[str]) -> None:
+        """Lines above the bar, also where there is no terminal."""
+        for line in lines if self._shown else ():
+            self._bar.write(line, file=self._stream)
 
     def phase(self, name: str) -> None:
         """Begin a phase of `PHASES`."""

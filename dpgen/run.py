@@ -232,6 +232,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         with showing(bar):
             bar.phase("read")
             data = job.load(directory)
+            bar.note(getattr(data, "foreseen", ()))
             evaluate = evaluator(data, full=runtime.evaluation == "full", fid_weights=runtime.fid_weights)
             release = released(directory)
             if release is None:

@@ -13,6 +13,7 @@ from dpgen.writings import cells as written
 from dpgen.writings.cells import Choice
 from dpgen.writings.numbers import NumberWriting
 from dpgen.writings.table import DIGITS
+from dpgen.writings.times import ZonedWriting
 
 SEEN, SURE = 2.5, 3.5
 """Noise stds of a type, and of a few values that change it."""
@@ -52,6 +53,9 @@ def votes(values: pd.Series, kind: str, format: str = "") -> Integers:
         cells[at] = coarse if kind in ("integer", "year") else np.where(seen.fine, fine, coarse)
         if kind == "any" and form.name == "number":
             cells[at] = np.where(seen.fine, fine, _of_digits(seen.whole, coarse))
+        elif kind == "any" and form.name == "date" and atoms.different.dtype.kind == "O":
+            own = written.zones_of(atoms.different[at])
+            cells[at] = np.where(own < 0, cells[at], own + len(CELLS))
         elif kind == "any" and form.name == "text":
             own = written.cells_of(np.array([text.strip() for text in seen.values], object))
             cells[at] = np.where(own < 0, coarse, own + len(CELLS))
@@ -109,7 +113,12 @@ class Vote:
         """Noisy numbers of values of a form: that are there, and that need its finer type; 0 where it has none."""
         counts = [float(self.counts[_NUMBERED[form.name, kind]]) for kind in form.types]
         digits = float(self._seen[self._digits].sum()) if form.name == "number" else 0.0
-        return sum(counts) + digits, counts[1] if len(counts) > 1 else 0.0
+        zoned = float(self._seen[self._zones].sum()) if form.name == "date" else 0.0
+        return sum(counts) + digits + zoned, counts[1] + zoned if len(counts) > 1 else 0.0
+
+    @property
+    def _zones(self) -> Integers:
+        return written.zones()[: len(self._seen)]
 
     @property
     def _digits(self) -> Integers:
@@ -133,6 +142,8 @@ class Vote:
         least = max(SURE * self.std, LEAST * float(self.counts[1 : len(CELLS)].sum() + found.sum()))
         if made.writing.name in DIGITS:  # each is a whole number, too
             return made if plain - there <= least else None
+        if isinstance(made.writing, ZonedWriting):  # each is a time, too
+            return made if max(plain, float(found[self._zones].sum())) - there <= least else None
         return made if (self._sure[made.own].sum() > least if self._beside(made) else there > plain) else None
 
     def _beside(self, choice: Choice) -> tuple[int, ...]:
@@ -154,7 +165,7 @@ class Vote:
         others = self._sure.copy()
         if len(others):
             others[written.cells()["gap",]] = 0.0
-            others[self._digits if self.choice is None else self.choice.own] = 0.0
+            others[np.r_[self._digits, self._zones] if self.choice is None else self.choice.own] = 0.0
         if self.of(BY_NAME["text"])[0] + others.sum() > least:
             return "string"
         if self.choice is not None:
@@ -175,10 +186,23 @@ class Vote:
             others[:] = 0.0
         elif self.choice is not None:
             own, others[self.choice.own] = set(self._beside(self.choice)), 0.0
-        elif kind in ("integer", "number"):
-            others[self._digits] = 0.0
+        elif kind in ("integer", "number", "date", "datetime"):
+            others[self._digits if kind in ("integer", "number") else self._zones] = 0.0
         others = np.concatenate([others[others > 0], self.counts[[cell for cell in range(1, len(CELLS)) if cell not in own]]])
         return float(others.sum()), self.std * len(others) ** 0.5
+
+
+def reading(values: pd.Series, *, month_first: bool = False) -> tuple[str, str]:
+    """Type and format of the values of a column, counted without noise: how a fit reads it whose noise hides nothing.
+
+    >>> reading(pd.Series(["1,5", "2,25"] * 9)), reading(pd.Series(["31.12.2023"] * 9)), reading(pd.Series(["x"] * 9))
+    (('number', '1234,5'), ('date', '%d.%m.%Y'), ('string', ''))
+    """
+    counts = np.bincount(votes(values, "any"), minlength=size()).astype(np.float64)
+    vote = Vote(counts, 1e-9, month_first)
+    kind, choice = vote.kind(), vote.choice
+    written = choice is not None and kind not in ("string", "boolean")
+    return kind, choice.writing.name if written and choice else ""
 
 
 _CHANCE, _RARE = 0.05, 1e-5

@@ -112,7 +112,19 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
     paid = plan.paid | ({} if ledger.payer is None else {"shared": {"run": ledger.payer.run}})
     spent = f"{guarantee(plan.epsilon, plan.resolved_delta, plan.relation, plan.protected)}, a part of that of any model"
     said = "".join(f"; {fact.sentence[:-1]}" for fact in found.facts[1:])
-    return found.descriptor | {"dpgen:privacy": paid}, spent + said
+    fields = [entry | _checked(entry) for entry in found.descriptor["fields"]]
+    return found.descriptor | {"fields": fields, "dpgen:privacy": paid}, spent + said
+
+
+def _checked(entry: dict[str, Any]) -> dict[str, str]:
+    """What is to be checked of a field that was bought."""
+    if entry.get("dpgen:source") != "dp":
+        return {}
+    kind, written = entry["type"], f" written as {entry['format']}" if entry.get("format") else ""
+    way = {"string": "more categories may be known", "boolean": "gaps may be hidden by noise"}
+    return {
+        "dpgen:check": f"{kind}{written} by noisy counts; {way.get(kind, 'its range is where noise hides what lies beyond')}"
+    }
 
 
 def _without(draft: dict[str, Any], unit: str | None) -> dict[str, Any]:

@@ -94,7 +94,8 @@ def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> Ended:
     """
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         alone = replace(job, runtime=replace(job.runtime, ledger=None))
-        declared = job.declared(alone.load(Path(scratch)))
+        data = alone.load(Path(scratch))
+        declared = job.declared(data)
     plan: Any = job.privacy
     delta, relation = plan.resolved_delta, plan.relation
     cost = worst([(line.priced, line.count) for line in declared], delta, relation)
@@ -107,9 +108,11 @@ def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> Ended:
     lines += [f"  cost             {guarantee(cost, delta, relation, plan.protected)}"]
     shared = _of_shared(job, declared)
     lines += [] if shared is None else [_in_words(shared)]
+    foreseen = list(getattr(data, "foreseen", ()))
+    lines += ["not released", *(f"  {line}" for line in foreseen)] if foreseen else []
     planned = [{"note": line.note, "event": str(line.event), "count": line.count} for line in declared]
     values = {"settings": job.settings, "plan": planned, "epsilon": cost, "delta": delta, "relation": relation}
-    return Ended("\n".join(lines), values=values | {"unit": plan.protected, "budget": shared})
+    return Ended("\n".join(lines), values=values | {"unit": plan.protected, "budget": shared, "foreseen": foreseen})
 
 
 def _of_shared(job: RunConfig, plan: Sequence[Planned]) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,9 +20,9 @@ from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, csv_path, header
+from dpgen.data.table_files import MISSING, csv_path, form_of, header
 from dpgen.descriptors import EXACT, field_of, stated_key
-from dpgen.facts import Fact, Said
+from dpgen.facts import Fact, Said, listed
 from dpgen.fields import NumberField
 from dpgen.forms import NUMBER
 from dpgen.schema import Schema, nearest, read_descriptor, with_fields
@@ -42,8 +42,12 @@ def draft_schema(
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
         dtypes: whether the types of a table in memory are "public", or "bought" by the fit.
 
-    >>> draft_schema(pd.DataFrame({"age": [3]}), dtypes="public")["fields"]
-    [{'name': 'age', 'type': 'integer', 'constraints': {'required': False, 'minimum': None, 'maximum': None}}]
+    Each field has "dpgen:check", what is to be checked of it, which no fit reads.
+
+    >>> draft_schema(pd.DataFrame({"age": [3]}), dtypes="public")["fields"][0]["constraints"]
+    {'required': False, 'minimum': None, 'maximum': None}
+    >>> draft_schema(pd.DataFrame({"zip": ["00501"]}))["fields"][0]["dpgen:check"]
+    'type is not known; a code? Then it is a string, also where it has digits alone'
     """
     path = csv_path(
         data if isinstance(data, str) else str(data) if isinstance(data, Path) else in_memory(data, dtypes), delimiter, encoding
@@ -52,8 +56,32 @@ def draft_schema(
     fields = []
     for name, kind in ((name, type_of(text) if text not in TEXT_TYPES else "") for name, text in header(path).items()):
         rules = {"required": False, **empty.get(kind, {"minimum": None, "maximum": None})}
-        fields.append({"name": name, **({"type": kind} if kind else {}), "constraints": rules})
+        fields.append(
+            {"name": name, **({"type": kind} if kind else {}), "constraints": rules, "dpgen:check": _check(name, kind)}
+        )
     return {"fields": fields, "missingValues": ["", "NA"]}
+
+
+_CHECKS = {
+    r"e?.?mail|phone|tele?fon|^tel|fax|mobile|handy|iban|address|adress|stra(ss|ß)e|street|(sur|last|first|vor|nach|^)name$": (
+        "names a person? Then drop it, or make it the primaryKey"
+    ),
+    r"plz|zip|post_?(code|al)|\bcp\b|icd|code|kennzeichen": "a code? Then it is a string, also where it has digits alone",
+    r"(^|_|\b)(id|nr|no|key|uuid|guid|ref)$|nummer|number|schl(ü|ue)ssel": "a key? Then it is the primaryKey",
+    r"date|datum|fecha|(^|_)(day|tag|on|at)$|birth|geb|admitted|aufnahme": "a date? Its format may be stated, as %d.%m.%Y",
+}
+"""What names of columns suggest, by patterns; the first one counts."""
+_UNKNOWN = {
+    "": "type is not known",
+    "string": "write its categories into enum, from a codebook",
+    "boolean": "write required: true if no value may be missing",
+}
+
+
+def _check(name: str, kind: str) -> str:
+    """What the owner should look at, by the name and the public type of a column."""
+    own = [text for pattern, text in _CHECKS.items() if re.search(pattern, name.lower()) and kind in ("", "string", "integer")]
+    return "; ".join([_UNKNOWN.get(kind, "write minimum and maximum that are known without the data"), *own[:1]])
 
 
 def blanks(descriptor: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -121,6 +149,11 @@ class RawTable:
     def n(self) -> int:
         """Number of private rows."""
         return len(self.rows)
+
+    @property
+    def foreseen(self) -> tuple[str, ...]:
+        """Sentences on what the release will not have, as far as public facts tell."""
+        return foreseen(self.facts, self.draft)
 
     def coded(self, schema: Schema) -> Any:
         """The rows as codes of a complete schema, each value by itself; what has no place goes where the schema says."""
@@ -202,6 +235,8 @@ def draft_of(
     unit: str | None = None,
     types: Mapping[str, str] | None = None,
     dates: Dates | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
 ) -> Descriptor:
     """A draft schema of every column: its type where the file declares it, and all that the given schema states.
 
@@ -209,18 +244,21 @@ def draft_of(
     Its `fieldsMatch`, "subset" or "partial", says so too.
 
     `key` is a column whose values are generated, `unit` one that names people, which is no data; `types` are more public types.
+    `columns` are all that are released, `drop` those that are not.
     """
     types = types_of(source) | dict(types or {})
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
     given = descriptor_of(schema)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
-    for name in known:
-        if name not in types:
-            raise nearest("a field of the schema", name, list(types))
-    for option, wished in (("target", target), ("key", key)):
-        if wished is not None and wished not in types:
-            raise nearest(option, wished, list(types))
+    named: dict[str, Sequence[str]] = {"a field of the schema": [*known], "columns": columns or (), "drop": drop}
+    named |= {"target": [] if target is None else [target], "key": [] if key is None else [key]}
+    for option, names in named.items():
+        for name in names:
+            if name not in types:
+                raise nearest(option, name, list(types))
+    gone = {*drop} | ({*types} - {*columns} if columns is not None else set())
+    known = {name: entry for name, entry in known.items() if name not in gone}
     draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
     draft |= {"dpgen:dates": dates} if dates else {}
     if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
@@ -229,7 +267,12 @@ def draft_of(
     stated = all("type" in field and not is_blank(field, draft) for field in known.values())
     whole = schema is not None and stated and not set(known) <= generated
     subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
-    wanted = [name for name in types if name in known or not (subset or name == unit)]
+    own = {*known, draft.get("primaryKey")}  # a key need not be listed
+    wanted = [name for name in types if name not in gone and (name in own or not (subset or name == unit))]
+    if not wanted:
+        raise ValueError(f"columns and drop leave no column of {', '.join(types)}; one at least must be released")
+    if draft.get("primaryKey") in gone:
+        draft.pop("primaryKey")
     if "" in wanted:
         raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
     left = set(known) - set(wanted)
@@ -237,8 +280,10 @@ def draft_of(
     if isinstance(source, InMemory) and source.form.container == "pandas":
         typed = zip(source.form.names, source.form.types)
         complete = {str(name) for name, kind in typed if re.fullmatch(r"u?int\d+|bool", kind)}
-    fields = [_field(name, types[name], known.get(name, {}), never=name in complete) for name in wanted]
+    of_csv = not isinstance(source, EngineTable | InMemory) and form_of(source) == "csv"
+    fields = [_field(name, types[name], known.get(name, {}), never=name in complete, as_texts=of_csv) for name in wanted]
     fields += [known[name] for name in left]
+    fields = [{key: value for key, value in entry.items() if key != "dpgen:check"} for entry in fields]
     draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
     totals = [rule.get("total") for rule in draft.get("dpgen:constraints", []) if isinstance(rule, Mapping)]
     for entry in fields:
@@ -269,7 +314,9 @@ def descriptor_of(schema: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
     """The descriptor of a schema given as a mapping or a file; without one, a descriptor of no fields."""
     if schema is None:
         return {"fields": []}
-    return with_fields(read_descriptor(Path(schema)) if isinstance(schema, str) else schema)
+    found = with_fields(read_descriptor(Path(schema)) if isinstance(schema, str) else schema)
+    key = found.get("primaryKey")
+    return {**found, "primaryKey": key[0]} if isinstance(key, list) and len(key) == 1 else found
 
 
 def types_of(source: str | EngineTable) -> dict[str, str]:
@@ -296,14 +343,41 @@ def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | Non
     return (*((Fact.NOT_IN_SCHEMA(columns=left),) if left else ()), *((Fact.INDEX_LEFT_OUT(names=index),) if index else ()))
 
 
-def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False) -> Descriptor:
-    """The field of a column: its type, and what a schema says of it, without blanks; `never`: it has no gaps."""
+def foreseen(facts: Sequence[Fact | Said], draft: Mapping[str, Any]) -> tuple[str, ...]:
+    """Sentences on columns that a release will not have, or not as they are, before anything is paid."""
+    found = [one.short for one in facts if isinstance(one, Said) and one.fact in (Fact.NOT_IN_SCHEMA, Fact.INDEX_LEFT_OUT)]
+    keys = [
+        entry["name"] for entry in draft.get("fields", ()) if entry["name"] == draft.get("primaryKey") or "dpgen:key" in entry
+    ]
+    if keys:
+        found.append(f"Generated anew: {listed(keys, 8)}. Values of a key are no data.")
+    texts = [
+        entry["name"] for entry in draft.get("fields", ()) if entry.get("dpgen:blank") and entry["type"] in ("any", "string")
+    ]
+    if others := [name for name in texts if name not in keys]:
+        found.append(
+            f"Not known before it is paid for: {listed(others, 8)}. Texts of which few are frequent and that have no common "
+            "pattern will be left out. A list of categories (enum) in the schema keeps a column, drop saves its price."
+        )
+    return tuple(found)
+
+
+_POSTCODE = re.compile(r"plz|postleitzahl|zip([ _-]?codes?)?|post(al)?[ _-]?codes?|code[ _-]?postal|cp", re.IGNORECASE)
+
+
+def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False, as_texts: bool = False) -> Descriptor:
+    """The field of a column: its type, and what a schema says of it, without blanks; `never`: it has no gaps.
+
+    `as_texts`: nothing has changed its values, so postcodes have their zeros, by their name.
+    """
     rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
     kind = type_of(text) if text not in TEXT_TYPES else "any"
     bounds = [str(rules[rule]) for rule in ("minimum", "maximum") if rule in rules]
     if "type" not in known and bounds and kind in ("any", "string"):
         of_dates = "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"
         kind = "number" if all(NUMBER.fullmatch(bound) for bound in bounds) else of_dates
+    if "type" not in known and kind == "any" and as_texts and _POSTCODE.fullmatch(name.strip()):
+        kind = "string"
     if "type" not in known and "%" in str(known.get("format", "")) and kind in ("any", "string"):
         kind = "datetime" if re.search("%[HIMSTRcX]", known["format"]) else "date"
     if never and "required" not in rules:

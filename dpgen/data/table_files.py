@@ -159,6 +159,9 @@ def form_of(path: str | Path) -> FileForm:
     with existing_file(path).open("rb") as file:
         start = file.read(6)
     ending = Path(path).suffix
+    if start[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0") and ending.lower().startswith(".xl"):
+        way = "save it as csv, or give dpgen.fit the table of pandas.read_excel(path, dtype=object)"
+        raise ValueError(f"{path} is a file of Excel: {way}, in which each value is as it is in its cell")
     if ending == ".parquet" or start[:4] == b"PAR1":
         return "parquet"
     return "npy" if ending in (".npy", ".npz") or start == b"\x93NUMPY" else "csv"

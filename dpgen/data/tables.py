@@ -18,7 +18,7 @@ from torch import Tensor
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, load_raw, raw_in_engine, types_of, unnamed
+from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, foreseen, load_raw, raw_in_engine, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, form_of, header, name_of, sample_form
 from dpgen.facts import Fact, Said
@@ -63,6 +63,11 @@ class Table:
         """Number of private rows."""
         return len(self.codes)
 
+    @property
+    def foreseen(self) -> tuple[str, ...]:
+        """Sentences on what the release will not have, as far as public facts tell."""
+        return foreseen(self.facts, self.schema.source)
+
     def some(self, most: int, generator: torch.Generator) -> Tensor:
         """At most so many of the private rows, int64 (m, d): a random choice where there are more."""
         if not isinstance(self.codes, Tensor):
@@ -82,6 +87,8 @@ def load_table(
     delimiter: str | None = None,
     encoding: str | None = None,
     dates: Dates | None = None,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
     people: People | None = None,
 ) -> Table | RawTable:
     """A csv, tsv (plain or .gz) or parquet file; what no public schema says of it, the fit buys inside of its budget.
@@ -98,6 +105,8 @@ def load_table(
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
         dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
+        columns: those that are released, and paid for; without it all.
+        drop: columns that are not released, and cost nothing.
     """
     if path is not None:
         path = csv_path(path, delimiter, encoding)
@@ -109,15 +118,17 @@ def load_table(
     source: str = simulated_visits() if path is None else path
     unit = None if people is None else people.column
     name = name_of(source) if path is not None else "visits"
-    declared = draft_of(source, VISITS if path is None else schema, target=target, key=key, unit=unit, dates=dates)
+    given = VISITS if path is None else schema
+    chosen: Any = {"columns": columns, "drop": drop or ()}
+    declared = draft_of(source, given, target=target, key=key, unit=unit, dates=dates, **chosen)
     options = SplitOptions(test_fraction, test_path, split_key, missing=None, people=people)
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, source, name)
         return load_raw(source, dict(declared), options, name=name, table_of=made)
     public = Schema.from_descriptor(declared)
-    given = {field.name for field in public.fields if field not in public.modelled}
-    columns = list(header(source))
-    wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
+    fixed = {field.name for field in public.fields if field not in public.modelled}
+    names = list(header(source))
+    wanted = [name for name in names if name in fixed] + [field.name for field in public.modelled]
     table, split = options.read(
         source,
         wanted,
@@ -134,7 +145,7 @@ def load_table(
         schema=public,
         test_codes=codes[test],
         facts=(*public.facts, split.fact("rows"), *unnamed(source, declared, unit)),
-        form=form_of_samples(source, public, [name for name in columns if name in table]),
+        form=form_of_samples(source, public, [name for name in names if name in table]),
         rows=table[~test.numpy()],
         test_rows=table[test.numpy()],
     )
@@ -290,6 +301,8 @@ def load_sql_table(
     target: str | None = None,
     key: str | None = None,
     dates: Dates | None = None,
+    columns: list[str] | None = None,
+    drop: list[str] | None = None,
     people: People | None = None,
 ) -> Table | RawTable:
     """A table in DuckDB, of parquet or csv files larger than memory, or in Spark.
@@ -305,33 +318,36 @@ def load_sql_table(
         target: column that users want to predict, in place of the schema's dpgen:target.
         key: column that is no data, whose values are generated, in place of the schema's primaryKey.
         dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
+        columns: those that are released, and paid for; without it all.
+        drop: columns that are not released, and cost nothing.
     """
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     opened = open_table(source, table, text=None, missing=missing)
     unit = None if people is None else people.column
-    declared = draft_of(opened, schema, target=target, key=key, unit=unit, dates=dates)
+    chosen: Any = {"columns": columns, "drop": drop or ()}
+    declared = draft_of(opened, schema, target=target, key=key, unit=unit, dates=dates, **chosen)
     if unit in [field["name"] for field in declared["fields"]]:
         raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, opened, opened.name)
         return raw_in_engine(opened, declared, people, table_of=made)
     public = Schema.from_descriptor(declared)
-    given = {field.name for field in public.fields if field not in public.modelled}
-    columns = opened.schema.names
-    wanted = [name for name in columns if name in given] + [field.name for field in public.modelled]
+    fixed = {field.name for field in public.fields if field not in public.modelled}
+    names = opened.schema.names
+    wanted = [name for name in names if name in fixed] + [field.name for field in public.modelled]
     rows = opened.columns(wanted if people is None else [*wanted, people.column])
     read = partial(_codes, schema=public, people=people)
     batches = EngineBatches(rows, read, by=None if people is None else people.column)
     codes = batches.kept(len(public.modelled), max(public.domain.sizes))
     if not len(codes):
-        raise ValueError(f"{opened.name} is empty: it has {len(columns)} columns and no record")
+        raise ValueError(f"{opened.name} is empty: it has {len(names)} columns and no record")
     return Table(
         name=opened.name,
         codes=codes,
         schema=public,
         test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
         facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows"), *unnamed(opened, declared, unit)),
-        form=form_of_samples(opened, public, [name for name in columns if name in wanted]),
+        form=form_of_samples(opened, public, [name for name in names if name in wanted]),
     )
 
 

@@ -47,6 +47,7 @@ from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
 from dpgen.progress import report
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, read_descriptor
+from dpgen.votes import reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -278,11 +279,10 @@ class _Column:
 
     @classmethod
     def of(cls, series: Mapping[str, pd.Series]) -> _Column:
-        own = series["own"].dropna()
-        dates = own.dtype.kind == "M" or _are_dates(own)
-        numeric = dates or (pd.api.types.is_numeric_dtype(own.dtype) and not pd.api.types.is_bool_dtype(own.dtype))
+        kind, form = _kind(series["own"].dropna())
+        dates, numeric = kind == "datetime", kind != ""
         absent = {part: values.isna().to_numpy() for part, values in series.items()}
-        read = {part: _read(values, dates=dates, numeric=numeric) for part, values in series.items()}
+        read = {part: _read(values, kind, form) for part, values in series.items()}
         there = {part: ~absent[part] & ~pd.isna(read[part]) for part in series}
         values = {part: read[part][there[part]] for part in series}
         strange = float((~absent["made"] & ~there["made"]).mean())
@@ -413,19 +413,19 @@ class _Column:
         return figure
 
 
-def _are_dates(values: pd.Series) -> bool:
-    """Whether texts are dates."""
-    some = values.iloc[:1000]
-    texts = not (pd.api.types.is_numeric_dtype(values.dtype) or isinstance(values.dtype, pd.CategoricalDtype)) and len(some)
-    return bool(texts and some.astype(str).str.match(r"\d{4}-\d\d-\d\d").all() and np.isfinite(floats(some, "date")).all())
+def _kind(values: pd.Series) -> tuple[str, str]:
+    """Type and format by which values without gaps are numbers or dates, as a fit reads them; ("", ""): they are texts."""
+    if isinstance(values.dtype, pd.CategoricalDtype) or pd.api.types.is_bool_dtype(values.dtype) or not len(values):
+        return "", ""
+    kind, form = reading(values)
+    if kind in ("date", "datetime"):
+        return "datetime", form
+    numeric = pd.api.types.is_numeric_dtype(values.dtype)
+    return ("integer" if form and kind == "integer" else "number", form) if form or numeric else ("", "")
 
 
-def _read(values: pd.Series, *, dates: bool, numeric: bool) -> npt.NDArray[Any]:
-    if dates:
-        return floats(values, "datetime")
-    if numeric:
-        return floats(values, "number")
-    return values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
+def _read(values: pd.Series, kind: str, form: str) -> npt.NDArray[Any]:
+    return floats(values, kind, form) if kind else values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
 
 
 def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, _Column], seed: int) -> Iterator[Score]:

@@ -8,7 +8,7 @@ text and from the table alone; a noisy histogram decides which one a column has 
 | numbers | an example, as `1.234,50 €`; one that ends with a 0: all have as many decimals | the number without its unit |
 | dates, with times | a pattern of strptime, as `%d.%m.%Y %H:%M`; `%-d`: no leading 0; `%d %b %Y (de)`: a language | seconds |
 | months, quarters, weeks | such a pattern; `%q` is a quarter | their number since the year 0 |
-| times of day, durations | such a pattern; `[h]:%M:%S`: beyond a day; `P1D`, `PT1M` by ISO 8601 | the finest unit |
+| times of day, durations | such a pattern; `[h]:%M:%S`: beyond a day; `P1D`, `PT1M`; `PT160M`: of one unit | the finest unit |
 | truth values | both words, as `ja/nein` | a truth value |
 
 What pandas reads as a number, a truth value or an ISO date is no writing: it has one form, whether it comes as a text or not.
@@ -24,7 +24,7 @@ import numpy as np
 from dpgen.writings.numbers import number_writing
 from dpgen.writings.shapes import Array, Found, Group, Writing
 from dpgen.writings.table import TRUTHS
-from dpgen.writings.times import DURATIONS, TOKEN, DurationWriting, time_writing
+from dpgen.writings.times import DURATIONS, SPANS, TOKEN, DurationWriting, SpanWriting, time_writing
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ def writing_of(format: str) -> Writing | None:
     """
     if format in DURATIONS:
         return DurationWriting(format)
+    if format in SPANS:
+        return SpanWriting(format)
     if format in TRUTHS:
         true, false = format.split("/")
         return TruthWriting((true, false))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,15 +24,19 @@ from dpgen.writings.shapes import Array, Flags, Group, Integers, Reals, Writing,
 from dpgen.writings.table import DIGITS, GAPS, JOINS, MARKS, MONEY, TRUTHS
 from dpgen.writings.times import (
     DURATIONS,
+    SPANS,
     DurationWriting,
     Layouts,
+    SpanWriting,
     TimeWriting,
     clock_at,
     dates,
-    finest,
+    duration_cell,
     periods,
     swapped,
     times,
+    zone_of,
+    zoned_writings,
 )
 
 Cell = tuple[Any, ...]
@@ -42,9 +47,11 @@ def cells() -> dict[Cell, int]:
     """All cells of the histogram of writings, and their numbers: public."""
     found: list[Cell] = [
         ("gap",),
-        *(("duration", number) for number in range(len(DURATIONS))),
+        *(("duration", number, single) for number in range(len(DURATIONS)) for single in (False, True)),
+        *(("span", number, True) for number in range(1, len(DURATIONS))),
         *(("digits", number) for number in range(len(DIGITS))),
     ]
+    found += [("zone", made.join, made.zone) for made in zoned_writings()]
     found += [("word", word) for word in dict.fromkeys("/".join(TRUTHS).split("/"))]
     found += [("number", affix, *layout) for affix in affixes().values() for layout in LAYOUTS]
     found += [("style", affix, style) for affix in affixes().values() for style in STYLES]
@@ -69,8 +76,12 @@ def usual() -> Flags:
     spaced = [(word, gap) for word in _SOME for gap in ("", " ")]
     some = {("", ""), *((word + gap, "") for word, gap in spaced), *(("", gap + word) for word, gap in spaced)}
     numeric = {number for number, found in enumerate(dates().sets) if not dates().layouts[found[0]].months}
-    of = {"number": {affixes()[affix] for affix in some}, "day": numeric, "period": set(range(len(periods().sets)))}
-    of |= {"style": of["number"], "time": set(range(len(times().sets)))}
+    of: dict[str, set[Any]] = {
+        "number": {affixes()[affix] for affix in some},
+        "day": numeric,
+        "period": set(range(len(periods().sets))),
+    }
+    of |= {"zone": {"T", " "}, "style": of["number"], "time": set(range(len(times().sets)))}
     return np.array([cell[1] in of.get(cell[0], ()) if len(cell) > 1 else True for cell in cells()], bool)
 
 
@@ -93,8 +104,7 @@ def cells_of(texts: Array) -> Integers:
         elif "9" not in group.shape:
             found[group.rows] = known.get(("gap",) if group.shape in GAPS else ("word", group.shape), -1)
         elif group.shape.startswith("P"):
-            finer = [-1 if s is None else known["duration", finest(s)] for s in map(DurationWriting.seconds, group.texts())]
-            found[group.rows] = finer
+            found[group.rows] = [known.get(duration_cell(str(text)) or (), -1) for text in group.texts()]
         else:
             found[group.rows] = _timed(group)
     found[[text == "" for text in texts]] = known["gap",]
@@ -120,6 +130,8 @@ def _numbered(shape: Shape, group: Group) -> Integers:
 def _timed(group: Group) -> Integers:
     """Cells of dates, their parts and times of one shape."""
     known = cells()
+    if _zoned(group.shape):
+        return zones_of(group.texts())
     for name, layouts in (("day", dates()), ("period", periods()), ("time", times())):
         if layouts.knows(group.shape):
             places = each(group.texts(), layouts.place)
@@ -131,6 +143,23 @@ def _timed(group: Group) -> Integers:
             pairs = [int(pair) for pair in pd.unique(both) if pair >= 0]
             return _looked_up(both, {pair: known.get(("both", pair // size, join, pair % size), -1) for pair in pairs})
     return np.full(len(group.rows), -1, np.int64)
+
+
+@lru_cache(2**16)
+def _zoned(shape: str) -> bool:
+    return zone_of(shape.replace("9", "0")) is not None
+
+
+def zones_of(texts: Array) -> Integers:
+    """The cell (n,) of each time with a zone; -1: it has none."""
+    found = (zone_of(str(text)) for text in texts)
+    return np.array([-1 if zone is None else cells()["zone", *zone] for zone in found], np.int64)
+
+
+@cache
+def zones() -> Integers:
+    """All cells of times with a zone."""
+    return _places(cell for cell in cells() if cell[0] == "zone")
 
 
 def _looked_up(places: Reals, numbers: Mapping[int, int]) -> Integers:
@@ -186,7 +215,7 @@ def _first(counts: Reals, of: Sequence[Integers]) -> int:
 def _families() -> tuple[Family, ...]:
     found = [_alone(format, ("digits", number)) for number, format in enumerate(DIGITS)]
     found += [_alone(words, *(("word", word) for word in words.split("/"))) for words in TRUTHS]
-    found += [_durations()]
+    found += [_zones(), _durations()]
     found += [_numbers_with(affix) for affix in affixes()]
     found += [_layouts("period", periods()), _layouts("time", times())]
     return (*found, Family(_places(cell for cell in cells() if cell[0] in ("day", "both")), _choose_date))
@@ -221,14 +250,31 @@ def _numbers_with(affix: tuple[str, str]) -> Family:
     return Family(np.concatenate([table, styles]), choose)
 
 
-def _durations() -> Family:
-    own = _places(("duration", number) for number in range(len(DURATIONS)))
+def _zones() -> Family:
+    made = zoned_writings()
+    of = [
+        _places(("zone", one.join, zone) for zone in ((one.zone, "+00:00") if one.zone == "%z" else (one.zone,)))
+        for one in made
+    ]
 
     def choose(counts: Reals, month_first: bool) -> Choice:
-        place = _first(counts, [own[: number + 1] for number in range(len(own))])
-        return Choice(DurationWriting(list(DURATIONS)[place]), own[: place + 1])
+        place = _first(counts, of)
+        return Choice(made[place], of[place])
 
-    return Family(own, choose)
+    return Family(zones(), choose)
+
+
+def _durations() -> Family:
+    by_unit = [[("duration", number, single) for single in (False, True)] for number in range(len(DURATIONS))]
+    of = [_places(chain(*by_unit[: number + 1])) for number in range(len(by_unit))]
+    of += [_places([("duration", number, True), ("span", number, True)]) for number in range(1, len(DURATIONS))]
+    made = [*map(DurationWriting, DURATIONS), *map(SpanWriting, SPANS)]
+
+    def choose(counts: Reals, month_first: bool) -> Choice:
+        place = _first(counts, of)
+        return Choice(made[place], of[place])
+
+    return Family(np.unique(np.concatenate(of)), choose)
 
 
 def _layouts(name: str, layouts: Layouts) -> Family:

@@ -92,5 +92,8 @@ JOINS = (" ", "T", ", ")
 DIGITS = ("%Y%m%d", "%Y%m%d%H%M%S")
 """Dates that are whole numbers."""
 
+ZONES = ("Z", ".000Z", "+00:00", "+0000", ".000+0000", "+00", "%z")
+"""Ends of times by ISO 8601 in UTC; `%z`: of any offset, which is written back as +00:00."""
+
 MONEY = {*SYMBOLS, *CODES}
 DAY = 86_400

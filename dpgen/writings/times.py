@@ -10,9 +10,10 @@ from functools import cache, cached_property, lru_cache
 from itertools import product
 
 import numpy as np
+import pandas as pd
 
 from dpgen.writings.shapes import DIGIT, Array, Found, Group, Integers, Writing, each, nothing, whole, write_each
-from dpgen.writings.table import DATES, DAY, DIGITS, JOINS, MONTHS, NAMED, NAMED_PERIODS, PERIODS, TIMES
+from dpgen.writings.table import DATES, DAY, DIGITS, JOINS, MONTHS, NAMED, NAMED_PERIODS, PERIODS, TIMES, ZONES
 
 TOKEN = re.compile(r"%-?[A-Za-z]|\[hh?\]")
 _READS = {
@@ -282,6 +283,48 @@ def clock_at(shape: str, join: str) -> int | None:
     return next(known, None)
 
 
+_ZONED = re.compile(r"\d{4}-\d\d-\d\d([T ])\d\d:\d\d:\d\d(.*)", re.ASCII)
+_OFFSET = re.compile(r"[-+]\d\d:\d\d", re.ASCII)
+
+
+def zone_of(text: str) -> tuple[str, str] | None:
+    """What joins date and time of a text by ISO 8601, and its zone of `ZONES`; None: it has none."""
+    found = _ZONED.fullmatch(text)
+    if found is None:
+        return None
+    end = re.sub(r"^\.\d{3}(?=\D)", ".000", found[2])
+    zone = end if end in ZONES[:-1] else ZONES[-1] if _OFFSET.fullmatch(end) else ""
+    return (found[1], zone) if zone else None
+
+
+@dataclass(frozen=True)
+class ZonedWriting(Writing):
+    """Times by ISO 8601 with a zone, to the second; they are written back in UTC."""
+
+    join: str
+    zone: str
+    kind = "datetime"
+
+    @property
+    def name(self) -> str:
+        return f"%Y-%m-%d{self.join}%H:%M:%S{self.zone}"
+
+    def _of_group(self, group: Group) -> Found:
+        texts = group.texts()
+        known = [zone_of(str(text)) for text in texts]
+        among = (self.zone, "+00:00") if self.zone == "%z" else (self.zone,)
+        own = np.array([found is not None and found[0] == self.join and found[1] in among for found in known], bool)
+        stamps = pd.to_datetime(pd.Series(texts, dtype=object).where(own), errors="coerce", utc=True, format="ISO8601")
+        seconds = stamps.dt.tz_localize(None).to_numpy("datetime64[s]")
+        there = ~np.isnat(seconds)
+        return Found(there, np.where(there, seconds.astype(np.int64), np.nan))
+
+    def write(self, values: Array, decimals: int) -> list[str]:
+        stamps = np.datetime_as_string(whole(values).astype("datetime64[s]"))
+        end = self.zone.replace("%z", "+00:00")
+        return [f"{str(stamp).replace('T', self.join)}{end}" for stamp in stamps]
+
+
 _DURATION = re.compile(r"P(?=.)(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)S)?)?", re.ASCII)
 DURATIONS = {"P1D": DAY, "PT1H": 3_600, "PT1M": 60, "PT1S": 1}
 """Durations by ISO 8601 up to a finest unit, and its seconds."""
@@ -325,9 +368,49 @@ class DurationWriting(Writing):
         return write_each(np.maximum(whole(values) * DURATIONS[self.unit], 0), self.text)
 
 
-def finest(seconds: int) -> int:
-    """The number in `DURATIONS` of the finest unit that a duration needs."""
-    return next(number for number, size in enumerate(DURATIONS.values()) if seconds % size == 0)
+SPANS = {"PT160H": 3_600, "PT160M": 60, "PT160S": 1}
+"""Durations by ISO 8601 of one unit alone, however many there are, by an example, and its seconds."""
+_SPAN = re.compile(r"PT(0|[1-9]\d{0,8})([HMS])", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SpanWriting(Writing):
+    """Durations by ISO 8601 of one unit, as `PT160M`; values are in this unit."""
+
+    example: str
+    kind = "integer"
+    limits = 0, None
+
+    @property
+    def name(self) -> str:
+        return self.example
+
+    def _of_group(self, group: Group) -> Found:
+        found = each(group.texts(), self._count)
+        return Found(np.isfinite(found), found)
+
+    def _count(self, text: str) -> int | None:
+        found = _SPAN.fullmatch(text)
+        return int(found[1]) if found and found[2] == self.example[-1] else None
+
+    def write(self, values: Array, decimals: int) -> list[str]:
+        return [f"PT{max(int(count), 0)}{self.example[-1]}" for count in whole(values)]
+
+
+def duration_cell(text: str) -> tuple[str, int, bool] | None:
+    """The cell of a duration: the number of its finest unit, and whether it has no other; None: it is none."""
+    span = _SPAN.fullmatch(text)
+    seconds = DurationWriting.seconds(text)
+    if seconds is not None:
+        unit = next(number for number, size in enumerate(DURATIONS.values()) if seconds % size == 0)
+        return "duration", unit, span is not None and "DHMS".index(span[2]) == unit
+    return None if span is None else ("span", "DHMS".index(span[2]), True)
+
+
+@cache
+def zoned_writings() -> tuple[ZonedWriting, ...]:
+    """All of them."""
+    return tuple(ZonedWriting(join, zone) for join in ("T", " ") for zone in ZONES)
 
 
 def swapped(layout: Layout) -> Layout:
@@ -336,7 +419,9 @@ def swapped(layout: Layout) -> Layout:
     return Layout(TOKEN.sub(lambda token: change.get(token[0], token[0]), layout.pattern), layout.months)
 
 
-def time_writing(format: str) -> TimeWriting | None:
+def time_writing(format: str) -> TimeWriting | ZonedWriting | None:
+    if (zoned := next((made for made in zoned_writings() if made.name == format), None)) is not None:
+        return zoned
     if format in DIGITS:
         rest = format.removeprefix(DIGITS[0])
         return TimeWriting(Layout(DIGITS[0]), "", Layout(rest) if rest else None)

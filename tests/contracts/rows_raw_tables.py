@@ -19,6 +19,7 @@ from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.discovery import FORM, RARE, STEP, truths_of, units_of, unnamed_of
 from dpgen.systems.tables.domains import BINS, DIGITS, GAP, NAMES, SCALE, cells, in_parts, in_period, on_scale
+from dpgen.systems.tables.texts import PREFIXES, REPEATED, first_cells, repeated, sizes
 from dpgen.votes import size, votes
 
 TEXTS = np.array(
@@ -27,6 +28,7 @@ TEXTS = np.array(
 )
 FORMS_OF = pairs_of(lambda rng, n: TEXTS[rng.integers(0, len(TEXTS), (n, 1))])
 NUMBERS = pairs_of(lambda rng, n: rng.normal(0, 10.0 ** rng.integers(-2, 4), (n, 1)).round(2))
+CODES = pairs_of(lambda rng, n: np.array(["", "007", "018", "123", "J18.9", "J18.1", "a"], object)[rng.integers(0, 7, (n, 1))])
 LETTERS = pairs_of(lambda rng, n: rng.integers(0, 3, (n, 1)))
 STD, DELTA, MOST = 2.0, 0.01, 60
 
@@ -77,6 +79,24 @@ def digit_counts(x: np.ndarray) -> BoundedSum:
     return cells(units, partial(in_period, digits=digits, frequent=np.array([0])), len(digits.weights))
 
 
+def repeated_values(x: np.ndarray) -> BoundedSum:
+    """Rows beyond one for each value."""
+    return repeated(np.unique(x[:, 0], return_counts=True)[1])
+
+
+def shared_values(x: np.ndarray) -> BoundedSum:
+    """Wrong: rows whose value another one has, of which a second one of a value makes two."""
+    counts, right = np.unique(x[:, 0], return_counts=True)[1], repeated_values(x)
+    return BoundedSum(torch.tensor(int(counts[counts > 1].sum())), right.sensitivity, replaced=right.replaced)
+
+
+def first_counts(x: np.ndarray, *, flat: bool = False) -> BoundedSum:
+    """The first characters of texts of two patterns, of which one has a name."""
+    roots = (r"\d\d\d", r"[A-Z]\d\d\.\d")
+    found = first_cells(pd.Series(x[:, 0]).replace("", None), ["007"], roots, classed=True, flat=flat)
+    return cells(found, lambda codes: codes, sum(sizes(root)[flat] for root in roots))
+
+
 def levels_once(x: np.ndarray) -> BoundedSum:
     """Wrong: a part and those it is cut into as one histogram, though a row is in a cell of each."""
     parts = bin_counts(x)
@@ -88,6 +108,11 @@ def one_more(first: Any, other: Any) -> Any:
     """A record at `first` and one at `other`, which is left out or moved to `first`."""
     both, plain = np.array([[first], [other]]), np.array([[first]])
     return lambda relation: (both, plain if relation == "add_remove" else np.concatenate([plain, plain]))
+
+
+def again(relation: Relation) -> Any:
+    """A value that is there twice, or once beside another one."""
+    return np.array([[0], [0]]), np.array([[0]]) if relation == "add_remove" else np.array([[0], [1]])
 
 
 def named(delta: float = DELTA, rows: int = 1) -> Any:
@@ -131,6 +156,7 @@ def many(relation: Relation) -> Any:
     return np.append(half, [[0]], axis=0), np.append(half, [[1]], axis=0)
 
 
+_EQUAL = "equal rows that come in the place of others repeat each other"
 _BOTH = "the counts and the names are of different values, and no pair moves both"
 
 ROWS = [
@@ -138,6 +164,9 @@ ROWS = [
     SumRow("tables", (f"{STEP} of *",), NUMBERS, one_more(1.0, 0.25), sums=step_counts),
     SumRow("tables", (f"{RARE} of *",), FORMS_OF, one_more("a", ""), sums=rare_counts),
     SumRow("tables", (f"{RARE} of *",), FORMS_OF, one_more("true", "a"), sums=truth_counts),
+    SumRow("tables", (f"{REPEATED} of *",), LETTERS, again, sums=repeated_values, reaches=0.33, why=_EQUAL),
+    SumRow("tables", (f"{PREFIXES} of *",), CODES, one_more("018", "J18.9"), sums=first_counts),
+    SumRow("tables", (f"{PREFIXES} of *",), CODES, one_more("018", "J18.9"), sums=partial(first_counts, flat=True)),
     SumRow("tables", (f"{SCALE} of *",), NUMBERS, one_more(1.0, -300.0), sums=scale_counts),
     SumRow("tables", (f"{BINS} of *",), NUMBERS, one_more(0.0, 9.0), sums=bin_counts),
     SumRow("tables", (f"{DIGITS} of *",), NUMBERS, one_more(1.0, 9.0), sums=digit_counts),

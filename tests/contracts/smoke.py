@@ -115,6 +115,7 @@ def raw_table() -> Any:
             "ward": rng.choice(["a", "b"], 400),
             "seen": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, 400), unit="D"),
             "note": [f"text {i}" for i in range(400)],
+            "zip": [f"0{i % 40:04d}" for i in range(400)],
         }
     )
     return load_table(path=in_memory(frame), test_fraction=0.0)

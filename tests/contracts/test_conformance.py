@@ -26,7 +26,7 @@ from conformance import (
 )
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
-from rows_raw_tables import levels_once, without_delta
+from rows_raw_tables import levels_once, shared_values, without_delta
 from smoke import SMOKE
 
 from dpgen.privacy.exact_sums import BoundedSum
@@ -244,6 +244,13 @@ def test_levels_of_a_tree_that_are_charged_once_for_all_are_found(relation: Rela
         check_pairs(wrong, relation)
     with pytest.raises(AssertionError, match="moves the sums"):
         check_tight(wrong, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.covers("repeated values of age")]
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_pairs(dataclasses.replace(row, sums=shared_values), relation)
 
 
 def test_a_price_of_replaced_rows_that_forgets_those_that_vanish_is_found() -> None:

@@ -40,10 +40,13 @@ def require_true(frame: pd.DataFrame, rows: pd.DataFrame, ranges: Mapping[str, A
     assert {*frame} - {*rows} == {*columns_of(facts, Fact.LEFT_OUT)}
     single = {name for name in rows if rows[name].nunique() == 1}
     assert single - {*unseen} == {*columns_of(facts, Fact.CONSTANT)}
-    for name in columns_of(facts, Fact.VERBATIM):
+    for name in {*columns_of(facts, Fact.VERBATIM)} - {*columns_of(facts, Fact.DRAWN_CODES)}:
         if not pd.api.types.is_numeric_dtype(frame[name]):
             assert {*rows[name].dropna()} <= {*frame[name], "other"}
-    for name in columns_of(facts, Fact.GENERATED_KEYS):
+    for name in columns_of(facts, Fact.UNREPEATED_KEYS):
+        [told] = [one for one in named if one["fact"] is Fact.UNREPEATED_KEYS]
+        assert frame[name].duplicated().mean() <= float(told["share"]) / 100
+    for name in (*columns_of(facts, Fact.GENERATED_KEYS), *columns_of(facts, Fact.UNREPEATED_KEYS)):
         assert rows[name].is_unique
     for one in named:
         for name in one["columns"] if one["fact"] in (Fact.HIDDEN_GAPS, Fact.HIDDEN_ENDS) else ():
@@ -83,6 +86,7 @@ def test_what_is_said_of_a_table_is_true(name: str) -> None:
         Fact.CONSTANT(columns=("n",)),
         Fact.LEFT_OUT(columns=("d",)),
         Fact.GENERATED_KEYS(columns=("t",)),
+        Fact.UNREPEATED_KEYS(columns=("t",), share="5.0"),
         Fact.HIDDEN_ENDS(columns=("n",), share="0.1"),
         Fact.VERBATIM(columns=("t",)),
     ],

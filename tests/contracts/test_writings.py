@@ -113,6 +113,10 @@ WRITINGS: dict[str, Write] = {
     "%Hh%M": day("%Hh%M"),
     "[h]:%M:%S": lambda x, t: f"{abs(x) % 200:.0f}:{t:%M:%S}",
     "PT1M": lambda x, t: f"P{t.day}D" if t.hour < 3 else f"PT{t.hour}H{t.minute or 1}M",
+    "PT160M": lambda x, _: f"PT{abs(x) % 900:.0f}M",
+    "%Y-%m-%dT%H:%M:%SZ": day("%Y-%m-%dT%H:%M:%SZ"),
+    "%Y-%m-%dT%H:%M:%S.000+0000": day("%Y-%m-%dT%H:%M:%S.000+0000"),
+    "%Y-%m-%d %H:%M:%S+00": day("%Y-%m-%d %H:%M:%S+00"),
     "ja/nein": lambda x, _: "ja" if x < 0 else "nein",
     "Y/N": lambda x, _: "YN"[x < 0],
 }

@@ -90,7 +90,7 @@ def test_released_bits_are_those_of_the_table_in_memory(folder: Path) -> None:
 
 def bought(table: Any) -> tuple[Any, dict[str, torch.Tensor]]:
     """What a fit buys of a table as it is, and its model."""
-    plan = SumsPlan(epsilon=8.0, unit="hospital", max_contributions=3) if table.n < N else SumsPlan(epsilon=8.0)
+    plan = SumsPlan(epsilon=16.0, unit="hospital", max_contributions=3) if table.n < N else SumsPlan(epsilon=8.0)
     curator = Curator(plan.open_ledger(), source=FixedKeySource(5))
     config = TablesConfig(rounds=2, picks=4, components=8)
     model = fit(table, plan=plan, config=config, curator=curator, runtime=Runtime())

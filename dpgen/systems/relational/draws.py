@@ -19,6 +19,7 @@ from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
+from dpgen.writings.codes import numbered as keys_of
 
 if TYPE_CHECKING:
     from dpgen.systems.relational.model import RelationalModel
@@ -168,7 +169,7 @@ class Draws:
         def numbered(size: int, about: Mapping[str, Any]) -> npt.NDArray[Any]:
             keys = np.arange(1, size + 1)
             pattern = about.get("pattern", "") or ("{}" if about["text"] else "")
-            return np.array([pattern.format(key) for key in keys], object) if pattern else keys
+            return keys_of(pattern, keys) if pattern else keys
 
         person, tables, links = self.model.shown["person"], dict[str, pd.DataFrame](), dict[str, tuple[str, str]]()
         keys, people = [numbered(len(frames[0]), self.model.shown)], self._people_of(frames)

@@ -252,7 +252,10 @@ def _domains(
     data: LinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float], more: float
 ) -> tuple[list[_Side], list[Fact | Said]]:
     """All tables as codes, their domains bought where they are not known, from one row of each person, for `more` shares."""
-    shares, facts = {part: more * share / len(sizes) for part, share in SHARES.items()}, list[Fact | Said]()
+    shares, facts = (
+        {part: (more if part != "codes" else 1.0) * share / len(sizes) for part, share in SHARES.items()},
+        list[Fact | Said](),
+    )
     whole = budget.left
     schemas, counts = list[Schema](), list[dict[int, Known]]()
     sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.draft) for table in data.tables)]

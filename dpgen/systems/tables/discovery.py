@@ -8,6 +8,7 @@ Every part is a release of the one declared Gaussian, and every released count i
 | step | numbers of each rounding, times of each clock | 1 in one cell |
 | rare | gaps of texts and their values without a name; gaps and truth values | 1 in one cell |
 | names | the values of a column whose noisy count passes a threshold, see `FrequentCounts` | 1 in one count |
+| codes | what `dpgen.systems.tables.texts` buys of texts of which few are frequent | 1 in one count |
 | digits, scale, bins | what `dpgen.systems.tables.domains` buys of a number | 1 in one cell |
 
 All later choices depend on released counts and on the row alone.
@@ -17,7 +18,6 @@ Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the thresh
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -31,8 +31,8 @@ import torch
 
 from dpgen.axes import Axis, axis_of, finest, steps, steps_of
 from dpgen.constraints import constraint_of
-from dpgen.descriptors import described, field_of, key_pattern
-from dpgen.facts import Fact, Said
+from dpgen.descriptors import described, field_of
+from dpgen.facts import Fact, Said, columns_of
 from dpgen.fields import Field
 from dpgen.forms import DAY, TOLD, read, texts_of
 from dpgen.privacy.curator import GaussianBudget
@@ -41,9 +41,27 @@ from dpgen.systems.tables import domains
 from dpgen.systems.tables.densities import Law, law, unseen
 from dpgen.systems.tables.domains import NAMES, Asked, bought, cells, places
 from dpgen.systems.tables.marginals import Known
+from dpgen.systems.tables.texts import (
+    MOST,
+    MOST_REPEATS,
+    OF_FIXED,
+    OF_PREFIXES,
+    OF_REPEATED,
+    OF_SHAPES,
+    REPEATED,
+    REPEATS,
+    Firsts,
+    Shapes,
+    are_codes,
+    key_of,
+    patterns_of,
+    repeated,
+    shapes,
+)
 from dpgen.votes import CELLS, Vote, possible, votes
 from dpgen.writings import TruthWriting
 from dpgen.writings.cells import Choice
+from dpgen.writings.codes import is_pattern, matcher
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
@@ -60,8 +78,9 @@ TEXTS = "text"
 """Of a field without a domain: its owner's type is that of texts, of which some have other forms."""
 COUNT, FORM, STEP, RARE = "number of records", "form of values", "step of values", "rare values"
 
-SHARES = {FORM: 0.007, STEP: 0.003, "texts": 0.12, "numbers": 0.14}
-"""Of mu^2, for all columns together: their forms, steps of numbers, names of texts, and all else that is bought of numbers."""
+SHARES = {FORM: 0.007, STEP: 0.003, "texts": 0.12, "codes": 0.1, "numbers": 0.14}
+"""Of mu^2, for all columns together: their forms, steps of numbers, names of texts, patterns of those of which few have a name,
+and all else that is bought of numbers."""
 FEW, MOST_OF_FORMS = 8.0, 7.0
 """Noise stds of counts of forms that all rows should be, and how many times the share of forms goes into them for that."""
 _CELLS = 48  # of a number, in which noise should be no larger than sampling error
@@ -73,10 +92,12 @@ _OF_RARE = 0.25  # of what a text gets, for gaps and values without a name, or f
 OTHER = "other"
 """Category of all values that are not frequent."""
 _RANGE = 0.001  # probability that noise makes the range of a column wider, by a cell of the scale, of all columns together
-_DIGIT = re.compile("[0-9]")
 _WORDS = {"string": "single values", "boolean": "truth values", "date": "dates", "datetime": "dates"}
 _WORDS |= dict.fromkeys(("integer", "number", "year"), "finite numbers")
-_KEYS = 0.9  # share of the values that have the pattern of a key
+_LEAST_NAMED = 0.3  # share of the values with a name, from which on a column is one of categories
+_LEFT = 0.02  # of mu^2, which numbers leave to what comes after them
+_MUCH = 0.05  # share of the values of codes that have no name, from which on their patterns are bought
+_WAY = "Categories (enum) in the schema keep it, primaryKey generates its values anew, drop saves its price."
 
 
 @dataclass(frozen=True)
@@ -96,8 +117,8 @@ class Noisy(NamedTuple):
 
 
 def thresholds(draft: Mapping[str, Any]) -> int:
-    """Lists of frequent values that a draft needs at most: of a text its values and its patterns, of a key its patterns."""
-    needed = {"string": 2, "any": 2, "boolean": 0}
+    """Lists of frequent values that a draft needs at most: of a text its values and its patterns twice, of a key these."""
+    needed = {"string": 3, "any": 3, "boolean": 0}
     return sum(1 if given["name"] == draft.get("primaryKey") else needed.get(given["type"], 1) for given in blank(draft))
 
 
@@ -117,7 +138,7 @@ def release_domains(table: RawTable, *, plan: SumsPlan, curator: Curator) -> Fou
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
     noisy, _ = budget.sums(COUNT, row_count(len(table.rows)), 0.02 * budget.left)
     shares = {part: share / sum(SHARES.values()) * (1 - 1e-9) for part, share in SHARES.items()}
-    return Discovery(table.rows, table.draft, budget, max(1.0, float(noisy)), shares).run()
+    return Discovery(table.rows, table.draft, budget, max(1.0, float(noisy)), shares, rest=True).run()
 
 
 # -- a table -----------------------------------------------------------------------------------------------------------
@@ -142,10 +163,16 @@ class Discovery:
     unseen: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     verbatim: list[str] = field(default_factory=list)
+    unrepeated: dict[str, float] = field(default_factory=dict)  # keys, with the share of repeated values that noise hides
+    drawn: list[str] = field(default_factory=list)  # of which rare values are drawn by patterns
+    choices: dict[str, Choice] = field(default_factory=dict)  # writings that not enough values have
     moved: list[Said] = field(default_factory=list)
     hidden: dict[Fact, dict[str, float]] = field(default_factory=dict)  # the most that noise hides, a share of each column
     odd: list[Said] = field(default_factory=list)
     open: set[str] = field(default_factory=set)  # columns of which nobody says whether they have gaps
+    rest: bool = False  # nothing comes after it: numbers get what codes leave
+    coded: int = 0  # texts of which patterns were bought
+    of_codes: float = 0.0  # of 1 / s^2, for a text of which few values are frequent
     chance: float = _RANGE  # that noise makes the range of one column wider
 
     def run(self) -> Found:
@@ -168,7 +195,9 @@ class Discovery:
         numbers = max(1, len(kinds) - kinds.count("string") - kinds.count("boolean"))
         self.chance = _RANGE / numbers
         wanted = numbers * _CELLS * self.budget.noise_std(1.0) ** 2 / self.n
-        of_numbers = max(shares["numbers"], min(self.most, wanted) * part_of)
+        most = 1 - 1e-9 - len(blanks) * of_form / whole - shares[STEP] - shares["texts"] - shares["codes"]
+        of_numbers = max(shares["numbers"], min(self.most, wanted, most - _LEFT) * part_of)
+        self.of_codes = shares["codes"] * whole / max(1, kinds.count("string"))
         made: dict[str, Descriptor | None] = {}
         for given in keys:
             kind = self.vote(given, of_form)[0]["type"] if given["type"] == "any" else "string"
@@ -179,20 +208,24 @@ class Discovery:
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
                 made[name] = self.text_of(given, counted, of_text)
-            elif given["type"] == "boolean":
+        of_numbers += self.rest * self.of_codes * (kinds.count("string") - self.coded) / whole
+        for name, (given, counted) in voted.items():
+            if given["type"] == "string":
+                continue
+            if given["type"] == "boolean":
                 made[name] = self.truth_of(given, counted, _OF_RARE * of_text)
             else:
                 made[name] = self.number_of(given, counted, shares[STEP] * whole / numbers, of_numbers * whole / numbers)
         rules = {name: given.get("constraints", {}) for name, given in made.items() if given}
         self.unseen += [name for name, own in rules.items() if own.get("enum") == [OTHER]]
-        constant = [name for name, own in rules.items() if name not in self.unseen and _single(own)]
+        constant = [name for name, own in rules.items() if name not in (*self.unseen, *self.drawn) and _single(own)]
         names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
         if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
             name = next(name for name, (given, _) in voted.items() if given["type"] == "string")
             made[name] = self._unnamed(voted[name][0])
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
-        facts = self._facts(list(made), constant, (whole - self.budget.left) / self.budget.whole)
+        facts = self._facts([given["name"] for given in blanks], constant, (whole - self.budget.left) / self.budget.whole)
         descriptor = without(self.draft, [name for name, given in made.items() if given is None or name in self.keys])
         return Found({**descriptor, "fields": kept}, self.counts, facts)
 
@@ -202,7 +235,8 @@ class Discovery:
         most = sorted(moved, key=lambda said: -float(dict(said.values)["share"]))
         others = dict.fromkeys(str(dict(said.values)["column"]) for said in most[_MOVED:])
         lists = {
-            Fact.GENERATED_KEYS: self.keys,
+            Fact.GENERATED_KEYS: [name for name in self.keys if name not in self.unrepeated],
+            Fact.DRAWN_CODES: self.drawn,
             Fact.VERBATIM: self.verbatim,
             Fact.LEFT_OUT: self.left_out,
             Fact.UNSEEN: self.unseen,
@@ -210,6 +244,9 @@ class Discovery:
             Fact.MOVED_OTHERS: others,
         }
         found = [fact(columns=tuple(columns)) for fact, columns in lists.items() if columns]
+        if self.unrepeated:
+            hidden = percent(max(self.unrepeated.values()))
+            found.append(Fact.UNREPEATED_KEYS(columns=tuple(self.unrepeated), share=hidden))
         for fact, shares in self.hidden.items():
             told = {name: share for name, share in shares.items() if share >= _TOLD_SHARE and name not in gone}
             if told:
@@ -243,7 +280,9 @@ class Discovery:
         required = given.get("constraints", {}).get("required")
         self.open |= {given["name"]} if required is None else set()
         rules = given.get("constraints", {}) | {"required": bool(required)}
-        choice = vote.choice if given["type"] == "any" and kind != "string" else None
+        choice = vote.choice if given["type"] == "any" else None
+        if choice is not None and kind == "string":
+            self.choices[given["name"]], choice = choice, None
         written, source = self._written(given["name"], choice), given.get("dpgen:source", "dp")
         limits = dict(zip(("minimum", "maximum"), (choice and choice.writing.limits) or ()))
         return given | written | {"type": kind, "constraints": limits | rules, "dpgen:source": source}, gaps
@@ -262,32 +301,79 @@ class Discovery:
     # -- texts ---------------------------------------------------------------------------------------------------------
 
     def text_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor | None:
-        """Categories, a key by its pattern, or None: free text, which is left out."""
+        """Categories, among them patterns of codes; a key by its pattern; or None: free text, which is left out."""
         name = given["name"]
-        texts, noisy, std, least = self._frequent(name, self.table.column(name, texts_of), (1 - _OF_RARE) * share)
+        texts, noisy, std, (least, counts) = self._frequent(name, self.table.column(name, texts_of), (1 - _OF_RARE) * share)
         total = max(self.n - gaps.number, 0.0)
         empty = total < TOLD * np.hypot(gaps.std, self.budget.noise_std(share))
-        if not empty and noisy.sum() < _KEYS / 3 * total and noisy.sum() + TOLD * std < total:
-            pattern = self.pattern(name, total, _OF_RARE * share)
-            self.left_out += [] if pattern else [name]
-            return {"name": name, "type": "string", **pattern} if pattern else None
-        listed, counts = texts.tolist(), noisy.astype(np.float64)
-        self.verbatim += [name] if listed else []
-        told, few = self._rare(name, partial(unnamed_of, listed=texts), 2, _OF_RARE * share)
-        rest = _mean(Noisy(total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))), Noisy(told[1], few))
+        hidden = not empty and noisy.sum() < _LEAST_NAMED * total and noisy.sum() + TOLD * std < total
+        rest, noise = total - noisy.sum(), np.hypot(gaps.std, std * np.sqrt(len(texts)))
+        codes = None
+        if hidden or (not empty and rest > max(TOLD * noise, _MUCH * total) and are_codes(texts, noisy)):
+            self.coded += 1
+            codes = shapes(self.table, name, texts, rest, self.budget, OF_SHAPES * self.of_codes)
+        if hidden and codes is not None:
+            again = None if codes.covered < rest / 2 else self._repeated(name, counts, total)
+            if again is None or not again.number:
+                return self._key(name, codes, total, again)
+        rule = {} if codes is not None and codes.roots else {"dpgen:least": least}
+        return self._categories(given | rule, (texts, noisy.astype(np.float64), std), total, gaps, codes, share)
+
+    def _categories(
+        self, given: Descriptor, named: tuple[Any, Reals, float], total: float, gaps: Noisy, codes: Shapes | None, share: float
+    ) -> Descriptor:
+        """Frequent values, patterns that hold others, and one category for what is left."""
+        name, (texts, counts, std) = given["name"], named
+        listed, stds, patterns = texts.tolist(), np.full(len(counts), std), list[str]()
         other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
+        if codes is not None and codes.roots:
+            left = total - counts.sum()
+            codes = (bought := Firsts(self.table, name, listed, self.budget)).fixed(codes, OF_FIXED * self.of_codes)
+            found = bought.all(texts, (counts, std), codes, OF_PREFIXES * self.of_codes)
+            listed, counts, stds, patterns = found
+            other = codes.roots[0] if codes.covered >= MOST * left else other  # what else there is looks like the others
+        told, few = self._rare(name, partial(unnamed_of, listed=listed, patterns=tuple(patterns)), 2, _OF_RARE * share)
+        rest = Noisy(told[1], few)
+        if not patterns:
+            rest = _mean(Noisy(total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))), rest)
         label = given.get("dpgen:outside", other)
-        known = Known.of(counts, np.full(len(counts), std), counts)
         if label in listed:
             counts[listed.index(label)] += rest.number
-            known.stds[listed.index(label)] = float(np.hypot(std, rest.std))
+            stds[listed.index(label)] = float(np.hypot(stds[listed.index(label)], rest.std))
         elif rest.number > _HIDDEN * rest.std or not listed:
-            listed, known = [*listed, label], known.and_one(*rest)
+            listed, counts, stds = [*listed, label], np.append(counts, rest.number), np.append(stds, rest.std)
         else:
             label = listed[int(counts.argmax())]
-        rules = given["constraints"] | {"enum": listed}
-        made = given | {"constraints": rules, "dpgen:outside": label, "dpgen:least": least}
+        patterns = [
+            one for one in listed if one in patterns or (codes is not None and one == other != OTHER and is_pattern(one))
+        ]
+        self.verbatim += [name] if len(listed) > len(patterns) + (label == OTHER) else []
+        self.drawn += [name] if patterns else []
+        known = Known.of(counts, stds, np.maximum(counts, 0.0))
+        made = given | {"constraints": given["constraints"] | {"enum": listed}, "dpgen:outside": label}
+        made |= {"dpgen:patterns": patterns} if patterns else {}
         return self._finished(made, known, listed[int(known.fitted.argmax())], _mean(gaps, Noisy(told[0], few)))
+
+    def _repeated(self, name: str, counts: Integers, total: float) -> Noisy:
+        """Rows beyond one for each value, 0 where none are seen, and the most that noise hides."""
+        noisy, std = self.budget.sums(f"{REPEATED} of {name}", repeated(counts), OF_REPEATED * self.of_codes)
+        number, most = max(float(noisy), 0.0), TOLD * std
+        told = number > max(most, REPEATS * total) or most > MOST_REPEATS * total  # of which noise hides much may repeat, too
+        return Noisy(max(number, 1.0) if told else 0.0, number + most)
+
+    def _key(self, name: str, codes: Shapes, total: float, again: Noisy | None) -> Descriptor | None:
+        """A key of values that are not seen to repeat, where most have one pattern; else they are left out."""
+        if again is not None and codes.covered >= MOST * total and len(codes.roots) == 1:
+            self.keys.append(name)
+            self.unrepeated[name] = again.std / total
+            codes = Firsts(self.table, name, [], self.budget).fixed(codes, OF_FIXED * self.of_codes)
+            return {"name": name, "type": "string", "dpgen:key": key_of(codes.roots[0])}
+        self.left_out.append(name)
+        choice = self.choices.get(name)
+        form = f"some values written as {choice.writing.name}, and others" if choice is not None else codes.in_words(total)
+        way = f"The format {choice.writing.name} in the schema keeps these, others become gaps." if choice is not None else _WAY
+        self.odd.append(Fact.LEFT_OUT_AS(columns=(name,), form=form, way=way))
+        return None
 
     def truth_of(self, given: Descriptor, gaps: Noisy, share: float) -> Descriptor:
         """Truth values, and whether there are gaps."""
@@ -303,25 +389,25 @@ class Discovery:
 
     def _unnamed(self, given: Descriptor) -> Descriptor:
         """A text without any frequent value, as one category."""
+        self.unrepeated.pop(given["name"], None)
+        self.odd = [one for one in self.odd if columns_of([one], Fact.LEFT_OUT_AS) != (given["name"],)]
         self.keys, self.left_out = ([name for name in listed if name != given["name"]] for listed in (self.keys, self.left_out))
         return given | {"constraints": given["constraints"] | {"enum": [OTHER]}, "dpgen:outside": OTHER, "dpgen:fill": OTHER}
 
-    def _frequent(self, name: str, values: Any, share: float) -> tuple[npt.NDArray[Any], Integers, float, int]:
-        """Frequent values in their own order, with noisy counts, the noise std of these, and the least noisy count of one."""
+    def _frequent(self, name: str, values: Any, share: float) -> tuple[Any, Integers, float, tuple[int, Integers]]:
+        """Frequent values in their own order, noisy counts, their noise std; the least noisy count, private ones of all."""
         found = values.different()
         places, noisy, std, least = self.budget.frequent(f"{NAMES} of {name}", found.counts, share)
-        return found.named(places), noisy, std, least
+        return found.named(places), noisy, std, (least, found.counts)
 
     def pattern(self, name: str, total: float, share: float) -> Descriptor:
-        """The pattern of a key, where most texts have one; else nothing."""
-        patterns, noisy, _, _ = self._frequent(name, self.table.column(name, _patterns), share)
+        """The pattern of a declared key, where most texts have one; else nothing."""
+        patterns, noisy, *_ = self._frequent(name, self.table.column(name, patterns_of), share)
         best = int(noisy.argmax()) if len(noisy) else -1
-        pattern = str(patterns[best]) if best >= 0 else ""
-        digits = re.search(r"9+$", pattern)
-        if best < 0 or noisy[best] < _KEYS * total or digits is None or re.search(r"9", pattern[: digits.start()]):
+        if best < 0 or noisy[best] < MOST * total:
             return {}
         self.keys.append(name)
-        return {"dpgen:key": key_pattern(pattern[: digits.start()], len(digits[0]))}
+        return {"dpgen:key": key_of(str(patterns[best]))}
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
@@ -391,11 +477,14 @@ class Discovery:
         return made | {"constraints": rules} | ({"dpgen:fill": fill} if rules["required"] else {})
 
 
-def unnamed_of(values: pd.Series, listed: npt.NDArray[Any]) -> Integers:
-    """0 for gaps of texts (n,), 1 for those without a name, -1 for others."""
+def unnamed_of(values: pd.Series, listed: Sequence[Any], patterns: tuple[str, ...] = ()) -> Integers:
+    """0 for gaps of texts (n,), 1 for those without a name and a pattern, -1 for others."""
     found = np.zeros(len(values), np.int64)
     rows, texts = read(values, "string")
-    found[rows] = np.where(pd.Series(texts).isin(listed), -1, 1)
+    known = pd.Series(texts, dtype=object).isin(listed).to_numpy(bool, copy=True)
+    if patterns:
+        known[~known] = matcher(patterns)(texts[~known]) >= 0
+    found[rows] = np.where(known, -1, 1)
     return found
 
 
@@ -441,11 +530,6 @@ def without(draft: Descriptor, gone: Sequence[str]) -> Descriptor:
     if rules := [rule for rule in draft.get("dpgen:constraints", []) if set(constraint_of(rule).names).isdisjoint(gone)]:
         return left | {"dpgen:constraints": rules}
     return {key: value for key, value in left.items() if key != "dpgen:constraints"}
-
-
-def _patterns(values: pd.Series) -> npt.NDArray[Any]:
-    """The texts of the values that are there, with 9 for every digit."""
-    return np.array([_DIGIT.sub("9", text) for text in texts_of(values)], object)
 
 
 def dates_as(given: Descriptor) -> str:

@@ -307,7 +307,8 @@ class TablesModel(PublicModel, kind="tables"):
             parsed = field.parse(pd.Series([value]))
             listed = getattr(field, "values", None)
             if listed is not None and parsed.iloc[0] not in listed:  # none of them stands for it here
-                raise nearest("a value", str(value), [str(known) for known in listed[:20]])
+                unknown = nearest("a value", str(value), [str(known) for known in listed[:20]])
+                raise ValueError(f"{unknown}; these categories were bought") if field.source == "dp" else unknown
             return int(field.encode(parsed)[0])
         except (ValueError, TypeError) as error:
             rule = getattr(error, "rule", error)

@@ -338,7 +338,7 @@ def test_a_rare_value_is_released_with_probability_delta_at_most() -> None:
 
 def test_lists_of_names_are_declared_and_charged() -> None:
     table: Any = load_table(path=in_memory(customers(200), "public"), test_fraction=0.0)
-    assert thresholds(table.draft) == 5 * 2 + 4
+    assert thresholds(table.draft) == 5 * 3 + 4
     release = dpgen.fit(customers(300), epsilon=1.0)
     [names] = [m for m in release.statement.mechanisms if m["note"] == "names of frequent values"]
     assert names["count"] <= names["most"]
