@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.fields import CategoryField, Field, nearest
+from dpgen.fields import CategoryField, DensityField, Field, LengthField, nearest
 from dpgen.forms import NUMBER, spelled
 
 Rows = npt.NDArray[np.bool_]
@@ -29,6 +29,10 @@ class Constraint(ABC):
     @abstractmethod
     def holds(self, table: pd.DataFrame) -> Rows:
         """Which rows (n,) of parsed values satisfy it."""
+
+    def built_in(self, fields: Mapping[str, Field]) -> bool:
+        """Whether all values of codes satisfy it, so that no row is rejected."""
+        return False
 
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
         """Which rows (n,) of codes have values that satisfy it, as far as codes tell; None: all."""
@@ -115,8 +119,11 @@ def _certain(given: Field, condition: Any) -> Rows:
 
 
 @dataclass(frozen=True)
-class _LessEqual(Constraint):
-    """Of two fields that are there, the first is at most the second: `{"less_equal": ["admitted", "discharged"]}`."""
+class LessEqual(Constraint):
+    """Of two fields that are there, the first is at most the second: `{"less_equal": ["admitted", "discharged"]}`.
+
+    It is built in where the second is coded by its length from the first (`LengthField`).
+    """
 
     left: str
     right: str
@@ -129,8 +136,12 @@ class _LessEqual(Constraint):
         left, right = table[self.left], table[self.right]
         return np.asarray((left <= right).fillna(False), bool) | (left.isna() | right.isna()).to_numpy(bool)
 
+    def built_in(self, fields: Mapping[str, Field]) -> bool:
+        right = fields[self.right]
+        return isinstance(right, LengthField) and right.base == self.left
+
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
-        if self.left not in codes or self.right not in codes:
+        if self.left not in codes or self.right not in codes or self.built_in(fields):
             return None
         (low, _), (_, high) = fields[self.left].bounds(), fields[self.right].bounds()
         left, right = codes[self.left], codes[self.right]
@@ -139,7 +150,7 @@ class _LessEqual(Constraint):
 
     def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
         left, right = (fields[name].size for name in self.names)
-        if not left or not right or (left + 1) * (right + 1) > _MOST_PAIRS:
+        if not left or not right or (left + 1) * (right + 1) > _MOST_PAIRS or self.built_in(fields):
             return None
         codes = np.indices((left + 1, right + 1)).reshape(2, -1)
         allowed = self.possible(dict(zip(self.names, codes)), fields)
@@ -147,10 +158,73 @@ class _LessEqual(Constraint):
         return np.eye(left + 1), (~allowed).reshape(left + 1, right + 1).astype(np.float64)
 
 
+@dataclass(frozen=True)
+class Follows(Constraint):
+    """A field has one value beside each listed one of another, `{"follows": "land", "on": "city", "table": {"Rome": "Italy"}}`.
+
+    Both have few values, which the table holds as texts, null for a missing one. Beside values of `on` that are not listed it
+    is free.
+    """
+
+    name: str
+    on: str
+    table: Mapping[str, str | None]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.on, self.name
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        keys, found = as_texts(table[self.on]), as_texts(table[self.name])
+        wanted = keys.map({key: "" if value is None else value for key, value in self.table.items()})
+        return (wanted.isna() | (wanted == found.fillna(""))).to_numpy(bool)
+
+    def _denied(self, fields: Mapping[str, Field]) -> Rows | None:
+        """Which codes (k, m) of both exclude each other, None: these do not tell."""
+        on, own = (codes_as_texts(fields[name]) for name in self.names)
+        if on is None or own is None:
+            return None
+        listed = np.array([text in self.table for text in on])
+        wanted = pd.Series([self.table.get(text or "") for text in on], dtype=object).fillna("").to_numpy()
+        return listed[:, None] & (wanted[:, None] != np.array([text or "" for text in own], object)[None])
+
+    def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
+        if not set(self.names) <= set(codes) or (denied := self._denied(fields)) is None:
+            return None
+        return ~denied[codes[self.on], codes[self.name]]
+
+    def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
+        denied = self._denied(fields)
+        return None if denied is None else (np.eye(len(denied)), denied.astype(np.float64))
+
+
+def as_texts(values: pd.Series) -> pd.Series:
+    """Parsed values (n,) as texts, null where one is missing."""
+    codes, different = pd.factorize(values)
+    texts = np.array([*map(str, different), None], object)
+    return pd.Series(texts[codes], values.index, object)
+
+
+def codes_as_texts(field: Field) -> list[str | None] | None:
+    """The value of every code as a text, null for a missing one at last; None: a code has several values, or dates."""
+    if isinstance(field, CategoryField):
+        return [*map(str, field.values), None]
+    if field.type in ("date", "datetime") or not field.size or isinstance(field, LengthField):
+        return None
+    if isinstance(field, DensityField):
+        units = field.single()
+        return None if units is None else [*as_texts(pd.Series(field.axis.values(units))), None]
+    low, high = field.bounds()
+    return [*as_texts(pd.Series(low)), None] if (np.asarray(low) == np.asarray(high)).all() else None
+
+
 class Computed(Constraint):
     """A constraint by which the value of one field follows from others: no model sees this field."""
 
     name: str
+
+    def built_in(self, fields: Mapping[str, Field]) -> bool:
+        return True
 
     @abstractmethod
     def compute(self, table: pd.DataFrame) -> pd.Series:
@@ -208,6 +282,7 @@ _FORMS = {
     "less_equal": {"less_equal"},
     "sum": {"sum", "total"},
     "depends": {"depends", "on", "table"},
+    "follows": {"follows", "on", "table"},
 }
 
 
@@ -223,9 +298,12 @@ def constraint_of(descriptor: Any) -> Constraint:
     if form == "forbidden" and isinstance(value, Mapping) and value:
         return Forbidden(dict(value))
     if form == "less_equal" and isinstance(value, list) and len(value) == 2:
-        return _LessEqual(str(value[0]), str(value[1]))
+        return LessEqual(str(value[0]), str(value[1]))
     if form == "sum" and isinstance(value, list) and len(value) >= 1:
         return Total(tuple(map(str, value)), str(descriptor["total"]))
     if form == "depends" and isinstance(descriptor["table"], Mapping):
         return Depends(str(value), str(descriptor["on"]), {str(k): v for k, v in descriptor["table"].items()})
+    if form == "follows" and isinstance(descriptor["table"], Mapping):
+        table = {str(k): None if v is None else str(v) for k, v in descriptor["table"].items()}
+        return Follows(str(value), str(descriptor["on"]), table)
     raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.constraints has an example")

@@ -23,6 +23,7 @@ from dpgen.fields import (
     Field,
     GivenField,
     Law,
+    LengthField,
     NumberField,
     OpenField,
     Source,
@@ -43,7 +44,7 @@ _DIGITS = 6  # decimal places of a number without a rounding, below the leading 
 _PLAIN_KEYS = {"name", "type", "format", "constraints", "title", "description", "example", "rdfType", "trueValues"}
 _PLAIN_KEYS |= {"falseValues", "missingValues", "categories", "categoriesOrdered"}
 _OWN_KEYS = {"dpgen:bins", "dpgen:law", "dpgen:rounding", "dpgen:source", "dpgen:key", "dpgen:outside", "dpgen:fill"}
-_OWN_KEYS |= {"dpgen:blank", "dpgen:density", "dpgen:least", "dpgen:check", "dpgen:patterns"}
+_OWN_KEYS |= {"dpgen:blank", "dpgen:density", "dpgen:least", "dpgen:check", "dpgen:patterns", "dpgen:length"}
 _OF_STRINGS = ("email", "uri", "binary", "uuid")
 _ISO = re.compile(r"\d{4}(-\d\d){0,2}([T ].*)?$")
 _CONSTRAINTS = {"required", "unique", "enum", "minimum", "maximum"}
@@ -337,7 +338,19 @@ def _density_field(common: dict[str, Any], descriptor: Descriptor) -> Field:
     if not (np.diff(edges) > 0).all() or len(left) != len(edges) - 1 or not np.isin(starts, edges).all():
         raise ValueError(f"dpgen:density of field {name!r} is not as dpgen wrote it: its edges are not in order")
     density = Density(edges, left, right, axis, digits)
-    return DensityField(**common, axis=axis, starts=tuple(starts.tolist()), density=density)
+    known: dict[str, Any] = {**common, "axis": axis, "starts": tuple(starts.tolist()), "density": density}
+    return _length_field(known, descriptor["dpgen:length"]) if "dpgen:length" in descriptor else DensityField(**known)
+
+
+def _length_field(known: dict[str, Any], given: Any) -> Field:
+    """A field that is coded by how much it is more than another one."""
+    own = {"name": known["name"], "type": "", "nullable": False, "source": known["source"]}
+    try:
+        length = _density_field(own | {"type": given["type"]}, given)
+        assert isinstance(length, DensityField)
+        return LengthField(**known, base=str(given["from"]), length=length, unit=int(given.get("unit", 1)))
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"dpgen:length of field {known['name']!r} is not as dpgen wrote it: it lacks {error}") from None
 
 
 def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:

@@ -119,6 +119,7 @@ class Fact(Enum):
     # how it was made
     CHOSEN_MODEL = _M("The model, {model}, was chosen by the container, types and shape of the data alone.")
     BOUGHT = _M("What was not known of {columns} (types, gaps, categories, bins) was bought with {share} of the budget.")
+    RULES = _M("By noisy counts of violations, samples keep these rules: {columns}. Finding them cost {share} of the budget.")
     GENERATED_KEYS = _M(
         "By noisy counts most values of {columns} have one pattern. Samples have new values of this pattern, each of them "
         "once; whether values of the data repeat was not measured.",
@@ -189,6 +190,10 @@ class Fact(Enum):
     )
     NO_DEPENDENCE = _W("Columns are released one by one: dependence between columns is not modelled.")
     INDEPENDENT = _W("Columns are independent in the model: no marginal of several columns was measured.{enough}")
+    NO_RULES = _W(
+        "Rules between columns (orders, dependencies) were not looked for: with about {n} records noise hides them up to about "
+        "{more} times this epsilon.",
+    )
     INDEPENDENT_BITS = _W("Columns are independent in the model: {why}.")
     NOT_LINKED = _W(
         "In the model, the values of rows do not depend on the person or on the row before: for about {people} people with "

@@ -31,6 +31,9 @@ Law = Literal["linear", "uniform", "log"]
 Source = Literal["public", "private", "dp"]
 """Where the domain of a field comes from: public knowledge, the private records unprotected, or a private release."""
 
+_SINGLE = 0.9  # share of a code in the one value that it stands for
+_REDRAWS = 8  # of a value that lies outside of its range
+
 TRUTHS = (*TRUE, "1"), (*FALSE, "0")
 """Texts of truth values, where a schema says no others."""
 
@@ -400,6 +403,100 @@ class DensityField(Field):
 
     def bounds(self) -> tuple[Any, Any]:
         return self.axis.values(self._starts[:-1]), self.axis.values(self._starts[1:] - 1)
+
+    def single(self) -> Codes | None:
+        """The one value that each code stands for, in units (size,); None: a code has several that are frequent."""
+        edges, masses, found = self.density.edges, self.density.masses, []
+        for first, after in zip(*(np.searchsorted(edges, part) for part in (self._starts[:-1], self._starts[1:]))):
+            best = first + int(masses[first:after].argmax())
+            if edges[best + 1] - edges[best] > 1 or masses[best] < _SINGLE * masses[first:after].sum():
+                return None
+            found.append(int(edges[best]))
+        return np.array(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthField(DensityField):
+    """A number or time that is at least another one, `base`, and is coded by how much it is more.
+
+    Code 0 stands for a value by its own density, as where the base is missing; others are those of `length`, the difference, of
+    times in so many seconds (`unit`). Values of `decode_beside` are never below the base.
+    """
+
+    base: str
+    length: DensityField
+    unit: int = 1
+
+    @property
+    def size(self) -> int:
+        return 1 + self.length.size
+
+    @property
+    def gap(self) -> int:
+        return self.size if self.nullable else -1 if self.fill is None else 0
+
+    def bounds(self) -> tuple[Any, Any]:
+        low, high = super().bounds()
+        return np.repeat(low[:1], self.size), np.repeat(high[-1:], self.size)
+
+    def labels(self) -> list[str]:
+        return ["alone", *(f"+{label}" for label in self.length.labels())]
+
+    def lengths(self, values: pd.Series, base: pd.Series) -> Uniform:
+        """How much values (n,) are more than those of the base, NaN where one of both is missing."""
+        return (as_numbers(values) - as_numbers(base)) / self.unit
+
+    def encode_beside(self, values: pd.Series, base: pd.Series) -> Codes:
+        """Codes (n,) of values, none of them missing, beside those of the base."""
+        lengths = self.lengths(values, base)
+        told = lengths >= 0
+        codes = np.zeros(len(lengths), np.int64)
+        codes[told] = 1 + self.length.encode(pd.Series(lengths[told]))
+        return codes
+
+    def heights(self, values: pd.Series, base: pd.Series) -> Uniform:
+        """The density (n,) of the lengths of values among those of their code, 0 beyond the longest."""
+        lengths = self.lengths(values, base)
+        told, found = lengths >= 0, np.full(len(lengths), 1.0 / (self.starts[-1] - self.starts[0]))
+        length, density = self.length, self.length.density
+        whole = length.axis.units(lengths[told])
+        units = np.clip(whole, length.starts[0], length.starts[-1] - 1)
+        code = np.searchsorted(length.starts[1:-1], units, side="right")
+        masses = density.between(np.array(length.starts))[code]
+        part = np.searchsorted(density.edges, units, side="right") - 1
+        found[told] = np.where(whole == units, (density.masses / density.lengths)[part] / np.maximum(masses, 1e-300), 0.0)
+        return found
+
+    def decode_beside(self, codes: Codes, uniform: Callable[[int], Uniform], base: pd.Series) -> pd.Series:
+        """Values (n,) of codes beside those of the base; what lies outside is drawn again in its code, then moved."""
+        start = as_numbers(base)
+        there = ~np.isnan(start)
+        least = np.full(len(codes), self.starts[0])
+        least[there] = self.axis.units(start[there])
+        least[there] += as_numbers(pd.Series(self.axis.values(least[there]))) < start[there]
+        most = np.maximum(least, self.starts[-1] - 1)
+        units = self._beside(codes, uniform(len(codes)), start)
+        for _ in range(_REDRAWS):
+            wrong = np.flatnonzero((units < least) | (units > most))
+            if not len(wrong):
+                break
+            units[wrong] = self._beside(codes[wrong], uniform(len(codes))[wrong], start[wrong])
+        return pd.Series(self.axis.values(np.clip(units, least, most)))
+
+    def _beside(self, codes: Codes, share: Uniform, start: Uniform) -> Codes:
+        """Units (n,), also outside of the range."""
+        first, last = (np.full(len(codes), end) for end in (self.starts[0], self.starts[-1]))
+        found, longer = self.density.quantiles(first, last, share), (codes > 0) & ~np.isnan(start)
+        own = self.length.decode(codes[longer] - 1, lambda _: share[longer])
+        found[longer] = self.axis.units(start[longer] + self.unit * own.to_numpy(np.float64))
+        return found
+
+
+def as_numbers(values: pd.Series) -> Uniform:
+    """Numbers, or seconds since 1970, NaN where a value is missing."""
+    if values.dtype.kind == "M":
+        return np.where(values.isna(), np.nan, values.to_numpy("datetime64[s]").astype(np.int64).astype(np.float64))
+    return values.to_numpy(np.float64, na_value=np.nan)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 import copy
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,10 +17,10 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.constraints import Computed, Constraint, Depends, Forbidden, Rows, Total, constraint_of
+from dpgen.constraints import Computed, Constraint, Depends, Follows, Forbidden, Rows, Total, constraint_of
 from dpgen.descriptors import field_of, with_key
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, Field, GivenField, OpenField, nearest
+from dpgen.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
 from dpgen.forms import Violation
 
 Shares = Sequence[npt.NDArray[np.float64]]
@@ -89,6 +89,10 @@ class Schema:
         if not self.modelled:
             raise ValueError("fields are all keys or computed ones; at least one must be modelled")
         modelled = [given.name for given in self.modelled]
+        for given in self.modelled:
+            if isinstance(given, LengthField) and given.base not in modelled:
+                raise nearest(f"the field that {given.name!r} is a length from", given.base, modelled)
+        _ = self._bases_first  # refuses a circle
         if self.target is not None and self.target not in modelled:
             raise nearest("dpgen:target", self.target, modelled)
         for given in self.fields:
@@ -113,7 +117,7 @@ class Schema:
 
     def _require_comparable(self) -> None:
         for constraint in self.constraints:
-            if isinstance(constraint, Depends):
+            if isinstance(constraint, Depends | Follows):
                 continue
             names = constraint.names
             if isinstance(constraint, Forbidden):
@@ -201,6 +205,19 @@ class Schema:
     def modelled(self) -> tuple[Field, ...]:
         """The fields that a model sees, in order: neither keys nor computed ones."""
         return tuple(given for given in self.fields if not isinstance(given, GivenField))
+
+    @cached_property
+    def _bases_first(self) -> tuple[int, ...]:
+        """Places of the modelled fields, each after the one that it is a length from."""
+        left, found = dict(enumerate(self.modelled)), list[int]()
+        while left:
+            there = {self.modelled[place].name for place in found}
+            ready = [place for place, given in left.items() if getattr(given, "base", None) in (None, *there)]
+            if not ready:
+                raise ValueError(f"fields {', '.join(given.name for given in left.values())} are lengths from each other")
+            found += ready
+            left = {place: given for place, given in left.items() if place not in ready}
+        return tuple(found)
 
     @cached_property
     def checked(self) -> tuple[str, ...]:
@@ -297,7 +314,7 @@ class Schema:
         codes = np.empty((len(next(iter(parsed.values()))), len(self.modelled)), np.int64, order="F")
         for own, given in zip(codes.T, self.modelled):
             there = parsed[given.name].notna().to_numpy()
-            own[there], own[~there] = given.encode(parsed[given.name][there]), given.gap
+            own[there], own[~there] = _coded(given, parsed, there), given.gap
             if strict and (own < 0).any():
                 raise _breach(given.name, given.limits)
             own[own < 0] = max(given.gap, 0)
@@ -321,6 +338,12 @@ class Schema:
             except Violation as error:
                 raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error}") from None
             found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
+        for position, given in enumerate(self.modelled):
+            if isinstance(given, LengthField):
+                codes[:, position] = -1
+                both = (found[given.name].notna() & found[given.base].notna()).to_numpy()
+                typed = {name: found[name][both].infer_objects() for name in (given.name, given.base)}
+                codes[both, position] = _coded(given, typed, np.ones(both.sum(), bool))
         return codes, pd.DataFrame(found)
 
     def _require_constraints(self, table: pd.DataFrame) -> None:
@@ -330,41 +353,45 @@ class Schema:
             if not constraint.holds(table).all():
                 raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}")
 
-    def decode(self, codes: Tensor, generator: torch.Generator, shares: Shares | None = None) -> pd.DataFrame:
+    def decode(
+        self,
+        codes: Tensor,
+        generator: torch.Generator,
+        shares: Shares | None = None,
+        known: Mapping[str, pd.Series] | None = None,
+    ) -> pd.DataFrame:
         """Values of codes (n, d): in a bin by the law of its field, missing ones as nulls, keys and computed fields filled in.
 
         Rows satisfy the constraints that compute fields; `satisfied` says which satisfy the others.
 
-        Laws inside bins follow `shares`, released ones of the codes of every modelled field; None: uniform ones.
+        Laws inside bins follow `shares`, released ones of the codes of every modelled field; None: uniform ones. Parsed values
+        (n,) that are `known` stand in their place, and what follows from them follows.
         """
-        array, columns = codes.numpy(), {}
-        for position, given in enumerate(self.modelled):
-            own = array[:, position]
+        array, columns, known = codes.numpy(), dict[str, pd.Series](), {} if known is None else known
+        for position in self._bases_first:
+            given, own = self.modelled[position], array[:, position]
             present = np.minimum(own, given.size - 1)
-            values = given.decode(present, _places(given, present, generator, None if shares is None else shares[position]))
+            uniform = _places(given, present, generator, None if shares is None else shares[position])
+            if isinstance(given, LengthField):
+                values = given.decode_beside(present, uniform, columns[given.base])
+            else:
+                values = given.decode(present, uniform)
             if given.nullable:  # of the same type whether there are gaps
                 kind = {"i": "Int64", "b": "boolean"}.get(values.dtype.kind)
                 values = (values if kind is None else values.astype(kind)).mask(own == given.size)
-            columns[given.name] = values
+            columns[given.name] = _put(values, known.get(given.name))
         table = pd.DataFrame(columns)
         for constraint in self._computed:
-            table[constraint.name] = constraint.compute(table)
+            table[constraint.name] = _put(constraint.compute(table), known.get(constraint.name))
         return self._keyed(table)
 
     def overlaid(self, drawn: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
         """Drawn rows (n,) with parsed values that are known in their place; computed fields that are not known follow."""
         table = drawn.copy()
-
-        def put(name: str) -> None:
-            if name in known:
-                there = known[name].notna().to_numpy()
-                table[name] = table[name].astype(object).where(~there, known[name]).astype(drawn[name].dtype)
-
         for given in self.modelled:
-            put(given.name)
+            table[given.name] = _put(drawn[given.name], known.get(given.name))
         for constraint in self._computed:
-            table[constraint.name] = constraint.compute(table)
-            put(constraint.name)
+            table[constraint.name] = _put(constraint.compute(table), known.get(constraint.name))
         return table
 
     def _keyed(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -390,10 +417,10 @@ class Schema:
             found &= True if possible is None else possible
         return torch.from_numpy(found)
 
-    @property
+    @cached_property
     def rejects(self) -> bool:
         """Whether some constraint is kept by rejecting rows."""
-        return any(not isinstance(constraint, Computed) for constraint in self.constraints)
+        return any(not constraint.built_in(self.by_name) for constraint in self.constraints)
 
     def rows(
         self,
@@ -403,14 +430,24 @@ class Schema:
         shares: Shares | None = None,
         *,
         holds: Callable[[pd.DataFrame], Rows] | None = None,
+        fixed: Mapping[str, Any] | None = None,
+        about: Iterable[str] = (),
     ) -> pd.DataFrame:
         """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
 
-        `holds(table)` says which rows (m,) satisfy a condition more.
+        `holds(table)` says which rows (m,) satisfy a condition more, `fixed` are values of columns that all of them have. Where
+        it is `about` a length, a row is drawn once in its codes: how many of their values satisfy is part of its probability.
         """
+        tries = 1 if any(isinstance(self.by_name[name], LengthField) for name in about) else _MOST_VALUES
+
+        def values(codes: Tensor) -> tuple[pd.DataFrame, Rows]:
+            known = {name: pd.Series([value] * len(codes), dtype=object) for name, value in (fixed or {}).items()}
+            table = self.decode(codes, generator, shares, known)
+            return table, self.satisfied(table) & (True if holds is None else holds(table))
+
         if not self.rejects and holds is None:
-            return self.decode(draw(n), generator, shares)
-        kept, drawn = self._kept(draw(n), generator, shares, holds), n
+            return values(draw(n))[0]
+        kept, drawn = self._kept(draw(n), values, tries), n
         while len(kept) < n:
             if drawn > _MOST_TRIES * max(100, len(kept)):
                 raise ValueError(
@@ -418,27 +455,42 @@ class Schema:
                     "the model, or what is given; loosen them, or fit with a greater epsilon"
                 )
             more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
-            kept, drawn = pd.concat([kept, self._kept(draw(more), generator, shares, holds)]), drawn + more
+            kept, drawn = pd.concat([kept, self._kept(draw(more), values, tries)]), drawn + more
         return self._keyed(kept.iloc[:n].reset_index(drop=True))
 
     def _kept(
-        self, codes: Tensor, generator: torch.Generator, shares: Shares | None, holds: Callable[[pd.DataFrame], Rows] | None
+        self,
+        codes: Tensor,
+        values: Callable[[Tensor], tuple[pd.DataFrame, Rows]],
+        tries: int,
     ) -> pd.DataFrame:
-        """Values that satisfy the constraints, of those of the codes (n, d) that have such values.
+        """Values that satisfy the constraints, of those of the codes (n, d) that have such values by so many tries.
 
         Values are drawn in their bins again where others would satisfy the constraints: only codes without such values are
         rejected, so that a constraint inside bins does not move the shares of bins.
         """
         left, places, tables = np.flatnonzero(self.admissible(codes).numpy()), list[npt.NDArray[np.int64]](), []
-        for _ in range(_MOST_VALUES):
-            table = self.decode(codes[torch.from_numpy(left)], generator, shares)
-            satisfied = self.satisfied(table) & (True if holds is None else holds(table))
+        for _ in range(tries):
+            table, satisfied = values(codes[torch.from_numpy(left)])
             places.append(left[satisfied])
             tables.append(table[satisfied])
             left = left[~satisfied]
             if not len(left):
                 break
         return pd.concat(tables).iloc[np.argsort(np.concatenate(places))]
+
+
+def _coded(given: Field, parsed: Mapping[Any, pd.Series] | pd.DataFrame, there: Rows) -> npt.NDArray[np.int64]:
+    """Codes of the values of a field that are there."""
+    own = parsed[given.name][there]
+    return given.encode_beside(own, parsed[given.base][there]) if isinstance(given, LengthField) else given.encode(own)
+
+
+def _put(values: pd.Series, known: pd.Series | None) -> pd.Series:
+    """Values (n,) with those that are known in their place, in the same type."""
+    if known is None or not (there := known.notna().to_numpy()).any():
+        return values
+    return values.astype(object).where(~there, known.set_axis(values.index)).astype(values.dtype)
 
 
 def _places(

@@ -180,6 +180,10 @@ class Rows:
         """The values of a column that count: `read` gets values (m,), and returns at most m, each of one of them."""
         return self._batches([name], lambda table: read(table[name]))
 
+    def together(self, names: list[str], read: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch | EngineBatches:
+        """What `read` makes of the rows (m,) of some columns: at most m values or rows of values, each of one of them."""
+        return self._batches(names, read)
+
     def require(self, schema: Schema) -> None:
         """Refuse rows that contradict a schema, see `Schema.require`."""
 

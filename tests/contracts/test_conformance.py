@@ -27,6 +27,7 @@ from conformance import (
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
 from rows_raw_tables import levels_once, shared_values, without_delta
+from rows_rules import broken_once, broken_shares
 from smoke import SMOKE
 
 from dpgen.privacy.exact_sums import BoundedSum
@@ -251,6 +252,14 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.covers("repeated values of age")]
     with pytest.raises(AssertionError, match="moves the sums"):
         check_pairs(dataclasses.replace(row, sums=shared_values), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("wrong", [broken_once, broken_shares])
+def test_rules_of_which_a_row_breaks_more_than_is_charged_are_found(wrong: Any, relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums.__name__ == "broken"]
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_pairs(dataclasses.replace(row, sums=wrong), relation)
 
 
 def test_a_price_of_replaced_rows_that_forgets_those_that_vanish_is_found() -> None:

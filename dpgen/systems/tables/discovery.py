@@ -91,6 +91,8 @@ _OF_RARE = 0.25  # of what a text gets, for gaps and values without a name, or f
 
 OTHER = "other"
 """Category of all values that are not frequent."""
+OTHERS = (OTHER, "(other)", "(other value)", *map(str, range(99)))
+"""Its names: the first one that is no value."""
 _RANGE = 0.001  # probability that noise makes the range of a column wider, by a cell of the scale, of all columns together
 _WORDS = {"string": "single values", "boolean": "truth values", "date": "dates", "datetime": "dates"}
 _WORDS |= dict.fromkeys(("integer", "number", "year"), "finite numbers")
@@ -173,6 +175,7 @@ class Discovery:
     rest: bool = False  # nothing comes after it: numbers get what codes leave
     coded: int = 0  # texts of which patterns were bought
     of_codes: float = 0.0  # of 1 / s^2, for a text of which few values are frequent
+    of_number: float = 0.0  # share of 1 / s^2 of a number
     chance: float = _RANGE  # that noise makes the range of one column wider
 
     def run(self) -> Found:
@@ -209,13 +212,14 @@ class Discovery:
             if given["type"] == "string":
                 made[name] = self.text_of(given, counted, of_text)
         of_numbers += self.rest * self.of_codes * (kinds.count("string") - self.coded) / whole
+        self.of_number = of_numbers * whole / numbers
         for name, (given, counted) in voted.items():
             if given["type"] == "string":
                 continue
             if given["type"] == "boolean":
                 made[name] = self.truth_of(given, counted, _OF_RARE * of_text)
             else:
-                made[name] = self.number_of(given, counted, shares[STEP] * whole / numbers, of_numbers * whole / numbers)
+                made[name] = self.number_of(given, counted, shares[STEP] * whole / numbers, self.of_number)
         rules = {name: given.get("constraints", {}) for name, given in made.items() if given}
         self.unseen += [name for name, own in rules.items() if own.get("enum") == [OTHER]]
         constant = [name for name, own in rules.items() if name not in (*self.unseen, *self.drawn) and _single(own)]
@@ -325,7 +329,7 @@ class Discovery:
         """Frequent values, patterns that hold others, and one category for what is left."""
         name, (texts, counts, std) = given["name"], named
         listed, stds, patterns = texts.tolist(), np.full(len(counts), std), list[str]()
-        other = next(label for label in (OTHER, "(other)", "(other value)", *map(str, range(99))) if label not in listed)
+        other = next(label for label in OTHERS if label not in listed)
         if codes is not None and codes.roots:
             left = total - counts.sum()
             codes = (bought := Firsts(self.table, name, listed, self.budget)).fixed(codes, OF_FIXED * self.of_codes)

@@ -19,13 +19,14 @@ from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
-from dpgen.systems.tables.discovery import Discovery, row_count, thresholds
+from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
 from dpgen.systems.tables.marginals import (
     SCALE,
     Coarsening,
     Columns,
     Counts,
     Measurement,
+    Reals,
     candidates,
     release_columns,
     shape,
@@ -34,6 +35,7 @@ from dpgen.systems.tables.marginals import (
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, sizes
+from dpgen.systems.tables.rules import MOST_LENGTHS, Search, in_domain
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable, Table
@@ -74,14 +76,14 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     """
     assert plan.budget is not None
     raw = cast("RawTable", data) if hasattr(data, "draft") else None
-    budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else thresholds(raw.draft))
+    budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else _lists(raw.draft, config))
     whole, mu = budget.left, budget.mu
     count = record_count(cast("Table", data).codes) if raw is None else row_count(len(raw.rows))
     noisy, std = budget.sums(COUNT, count, COUNTING * whole)
     size = max(1.0, float(noisy))
     hidden = raw is not None and _apart(config, mu * size, len(raw.draft["fields"]))
     most = MOST_OF_NUMBERS[hidden]
-    found = None if raw is None else Discovery(raw.rows, raw.draft, budget, size, most=most).run()
+    found, tables = (None, []) if raw is None else _discovered(raw, budget, size, most, config)
     table: Any = data if raw is None or found is None else raw.coded(Schema.from_descriptor(_priced(found.descriptor, plan)))
     domain = table.schema.domain
     d = len(domain.sizes)
@@ -92,6 +94,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     least = min(LEAST_COLUMNS * whole, budget.left / 2)
     share = budget.left if alone else max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
     columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, known=known)
+    columns = columns.with_measured(in_domain(tables, domain.names))
     rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
     if alone:
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
@@ -118,6 +121,23 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     if found is not None:
         model.form = table.form
     return model
+
+
+def _lists(draft: Mapping[str, Any], config: TablesConfig) -> int:
+    """Lists of frequent values at most: those of what a draft leaves blank, and of lengths."""
+    return thresholds(draft) + (MOST_LENGTHS if blank(draft) and config.rules == "auto" else 0)
+
+
+def _discovered(
+    raw: RawTable, budget: GaussianBudget, n: float, most: float, config: TablesConfig
+) -> tuple[Found, list[tuple[tuple[str, str], Reals, float]]]:
+    """What a draft leaves blank, with rules between columns, and what was measured of two columns for these."""
+    discovery = Discovery(raw.rows, raw.draft, budget, n, most=most)
+    found = discovery.run()
+    if config.rules == "off" or not found.counts:
+        return found, []
+    search = Search(raw.rows, found, budget, n, discovery.of_number)
+    return search.run(), search.tables
 
 
 def _priced(descriptor: Mapping[str, Any], plan: SumsPlan) -> dict[str, Any]:

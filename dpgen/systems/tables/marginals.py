@@ -266,6 +266,11 @@ class Columns:
         group, share = self.coarse.groups[c], self.shares[c]
         return np.asarray(share / np.bincount(group, share)[group])
 
+    def with_measured(self, more: Sequence[Measurement]) -> Columns:
+        """The same with more measured marginals of codes."""
+        own = tuple(in_groups(m, self.coarse) for m in more)
+        return replace(self, measurements=(*self.measurements, *own), smooth=(*self.smooth, *own))
+
     def spread(self, law: Reals, axis: int, c: int) -> Reals:
         """The law of groups of a column, along an axis, as that of its codes."""
         return np.moveaxis(np.moveaxis(law, axis, -1)[..., self.coarse.groups[c]] * self.inside(c), -1, axis)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.fields import LengthField
 from dpgen.forms import number
 from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
@@ -29,7 +30,8 @@ Given = Mapping[str, Any]
 _AT_ONCE = 4096
 _DRAWS = 2**16
 _PLACES = 4096  # in a bin that a condition cuts
-_TRIES = ((True, 1), (True, 10), (True, 100), (False, 1), (False, 10), (False, 100))
+_MANY = 1_000
+_TRIES = tuple((present, copies) for present in (True, False) for copies in (1, 10, 100, _MANY))
 """Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
 _HELD_BACK = 0.01
 """Of the strength of independence in the released model, where it is fitted again."""
@@ -140,10 +142,9 @@ class TablesModel(PublicModel, kind="tables"):
 
         ranges = {name: value for name, value in given.items() if isinstance(value, Mapping)}
         holds = partial(self.inside_ranges, given=ranges) if ranges else None
-        table = self.schema.rows(draw, n, torch.Generator().manual_seed(seed), self.columns.shares, holds=holds)
-        fixed = {name: value for name, value in given.items() if not isinstance(value, list | Mapping)}
-        for name, value in fixed.items():
-            table[name] = pd.Series([value] * n, dtype=table[name].dtype) if not pd.isna(value) else table[name]
+        fixed = {name: self._exact(name, value) for name, value in given.items() if not isinstance(value, list | Mapping)}
+        inner = torch.Generator().manual_seed(seed)
+        table = self.schema.rows(draw, n, inner, self.columns.shares, holds=holds, fixed=fixed, about=given)
         return ColumnSamples(values=table, schema=self.schema.descriptor())
 
     def impute(self, table: pd.DataFrame, *, random_state: RandomState = None) -> pd.DataFrame:
@@ -156,18 +157,21 @@ class TablesModel(PublicModel, kind="tables"):
         codes, known = self.schema.known(table)
         groups = np.where(codes < 0, -1, self._grouped(np.maximum(codes, 0)))
         generator, inner = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-        whole, left, drawn = ~known.isna().any(axis=1).to_numpy(), np.arange(len(table)), list[pd.DataFrame]()
+        whole, left, found = ~known.isna().any(axis=1).to_numpy(), np.arange(len(table)), list[pd.DataFrame]()
         for present, copies in _TRIES if len(table) else ():
             if not len(left):
                 break
             for rows in np.array_split(left, len(left) * copies // _DRAWS + 1):
                 rows = np.repeat(rows, copies)
-                filled = np.where(codes[rows] < 0, self._filled(groups[rows], generator, present=present), codes[rows])
-                values = self.schema.decode(torch.from_numpy(filled), inner, self.columns.shares)
-                values = self.schema.overlaid(values, known.iloc[rows].reset_index(drop=True))
+                drawn, component = self._filled(groups[rows], generator, present=present)
+                filled, own = np.where(codes[rows] < 0, drawn, codes[rows]), known.iloc[rows].reset_index(drop=True)
+                values = self.schema.decode(torch.from_numpy(filled), inner, self.columns.shares, own)
+                weights = self._weights(filled, component, values, own)
                 holds = self.schema.admissible(torch.from_numpy(filled)).numpy() & self.schema.satisfied(values)
-                done, first = np.unique(rows[holds | whole[rows]], return_index=True)
-                drawn.append(values[holds | whole[rows]].iloc[first].set_axis(done))
+                kept = np.flatnonzero(holds | whole[rows])
+                kept = kept[_in_turn(weights[kept], generator, enough=copies == _MANY)]
+                done, first = np.unique(rows[kept], return_index=True)
+                found.append(values.iloc[kept[first]].set_axis(done))
                 left = np.setdiff1d(left, done)
         if len(left):
             tries = sum(copies for _, copies in _TRIES)
@@ -176,27 +180,50 @@ class TablesModel(PublicModel, kind="tables"):
                 "hold; their other values must satisfy the constraints"
             )
         result = table.copy()
-        values = pd.concat(drawn).sort_index() if drawn else known
+        values = pd.concat(found).sort_index() if found else known
         for name in known:
             absent = known[name].isna().to_numpy()
             if absent.any():
                 result[name] = result[name].where(~absent, values[name].set_axis(result.index))
         return result
 
-    def _filled(self, groups: Integers, generator: np.random.Generator, *, present: bool) -> Integers:
-        """Codes (n, d) of partly known groups (n, d), of the model given these, without missing values if `present`."""
-        rows, inside = groups.copy(), self._inside(present=present)
+    def _weights(self, codes: Integers, component: Integers, values: pd.DataFrame, known: pd.DataFrame) -> Reals:
+        """Weights (n,) of rows whose base of a length was drawn beside a known value; NaN where none was.
+
+        A drawn base leaves a length, whose code it puts into `codes` (n, d). The weight is the probability of this code in the
+        component, times the density of the length among those of its code.
+        """
+        found = np.full(len(values), np.nan)
+        for c, field in enumerate(self.schema.modelled):
+            if isinstance(field, LengthField):
+                drawn = (known[field.name].notna() & known[field.base].isna()).to_numpy()
+                own, base = values[field.name][drawn], values[field.base][drawn]
+                code = field.encode_beside(own, base)
+                chance = (
+                    self.mixture.block(c)[self.columns.coarse.groups[c][code], component[drawn]] * self.columns.inside(c)[code]
+                )
+                found[drawn] = np.nan_to_num(found[drawn], nan=1.0) * chance * field.heights(own, base)
+                codes[drawn, c] = code
+        return found
+
+    def _filled(self, groups: Integers, generator: np.random.Generator, *, present: bool) -> tuple[Integers, Integers]:
+        """Codes (n, d) of partly known groups (n, d), of the model given these, and their components (n,).
+
+        They are without missing values if `present`.
+        """
+        rows, inside, components = groups.copy(), self._inside(present=present), np.empty(len(groups), np.int64)
         mixture, chance = self._restricted(inside)
         for part in range(0, len(rows), _AT_ONCE):
             own = rows[part : part + _AT_ONCE]
             joint = self.joint(own) + (own < 0) @ chance
             chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
             component = (chances < generator.random((len(own), 1)) * chances[:, -1:]).sum(1)
+            components[part : part + _AT_ONCE] = component
             for c in range(own.shape[1]):
                 gaps = np.flatnonzero(own[:, c] < 0)
                 edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
                 own[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
-        return self.columns.refined(rows, inside, generator)
+        return self.columns.refined(rows, inside, generator), components
 
     # -- codes ---------------------------------------------------------------------------------------------------------
 
@@ -260,7 +287,9 @@ class TablesModel(PublicModel, kind="tables"):
         for name, value in given.items():
             c = self._column(name)
             kept = np.zeros(len(inside[c]))
-            if isinstance(value, Mapping):
+            if isinstance(self.schema.modelled[c], LengthField) and not isinstance(value, Mapping):
+                kept[self._length_code(c, value, given)] = 1.0
+            elif isinstance(value, Mapping):
                 kept[: self.schema.modelled[c].size] = self._parts(c, *self._range(c, value))
             else:
                 for one in value if isinstance(value, list) else [value]:
@@ -290,12 +319,33 @@ class TablesModel(PublicModel, kind="tables"):
         """Share (size,) of the values of every code that lie between two values, by the law of the field."""
         field = self.schema.modelled[c]
         first, last = field.bounds()
+        if isinstance(field, LengthField):  # where a value lies is known when its base is drawn
+            return (_between(last, low, None) & _between(first, None, high)).astype(np.float64)
         whole = _between(first, low, high) & _between(last, low, high)
         some = ~whole & _between(last, low, None) & _between(first, None, high)
         parts = whole.astype(np.float64)
         for code in np.flatnonzero(some):
             parts[code] = _between(_values(field, int(code), self.columns.shares[c]), low, high).mean()
         return parts
+
+    def _length_code(self, c: int, value: Any, given: Given) -> int:
+        """The code of a value beside its base, which must be given, too."""
+        field = cast("LengthField", self.schema.modelled[c])
+        base = given.get(field.base)
+        if not isinstance(value, list) and (value is None or pd.isna(value)):
+            return self._code(c, value)
+        if isinstance(value, list) or base is None or isinstance(base, list | Mapping):
+            raise ValueError(
+                f"given {field.name} is {value!r}; {field.name} is modelled by its length from {field.base} on: give one value "
+                f'of both, or {{"minimum": ..., "maximum": ...}} of {field.name}'
+            )
+        self._code(c, value)  # refuses what the schema does not allow
+        pair = (pd.Series([self._exact(name, own)]) for name, own in ((field.name, value), (field.base, base)))
+        return int(field.encode_beside(*pair)[0])
+
+    def _exact(self, name: str, value: Any) -> Any:
+        """A value that is given, in the type of samples; None: it is missing."""
+        return None if value is None or pd.isna(value) else self.schema.by_name[name].parse(pd.Series([value])).iloc[0]
 
     def _code(self, c: int, value: Any) -> int:
         field, missing = self.schema.modelled[c], self.schema.domain.missing[c]
@@ -409,6 +459,17 @@ class TablesModel(PublicModel, kind="tables"):
             statement=statement,
             declared=description["declared"],
         )
+
+
+def _in_turn(weights: Reals, generator: np.random.Generator, *, enough: bool) -> Integers:
+    """Draws (m,) in an order in which the first one of a row is one of its draws by their weights (n,).
+
+    Draws without a weight are in their own order; those with one above 0 are there if there are `enough` to weigh.
+    """
+    plain, races = np.isnan(weights), -np.log(generator.random(len(weights)))
+    turn = np.where(plain, np.arange(len(weights)), races / np.where(weights > 0, weights, 1.0))
+    kept = plain | ((weights > 0) & enough)
+    return np.argsort(np.where(kept, turn, np.inf), kind="stable")[: int(kept.sum())]
 
 
 def _values(field: Any, code: int, shares: Reals) -> npt.NDArray[Any]:

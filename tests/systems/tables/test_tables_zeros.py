@@ -170,7 +170,7 @@ def test_computed_fields_follow_what_is_known() -> None:
 def test_rows_that_no_filling_mends_are_refused() -> None:
     model = released(visits(2000), SMALL, epsilon=2.0)
     table = pd.DataFrame({"came": [1, 5], "left": [2, 3], "male": [None, None], "ward": [None, "bones"], "age": [4, 4]})
-    with pytest.raises(ValueError, match="1 of 2 rows whose gaps none of 222 draws filled"):
+    with pytest.raises(ValueError, match="1 of 2 rows whose gaps none of 2222 draws filled"):
         model.impute(table, random_state=0)
     with pytest.raises(ValueError, match="column 'age' breaks a rule of the schema: minimum is 0 and maximum is 9"):
         model.impute(table.assign(age=10))

@@ -1,0 +1,203 @@
+"""Rules of raw tables: found where they hold and nowhere else, kept by samples, conditions and imputation, and said."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import dpgen
+from dpgen.constraints import constraint_of
+from dpgen.containers import in_memory
+from dpgen.data.raw_tables import Rows, draft_of
+from dpgen.descriptors import field_of
+from dpgen.facts import Fact
+from dpgen.fields import LengthField
+from dpgen.privacy.curator import Curator, GaussianBudget
+from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.systems.tables.discovery import Discovery, thresholds
+from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.rules import MOST_LENGTHS, Search
+
+QUICK = {"epsilon": 40.0, "delta": 1e-5, "method": "mixture", "components": 16, "rounds": 2, "picks": 8}
+REGIONS = {f"{city}{i}": region for city, region in (("A", "north"), ("B", "south"), ("C", "west")) for i in range(4)}
+
+
+def stays(n: int = 3_000, seed: int = 0) -> pd.DataFrame:
+    """Stays in hospitals: gaps in both dates, regions of cities."""
+    rng = np.random.default_rng(seed)
+    city, came = rng.choice([*REGIONS], n), pd.Timestamp("2021-01-01") + pd.to_timedelta(rng.integers(0, 700, n), unit="D")
+    ill = rng.random(n) < 0.4
+    length = np.floor(rng.gamma(1.3, np.where(ill, 12.0, 3.0))).astype(int)
+    table = pd.DataFrame({"left": came + pd.to_timedelta(length, unit="D"), "came": came, "ill": ill, "city": city})
+    table["region"] = table["city"].map(REGIONS)
+    return table.assign(left=table["left"].mask(rng.random(n) < 0.1), came=table["came"].mask(rng.random(n) < 0.05))
+
+
+@pytest.fixture(scope="module")
+def model() -> TablesModel:
+    release = dpgen.fit(stays(), **QUICK)
+    assert isinstance(release, TablesModel)
+    return release
+
+
+def days(table: pd.DataFrame) -> pd.Series:
+    return (table["left"] - table["came"]).dt.days
+
+
+def test_orders_and_dependencies_are_found_said_and_kept(model: TablesModel) -> None:
+    constraints = model.schema.descriptor()["dpgen:constraints"]
+    assert {"less_equal": ["came", "left"]} in constraints
+    [follows] = [rule for rule in constraints if "follows" in rule]
+    assert follows == {"follows": "region", "on": "city", "table": REGIONS}
+    [said] = [fact for fact in model.statement.facts if fact.fact is Fact.RULES]
+    assert "came <= left (broken by 0" in said.sentence
+    real, rows = stays(), model.sample(3_000, random_state=0)
+    assert (days(rows).dropna() >= 0).all()
+    assert (rows["city"].map(REGIONS) == rows["region"]).all()
+    assert days(rows).mean() == pytest.approx(days(real).mean(), rel=0.15)
+    by_ill = days(rows).groupby(rows["ill"]).mean()
+    assert by_ill[True] > 2 * by_ill[False]
+    for name in ("came", "left"):
+        assert rows[name].isna().mean() == pytest.approx(real[name].isna().mean(), abs=0.04)
+        assert abs(rows[name].mean() - real[name].mean()).days < 40
+
+
+def test_conditions_know_a_length(model: TablesModel) -> None:
+    rows = model.sample(400, random_state=0, given={"came": "2021-06-01"})
+    assert (rows["came"] == pd.Timestamp("2021-06-01")).all()
+    assert (days(rows).dropna() >= 0).all()
+    assert days(rows).median() < 20
+    rows = model.sample(50, random_state=0, given={"left": "2021-06-01", "came": "2021-05-02"})
+    assert (days(rows) == 30).all()
+    assert rows["ill"].mean() > 0.6
+    rows = model.sample(100, random_state=0, given={"left": {"minimum": "2022-01-01", "maximum": "2022-01-31"}})
+    assert rows["left"].between("2022-01-01", "2022-01-31").all()
+    assert days(rows).min() >= 0
+    for wrong in (["2022-01-01"], "2022-01-01"):
+        with pytest.raises(ValueError, match="give one value of both"):
+            model.sample(10, given={"left": wrong})
+
+
+def test_gaps_of_both_ends_of_a_length_are_filled(model: TablesModel) -> None:
+    rows = model.sample(60, random_state=1).dropna().reset_index(drop=True)
+    for name in ("came", "left", "region"):
+        filled = model.impute(rows.assign(**{name: rows[name].where(rows.index % 2 == 0, None)}), random_state=0)
+        assert filled[name].notna().all()
+        assert (days(filled) >= 0).all()
+        assert (filled["city"].map(REGIONS) == filled["region"]).all()
+    many = model.sample(250, random_state=2).dropna().reset_index(drop=True)
+    filled = model.impute(many.assign(came=pd.Series([pd.NaT] * len(many))), random_state=0)
+    assert days(filled).median() == pytest.approx(days(many).median(), abs=3)
+    assert days(filled).mean() == pytest.approx(days(many).mean(), rel=0.4)
+
+
+def test_codes_of_a_length_come_back(model: TablesModel) -> None:
+    rows = model.sample(500, random_state=2)
+    codes = model.schema.encode(rows)
+    field = model.schema.by_name["left"]
+    assert isinstance(field, LengthField)
+    alone = codes.numpy()[:, model.schema.domain.names.index("left")] == 0
+    assert (alone == (rows["came"].isna() & rows["left"].notna())).all()
+    assert model.log_prob(rows).isfinite().all()
+    assert model.schema == type(model.schema).from_descriptor(model.schema.descriptor())
+
+
+def test_nothing_is_looked_for_where_it_is_off() -> None:
+    release = dpgen.fit(stays(), **QUICK | {"rounds": 1, "picks": 1}, rules="off")
+    assert "dpgen:constraints" not in release.schema.descriptor()
+    assert not {Fact.RULES, Fact.NO_RULES} & {fact.fact for fact in release.statement.facts}
+
+
+def test_with_few_rows_it_is_said_from_which_epsilon_on() -> None:
+    release = dpgen.fit(stays(400), **QUICK | {"epsilon": 3.0, "rounds": 1, "picks": 1})
+    [said] = [fact for fact in release.statement.facts if fact.fact is Fact.NO_RULES]
+    assert 1.0 < float(dict(said.values)["more"]) < 20
+
+
+def searched(table: pd.DataFrame, epsilon: float, n: int) -> Search:
+    """A search alone, without a model."""
+    draft = draft_of(in_memory(table, "bought"), None, target=None, key=None)
+    budget = GaussianBudget(
+        Curator(Ledger(Budget(epsilon, 1e-5))), Budget(epsilon, 1e-5), "all", thresholds=thresholds(draft) + MOST_LENGTHS
+    )
+    discovery = Discovery(Rows(table), draft, budget, float(n))
+    return Search(Rows(table), discovery.run(), budget, float(n), discovery.of_number)
+
+
+def alike(n: int = 4_000) -> pd.DataFrame:
+    """Independent columns of alike laws, a rule that 6 % of the rows break, and a region that 6 % have wrong."""
+    rng, table = np.random.default_rng(1), stays(4_000)
+    start, wrong = pd.Timestamp("2020-01-01"), rng.random(n) < 0.06
+    table["region"] = (
+        table["region"].mask(wrong, rng.choice(["north", "south", "west"], n)).mask(wrong & (rng.random(n) < 0.3), "east")
+    )
+    table["left"] = table["left"].mask(wrong, table["came"] - pd.to_timedelta(9, unit="D"))
+    for name, late in (("first", 0), ("second", 200)):
+        table[name] = start + pd.to_timedelta(late + rng.integers(0, 900, n), unit="D")
+    return table.assign(
+        x=rng.normal(0, 1, n).round(2), y=rng.normal(1, 1, n).round(2), k=rng.choice([*"uvw"], n, p=[0.5, 0.3, 0.2])
+    )
+
+
+def test_no_rule_is_found_where_none_holds() -> None:
+    search = searched(alike().assign(region=lambda t: t["region"].where(np.arange(len(t)) % 12 != 0, "east")), 20.0, 4_000)
+    found = search.run()
+    assert not search.tables
+    assert not {Fact.RULES, Fact.NO_RULES} & {fact.fact for fact in found.facts}
+    assert any("rows that break rules" in entry.note for entry in search.budget.curator.ledger.entries())
+
+
+def test_a_declared_order_is_a_length_too() -> None:
+    dates = [{"name": name, "type": "date"} for name in ("came", "left")]
+    schema = {"dpgen:constraints": [{"less_equal": ["came", "left"]}], "fields": dates, "fieldsMatch": "partial"}
+    model = dpgen.fit(stays(1_500), **QUICK | {"rounds": 1, "picks": 2}, schema=schema)
+    assert isinstance(model.schema.by_name["left"], LengthField)
+    assert not model.schema.rejects or model.schema.constraints[0].built_in(model.schema.by_name)
+    assert (days(model.sample(500, random_state=0)).dropna() >= 0).all()
+
+
+# -- fields and constraints --------------------------------------------------------------------------------------------
+
+EDGES = {"edges": [0, 5, 20]}
+LAW = {"dpgen:bins": EDGES, "dpgen:density": {**EDGES, "logs": [[0.0, 0.0], [0.0, 0.0]]}}
+LONG = field_of({"name": "b", "type": "integer", **LAW, "dpgen:length": {"from": "a", "type": "integer", **LAW}})
+
+
+def test_a_length_is_coded_beside_its_base_and_decoded_inside_of_the_range() -> None:
+    assert isinstance(LONG, LengthField)
+    values, base = pd.Series([7, 3, 15, 4]), pd.Series([7, 1, 2, 9])
+    assert LONG.encode_beside(values, base).tolist() == [1, 1, 2, 0]
+    assert LONG.encode_beside(values, base.astype("Int64").mask(base == 7)).tolist() == [0, 1, 2, 0]
+    rng = np.random.default_rng(0)
+    start = pd.Series(rng.integers(0, 25, 3_000)).astype("Int64").mask(rng.random(3_000) < 0.1)
+    codes = rng.integers(0, 3, 3_000)
+    drawn = LONG.decode_beside(codes, rng.random, start)
+    there = start.notna()
+    assert (drawn[there] >= start[there]).all()
+    assert (drawn <= np.maximum(start.fillna(0), 20).astype(int)).all()
+    inner = there & (start < 5).fillna(False) & (codes > 0)
+    assert (LONG.encode_beside(drawn[inner], start[inner]) == codes[inner]).all()
+
+
+def test_lengths_from_each_other_are_refused() -> None:
+    made = {name: {"name": name, "type": "integer", **LAW, "dpgen:length": {"from": base, "type": "integer", **LAW}}
+            for name, base in (("a", "b"), ("b", "a"))}  # fmt: skip
+    with pytest.raises(ValueError, match="lengths from each other"):
+        dpgen.schema.Schema.from_descriptor({"fields": [*made.values()]})
+    with pytest.raises(ValueError, match="length from is 'b'"):
+        dpgen.schema.Schema.from_descriptor({"fields": [made["a"]]})
+
+
+def test_a_dependency_says_which_values_go_together() -> None:
+    fields = {
+        "city": field_of({"name": "city", "type": "string", "constraints": {"enum": ["Rome", "Oslo", "other"]}}),
+        "code": field_of({"name": "code", "type": "integer", "constraints": {"enum": [1, 2], "required": True}}),
+    }
+    rule = constraint_of({"follows": "code", "on": "city", "table": {"Rome": 1, "Oslo": None}})
+    table = pd.DataFrame({"city": ["Rome", "Rome", "Oslo", "Oslo", "other", None], "code": [1, 2, 1, None, 2, 1]}).astype(
+        {"code": "Int64"}
+    )
+    assert rule.holds(table).tolist() == [True, False, False, True, True, True]
+    codes = {"city": np.array([0, 0, 1, 1, 2, 3]), "code": np.array([0, 1, 0, 2, 1, 0])}
+    assert rule.possible(codes, fields).tolist() == rule.holds(table).tolist()
+    one, other = rule.impossible(fields)
+    assert (one.T @ other).astype(int).tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
