@@ -36,6 +36,7 @@ _KNOWN = {
     re.compile(r"[^@\s]+@[^@\s]+\.[A-Za-z]{2,}"): "[a-z]" * 10 + r"@example\.com",
 }
 """Texts of many patterns that are one: UUIDs, and e-mail addresses, of which none at this domain is anybody's."""
+_OF_UUID = 36
 _LETTERS = 4  # of a text of letters alone that is a code, at most
 
 
@@ -47,7 +48,9 @@ def pattern_of(text: str, *, classed: bool = False) -> str:
     """
     if len(text) > LONGEST or not text.isprintable():
         return ""
-    if found := next((known for form, known in _KNOWN.items() if form.fullmatch(text)), ""):
+    if ("@" in text or len(text) == _OF_UUID) and (
+        found := next((known for form, known in _KNOWN.items() if form.fullmatch(text)), "")
+    ):
         return found
     few = classed and text.isupper() and len(text) <= _LETTERS
     return text.translate(_CLASSED if classed else _PLAIN) if few or _HAS_DIGIT.search(text) else ""
@@ -170,13 +173,17 @@ class Matcher:
             found.setdefault((classed, root_of(pattern.text, classed=classed)), []).append((number, pattern))
         return found
 
+    @cached_property
+    def _ways(self) -> tuple[bool, ...]:
+        return tuple({classed for classed, _ in self._of})
+
     def __call__(self, texts: Array) -> Integers:
         """The number (n,) of the pattern of each text; -1: it has none of them."""
         place, different = pd.factorize(texts)
         return np.array([*map(self._one, different), -1], np.int64)[place]
 
     def _one(self, text: str) -> int:
-        of = [self._of.get((classed, pattern_of(text, classed=classed)), []) for classed in (False, True)]
+        of = [self._of.get((classed, pattern_of(text, classed=classed)), []) for classed in self._ways]
         fitting = [(len(pattern.free), number) for number, pattern in chain(*of) if pattern.fits(text)]
         return min(fitting)[1] if fitting else -1
 
