@@ -15,6 +15,7 @@ from typing import Any
 
 import lightning as L
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 from seen import committed, seen, understated
@@ -58,11 +59,25 @@ def local_draws(directory: Path) -> tuple[str, ...]:
     return "--model=minimax", "--evaluation=none", *data
 
 
+def night(directory: Path) -> tuple[str, ...]:
+    """A job of every night: a table whose domains are public, so that all runs charge for the same sums."""
+    rng = np.random.default_rng(0)
+    pd.DataFrame({"age": rng.integers(20, 60, 200), "ward": rng.choice(["A", "B"], 200)}).to_csv(
+        directory / "visits.csv", index=False
+    )
+    age = {"name": "age", "type": "integer", "constraints": {"required": True, "minimum": 20, "maximum": 60}}
+    ward = {"name": "ward", "type": "string", "constraints": {"required": True, "enum": ["A", "B"]}}
+    (directory / "schema.json").write_text(json.dumps({"fields": [age, ward]}))
+    given = ("--model=tables", "--data=table", f"--path={directory / 'visits.csv'}", f"--schema={directory / 'schema.json'}")
+    return *given, "--epsilon=3", "--delta=1e-7", "--method=independent", "--progress_bar=false"
+
+
 RUNS: dict[str, Callable[[Path], tuple[str, ...]]] = {
     "training": training,
     "closed form": closed_form,
     "private draws": private_draws,
     "local draws": local_draws,
+    "night": night,
 }
 
 

@@ -295,7 +295,7 @@ class Drift:
 
 
 def _kind(field: Field) -> str:
-    return field.type if isinstance(field, NumberField | DensityField) else f"categories of type {field.type}"
+    return f"{field.type}: {'a range' if isinstance(field, NumberField | DensityField) else 'listed values'}"
 
 
 def _strongest(name: str, first: Night, second: Night, level: float) -> Change:

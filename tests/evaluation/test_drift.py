@@ -170,7 +170,7 @@ def test_a_column_of_another_type_is_not_compared() -> None:
     first, second = night(rng), night(rng)
     changed = replace(second, columns={**second.columns, "age": second.columns["kind"]})
     found = Drift.between(first, changed)
-    assert found.others == {"age": "integer, now categories of type string"}
+    assert found.others == {"age": "integer: a range, now string: listed values"}
     assert [change.column for change in found.strongest] == ["kind"]
 
 
