@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -198,6 +199,89 @@ class Follows(Constraint):
         return None if denied is None else (np.eye(len(denied)), denied.astype(np.float64))
 
 
+@dataclass(frozen=True)
+class OneOf(Constraint):
+    """Exactly one of some truth values, or of numbers 0 and 1, is set: `{"one_of": ["red", "green", "blue"]}`."""
+
+    parts: tuple[str, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.parts
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        return np.asarray(sum(_is_set(table[name]).astype(int) for name in self.parts) == 1)
+
+    def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
+        ones = [_ones(fields[name]) for name in self.parts]
+        if not set(self.names) <= set(codes) or any(one is None for one in ones):
+            return None
+        return np.asarray(sum(one[codes[name]].astype(int) for one, name in zip(ones, self.parts) if one is not None) == 1)
+
+    def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
+        """Two of them together, for each pair, and none of them."""
+        ones = [one.astype(np.float64) for name in self.parts if (one := _ones(fields[name])) is not None]
+        if len(ones) < len(self.parts):
+            return None
+        pairs = list(combinations(range(len(ones)), 2))
+        return tuple(
+            np.stack([*(one if i in pair else np.ones_like(one) for pair in pairs), 1.0 - one]) for i, one in enumerate(ones)
+        )
+
+
+def _is_set(values: pd.Series) -> Rows:
+    """Which values (n,) are true or 1."""
+    return np.asarray((values == 1).fillna(False), bool)
+
+
+def _ones(field: Field) -> Rows | None:
+    """Which codes, that of a missing value last, are true or 1."""
+    texts = codes_as_texts(field)
+    return None if texts is None else np.array([text in ("True", "1", "1.0") for text in texts])
+
+
+@dataclass(frozen=True)
+class Missing(Constraint):
+    """A field is missing beside a value of another one, null for a gap: `{"missing": "births", "on": "sex", "value": "M"}`.
+
+    Values are texts. `both`: and nowhere else.
+    """
+
+    name: str
+    on: str
+    value: str | None
+    both: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.on, self.name
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        there = (as_texts(table[self.on]).fillna("") == (self.value or "")).to_numpy(bool)
+        gaps = table[self.name].isna().to_numpy()
+        return there == gaps if self.both else ~there | gaps
+
+    def _denied(self, fields: Mapping[str, Field]) -> Rows | None:
+        """Which codes (k, m) of both exclude each other, None: these do not tell."""
+        on, given = fields[self.on], fields[self.name]
+        texts = codes_as_texts(on) if self.value is not None else [*[""] * on.size, None]
+        if texts is None or not on.size or not given.size:
+            return None
+        there = np.array([text == self.value for text in texts])
+        gap = np.arange(given.size + 1) == given.size
+        denied = there[:, None] & ~gap
+        return denied | (~there[:, None] & gap) if self.both else denied
+
+    def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
+        if not set(self.names) <= set(codes) or (denied := self._denied(fields)) is None:
+            return None
+        return ~denied[codes[self.on], codes[self.name]]
+
+    def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
+        denied = self._denied(fields)
+        return None if denied is None else (np.eye(len(denied)), denied.astype(np.float64))
+
+
 def as_texts(values: pd.Series) -> pd.Series:
     """Parsed values (n,) as texts, null where one is missing."""
     codes, different = pd.factorize(values)
@@ -256,6 +340,31 @@ class Total(Computed):
 
 
 @dataclass(frozen=True)
+class Product(Computed):
+    """A field is the product of others, rounded: `{"product": ["quantity", "price"], "total": "paid", "places": 2}`."""
+
+    parts: tuple[str, ...]
+    name: str
+    places: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (*self.parts, self.name)
+
+    def compute(self, table: pd.DataFrame) -> pd.Series:
+        total = table[self.parts[0]]
+        for part in self.parts[1:]:
+            total = total * table[part]
+        return total.round(self.places) if pd.api.types.is_float_dtype(total.dtype) else total
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        wanted, found = (
+            pd.to_numeric(column).to_numpy(np.float64, na_value=np.nan) for column in (self.compute(table), table[self.name])
+        )
+        return np.isclose(wanted, found, rtol=1e-9, atol=1.01 * 10.0**-self.places, equal_nan=True)
+
+
+@dataclass(frozen=True)
 class Depends(Computed):
     """A field is a function of another: `{"depends": "country", "on": "city", "table": {"Rome": "Italy"}}`."""
 
@@ -283,6 +392,9 @@ _FORMS = {
     "sum": {"sum", "total"},
     "depends": {"depends", "on", "table"},
     "follows": {"follows", "on", "table"},
+    "one_of": {"one_of"},
+    "missing": {"missing", "on", "value", "both"},
+    "product": {"product", "total", "places"},
 }
 
 
@@ -306,4 +418,11 @@ def constraint_of(descriptor: Any) -> Constraint:
     if form == "follows" and isinstance(descriptor["table"], Mapping):
         table = {str(k): None if v is None else str(v) for k, v in descriptor["table"].items()}
         return Follows(str(value), str(descriptor["on"]), table)
+    if form == "one_of" and isinstance(value, list) and len(value) > 1:
+        return OneOf(tuple(map(str, value)))
+    if form == "missing":
+        beside = descriptor["value"]
+        return Missing(str(value), str(descriptor["on"]), None if beside is None else str(beside), bool(descriptor["both"]))
+    if form == "product" and isinstance(value, list) and len(value) > 1:
+        return Product(tuple(map(str, value)), str(descriptor["total"]), int(descriptor["places"]))
     raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.constraints has an example")

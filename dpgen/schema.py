@@ -17,7 +17,19 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.constraints import Computed, Constraint, Depends, Follows, Forbidden, Rows, Total, constraint_of
+from dpgen.constraints import (
+    Computed,
+    Constraint,
+    Depends,
+    Follows,
+    Forbidden,
+    Missing,
+    OneOf,
+    Product,
+    Rows,
+    Total,
+    constraint_of,
+)
 from dpgen.descriptors import field_of, with_key
 from dpgen.facts import Fact, Said
 from dpgen.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
@@ -117,7 +129,7 @@ class Schema:
 
     def _require_comparable(self) -> None:
         for constraint in self.constraints:
-            if isinstance(constraint, Depends | Follows):
+            if isinstance(constraint, Depends | Follows | Missing | OneOf):
                 continue
             names = constraint.names
             if isinstance(constraint, Forbidden):
@@ -125,8 +137,8 @@ class Schema:
                 self._require_conditions(constraint)
             kinds = {"date" if self.by_name[name].type in ("date", "datetime") else self.by_name[name].type for name in names}
             wrong = {"string", "boolean", "any"}
-            wrong |= {"date"} if isinstance(constraint, Total) or len(kinds - {"date"}) > 0 else set()
-            if kinds & wrong and ("date" not in kinds or len(kinds) > 1 or isinstance(constraint, Total)):
+            wrong |= {"date"} if isinstance(constraint, Total | Product) or len(kinds - {"date"}) > 0 else set()
+            if kinds & wrong and ("date" not in kinds or len(kinds) > 1 or isinstance(constraint, Total | Product)):
                 shown = ", ".join(f"{name} ({self.by_name[name].type})" for name in names)
                 raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates, by types that are stated")
 

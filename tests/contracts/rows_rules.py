@@ -14,7 +14,8 @@ from dpgen.data.raw_tables import Rows
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.schema import Schema
 from dpgen.systems.tables.domains import BINS, cells, in_parts
-from dpgen.systems.tables.rules import TABLE, VIOLATIONS, Candidate, length_axis, length_units, table_counts, violations
+from dpgen.systems.tables.rule_kinds import Candidate
+from dpgen.systems.tables.rules import TABLE, VIOLATIONS, length_axis, length_units, table_counts, violations
 
 NUMBERS, NAMES, EDGES = ("a", "b", "c"), ("city", "region"), [0, 1, 2, 5, 10]
 
@@ -26,12 +27,20 @@ def number(name: str) -> dict[str, Any]:
 
 LISTED = [{"name": name, "type": "string", "constraints": {"enum": [*"rgb"]}} for name in NAMES]
 SCHEMA = Schema.from_descriptor({"fields": [*map(number, NUMBERS), *LISTED]})
-AMONG = [Candidate("a", "b", 0.5, order=True), Candidate("b", "c", 0.5, order=True), Candidate(*NAMES, 0.5, order=False)]
+FOLLOWS = Candidate({"follows": "region", "on": "city"}, 0.5)
+ALONE: list[dict[str, Any]] = [
+    {"less_equal": ["a", "b"]},
+    {"less_equal": ["b", "c"]},
+    {"one_of": [*NUMBERS]},
+    {"sum": ["b"], "total": "a"},
+    {"missing": "a", "on": "c", "value": "2", "both": False},
+]
+AMONG = [*(Candidate(rule, 0.5) for rule in ALONE), FOLLOWS]
 ROWS_OF = pairs_of(
     lambda rng, n: np.column_stack([rng.integers(0, 10, (n, 3)), rng.integers(0, 3, (n, 2))]) - (rng.random((n, 5)) < 0.1) * 99
 )
-PLAIN = np.zeros((9, 5), np.int64)
-MOVED = swapped(np.concatenate([PLAIN, [[9, 5, 1, 0, 1]]]), PLAIN[:1])
+PLAIN = np.tile([0, 0, 1, 0, 0], (9, 1))
+MOVED = swapped(np.concatenate([PLAIN, [[9, 5, 2, 0, 1]]]), PLAIN[:1])
 """A record that breaks all rules beside some that break none is left out, or becomes like these."""
 
 
@@ -43,7 +52,7 @@ def rows_of(x: np.ndarray) -> Rows:
 
 
 def broken(x: np.ndarray) -> BoundedSum:
-    """Rows that break two orders and a dependency."""
+    """Rows that break orders, a group, a copy, a gap and a dependency."""
     return violations(rows_of(x), SCHEMA, AMONG)
 
 
@@ -54,15 +63,15 @@ def broken_once(x: np.ndarray) -> BoundedSum:
 
 def broken_shares(x: np.ndarray) -> BoundedSum:
     """Wrong: a dependency counts all rows of a value that has several: one row moves many."""
-    rows, [(counts, _)] = rows_of(x), table_counts(rows_of(x), SCHEMA, AMONG[2:])
+    rows, [(counts, _)] = rows_of(x), table_counts(rows_of(x), SCHEMA, [FOLLOWS])
     undetermined = int(counts[(counts > 0).sum(1) > 1].sum())
     found = violations(rows, SCHEMA, AMONG)
-    return replace(found, values=torch.cat([found.values[:2], torch.tensor([undetermined])]))
+    return replace(found, values=torch.cat([found.values[:-1], torch.tensor([undetermined])]))
 
 
 def listed(x: np.ndarray) -> BoundedSum:
     """Pairs of values of a dependency."""
-    [(counts, _)] = table_counts(rows_of(x), SCHEMA, AMONG[2:])
+    [(counts, _)] = table_counts(rows_of(x), SCHEMA, [FOLLOWS])
     return BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
 
 

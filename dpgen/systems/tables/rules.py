@@ -1,11 +1,7 @@
 r"""Rules of a table, found by counts of the rows that break them, and kept by the model.
 
-| kind | candidates, from released laws | a row counts if | the model has |
-|---|---|---|---|
-| order, a <= b | numbers or times; b has the higher law | a > b, and both are there | b by its length from a (`LengthField`) |
-| dependency, a -> b | few values each, b no richer than a | see below | no other combinations (`Follows`) |
-
-The candidates depend on what was released before and on names and types. With :math:`v_i` the count of candidate i,
+The candidates (`rule_kinds`) depend on what was released before and on names and types. With :math:`v_i` the count of
+candidate i,
 
 1. where there are many, all v_i are released with noise of n / 60, and those go on that are near 0,
 2. those that go on are counted anew with noise of std s, n / 225 at most and n / 600 where that is cheap; rules are those of
@@ -14,8 +10,8 @@ The candidates depend on what was released before and on names and types. With :
 So 2 % of the rows that break a rule are told from none. A candidate is one only if independent columns of the released laws
 would break it in 4 % of the rows, 9 s at least: with probability 4e-11 at most noise makes a rule of it.
 
-**Sensitivity.** A record is added or removed. The count of an order moves by 1 or not at all. Of a dependency it is, over the
-named values of a,
+**Sensitivity.** A record is added or removed. A row breaks an order, a group, a gap or a total by itself: the count moves by 1
+or not at all. Of a dependency it is, over the named values of a,
 
 .. math:: v = \sum_a \Big( n_a - \max_b n_{ab} \Big), \qquad n_a = \sum_b n_{ab}.
 
@@ -31,8 +27,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
-from itertools import permutations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,17 +35,18 @@ import pandas as pd
 import torch
 
 from dpgen.axes import Axis, Floats, Steps, Times
-from dpgen.constraints import LessEqual, codes_as_texts
+from dpgen.constraints import Constraint, LessEqual, codes_as_texts, constraint_of
 from dpgen.descriptors import described
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, DensityField, Field, as_numbers
+from dpgen.fields import DensityField, Field, as_numbers
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.schema import Schema
 from dpgen.systems.tables.densities import law
-from dpgen.systems.tables.discovery import OTHERS, Found, percent
+from dpgen.systems.tables.discovery import Found, percent
 from dpgen.systems.tables.domains import GAP, Asked, bought
 from dpgen.systems.tables.marginals import Coarsening, Counts, Known, Marginal, Measurement
+from dpgen.systems.tables.rule_kinds import Candidate, Column, candidates, named, needed, reaches
 
 if TYPE_CHECKING:
     from dpgen.data.raw_tables import Rows
@@ -68,55 +64,12 @@ FINE, FEW, MANY = 600.0, 225.0, 60.0
 """n by the noise std of the counts of few candidates, at best and at least, and of many."""
 BROKEN, SURE, LEFT = 2.5, 6.0, 0.01
 """Violations of a rule at most: this share of the rows, but no less than so many noise stds, and no more than so many."""
-WORTH = 0.04
-"""Share of rows in which independent columns would break a rule, at least."""
 MOST_LENGTHS = 4
 """Columns that are coded by their length from another one."""
 
 _NEAR = 3.0  # noise stds of the violations of a candidate that goes on
-_APART = 0.05  # by which laws of a <= b may seem to be in the other order
-_DRAWS = 2_000  # values that stand for a released law
-_MOST_VALUES = 64  # of a column of few values
 _CHANCE = 1e-4  # that noise makes the range of a length longer
 _NAMED = 2.0  # noise stds of the count of a value that a table lists
-
-
-class Column(NamedTuple):
-    """A column as it was released: its field, the shares of its codes, and that of gaps."""
-
-    field: Field
-    shares: Reals
-    gaps: float
-
-    @property
-    def name(self) -> str:
-        return self.field.name
-
-    def values(self) -> Reals:
-        """Sorted values that stand for its law."""
-        own = self.shares[: self.field.size]
-        ends = own.cumsum() / max(float(own.sum()), 1e-300)
-        codes = np.minimum(np.searchsorted(ends, (np.arange(_DRAWS) + 0.5) / _DRAWS), len(own) - 1)
-        uniform = np.random.default_rng(0).random(_DRAWS)
-        return np.sort(as_numbers(self.field.decode(codes, lambda n: uniform[:n])))
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A rule that may hold: of two columns, and the share of rows in which independent ones would break it."""
-
-    first: str
-    second: str
-    expected: float
-    order: bool
-
-    @property
-    def ends(self) -> tuple[str, str]:
-        return self.first, self.second
-
-    @property
-    def text(self) -> str:
-        return f"{self.first} {'<=' if self.order else '->'} {self.second}"
 
 
 @dataclass(frozen=True)
@@ -132,80 +85,19 @@ class Rule:
         return f"{self.candidate.text} (broken by {percent(max(0.0, self.share))} ± {percent(self.std)} %)"
 
 
-# -- candidates --------------------------------------------------------------------------------------------------------
-
-
-def candidates(columns: Sequence[Column]) -> list[Candidate]:
-    """What may be a rule by released laws."""
-    return [*orders(columns), *dependencies(columns)]
-
-
-def orders(columns: Sequence[Column]) -> list[Candidate]:
-    """Pairs of numbers or times of which one has the lower law."""
-    found, lie = [], [(column, column.values()) for column in columns if isinstance(column.field, DensityField)]
-    for (a, low), (b, high) in permutations(lie, 2):
-        if isinstance(a.field, DensityField) and a.field.of_dates != getattr(b.field, "of_dates", None):
-            continue
-        both = (1 - a.gaps) * (1 - b.gaps)
-        broken = float(np.searchsorted(low, high, side="right").mean())
-        expected = (1 - broken / len(low)) * both
-        ends = np.concatenate([low, high])
-        apart = np.searchsorted(high, ends, side="right") - np.searchsorted(low, ends, side="right")
-        if expected >= WORTH and apart.max() / len(low) <= _APART + a.gaps + b.gaps:
-            found.append(Candidate(a.name, b.name, expected, order=True))
-    return found
-
-
-def dependencies(columns: Sequence[Column]) -> list[Candidate]:
-    """Pairs of columns of few values, of which the second is no richer than the first."""
-    few = [column for column in columns if 1 < column.field.size <= _MOST_VALUES and codes_as_texts(column.field)]
-    found = []
-    for a, b in permutations(few, 2):
-        named = float(a.shares[_named(a.field)].sum())
-        expected = named * (1 - float(b.shares.max()))
-        tops = float(b.shares.max()) >= float(a.shares[_named(a.field)].max(initial=0.0)) - _APART
-        if expected >= WORTH and tops and _entropy(b.shares) <= _entropy(a.shares) + _APART:
-            found.append(Candidate(a.name, b.name, expected, order=False))
-    return found
-
-
-def _named(given: Field) -> Integers:
-    """Codes that are single values, neither gaps nor all others together."""
-    others = isinstance(given, CategoryField) and given.outside == given.values[-1] and given.outside in OTHERS
-    return np.arange(given.size - others)
-
-
-def _entropy(shares: Reals) -> float:
-    there = shares[shares > 0]
-    return float(-(there * np.log(there)).sum())
-
-
-def needed(among: Sequence[Candidate]) -> list[Candidate]:
-    """Those that do not follow from others: of equal columns one direction, and no order beside a dependency."""
-    left = sorted(among, key=lambda one: (not one.order, one.expected))
-    for one in list(left):
-        edges = {kind: [other.ends for other in left if other is not one and other.order is kind] for kind in (True, False)}
-        beside = one.order and (_reaches(edges[False], *one.ends) or _reaches(edges[False], *one.ends[::-1]))
-        if beside or _reaches(edges[one.order], *one.ends):
-            left.remove(one)
-    for one in list(left):
-        if any(other.order is one.order and other.ends == one.ends[::-1] for other in left):
-            left.remove(one)
-    return left[::-1]
-
-
 # -- counts ------------------------------------------------------------------------------------------------------------
 
 
 def violations(rows: Rows, schema: Schema, among: Sequence[Candidate]) -> BoundedSum:
     """How many rows break each candidate (m,), see the module for what a record moves."""
     found = np.zeros(len(among), np.int64)
-    ordered = [i for i, one in enumerate(among) if one.order]
-    if ordered:
-        names = list(dict.fromkeys(name for i in ordered for name in (among[i].first, among[i].second)))
-        broken = rows.together(names, partial(_broken, fields=schema.by_name, among=[among[i] for i in ordered]))
-        found[ordered] = totals(broken, partial(_added, size=len(ordered))).numpy()
-    others = [i for i, one in enumerate(among) if not one.order]
+    alone = [i for i, one in enumerate(among) if one.kind != "follows"]
+    if alone:
+        names = list(dict.fromkeys(name for i in alone for name in among[i].names))
+        rules = [constraint_of(among[i].rule) for i in alone]
+        broken = rows.together(names, partial(_broken, fields=[schema.by_name[name] for name in names], rules=rules))
+        found[alone] = totals(broken, partial(_added, size=len(alone))).numpy()
+    others = [i for i, one in enumerate(among) if one.kind == "follows"]
     if others:
         found[others] = [_undetermined(n, given) for n, given in table_counts(rows, schema, [among[i] for i in others])]
     return BoundedSum(torch.from_numpy(found), math.sqrt(len(among)), replaced=math.sqrt(len(among)))
@@ -215,33 +107,31 @@ def _added(batches: Iterable[Flags], size: int) -> torch.Tensor:
     return torch.from_numpy(sum((batch.sum(0, dtype=np.int64) for batch in batches), np.zeros(size, np.int64)))
 
 
-def _broken(table: pd.DataFrame, fields: Mapping[str, Field], among: Sequence[Candidate]) -> Flags:
-    """Which rows (m,) break each of the orders."""
-    names = dict.fromkeys(name for one in among for name in (one.first, one.second))
-    values = {name: as_numbers(fields[name].read(table[name])) for name in names}
-    with np.errstate(invalid="ignore"):
-        return np.stack([values[one.first] > values[one.second] for one in among], axis=1)
+def _broken(table: pd.DataFrame, fields: Sequence[Field], rules: Sequence[Constraint]) -> Flags:
+    """Which rows (m,) break each of the rules, each row by itself."""
+    parsed = pd.DataFrame({field.name: field.read(table[field.name]) for field in fields})
+    return np.stack([~rule.holds(parsed) for rule in rules], axis=1)
 
 
 def table_counts(rows: Rows, schema: Schema, among: Sequence[Candidate]) -> list[tuple[Integers, Field]]:
     """Counts (codes, codes) of the two columns of each dependency, and the first field; PRIVATE."""
-    names = list(dict.fromkeys(name for one in among for name in (one.first, one.second)))
+    names = list(dict.fromkeys(name for one in among for name in one.names))
     own = part_of(schema, names)
     sizes, places = own.domain.sizes, {name: c for c, name in enumerate(own.domain.names)}
-    pairs = [(places[one.first], places[one.second]) for one in among]
+    pairs = [(places[one.names[0]], places[one.names[1]]) for one in among]
     marginals = [Marginal((min(pair), max(pair)), 0) for pair in pairs]
     codes = rows.codes(own)
     counts = Counts.of(codes.numpy() if isinstance(codes, torch.Tensor) else codes, marginals, [Coarsening.full(sizes)])
     found = []
     for i, (pair, one) in enumerate(zip(pairs, among)):
         cells = counts.values[counts.starts[i] : counts.starts[i + 1]].reshape([sizes[c] for c in sorted(pair)])
-        found.append((cells if pair[0] < pair[1] else cells.T, own.by_name[one.first]))
+        found.append((cells if pair[0] < pair[1] else cells.T, own.by_name[one.names[0]]))
     return found
 
 
 def _undetermined(counts: Integers, first: Field) -> int:
     """Rows whose second value is not the most frequent one beside the first, a named one."""
-    own = counts[_named(first)]
+    own = counts[named(first)]
     return int(own.sum() - own.max(1).sum())
 
 
@@ -275,7 +165,9 @@ class Search:
         columns = [self._column(given) for given in schema.modelled if given.name in self.found.counts]
         declared = [one for one in schema.constraints if isinstance(one, LessEqual)]
         tied = [set(one.names) for one in schema.constraints]
-        among = [one for one in candidates(columns) if not any(names >= {one.first, one.second} for names in tied)]
+        among = [one for one in candidates(columns) if not any(names >= set(one.names) for names in tied)]
+        bound = {schema.target, *(name for names in tied for name in names)}  # is not computed
+        among = [one for one in among if not (one.computes and one.names[-1] in bound)]
         unit = (FEW * self.budget.noise_std(1.0) / self.n) ** 2  # the share that one candidate needs
         if among and unit > OF_FEW * self.budget.whole:
             more = math.sqrt(unit / (OF_FEW * self.budget.whole))
@@ -316,22 +208,22 @@ class Search:
     ) -> Found:
         """What was found with rules: fields that are lengths, constraints, and what is said of them."""
         fields, counts = {given["name"]: given for given in schema.descriptor()["fields"]}, dict(self.found.counts)
-        others = [rule.candidate for rule in rules if not rule.candidate.order]
-        coded = {name for one in others for name in (one.first, one.second)}  # whose tables are of their own codes
-        ordered = [(one.left, one.right) for one in declared]
-        ordered += [(rule.candidate.first, rule.candidate.second) for rule in rules if rule.candidate.order]
-        constraints = [*schema.descriptor().get("dpgen:constraints", [])]
-        constraints += [{"less_equal": [*pair]} for pair in ordered[len(declared) :]]
-        for base, name in ordered:
-            if (
-                name not in coded
-                and self._by_length(schema, fields, base, name)
-                and (made := self._length(schema, base, name)) is not None
-            ):
+        found = [rule.candidate for rule in rules]
+        tables, computed = [one for one in found if one.kind == "follows"], {one.names[-1] for one in found if one.computes}
+        coded = {
+            name for one in found if one.kind in ("follows", "one_of") for name in one.names
+        }  # whose codes stay as they are
+        coded |= {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
+        constraints = [*schema.descriptor().get("dpgen:constraints", []), *(one.rule for one in found if one.kind != "follows")]
+        for base, name in [(one.left, one.right) for one in declared] + [
+            one.names for one in found if one.kind == "less_equal"
+        ]:
+            if name not in coded and self._by_length(schema, fields, base, name) and (made := self._length(schema, base, name)):
                 fields[name], counts[name] = fields[name] | {"dpgen:length": made[0]}, made[1]
-        constraints += [self._table(schema, one, len(others)) for one in others]
-        for one in others:
-            fields[one.second] = single_valued(fields[one.second], schema.by_name[one.second])
+        for one in tables:
+            constraints.append(self._table(schema, one, len(tables)))
+            fields[one.names[1]] = single_valued(fields[one.names[1]], schema.by_name[one.names[1]])
+        counts = {name: known for name, known in counts.items() if name not in computed}
         descriptor = {**schema.descriptor(), "fields": list(fields.values())}
         descriptor |= {"dpgen:constraints": constraints} if constraints else {}
         sentences = tuple(rule.sentence for rule in rules)
@@ -345,7 +237,7 @@ class Search:
         bought_ones = isinstance(a, DensityField) and isinstance(b, DensityField) and {base, name} <= set(self.found.counts)
         free = "dpgen:length" not in fields[name] and len(lengths) < MOST_LENGTHS and name != schema.target
         small = all(isinstance(one, DensityField) and np.diff(one.starts).max() == 1 for one in (a, b))
-        return bought_ones and free and not small and not _reaches(_edges(lengths), name, base)
+        return bought_ones and free and not small and not reaches(_edges(lengths), name, base)
 
     def _length(self, schema: Schema, base: str, name: str) -> tuple[dict[str, Any], Known] | None:
         """The law of a length as a part of a descriptor, and counts of the codes; None: noise hides it."""
@@ -378,22 +270,14 @@ class Search:
         share = min(OF_TABLE, OF_TABLES / among) * self.budget.whole
         noisy, std = self.budget.sums(TABLE, sums, min(share, self.budget.left / 4))
         values = noisy.numpy().reshape(counts.shape)
-        self.tables.append(((one.first, one.second), values, std))
-        keys, texts = (codes_as_texts(schema.by_name[name]) or [] for name in (one.first, one.second))
-        listed = [code for code in _named(first) if values[code].max() > _NAMED * std]
-        return {"follows": one.second, "on": one.first, "table": {keys[c]: texts[int(values[c].argmax())] for c in listed}}
+        self.tables.append(((one.names[0], one.names[1]), values, std))
+        keys, texts = (codes_as_texts(schema.by_name[name]) or [] for name in one.names)
+        listed = [code for code in named(first) if values[code].max() > _NAMED * std]
+        return {**one.rule, "table": {keys[c]: texts[int(values[c].argmax())] for c in listed}}
 
 
 def _edges(lengths: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(given["dpgen:length"]["from"], given["name"]) for given in lengths]
-
-
-def _reaches(edges: Sequence[tuple[str, str]], first: str, last: str) -> bool:
-    """Whether a way along the edges leads from one name to another."""
-    there = {first}
-    for _ in edges:
-        there |= {end for start, end in edges if start in there}
-    return last in there
 
 
 def single_valued(given: dict[str, Any], made: Field) -> dict[str, Any]:

@@ -155,6 +155,47 @@ def test_a_declared_order_is_a_length_too() -> None:
     assert (days(model.sample(500, random_state=0)).dropna() >= 0).all()
 
 
+def bills(n: int = 4_000) -> pd.DataFrame:
+    """Bills: a product, a sum of three, a group of truth values, gaps that follow a value and each other."""
+    rng = np.random.default_rng(2)
+    table = pd.DataFrame({"items": 1 + rng.poisson(2, n), "price": rng.lognormal(2, 0.7, n).round(2)})
+    table["goods"] = (table["items"] * table["price"]).round(2)
+    table = table.assign(
+        care=rng.gamma(2, 40, n).round(2), drugs=rng.gamma(1, 60, n).round(2), bed=rng.gamma(3, 30, n).round(2)
+    )
+    table["bill"] = (table["care"] + table["drugs"] + table["bed"]).round(2)
+    state = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    table = table.assign(**{f"is_{name}": state == i for i, name in enumerate("abc")}, sex=rng.choice(["F", "M"], n))
+    lost = rng.random(n) < 0.15
+    return table.assign(
+        births=pd.Series(rng.poisson(1.5, n)).astype("Int64").mask(table["sex"] == "M"),
+        high=pd.Series(rng.normal(120, 12, n).round()).mask(lost),
+        low=pd.Series(rng.normal(75, 8, n).round()).mask(lost),
+    )
+
+
+def test_totals_groups_and_gaps_are_found_and_kept() -> None:
+    model = dpgen.fit(bills(), **QUICK)
+    constraints = model.schema.descriptor()["dpgen:constraints"]
+    assert {"product": ["items", "price"], "total": "goods", "places": 2} in constraints
+    assert {"sum": ["care", "drugs", "bed"], "total": "bill"} in constraints
+    assert {"one_of": ["is_a", "is_b", "is_c"]} in constraints
+    assert any(rule.get("missing") == "births" and rule["on"] == "sex" and rule["value"] == "M" for rule in constraints)
+    assert any({rule.get("missing"), rule.get("on")} == {"high", "low"} for rule in constraints)
+    rows = model.sample(2_000, random_state=0)
+    assert set(rows) == set(bills())
+    assert ((rows["items"] * rows["price"] - rows["goods"]).abs() < 0.011).all()
+    assert ((rows["care"] + rows["drugs"] + rows["bed"] - rows["bill"]).abs() < 0.011).all()
+    assert (rows[["is_a", "is_b", "is_c"]].sum(axis=1) == 1).all()
+    assert (rows["births"].isna() == (rows["sex"] == "M")).all()
+    assert (rows["high"].isna() == rows["low"].isna()).all()
+    assert rows["is_a"].mean() == pytest.approx(0.5, abs=0.06)
+    assert rows["bill"].mean() == pytest.approx(bills()["bill"].mean(), rel=0.1)
+    filled = model.impute(rows.head(40).assign(care=None, bill=None, is_b=None, births=None), random_state=0)
+    assert (filled[["is_a", "is_b", "is_c"]].astype(float).sum(axis=1) == 1).all()
+    assert (filled["births"].isna() == (filled["sex"] == "M")).all()
+
+
 # -- fields and constraints --------------------------------------------------------------------------------------------
 
 EDGES = {"edges": [0, 5, 20]}
@@ -201,3 +242,34 @@ def test_a_dependency_says_which_values_go_together() -> None:
     assert rule.possible(codes, fields).tolist() == rule.holds(table).tolist()
     one, other = rule.impossible(fields)
     assert (one.T @ other).astype(int).tolist() == [[0, 1, 1], [1, 1, 0], [0, 0, 0], [0, 0, 0]]
+
+
+TRUTH = {"type": "boolean", "constraints": {"required": False}}
+SMALL = {name: field_of({"name": name, **TRUTH}) for name in "abc"}
+FEW = [
+    {"one_of": ["a", "b", "c"]},
+    {"one_of": ["a", "c"]},
+    {"missing": "a", "on": "b", "value": "True", "both": False},
+    {"missing": "a", "on": "b", "value": None, "both": True},
+    {"follows": "c", "on": "a", "table": {"True": "False", "False": None}},
+]
+
+
+@pytest.mark.parametrize("rule", FEW, ids=str)
+def test_codes_that_a_rule_excludes_are_those_whose_values_break_it(rule: dict[str, object]) -> None:
+    constraint, codes = constraint_of(rule), np.indices((3, 3, 3)).reshape(3, -1)
+    table = pd.DataFrame({name: pd.array([[False, True, None][c] for c in own], "boolean") for name, own in zip("abc", codes)})
+    holds = constraint.holds(table)
+    assert 0 < holds.sum() < len(holds)
+    assert (constraint.possible(dict(zip("abc", codes)), SMALL) == holds).all()
+    factors = constraint.impossible(SMALL)
+    own = [codes["abc".index(name)] for name in constraint.names]
+    mass = np.prod([factor[:, c] for factor, c in zip(factors, own)], axis=0).sum(0)
+    assert ((mass > 0) == ~holds).all()
+
+
+def test_a_product_is_rounded_and_missing_where_a_part_is() -> None:
+    rule = constraint_of({"product": ["a", "b"], "total": "c", "places": 2})
+    table = pd.DataFrame({"a": [2, 3, None], "b": [1.115, 1.0, 2.0], "c": [2.23, 3.5, None]})
+    assert rule.holds(table).tolist() == [True, False, True]
+    assert rule.compute(table).fillna(-1).tolist() == [2.23, 3.0, -1]

@@ -1,0 +1,290 @@
+r"""Kinds of rules, and which of them may hold in a table by what was released of its columns before.
+
+| kind | candidates | a row breaks it if | the model has |
+|---|---|---|---|
+| order, a <= b | numbers or times; b has the higher law | a > b, and both are there | b by its length (`LengthField`) |
+| dependency, a -> b | few values each, b no richer than a | see `rules` | no other pairs (`Follows`) |
+| one of a group | three or more truth values whose shares add up to 1 | none or several are set | no others (`OneOf`) |
+| gaps | beside a gap, or a value, of another column; shares agree | a gap lacks, or is elsewhere | no others (`Missing`) |
+| sum, product, copy | numbers whose means, or means of logs, add up | the total is another | it computed (`Computed`) |
+
+Each is a constraint that says of one row alone whether it holds. A candidate is worth a count only if independent columns of
+the released laws would break it in 4 % of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgen.axes import Floats, Steps
+from dpgen.constraints import codes_as_texts
+from dpgen.fields import CategoryField, DensityField, Field, as_numbers
+from dpgen.systems.tables.discovery import OTHERS
+
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+WORTH = 0.04
+"""Share of rows in which independent columns would break a rule, at least."""
+_APART = 0.05  # by which laws of a <= b may seem to be in the other order
+_DRAWS = 2_000  # values that stand for a released law
+_MOST_VALUES = 64  # of a column of few values
+_AGREE, _EACH = 0.02, 0.005  # by which shares that should agree may differ, and more for each column
+_LONGEST = 40  # columns of one group
+_MEANS, _PARTS = 0.1, 8  # stds by which means of totals may differ, and parts of a total at most
+_MOST_NUMBERS = 24  # columns whose sums and products are looked at
+
+
+class Column(NamedTuple):
+    """A column as it was released: its field, the shares of its codes, and that of gaps."""
+
+    field: Field
+    shares: Reals
+    gaps: float
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+    def values(self) -> Reals:
+        """Sorted values that stand for its law."""
+        own = self.shares[: self.field.size]
+        ends = own.cumsum() / max(float(own.sum()), 1e-300)
+        codes = np.minimum(np.searchsorted(ends, (np.arange(_DRAWS) + 0.5) / _DRAWS), len(own) - 1)
+        uniform = np.random.default_rng(0).random(_DRAWS)
+        return np.sort(as_numbers(self.field.decode(codes, lambda n: uniform[:n])))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A constraint that may hold, of a dependency without its table; the share of rows that break it by chance."""
+
+    rule: Mapping[str, Any]
+    expected: float
+
+    @property
+    def kind(self) -> str:
+        """The constraint's."""
+        return next(iter(self.rule))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Columns that it is about: of a dependency the one that follows is last, of a total the total."""
+        given = self.rule[self.kind]
+        listed = [given] if isinstance(given, str) else list(given)
+        return (
+            *([self.rule["on"]] if "on" in self.rule else []),
+            *listed,
+            *([self.rule["total"]] if "total" in self.rule else []),
+        )
+
+    @property
+    def computes(self) -> bool:
+        """Whether its last column follows from the others."""
+        return "total" in self.rule
+
+    @property
+    def text(self) -> str:
+        """The rule in words."""
+        *first, last = self.names
+        if self.computes:
+            return f"{' + '.join(first) if self.kind == 'sum' else ' * '.join(first)} = {last}"
+        if self.kind == "one_of":
+            return f"one of {', '.join(self.names)}"
+        if self.kind == "missing":
+            value = "is missing" if self.rule["value"] is None else f"is {self.rule['value']}"
+            return f"{last} is missing {'just ' * self.rule['both']}where {first[0]} {value}"
+        return f"{first[0]} {'<=' if self.kind == 'less_equal' else '->'} {last}"
+
+
+def candidates(columns: Sequence[Column]) -> list[Candidate]:
+    """What may be a rule by released laws."""
+    kinds = (totals_of, orders, dependencies, groups, gaps)
+    return [one for kind in kinds for one in kind(columns)]
+
+
+# -- two columns -------------------------------------------------------------------------------------------------------
+
+
+def orders(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Pairs of numbers or times of which one has the lower law."""
+    lie = [(column, column.field, column.values()) for column in columns if isinstance(column.field, DensityField)]
+    for (a, first, low), (b, second, high) in permutations(lie, 2):
+        if not (isinstance(first, DensityField) and isinstance(second, DensityField)) or first.of_dates != second.of_dates:
+            continue
+        above = 1 - float(np.searchsorted(low, high, side="right").mean()) / len(low)
+        ends = np.concatenate([low, high])
+        apart = np.searchsorted(high, ends, side="right") - np.searchsorted(low, ends, side="right")
+        expected = above * (1 - a.gaps) * (1 - b.gaps)
+        if expected >= WORTH and apart.max() / len(low) <= _APART + a.gaps + b.gaps:
+            yield Candidate({"less_equal": [a.name, b.name]}, expected)
+
+
+def dependencies(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Pairs of columns of few values, of which the second is no richer than the first."""
+    few = [column for column in columns if 1 < column.field.size <= _MOST_VALUES and codes_as_texts(column.field)]
+    for a, b in permutations(few, 2):
+        own = a.shares[named(a.field)]
+        expected = float(own.sum()) * (1 - float(b.shares.max()))
+        tops = float(b.shares.max()) >= float(own.max(initial=0.0)) - _APART
+        if expected >= WORTH and tops and _entropy(b.shares) <= _entropy(a.shares) + _APART:
+            yield Candidate({"follows": b.name, "on": a.name}, expected)
+
+
+def named(given: Field) -> Integers:
+    """Codes that are single values, neither gaps nor all others together."""
+    others = isinstance(given, CategoryField) and given.outside == given.values[-1] and given.outside in OTHERS
+    return np.arange(given.size - others)
+
+
+def _entropy(shares: Reals) -> float:
+    there = shares[shares > 0]
+    return float(-(there * np.log(there)).sum())
+
+
+def gaps(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Gaps beside gaps of another column, or beside one of its values."""
+    with_gaps = [column for column in columns if column.gaps >= WORTH]
+    for place, b in enumerate(with_gaps):
+        beside = [
+            (a, None, a.gaps)
+            for other, a in enumerate(with_gaps)
+            if other < place or (other > place and a.gaps < b.gaps - _AGREE)
+        ]
+        for a in columns:
+            texts = codes_as_texts(a.field) if a.field.size <= _MOST_VALUES and a is not b else None
+            beside += [(a, texts[code], float(a.shares[code])) for code in named(a.field)] if texts else []
+        for a, value, share in beside:
+            both = abs(share - b.gaps) <= _AGREE
+            expected = share * (1 - b.gaps) + (b.gaps * (1 - share) if both else 0.0)
+            if expected >= WORTH and share <= b.gaps + _AGREE:
+                yield Candidate({"missing": b.name, "on": a.name, "value": value, "both": both}, expected)
+
+
+# -- groups and totals -------------------------------------------------------------------------------------------------
+
+
+def groups(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Columns of truth values beside each other, or of one prefix, whose shares of true ones add up to 1."""
+    set_in = {column.name: share for column in columns if (share := _set_share(column)) is not None}
+    runs, prefixes = list[list[str]](), dict[str, list[str]]()
+    for column in columns:
+        if column.name in set_in:
+            prefixes.setdefault(column.name.rpartition("_")[0], []).append(column.name)
+        if column.name not in set_in or not runs:
+            runs.append([])
+        if column.name in set_in:
+            runs[-1].append(column.name)
+    found = dict.fromkeys(
+        tuple(run[i:j]) for run in runs for i, j in combinations(range(len(run) + 1), 2) if 3 <= j - i <= _LONGEST
+    )
+    found |= dict.fromkeys(tuple(names) for prefix, names in prefixes.items() if prefix and 3 <= len(names) <= _LONGEST)
+    for names in found:
+        shares = np.array([set_in[name] for name in names])
+        alone = float(sum(share * np.prod(1 - np.delete(shares, i)) for i, share in enumerate(shares)))
+        if abs(shares.sum() - 1) <= _AGREE + _EACH * len(names) and 1 - alone >= WORTH:
+            yield Candidate({"one_of": list(names)}, 1 - alone)
+
+
+def _set_share(column: Column) -> float | None:
+    """The share of true values, or of 1 beside 0; None: it has others."""
+    texts = codes_as_texts(column.field) if column.field.size == 2 else None
+    if texts is None or texts[:2] not in (["False", "True"], ["0", "1"], ["0.0", "1.0"]):
+        return None
+    return float(column.shares[1])
+
+
+def totals_of(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Sums and products of numbers, by means and means of logs, which these have whatever their dependence is."""
+    lie = [(c, c.values()) for c in columns if isinstance(c.field, DensityField) and not c.field.of_dates and c.field.size > 2]
+    lie = lie[:_MOST_NUMBERS]
+    plain = {c.name: (float(v.mean()), float(v.std())) for c, v in lie}
+    logs = {c.name: (float(np.log(v).mean()), float(np.log(v).std())) for c, v in lie if v[0] > 0}
+    names, columns_of = [c.name for c, _ in lie], {c.name: c for c, _ in lie}
+    for total in names:
+        others = [name for name in names if name != total]
+        place = names.index(total)
+        for parts in _sets(others, names, place):
+            there = float(np.prod([1 - columns_of[name].gaps for name in (*parts, total)]))
+            if abs(columns_of[total].gaps - max(columns_of[name].gaps for name in parts)) > _AGREE + 0.05:
+                continue
+            if (len(parts) > 1 or parts[0] < total) and _adds_up(plain, parts, total):
+                yield Candidate({"sum": list(parts), "total": total}, there)
+            if len(parts) == 2 and {*parts, total} <= set(logs) and _adds_up(logs, parts, total):
+                yield Candidate({"product": list(parts), "total": total, "places": _places(columns_of[total].field)}, there)
+
+
+def _sets(others: Sequence[str], names: Sequence[str], place: int) -> Iterable[tuple[str, ...]]:
+    """Parts of a total: one, two, or more that stand before or after it in a row."""
+    yield from ((name,) for name in others)
+    yield from combinations(others, 2)
+    for count in range(3, _PARTS + 1):
+        if place - count >= 0:
+            yield tuple(names[place - count : place])
+        if place + count < len(names):
+            yield tuple(names[place + 1 : place + 1 + count])
+
+
+def _adds_up(moments: Mapping[str, tuple[float, float]], parts: Sequence[str], total: str) -> bool:
+    """Whether the mean of a total is the sum of those of its parts, and its std no larger than the sum of theirs."""
+    mean, std = moments[total]
+    stds = [moments[name][1] for name in parts]
+    near = abs(sum(moments[name][0] for name in parts) - mean) <= _MEANS * std
+    return near and std > 0 and max(stds) > 0 and std <= 1.15 * sum(stds) and (len(parts) > 1 or std >= stds[0] / 1.15)
+
+
+def _places(field: Field) -> int:
+    """Decimal places of a number."""
+    axis = field.axis if isinstance(field, DensityField) else None
+    if isinstance(axis, Steps):
+        return max(0, -int(axis.step.as_tuple().exponent))
+    return 9 if isinstance(axis, Floats) else 0
+
+
+# -- what follows from what --------------------------------------------------------------------------------------------
+
+
+def needed(among: Sequence[Candidate]) -> list[Candidate]:
+    """Those that do not follow from others, and of equal columns one direction; nothing else is about a computed column."""
+    computed, kept = dict[str, Candidate](), list[Candidate]()
+    for one in sorted((one for one in among if one.computes), key=lambda one: (len(one.names), one.kind)):
+        *parts, total = one.names
+        uses = {name for other in kept for name in other.names[:-1]}
+        if total not in computed and total not in uses and not set(parts) & set(computed):
+            computed[total] = one
+            kept.append(one)
+    others = [one for one in among if not one.computes and not set(one.names) & set(computed)]
+    return kept + _unlinked(others)
+
+
+def _unlinked(among: Sequence[Candidate]) -> list[Candidate]:
+    """Without what follows along a way of others."""
+    left = sorted(among, key=lambda one: (one.kind != "less_equal", one.expected))
+
+    def links(kind: str, but: Candidate) -> list[tuple[str, ...]]:
+        return [one.names for one in left if one is not but and one.kind == kind]
+
+    for one in [one for one in left if one.kind in ("less_equal", "follows")]:
+        first, last = one.names
+        tables = links("follows", one)
+        beside = one.kind == "less_equal" and (reaches(tables, first, last) or reaches(tables, last, first))
+        if beside or reaches(links(one.kind, one), first, last):
+            left.remove(one)
+    for one in [one for one in left if one.kind in ("less_equal", "follows")]:
+        if one.names[::-1] in links(one.kind, one):
+            left.remove(one)
+    return left[::-1]
+
+
+def reaches(edges: Sequence[tuple[str, ...]], first: str, last: str) -> bool:
+    """Whether a way along the edges leads from one name to another."""
+    there = {first}
+    for _ in edges:
+        there |= {end for start, end in edges if start in there}
+    return last in there
