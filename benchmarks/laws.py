@@ -2,8 +2,7 @@
 
     python benchmarks/laws.py [--records 1000 4000 40000] [--epsilons .5 1 3 10] [--seeds 3] [--only together alone]
 
-Without options 4,000 and 40,000 records, epsilon 1 and 10, and one seed: about 20 minutes on one core. (A file numbers.py
-would hide the module `numbers` of Python's own library from NumPy.)
+Without options 4,000 and 40,000 records, epsilon 1 and 10, and one seed: about ten minutes on one core. `numbers.py` runs it.
 
 `alone` fits a table of one column with all of the budget, `together` tables of eight light laws. Figures are means over seeds:
 W1 / std, std and range of samples as a ratio to the real ones, and the distance of their 1 and 99 % quantiles by the real std.

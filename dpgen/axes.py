@@ -224,6 +224,7 @@ class Times(Axis):
 
 STEPS = tuple(Decimal(1).scaleb(k) for k in range(3, -7, -1))
 _WHOLE = sum(step >= 1 for step in STEPS)
+_SURE = 4.0  # noise stds
 _CLOCK = (DAY, 3_600, 60, 1)
 
 
@@ -253,9 +254,13 @@ def steps_of(kind: str) -> tuple[Decimal | None, ...]:
 
 
 def finest(counts: Reals, std: float, kind: str) -> Decimal | None:
-    """The finest step that more than noise and one of 100 values need; where noise hides all, that of most columns."""
+    """The finest step that more than noise and one of 100 values need; where noise hides all, that of most columns.
+
+    A step finer than that of most values has to be sure: few of many columns may have one by noise.
+    """
     among = steps_of(kind)
-    seen = np.flatnonzero(counts > max(TOLD * std, LEAST * counts.sum()))
+    sure = np.where(np.arange(len(counts)) > counts.argmax(), _SURE, TOLD)
+    seen = np.flatnonzero(counts > np.maximum(sure * std, LEAST * counts.sum()))
     return among[int(seen[-1])] if len(seen) else among[0] if kind == "datetime" else among[-1]
 
 

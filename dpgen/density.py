@@ -31,6 +31,12 @@ Reals = npt.NDArray[np.float64]
 
 _CURVATURE, _SLOPE, _ROUGH = 0.5, 6.0, 0.01
 _STEPS, _TRIES, _FAR = 60, 12, 1.0  # of Gauss-Newton, tries of one, and how far it moves a log density at most
+_SURE, _LONGER, _THINNER, _FARTHEST = (
+    3.0,
+    4.0,
+    np.log(8.0),
+    np.log(1e12),
+)  # noise stds, lengths, and log densities of neighbours
 _FLAT = 1e-6  # difference of log densities below which a part is even
 _ONE = 1.0 - 1e-12
 _FINEST = 4096  # cells of one part in which digits are drawn exactly
@@ -156,6 +162,28 @@ def flat(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals) 
     far = np.abs(expected(lengths, left, right) - counts) > 10.0 * stds + 0.5 * np.abs(counts)
     even = np.log(np.maximum(counts, 0.5 * stds)) - np.log(lengths)
     return np.where(far, even, left), np.where(far, even, right)
+
+
+def beside(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals) -> tuple[Reals, Reals]:
+    """The same, where long parts that hold little fall exponentially from the edge of a dense neighbour.
+
+    A part from 0 to 1990 that 93 of 300 years are in holds the nineteen-eighties. No smooth density falls so fast.
+    """
+    even = np.log(np.maximum(counts, 0.5 * stds)) - np.log(lengths)
+    ends, sure = (left.copy(), right.copy()), counts > _SURE * stds
+    for j in range(len(lengths)):
+        sides = [(i, way) for i, way in ((j - 1, 0), (j + 1, 1)) if 0 <= i < len(lengths)]
+        levels = [
+            (float((left if way else right)[i]), way) for i, way in sides if sure[i] and lengths[j] > _LONGER * lengths[i]
+        ]
+        level, way = max(levels, default=(-np.inf, 0))
+        if not _THINNER < level - even[j] < _FARTHEST:
+            continue
+        fall = times = float(np.exp(level - even[j]))
+        for _ in range(3):
+            fall = -times * float(np.expm1(-fall))
+        ends[way][j], ends[1 - way][j] = level, level - fall
+    return ends
 
 
 # -- a density ---------------------------------------------------------------------------------------------------------

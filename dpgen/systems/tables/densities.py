@@ -8,13 +8,13 @@ probability that keeps their mean (`surviving`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from dpgen.axes import Floats, Steps
-from dpgen.density import Density, Digits, Integers, Reals, fitted, flat
+from dpgen.density import Density, Digits, Integers, Reals, beside, fitted, flat
 from dpgen.systems.tables.domains import MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
 from dpgen.systems.tables.marginals import Known
 
@@ -22,10 +22,16 @@ from dpgen.systems.tables.marginals import Known
 
 _BESIDE, _REACH, _EASE = 4, 0.15, 10.0  # parts beyond the last seen one that a fit knows, and how freely it bends there
 _MORE, _STANDS_OUT = 1.5, 3.0  # times, and noise stds, by which a frequent value exceeds its neighbours, else it is one of them
+_SELDOM = 1e-3  # of the mean weight of digits: no part holds less
 _TELL = 3  # parts that tell a slope, at least
-_ENOUGH, _LEAST_POWER = 8.0, 1.5  # noise stds of the parts that say how a tail falls
-_STEEPER, _EDGE = np.geomspace(1.0, 300.0, 41), 4.0  # times as steep as before; from the last one on it is an end, and no tail
-_REACHED = np.log(8.0)  # times the distance of the end from the median that a tail reaches at most
+_ENOUGH, _INNER = (
+    24.0,
+    0.08,
+)  # noise stds of the parts that say how a tail falls, and the least share of its distance from the median
+_POWERS, _SHAPES, _SPREAD = np.geomspace(1.75, 300.0, 32), np.r_[0.0:2.1:0.25, 2.5, 3, 4, 6, 8, 12, 16], (0.7, 2.0)
+_ROUGH, _DOUBT = 0.1, 2.0  # share of a count that no smooth law explains; how much better an end must be than a tail
+_FINITE, _RARELY, _MOST = 3.5, 0.3, 300.0
+_REACHED = np.log(1e4)  # times the distance of the end from the median that a tail reaches at most
 _BEND = 2.0  # of the log density on a part of a tail
 _HALF = 0.5  # rows that are expected beyond the end of a tail
 
@@ -63,9 +69,10 @@ def law(found: Bought, asked: Asked) -> Law | None:
         alone, left, right = _through(parts, those, more)
     with np.errstate(divide="ignore"):
         spikes = np.log(np.maximum(parts.counts[inner], 0.0))
-    left, right = np.where(alone, spikes, left), np.where(alone, spikes, right)
+        often = np.log(np.where(more[inner] < _SELDOM, 0.0, more[inner]))
+    left, right = np.where(alone, spikes, left + often), np.where(alone, spikes, right + often)
     density = Density(parts.starts[inner.start : inner.stop + 1], left, right, asked.axis, digits)
-    tails = [_tail(parts, density, alone, those, way) for way in (-1, 1)]
+    tails = [_tail(parts, density, alone, those, way, more) for way in (-1, 1)]
     return _coded(parts, density, alone, tails, asked.limits, drawn)
 
 
@@ -171,7 +178,7 @@ def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Real
                 break
             outer.append(i)
     run = np.array([*before[::-1], *free, *beyond])
-    edge, often = np.arange(1, len(run)), np.maximum(more[run], 1e-3)
+    edge, often = np.arange(1, len(run)), np.maximum(more[run], _SELDOM)
     ease = np.where((edge <= len(before)) | (edge >= len(before) + len(free)), _EASE, 1.0)
     theta = fitted(lengths[run], parts.counts[run] / often, parts.stds[run] / often, ease)[len(before) :]
     ends = theta[: len(free)], theta[1 : len(free) + 1]
@@ -180,7 +187,7 @@ def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Real
         parts.counts[free] / often[len(before) :][: len(free)],
         parts.stds[free] / often[len(before) :][: len(free)],
     )
-    left[free - those.first], right[free - those.first] = flat(*own, *ends)
+    left[free - those.first], right[free - those.first] = beside(*own, *flat(*own, *ends))
     return alone, left, right
 
 
@@ -193,13 +200,8 @@ class _Tail:
     beyond: tuple[float, float]
 
 
-def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int) -> _Tail:
-    r"""How the density goes on beyond its first (`way` -1) or last part: as :math:`e^{t - c (p l + r l^2 / 2)}`.
-
-    :math:`l = \log(d / d_0)` with d the distance from the median, d_0 that of the end, t the log density there; p is the power
-    of the distance that the density falls with at its end, r how this power rises (`_powers`). c >= 1 has the least sum of
-    squares of what the parts beyond hold, and of log(c) / 3: where it is 4 or more the law has an end and no tail.
-    """
+def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, more: Reals) -> _Tail:
+    """How the density goes on beyond its first (`way` -1) or last part, by `_falling`; `more` (m,) are weights of digits."""
     axis, m, end = parts.axis, len(parts.counts), those.after if way > 0 else those.first
     outer = np.arange(end, m) if way > 0 else np.arange(end - 1, -1, -1)
     sums = float(parts.counts[outer].sum()), float(parts.variances[outer].sum()) ** 0.5
@@ -211,58 +213,77 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int) -
 
     def away(units: Integers) -> Reals:
         here = np.full(np.shape(units), middle)
-        return axis.lengths(here, units) if way > 0 else axis.lengths(units, here)
+        return np.asarray(axis.lengths(here, units) if way > 0 else axis.lengths(units, here))
 
     start, reach = float(away(np.array([at]))[0]), away(far)
     if alone[-1 if way > 0 else 0] or (~alone).sum() < _TELL or not len(outer) or not 0 < start < reach[0]:
         return none
-    height = float(density.right[-1] if way > 0 else density.left[0])
-    enough = _ENOUGH * float(np.median(parts.stds[those.first : those.after]))
-    power, rise = _powers(density, alone, away, start, way, enough)
-    logs = np.log(np.minimum(reach, 1e9 * start) / start)
-    grid = np.unique(np.r_[np.linspace(0.0, min(_REACHED, float(logs[-1])), 400), logs])
-    falls = (power + rise * grid / 2) * grid
-    heights = start * np.exp(height + grid - _STEEPER[:, None] * falls)
-    below = np.cumsum((heights[:, 1:] + heights[:, :-1]) / 2 * np.diff(grid), axis=1)
-    below = np.concatenate([np.zeros((len(_STEEPER), 1)), below], axis=1)
-    held = np.diff(below[:, np.r_[0, np.searchsorted(grid, logs)]], axis=1)
-    worse = ((parts.counts[outer] - held) ** 2 / parts.variances[outer]).sum(1) + (np.log(_STEEPER) / 3.0) ** 2
-    best = int(worse.argmin())
-    left = np.maximum(below[best, grid <= _REACHED].max() - below[best], 0.0)
-    if _STEEPER[best] >= _EDGE or left[0] <= _HALF:
+    inner = those.first + np.flatnonzero(np.logical_and.accumulate(~alone[::-way])[::-way])[::-way]
+    near = away(parts.starts[inner + (way < 0)]) * (parts.starts[inner + (way < 0)] * way >= middle * way)
+    sure = parts.counts[inner].cumsum() > _ENOUGH * np.sqrt(parts.variances[inner].cumsum())
+    kept = np.logical_and.accumulate(np.r_[True, True, ~sure][: len(inner)] & (near >= _INNER * start))
+    inner, near = inner[kept], near[kept]
+    if len(inner) < 2:
         return none
-    falls, until = _STEEPER[best] * falls, int((left > _HALF).sum())
+    run, ends = np.r_[inner[::-1], outer], np.r_[near[::-1], start, reach]
+    often = np.maximum(more[run], _SELDOM)
+    height = float(density.right[-1] if way > 0 else density.left[0]) - float(
+        np.maximum(density.left, density.right)[~alone].max()
+    )
+    with np.errstate(over="ignore"):  # a warning would tell of the records
+        ends = ends / start
+    told = _falling(ends, parts.counts[run] / often, parts.variances[run] / often**2, len(inner), -2.0 * height)
+    if told is None:
+        return none
+    grid, falls, level = told
+    heights = level - falls
+    below = np.r_[0.0, np.cumsum((np.exp(heights + grid)[1:] + np.exp(heights + grid)[:-1]) / 2 * np.diff(grid))]
+    left = below[-1] - below
+    if left[0] <= _HALF:
+        return none
+    until = int((left > _HALF).sum())
     count = int(np.ceil(falls[until] / _BEND)) + 1
     distance = np.interp(np.linspace(0.0, falls[until], count + 1)[1:], falls, grid)
     units = np.clip(axis.moved(middle, way * start * np.exp(distance)), min(at, int(far[-1])), max(at, int(far[-1])))
     units = np.unique(units[units != at])[::way]
     if not len(units):
         return none
-    return _Tail(
-        units, np.r_[height, height - np.interp(np.log(away(units) / start), grid, falls)], (sums[0] - left[0], sums[1])
-    )
+    logs = level - np.log(start) - np.r_[0.0, np.interp(np.log(away(units) / start), grid, falls)]
+    return _Tail(units, logs, (sums[0] - left[0], sums[1]))
 
 
-def _powers(
-    density: Density, alone: Flags, away: Callable[[Integers], Reals], start: float, way: int, enough: float
-) -> tuple[float, float]:
-    """The power of the distance that a density falls with at its end, and how it rises with the log of the distance.
+def _falling(ends: Reals, counts: Reals, variances: Reals, inner: int, doubt: float) -> tuple[Reals, Reals, float] | None:
+    r"""How parts between distances `ends` (k + 1,) from the median fall: log distances, log falls there, and the level at 1.
 
-    It is that over the parts at the end that hold `enough`, to a fourth of the distance at most, and over as much again on the
-    log scale.
+    The density is :math:`e^{t - p ((d / d_0)^g - 1) / g}` at the distance d, with d_0 the end of what is seen: a power for
+    g = 0, exponential for 1, normal for 2. t, p and g have the least sum of squares of the noisy counts (k,) of the last
+    `inner` parts that are seen and of all beyond, and of (g - 1) / `_SPREAD`: of few counts a tail falls exponentially. None:
+    parts beyond are so empty that the law has an end.
     """
-    order = np.arange(len(alone))[::-way]
-    order = order[~alone[order]]
-    near = np.maximum(away(density.edges[order + (way < 0)]), 0.0) / start
-    logs = (density.left if way > 0 else density.right)[order]
-    first = (density.right if way > 0 else density.left)[order[0]]
-    inner = max(float(np.r_[near[density.masses[order].cumsum() >= enough], 0.0][0]), 0.25)
-    distances, logs = np.r_[0.0, 1.0 - near], np.r_[first, logs]  # log-linear in length on each part
-    one, two = np.interp([1.0 - inner, 1.0 - inner**2], distances, logs)
-    width = -np.log(inner)
-    power, before = (one - first) / width, (two - one) / width
-    rise = max((power - before) / width, 0.0)
-    return max(power + rise * width / 2, _LEAST_POWER), rise
+    logs = np.log(np.clip(ends, 1e-3, np.exp(_REACHED)))
+    fine = np.linspace(0.0, 1.0, 100) ** 2  # near the end
+    grid = np.unique(np.r_[logs[0] * fine, _REACHED * fine, logs])
+    rise = np.stack([grid if g == 0 else np.expm1(g * grid) / g for g in _SHAPES])
+    falls = np.clip(_POWERS[:, None, None] * rise, -_MOST, _MOST).reshape(-1, len(grid))
+    unlikely = np.tile(((_SHAPES - 1.0) / np.where(_SHAPES < 1, *_SPREAD)) ** 2, len(_POWERS))
+    unlikely += np.repeat(np.maximum(np.log(_FINITE / _POWERS) / _RARELY, 0.0) ** 2, len(_SHAPES))
+    heights = np.exp(grid - falls)
+    below = np.zeros_like(heights)
+    below[:, 1:] = np.cumsum((heights[:, 1:] + heights[:, :-1]) / 2 * np.diff(grid), axis=1)
+    held = np.diff(below[:, np.searchsorted(grid, logs)], axis=1)
+    weights = 1.0 / (variances + (_ROUGH * np.maximum(counts, 0.0)) ** 2 + 1.0)
+
+    def worse(held: Reals) -> tuple[Reals, Reals]:
+        level = np.maximum((held * counts * weights).sum(1) / np.maximum((held**2 * weights).sum(1), 1e-300), 1e-300)
+        return ((counts - level[:, None] * held) ** 2 * weights).sum(1) + unlikely, level
+
+    (tails, levels), cut = worse(held), held.copy()
+    cut[:, inner:] = 0.0
+    best = int(tails.argmin())
+    if worse(cut)[0].min() + doubt < tails[best]:
+        return None
+    after = grid >= 0
+    return grid[after], falls[best, after], float(np.log(levels[best]))
 
 
 # -- codes -------------------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.axes import Axis, axis_of, finest, steps, steps_of
+from dpgen.axes import Axis, Times, axis_of, finest, steps, steps_of
 from dpgen.constraints import constraint_of
 from dpgen.descriptors import described, field_of
 from dpgen.facts import Fact, Said, columns_of
@@ -100,6 +100,7 @@ _LEAST_NAMED = 0.3  # share of the values with a name, from which on a column is
 _LEFT = 0.02  # of mu^2, which numbers leave to what comes after them
 _MUCH = 0.05  # share of the values of codes that have no name, from which on their patterns are bought
 _WAY = "Categories (enum) in the schema keep it, primaryKey generates its values anew, drop saves its price."
+_COUNTED, _MOST_OF_THEM = 2.0**53, 0.8  # no count is as large; a share of identifiers
 
 
 @dataclass(frozen=True)
@@ -225,8 +226,8 @@ class Discovery:
         constant = [name for name, own in rules.items() if name not in (*self.unseen, *self.drawn) and _single(own)]
         names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
         if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
-            name = next(name for name, (given, _) in voted.items() if given["type"] == "string")
-            made[name] = self._unnamed(voted[name][0])
+            name = next((name for name, (given, _) in voted.items() if given["type"] == "string"), next(iter(voted)))
+            made[name] = self._unnamed(voted[name][0] | {"type": "string"})
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
         facts = self._facts([given["name"] for given in blanks], constant, (whole - self.budget.left) / self.budget.whole)
@@ -415,8 +416,8 @@ class Discovery:
 
     # -- numbers -------------------------------------------------------------------------------------------------------
 
-    def number_of(self, given: Descriptor, gaps: Noisy, of_step: float, share: float) -> Descriptor:
-        """Codes and a density: frequent values alone, the others by their quantiles."""
+    def number_of(self, given: Descriptor, gaps: Noisy, of_step: float, share: float) -> Descriptor | None:
+        """Codes and a density: frequent values alone, the others by their quantiles; None: identifiers, which are left out."""
         name, kind, rules = given["name"], given["type"], given.get("constraints", {})
         axis, form = axis_of(kind, self._step(given, of_step)), dates_as(given)
         limits = tuple(None if rules.get(end) is None else axis.unit(rules[end]) for end in ("minimum", "maximum"))
@@ -425,8 +426,11 @@ class Discovery:
         units, present = (self.table.column(name, partial(read_as, gaps=all_rows)) for all_rows in (True, False))
         found = bought(units, present, asked, self.budget, share)
         gaps = _mean(gaps, Noisy(*found.gaps))
-        self.verbatim += [name] if found.parts.alone.any() else []
         known = law(found, asked)
+        if known is not None and asked.limits == (None, None) and identifies(known, axis):
+            self.left_out.append(name)
+            return None
+        self.verbatim += [name] if found.parts.alone.any() else []
         if known is None:
             most = gaps.number > TOLD * gaps.std and gaps.number >= 0.5 * self.n  # are gaps: these are what is seen
             self.unseen += [] if most else [name]
@@ -479,6 +483,22 @@ class Discovery:
             known = known.and_one(*gaps)
         self.counts[name] = known
         return made | {"constraints": rules} | ({"dpgen:fill": fill} if rules["required"] else {})
+
+
+def identifies(known: Law, axis: Axis) -> bool:
+    """Whether numbers are spread over 16 to 20 digits as identifiers are: evenly, not by size, and without frequent values.
+
+    That is, by the released density: four of five are no smaller than a tenth of the largest ones, and their outer deciles are
+    more than a 16th of these and `_COUNTED` apart. Times in nanoseconds are nearer to each other.
+    """
+    share = np.linspace(0.005, 0.995, 100)
+    ends, starts = (np.full(100, end) for end in known.starts[[-1, 0]])
+    drawn = axis.values(known.density.quantiles(starts, ends, share)).astype(np.float64)
+    if isinstance(axis, Times) or len(np.unique(drawn)) < 90:
+        return False
+    most, spread = float(np.abs(drawn).max()), float(drawn[90] - drawn[10])
+    even = (np.abs(drawn) >= most / 10).mean() >= _MOST_OF_THEM
+    return bool(even and most < 2.0**64 and spread > max(_COUNTED, most / 16))
 
 
 def unnamed_of(values: pd.Series, listed: Sequence[Any], patterns: tuple[str, ...] = ()) -> Integers:

@@ -242,7 +242,8 @@ def seen(parts: Parts, chance: float, *, last: bool = False) -> Seen | None:
         size, level, at = max(((size, *_strongest(counts, variances, size)) for size in _sizes(m)), key=lambda found: found[1])
         if level <= far:
             return None
-        clear = at + np.flatnonzero(z[at : at + size] > TOLD)
+        among = z[at : at + size]  # beside a part that is sure the noise of others decides nothing
+        clear = at + np.flatnonzero(among > (near if among.max() > near else TOLD))
         those[[clear[0], clear[-1]] if last and len(clear) else [at, at + size - 1]] = True
     first, after = int(np.argmax(those)), m - int(np.argmax(those[::-1]))
     while True:
@@ -287,11 +288,12 @@ def _reached(counts: Reals, variances: Reals, far: float, near: float, *, last: 
         return 1
     passing = [(np.flatnonzero(_levels(counts, variances, size) > far), size) for size in _sizes(len(counts))]
     ends = [int(at[0]) + size for at, size in passing if len(at)]
-    ends += [size for size in (2, 3, 4) if size <= len(counts) and beside[size - 1] > near]
-    reached = min(ends, default=0)
-    while last and reached and single[reached - 1] < TOLD:
-        reached -= 1
-    return reached
+    near_ones = [size for size in (2, 3, 4) if size <= len(counts) and beside[size - 1] > near]
+    reached = min([*ends, *near_ones], default=0)
+    if not last:
+        return reached
+    clear = np.flatnonzero(single[:reached] > TOLD)
+    return int(clear[-1]) + 1 if len(clear) else min(ends, default=0)  # many small ones that stand out together
 
 
 # -- cutting anew ------------------------------------------------------------------------------------------------------
@@ -321,7 +323,8 @@ def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Intege
     begins[1:] |= parts.alone
     first = np.flatnonzero(begins[:-1])
     joined = parts.joined(first)
-    cut = np.maximum.reduceat(heavy, first)
+    cut = ~joined.alone & (joined.counts >= 1.5 * least) & (joined.counts > _APART * joined.stds)
+    cut &= (joined.starts[:-1] >= starts[found.first]) & (joined.starts[:-1] < starts[found.after])
     return joined, np.where(cut, np.clip(np.ceil(joined.counts / least), 2, _FAN), 1).astype(np.int64)
 
 
