@@ -23,9 +23,9 @@ from measuring import machine, store
 from scipy.stats import wasserstein_distance
 
 import dpgen
+from dpgen.columns.votes import votes
+from dpgen.columns.writings import writing_of
 from dpgen.data import load_table
-from dpgen.votes import votes
-from dpgen.writings import writing_of
 
 RESULTS = Path(__file__).parent / "results" / "texts.json"
 Reals = npt.NDArray[np.float64]

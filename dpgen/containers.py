@@ -13,9 +13,9 @@ import pyarrow
 import torch
 from torch.utils.data import Dataset, TensorDataset
 
-from dpgen.forms import texts_of
-from dpgen.votes import CELLS, votes
-from dpgen.writings import writing_of
+from dpgen.columns.forms import texts_of
+from dpgen.columns.votes import CELLS, votes
+from dpgen.columns.writings import writing_of
 
 Container = Literal[
     "pandas", "series", "polars", "arrow", "rows", "lists", "objects", "numpy", "torch", "dataset", "sparse", "sets"
@@ -200,7 +200,7 @@ def natural(names: Iterable[Any]) -> str:
 
 
 def _as_texts(values: pd.Series, dtype: str, format: str, decimals: str) -> pd.Series:
-    """Values as texts of a writing (`dpgen.writings`)."""
+    """Values as texts of a writing (`dpgen.columns.writings`)."""
     writing, there = writing_of(format), values.notna().to_numpy()
     assert writing is not None
     known = values[there]

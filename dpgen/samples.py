@@ -15,8 +15,8 @@ from pandas.api.types import is_integer_dtype
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
+from dpgen.columns.descriptors import regular_pattern
 from dpgen.containers import Form
-from dpgen.descriptors import regular_pattern
 from dpgen.extras import extras
 from dpgen.files import write_atomically, write_files
 

@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.constraints import (
+from dpgen.columns.constraints import (
     Computed,
     Constraint,
     Depends,
@@ -30,10 +30,10 @@ from dpgen.constraints import (
     Total,
     constraint_of,
 )
-from dpgen.descriptors import field_of, with_key
+from dpgen.columns.descriptors import field_of, with_key
+from dpgen.columns.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
+from dpgen.columns.forms import Violation
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
-from dpgen.forms import Violation
 
 Shares = Sequence[npt.NDArray[np.float64]]
 

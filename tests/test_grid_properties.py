@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgen.discretized import DiscretizedColumn
+from dpgen.columns.discretized import DiscretizedColumn
 
 
 @st.composite

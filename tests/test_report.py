@@ -21,8 +21,8 @@ from smoke import linked_tables
 import dpgen
 from dpgen import report as exported
 from dpgen.cli.main import main
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.config import parse_job
-from dpgen.discretized import DiscretizedColumn
 from dpgen.nets.gan import Generator
 from dpgen.release import Draws, Release
 from dpgen.report import RELEASED, REPORT, detected, pictures, report

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from dpgen.descriptors import field_of
-from dpgen.fields import Violation
+from dpgen.columns.descriptors import field_of
+from dpgen.columns.fields import Violation
 from dpgen.schema import Schema
 
 VISITS: dict[str, Any] = {

@@ -27,9 +27,9 @@ from tqdm.auto import tqdm
 from dpgen.auditing.lower_bounds import FEWEST, Finding, epsilon_lower_bound, one_run_lower_bound
 from dpgen.auditing.options import AuditJob
 from dpgen.callbacks import PrivacyAccountant
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.containers import in_memory
 from dpgen.data import Columns, LinkedTables, Points, Records, Table, Users, load_linked
-from dpgen.discretized import DiscretizedColumn
 from dpgen.files import write_atomically
 from dpgen.nets.bank import ModelBank, Noise
 from dpgen.privacy.clipping import Factor, RecordGradients

@@ -149,7 +149,7 @@ _FEWEST = 4  # bits that a question resolves in any case
 
 @dataclass(frozen=True, eq=False)
 class CodeRanks:
-    """Ranks of kept positions, see `dpgen.discretized.Ranks`.
+    """Ranks of kept positions, see `dpgen.columns.discretized.Ranks`.
 
     `below` counts the records below each position (m,), `in_order` gives all of them, sorted; all are below `size`, N.
     """

@@ -13,6 +13,7 @@ import pyarrow
 import torch
 from torch import Tensor
 
+from dpgen.columns.discretized import DiscretizedColumn, Ranks
 from dpgen.containers import Form
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import open_table
@@ -29,7 +30,6 @@ from dpgen.data.table_files import (
     sample_form,
     settled,
 )
-from dpgen.discretized import DiscretizedColumn, Ranks
 from dpgen.facts import Fact, Said
 
 if TYPE_CHECKING:

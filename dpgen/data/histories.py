@@ -17,11 +17,11 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow
 
+from dpgen.columns.forms import LARGEST, floats
 from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import computed_names
 from dpgen.data.split import People, texts
-from dpgen.forms import LARGEST, floats
 from dpgen.schema import Schema
 
 if TYPE_CHECKING:

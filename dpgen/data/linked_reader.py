@@ -10,7 +10,9 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from dpgen.constraints import constraint_of
+from dpgen.columns.constraints import constraint_of
+from dpgen.columns.descriptors import stated_key
+from dpgen.columns.votes import CELLS, cells_of_digits, votes
 from dpgen.containers import InMemory
 from dpgen.data.batches import EngineBatches, frames
 from dpgen.data.engines import EngineTable
@@ -19,10 +21,8 @@ from dpgen.data.linked_tables import LinkedRows, LinkedTables
 from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, types_of, unnamed
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import read_table
-from dpgen.descriptors import stated_key
 from dpgen.facts import Fact, Said
 from dpgen.schema import nearest
-from dpgen.votes import CELLS, cells_of_digits, votes
 
 Source = str | EngineTable
 

@@ -5,8 +5,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from dpgen.columns.descriptors import stated_key
 from dpgen.data.table_files import read_table
-from dpgen.descriptors import stated_key
 
 PACKAGE = "datapackage.json"
 

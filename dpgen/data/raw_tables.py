@@ -16,15 +16,15 @@ import pyarrow
 import torch
 from torch import Tensor
 
+from dpgen.columns.descriptors import EXACT, field_of, stated_key
+from dpgen.columns.fields import NumberField
+from dpgen.columns.forms import NUMBER
 from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, form_of, header
-from dpgen.descriptors import EXACT, field_of, stated_key
 from dpgen.facts import Fact, Said, listed
-from dpgen.fields import NumberField
-from dpgen.forms import NUMBER
 from dpgen.schema import Schema, nearest, read_descriptor, with_fields
 
 

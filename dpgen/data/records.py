@@ -12,11 +12,11 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.columns.forms import floats, texts_of
 from dpgen.containers import Form, InMemory
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of, rows_of
 from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, read_npy, require_columns, sample_form
 from dpgen.facts import Fact, Said
-from dpgen.forms import floats, texts_of
 
 PIXEL_THRESHOLD = 127
 """Grey values 0..255 above this become 1 by default."""

@@ -15,6 +15,9 @@ import pyarrow
 import torch
 from torch import Tensor
 
+from dpgen.columns.fields import CategoryField, DensityField, Field, NumberField
+from dpgen.columns.writings import writing_of
+from dpgen.columns.writings.table import DIGITS, TRUTHS
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
@@ -22,10 +25,7 @@ from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, fore
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, csv_path, form_of, header, name_of, sample_form
 from dpgen.facts import Fact, Said
-from dpgen.fields import CategoryField, DensityField, Field, NumberField
 from dpgen.schema import Schema
-from dpgen.writings import writing_of
-from dpgen.writings.table import DIGITS, TRUTHS
 
 
 @dataclass(frozen=True, eq=False, repr=False)

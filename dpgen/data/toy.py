@@ -12,9 +12,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.data.columns import Columns
 from dpgen.data.points import Points
-from dpgen.discretized import DiscretizedColumn
 from dpgen.facts import Fact
 
 Reading = Literal["variance", "std"]

@@ -13,11 +13,11 @@ import pyarrow
 import torch
 from torch import Tensor
 
+from dpgen.columns.forms import read
 from dpgen.containers import Form, InMemory, natural
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.table_files import MISSING_CATEGORY, Missing, csv_path, existing_file, name_of, read_table, sample_form, settled
 from dpgen.facts import Fact, Said
-from dpgen.forms import read
 
 UNIFORM = "uniform"
 """Origin of the prior when no public knowledge is used."""

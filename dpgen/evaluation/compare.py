@@ -22,6 +22,8 @@ import pandas as pd
 import torch
 from scipy.stats import wasserstein_distance
 
+from dpgen.columns.forms import floats
+from dpgen.columns.votes import reading
 from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
 from dpgen.data.table_files import form_of, read_table
@@ -42,12 +44,10 @@ from dpgen.evaluation.scores import (
 from dpgen.facts import Fact, columns_of
 from dpgen.figures import heat_maps, new_figure, save_drawn
 from dpgen.files import OVERLAYS, write_atomically
-from dpgen.forms import floats
 from dpgen.metrics import associations, marginal_errors, train_on_synthetic_auc
 from dpgen.progress import report
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, read_descriptor
-from dpgen.votes import reading
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,8 +33,8 @@ import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
+from dpgen.columns.fields import CategoryField, DensityField, Field, NumberField
 from dpgen.evaluation.pages import write_page
-from dpgen.fields import CategoryField, DensityField, Field, NumberField
 from dpgen.figures import new_figure
 from dpgen.systems.registry import load
 from dpgen.systems.tables.model import TablesModel

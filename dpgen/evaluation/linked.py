@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from dpgen.columns.forms import floats
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
@@ -19,7 +20,6 @@ from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import heat_maps, new_figure, save_drawn
-from dpgen.forms import floats
 from dpgen.metrics import associations
 from dpgen.progress import report
 from dpgen.schema import nearest

@@ -11,8 +11,9 @@ from conformance import Law, LawRow, SumRow, pairs_of
 from dp_accounting import ComposedDpEvent
 from scipy.stats import norm
 
-from dpgen.axes import Floats, Steps, steps, steps_of
-from dpgen.descriptors import field_of
+from dpgen.columns.axes import Floats, Steps, steps, steps_of
+from dpgen.columns.descriptors import field_of
+from dpgen.columns.votes import size, votes
 from dpgen.privacy.curator import THRESHOLD
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
@@ -20,7 +21,6 @@ from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.discovery import FORM, RARE, STEP, truths_of, units_of, unnamed_of
 from dpgen.systems.tables.domains import BINS, DIGITS, GAP, NAMES, SCALE, cells, in_parts, in_period, on_scale
 from dpgen.systems.tables.texts import PREFIXES, REPEATED, first_cells, repeated, sizes
-from dpgen.votes import size, votes
 
 TEXTS = np.array(
     ["", "a", "007", "true", 1, "20", 1.5, "0.25", "2020-01-02", "2020-01-02 10:30", True, pd.Timestamp(0), "1,5", "3/4/2023"],

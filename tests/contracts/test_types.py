@@ -24,13 +24,13 @@ import torch
 from told import Told
 
 import dpgen
+from dpgen.columns.votes import CELLS, Vote
+from dpgen.columns.writings.cells import cells_of
 from dpgen.containers import in_memory, is_columns
 from dpgen.data import draft_schema, load_linked, load_records, load_table
 from dpgen.data.tables import load_sql_table
 from dpgen.schema import Schema
 from dpgen.systems.tables.discovery import FORM, Discovery
-from dpgen.votes import CELLS, Vote
-from dpgen.writings.cells import cells_of
 
 N = 24
 WHOLE, TEXTS, TRUTHS = [*range(12)] * 2, ["x", "y", "zz"] * 8, [True, False] * 12

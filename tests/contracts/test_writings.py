@@ -12,11 +12,11 @@ import pytest
 from told import Told
 
 import dpgen
+from dpgen.columns.writings import writing_of
 from dpgen.containers import in_memory
 from dpgen.data import load_table
 from dpgen.data.tables import load_sql_table
 from dpgen.systems.tables.discovery import Discovery
-from dpgen.writings import writing_of
 
 Write = Callable[[float, datetime], str]
 N = 240

@@ -8,8 +8,8 @@ import pytest
 import tiny
 from refusals import refused
 
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.data.columns import Columns, load_columns
-from dpgen.discretized import DiscretizedColumn
 from dpgen.facts import Fact
 
 INDICES = np.random.default_rng(0).integers(0, 10**18, 500)

@@ -14,10 +14,10 @@ from refusals import refused
 
 import dpgen
 from dpgen.cli.main import main
+from dpgen.columns.descriptors import field_of
+from dpgen.columns.fields import Field
 from dpgen.data.toy import simulated_patients
-from dpgen.descriptors import field_of
 from dpgen.evaluation.drift import FALSE_ALARMS, Column, Drift, Night, drift, touching
-from dpgen.fields import Field
 
 N, STD = 3000, 12.0
 LAW = {"a": 0.5, "b": 0.3, "c": 0.15, "d": 0.05}

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import dpgen
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.data import Columns, Images, Points, Records
 from dpgen.data.tables import Table
-from dpgen.discretized import DiscretizedColumn
 from dpgen.schema import Schema
 
 SCHEMA: dict[str, Any] = {

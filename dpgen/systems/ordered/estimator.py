@@ -16,7 +16,7 @@ import numpy.typing as npt
 import torch
 from scipy.optimize import isotonic_regression
 
-from dpgen.discretized import Ranks
+from dpgen.columns.discretized import Ranks
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.exact_sums import BoundedSum

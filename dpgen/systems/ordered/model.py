@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.discretized import DiscretizedColumn
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.files import under
 from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples

@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.constraints import constraint_of
-from dpgen.forms import REPRESENTED
+from dpgen.columns.constraints import constraint_of
+from dpgen.columns.forms import REPRESENTED
+from dpgen.columns.writings.codes import numbered as keys_of
 from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
-from dpgen.writings.codes import numbered as keys_of
 
 if TYPE_CHECKING:
     from dpgen.systems.relational.model import RelationalModel

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.forms import floats
+from dpgen.columns.forms import floats
 from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dpgen.axes import Floats, Steps
-from dpgen.density import Density, Digits, Integers, Reals, beside, fitted, flat
+from dpgen.columns.axes import Floats, Steps
+from dpgen.columns.density import Density, Digits, Integers, Reals, beside, fitted, flat
 from dpgen.systems.tables.domains import MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
 from dpgen.systems.tables.marginals import Known
 

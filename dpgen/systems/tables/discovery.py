@@ -4,7 +4,7 @@ Every part is a release of the one declared Gaussian, and every released count i
 
 | part | what is released | one row moves it by |
 |---|---|---|
-| form | how many values are gaps, and of each form in `dpgen.forms.FORMS` | 1 in one cell |
+| form | how many values are gaps, and of each form in `dpgen.columns.forms.FORMS` | 1 in one cell |
 | step | numbers of each rounding, times of each clock | 1 in one cell |
 | rare | gaps of texts and their values without a name; gaps and truth values | 1 in one cell |
 | names | the values of a column whose noisy count passes a threshold, see `FrequentCounts` | 1 in one count |
@@ -29,12 +29,16 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.axes import Axis, Times, axis_of, finest, steps, steps_of
-from dpgen.constraints import constraint_of
-from dpgen.descriptors import described, field_of
+from dpgen.columns.axes import Axis, Times, axis_of, finest, steps, steps_of
+from dpgen.columns.constraints import constraint_of
+from dpgen.columns.descriptors import described, field_of
+from dpgen.columns.fields import Field
+from dpgen.columns.forms import DAY, TOLD, read, texts_of
+from dpgen.columns.votes import CELLS, Vote, possible, votes
+from dpgen.columns.writings import TruthWriting
+from dpgen.columns.writings.cells import Choice
+from dpgen.columns.writings.codes import is_pattern, matcher
 from dpgen.facts import Fact, Said, columns_of
-from dpgen.fields import Field
-from dpgen.forms import DAY, TOLD, read, texts_of
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.tables import domains
@@ -58,10 +62,6 @@ from dpgen.systems.tables.texts import (
     repeated,
     shapes,
 )
-from dpgen.votes import CELLS, Vote, possible, votes
-from dpgen.writings import TruthWriting
-from dpgen.writings.cells import Choice
-from dpgen.writings.codes import is_pattern, matcher
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable

@@ -1,6 +1,7 @@
 r"""The domain of a number, bought: its range, frequent values, and counts of parts through which a density is fitted.
 
-Values are whole units of an axis (`dpgen.axes`). One row is in one cell of every histogram here, so it moves one count by 1:
+Values are whole units of an axis (`dpgen.columns.axes`). One row is in one cell of every histogram here, so it moves one count
+by 1:
 
 | histogram | cells |
 |---|---|
@@ -30,8 +31,8 @@ import numpy.typing as npt
 import torch
 from scipy.stats import norm
 
-from dpgen.axes import Axis
-from dpgen.density import Digits, Integers, Reals
+from dpgen.columns.axes import Axis
+from dpgen.columns.density import Digits, Integers, Reals
 from dpgen.privacy.exact_sums import BoundedSum, totals
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from dpgen.fields import DensityField
+from dpgen.columns.fields import DensityField
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.systems.simplex_projection import project_to_simplex
 

@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.fields import LengthField
-from dpgen.forms import number
+from dpgen.columns.fields import LengthField
+from dpgen.columns.forms import number
 from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, nearest

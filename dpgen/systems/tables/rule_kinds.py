@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dpgen.axes import Floats, Steps
-from dpgen.constraints import codes_as_texts
-from dpgen.fields import CategoryField, DensityField, Field, as_numbers
+from dpgen.columns.axes import Floats, Steps
+from dpgen.columns.constraints import codes_as_texts
+from dpgen.columns.fields import CategoryField, DensityField, Field, as_numbers
 from dpgen.systems.tables.discovery import OTHERS
 
 Integers = npt.NDArray[np.int64]

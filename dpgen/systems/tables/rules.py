@@ -34,11 +34,11 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.axes import Axis, Floats, Steps, Times
-from dpgen.constraints import Constraint, LessEqual, codes_as_texts, constraint_of
-from dpgen.descriptors import described
+from dpgen.columns.axes import Axis, Floats, Steps, Times
+from dpgen.columns.constraints import Constraint, LessEqual, codes_as_texts, constraint_of
+from dpgen.columns.descriptors import described
+from dpgen.columns.fields import DensityField, Field, as_numbers
 from dpgen.facts import Fact, Said
-from dpgen.fields import DensityField, Field, as_numbers
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.schema import Schema

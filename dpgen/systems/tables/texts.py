@@ -1,6 +1,6 @@
 r"""Texts of which few values are frequent, bought: whether they repeat, their patterns, and the first characters of these.
 
-One row has one value, one pattern (`dpgen.writings.codes`) and one cell of first characters at most:
+One row has one value, one pattern (`dpgen.columns.writings.codes`) and one cell of first characters at most:
 
 | part | what is released | one row moves it by |
 |---|---|---|
@@ -27,10 +27,10 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.forms import TOLD, texts_of
+from dpgen.columns.forms import TOLD, texts_of
+from dpgen.columns.writings.codes import Pattern, pattern_of, prefixes, root_of, trailing
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.tables.domains import NAMES, cells
-from dpgen.writings.codes import Pattern, pattern_of, prefixes, root_of, trailing
 
 if TYPE_CHECKING:
     from dpgen.data.raw_tables import Rows

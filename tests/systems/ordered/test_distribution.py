@@ -5,7 +5,7 @@ import pytest
 import tiny
 from refusals import refused
 
-from dpgen.discretized import DiscretizedColumn
+from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.systems.ordered.estimator import MonotoneCounts
 from dpgen.systems.ordered.model import OrderedDistribution, PiecewiseCDF
 

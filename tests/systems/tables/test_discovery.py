@@ -11,12 +11,13 @@ from scipy.stats import ks_2samp, norm
 from told import Told
 
 import dpgen
-from dpgen.axes import FAR, Steps, axis_of, steps, steps_of
+from dpgen.columns.axes import FAR, Steps, axis_of, steps, steps_of
+from dpgen.columns.forms import texts_of
+from dpgen.columns.votes import CELLS, votes
 from dpgen.containers import in_memory
 from dpgen.data import RawTable, load_table
 from dpgen.data.raw_tables import Rows
 from dpgen.facts import Fact
-from dpgen.forms import texts_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.selection import FrequentCounts
@@ -28,7 +29,6 @@ from dpgen.systems.tables.discovery import Discovery, release_domains, threshold
 from dpgen.systems.tables.domains import Asked, Bought, Parts
 from dpgen.systems.tables.marginals import Known, release_columns
 from dpgen.systems.tables.mixture import Mixture
-from dpgen.votes import CELLS, votes
 
 N = 4000
 

@@ -5,12 +5,12 @@ import pandas as pd
 import pytest
 
 import dpgen
-from dpgen.constraints import constraint_of
+from dpgen.columns.constraints import constraint_of
+from dpgen.columns.descriptors import field_of
+from dpgen.columns.fields import LengthField
 from dpgen.containers import in_memory
 from dpgen.data.raw_tables import Rows, draft_of
-from dpgen.descriptors import field_of
 from dpgen.facts import Fact
-from dpgen.fields import LengthField
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.tables.discovery import Discovery, thresholds

@@ -9,11 +9,11 @@ import pytest
 import tiny
 
 import dpgen
+from dpgen.columns.descriptors import field_of
+from dpgen.columns.writings.codes import CELLS, Pattern, matcher, pattern_of, prefixes, trailing
 from dpgen.data import draft_schema
 from dpgen.data.raw_tables import draft_of
-from dpgen.descriptors import field_of
 from dpgen.facts import Fact, columns_of
-from dpgen.writings.codes import CELLS, Pattern, matcher, pattern_of, prefixes, trailing
 
 N = 6000
 

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.fields import CategoryField, DensityField, Field, LengthField, nearest
-from dpgen.forms import NUMBER, spelled
+from dpgen.columns.fields import CategoryField, DensityField, Field, LengthField, nearest
+from dpgen.columns.forms import NUMBER, spelled
 
 Rows = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
@@ -425,4 +425,4 @@ def constraint_of(descriptor: Any) -> Constraint:
         return Missing(str(value), str(descriptor["on"]), None if beside is None else str(beside), bool(descriptor["both"]))
     if form == "product" and isinstance(value, list) and len(value) > 1:
         return Product(tuple(map(str, value)), str(descriptor["total"]), int(descriptor["places"]))
-    raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.constraints has an example")
+    raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.columns.constraints has an example")

@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from dpgen.forms import BY_NAME, FORMS, LEAST, NESTED, Atoms, Integers, Reals, ValueForm, family, found_of, infinite
-from dpgen.writings import cells as written
-from dpgen.writings.cells import Choice
-from dpgen.writings.numbers import NumberWriting
-from dpgen.writings.table import DIGITS
-from dpgen.writings.times import ZonedWriting
+from dpgen.columns.forms import BY_NAME, FORMS, LEAST, NESTED, Atoms, Integers, Reals, ValueForm, family, found_of, infinite
+from dpgen.columns.writings import cells as written
+from dpgen.columns.writings.cells import Choice
+from dpgen.columns.writings.numbers import NumberWriting
+from dpgen.columns.writings.table import DIGITS
+from dpgen.columns.writings.times import ZonedWriting
 
 SEEN, SURE = 2.5, 3.5
 """Noise stds of a type, and of a few values that change it."""

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.axes import Axis
-from dpgen.density import Density
-from dpgen.discretized import DiscretizedColumn
-from dpgen.forms import DAY, FALSE, REPRESENTED, TRUE, Atoms, Violation, infinite, spellings, texts
-from dpgen.forms import read as values_of
-from dpgen.writings.codes import Pattern, matcher, numbered
+from dpgen.columns.axes import Axis
+from dpgen.columns.density import Density
+from dpgen.columns.discretized import DiscretizedColumn
+from dpgen.columns.forms import DAY, FALSE, REPRESENTED, TRUE, Atoms, Violation, infinite, spellings, texts
+from dpgen.columns.forms import read as values_of
+from dpgen.columns.writings.codes import Pattern, matcher, numbered
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]
@@ -55,7 +55,8 @@ class Field(ABC):
     """One column of a table, as its schema declares it.
 
     `source` says where the domain comes from; `fill` is the value that stands for a missing one where none may be missing,
-    None: it is refused. `format` is how texts show the values (`dpgen.writings`), "default" of dates ISO 8601; "": not known.
+    None: it is refused. `format` is how texts show the values (`dpgen.columns.writings`), "default" of dates ISO 8601; "" where it
+    is not known.
     """
 
     name: str
@@ -155,7 +156,8 @@ class CategoryField(Field):
     """A field that lists its values, which are its codes in this order.
 
     `true` and `false` are texts of booleans; `outside` is the one of the values that stands for all others, None: those
-    are refused. Values in `patterns` stand for all other texts of a pattern (`dpgen.writings.codes`), and are drawn by it.
+    are refused. Values in `patterns` stand for all other texts of a pattern (`dpgen.columns.writings.codes`), and are drawn
+    by it.
 
     >>> sex = CategoryField(name="sex", type="string", values=("Female", "Male"))
     >>> sex.encode(sex.parse(pd.Series(["Male", "Female"]))).tolist()
@@ -503,8 +505,8 @@ def as_numbers(values: pd.Series) -> Uniform:
 class GivenField(Field):
     """A field that no model sees: a key that is generated, or a value that a constraint computes from other fields.
 
-    `pattern` of a key is a text with `{}` or `{:06d}` for the number of the row, or one of `dpgen.writings.codes`; "": the
-    number itself.
+    `pattern` of a key is a text with `{}` or `{:06d}` for the number of the row, or one of `dpgen.columns.writings.codes`; "":
+    the number itself.
     """
 
     pattern: str = ""

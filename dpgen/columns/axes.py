@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.density import Digits, Integers, Reals
-from dpgen.forms import DAY, LEAST, TOLD, read
+from dpgen.columns.density import Digits, Integers, Reals
+from dpgen.columns.forms import DAY, LEAST, TOLD, read
 
 FAR = 2**62 - 2**10
 """Units of numbers with a step lie within this distance of 0."""

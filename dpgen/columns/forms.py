@@ -13,8 +13,9 @@ records. Here a value is looked at alone:
 | a list, a mapping, bytes | no single value | \0n |
 | another object | its text | its text |
 
-`FORMS` is the table of forms of values that all containers know, `dpgen.writings` that of those that only texts can have. Which
-one a column has nobody knows but its owner: a schema states type and format, or a noisy histogram decides (`dpgen.votes`).
+`FORMS` is the table of forms of values that all containers know, `dpgen.columns.writings` that of those that only texts can
+have. Which one a column has nobody knows but its owner: a schema states type and format, or a noisy histogram decides
+(`dpgen.columns.votes`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.writings import Writing, writing_of
+from dpgen.columns.writings import Writing, writing_of
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]

@@ -12,10 +12,10 @@ from typing import Any, get_args
 import numpy as np
 import pandas as pd
 
-from dpgen.axes import Axis, axis_of
-from dpgen.density import Density, Integers, digits_of, logs_of
-from dpgen.discretized import DiscretizedColumn
-from dpgen.fields import (
+from dpgen.columns.axes import Axis, axis_of
+from dpgen.columns.density import Density, Integers, digits_of, logs_of
+from dpgen.columns.discretized import DiscretizedColumn
+from dpgen.columns.fields import (
     ANY,
     TRUTHS,
     CategoryField,
@@ -30,10 +30,10 @@ from dpgen.fields import (
     Type,
     nearest,
 )
-from dpgen.forms import DAY, NUMBER
-from dpgen.forms import read as values_of
-from dpgen.writings import writing_of
-from dpgen.writings.codes import is_pattern
+from dpgen.columns.forms import DAY, NUMBER
+from dpgen.columns.forms import read as values_of
+from dpgen.columns.writings import writing_of
+from dpgen.columns.writings.codes import is_pattern
 
 Descriptor = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from refusals import refused
 
-from dpgen.discretized import DiscretizedColumn
+from dpgen.columns.discretized import DiscretizedColumn
 
 FINE = DiscretizedColumn(low="0", high="1000000000", resolution="1e-9")
 

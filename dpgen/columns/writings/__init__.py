@@ -1,7 +1,7 @@
 r"""Writings: how texts show numbers, dates, times and truth values, read and written back alike.
 
-The table (`dpgen.writings.table`) is what a reader extends by a line. Which writings could have made a text follows from this
-text and from the table alone; a noisy histogram decides which one a column has (`cells`). Its name is the `format` of a field:
+The table (`dpgen.columns.writings.table`) is what a reader extends by a line. Which writings could have made a text follows
+from this text and from the table alone; a noisy histogram decides which one a column has (`cells`). Its name is the `format` of a field:
 
 | texts | format | value |
 |---|---|---|
@@ -21,10 +21,10 @@ from functools import cache
 
 import numpy as np
 
-from dpgen.writings.numbers import number_writing
-from dpgen.writings.shapes import Array, Found, Group, Writing
-from dpgen.writings.table import TRUTHS
-from dpgen.writings.times import DURATIONS, SPANS, TOKEN, DurationWriting, SpanWriting, time_writing
+from dpgen.columns.writings.numbers import number_writing
+from dpgen.columns.writings.shapes import Array, Found, Group, Writing
+from dpgen.columns.writings.table import TRUTHS
+from dpgen.columns.writings.times import DURATIONS, SPANS, TOKEN, DurationWriting, SpanWriting, time_writing
 
 
 @dataclass(frozen=True)

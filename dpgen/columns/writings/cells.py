@@ -1,7 +1,7 @@
 """Cells of the histogram of writings, and the writing that most values of a column have.
 
-A text is in the cell of all texts that the same writings of the table (`dpgen.writings`) could have made, as far as one text
-tells: 03/04/2023 may have its day or its month first, 13/04/2023 its day alone. So a cell follows from one text and from public
+A text is in the cell of all texts that the same writings of the table (`dpgen.columns.writings`) could have made, as far as one
+text tells: 03/04/2023 may have its day or its month first, 13/04/2023 its day alone. So a cell follows from one text and from public
 tables; a writing is chosen by the sum of its cells.
 """
 
@@ -18,11 +18,11 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from dpgen.writings import writing_of
-from dpgen.writings.numbers import LAYOUTS, STYLES, NumberWriting, Shape, affixes, flags, number_of
-from dpgen.writings.shapes import Array, Flags, Group, Integers, Reals, Writing, each, groups
-from dpgen.writings.table import DIGITS, GAPS, JOINS, MARKS, MONEY, TRUTHS
-from dpgen.writings.times import (
+from dpgen.columns.writings import writing_of
+from dpgen.columns.writings.numbers import LAYOUTS, STYLES, NumberWriting, Shape, affixes, flags, number_of
+from dpgen.columns.writings.shapes import Array, Flags, Group, Integers, Reals, Writing, each, groups
+from dpgen.columns.writings.table import DIGITS, GAPS, JOINS, MARKS, MONEY, TRUTHS
+from dpgen.columns.writings.times import (
     DURATIONS,
     SPANS,
     DurationWriting,

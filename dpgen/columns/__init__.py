@@ -1,0 +1,1 @@
+"""Columns of tables: forms and writings of values, fields and constraints, axes and densities of numbers."""
