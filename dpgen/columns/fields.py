@@ -55,8 +55,8 @@ class Field(ABC):
     """One column of a table, as its schema declares it.
 
     `source` says where the domain comes from; `fill` is the value that stands for a missing one where none may be missing,
-    None: it is refused. `format` is how texts show the values (`dpgen.columns.writings`), "default" of dates ISO 8601; "" where it
-    is not known.
+    None: it is refused. `format` is how texts show the values (`dpgen.columns.writings`), "default" of dates ISO 8601; ""
+    where it is not known.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Cells of the histogram of writings, and the writing that most values of a column have.
 
 A text is in the cell of all texts that the same writings of the table (`dpgen.columns.writings`) could have made, as far as one
-text tells: 03/04/2023 may have its day or its month first, 13/04/2023 its day alone. So a cell follows from one text and from public
-tables; a writing is chosen by the sum of its cells.
+text tells: 03/04/2023 may have its day or its month first, 13/04/2023 its day alone. So a cell follows from one text and from
+public tables; a writing is chosen by the sum of its cells.
 """
 
 from __future__ import annotations

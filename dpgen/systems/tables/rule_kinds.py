@@ -32,9 +32,10 @@ Reals = npt.NDArray[np.float64]
 
 WORTH = 0.04
 """Share of rows in which independent columns would break a rule, at least."""
+MOST_VALUES = 64
+"""Codes of a column of few values."""
 _APART = 0.05  # by which laws of a <= b may seem to be in the other order
 _DRAWS = 2_000  # values that stand for a released law
-_MOST_VALUES = 64  # of a column of few values
 _AGREE, _EACH = 0.02, 0.005  # by which shares that should agree may differ, and more for each column
 _LONGEST = 40  # columns of one group
 _MEANS, _PARTS = 0.1, 8  # stds by which means of totals may differ, and parts of a total at most
@@ -128,7 +129,7 @@ def orders(columns: Sequence[Column]) -> Iterator[Candidate]:
 
 def dependencies(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Pairs of columns of few values, of which the second is no richer than the first."""
-    few = [column for column in columns if 1 < column.field.size <= _MOST_VALUES and codes_as_texts(column.field)]
+    few = [column for column in columns if 1 < column.field.size <= MOST_VALUES and codes_as_texts(column.field)]
     for a, b in permutations(few, 2):
         own = a.shares[named(a.field)]
         expected = float(own.sum()) * (1 - float(b.shares.max()))
@@ -158,7 +159,7 @@ def gaps(columns: Sequence[Column]) -> Iterator[Candidate]:
             if other < place or (other > place and a.gaps < b.gaps - _AGREE)
         ]
         for a in columns:
-            texts = codes_as_texts(a.field) if a.field.size <= _MOST_VALUES and a is not b else None
+            texts = codes_as_texts(a.field) if a.field.size <= MOST_VALUES and a is not b else None
             beside += [(a, texts[code], float(a.shares[code])) for code in named(a.field)] if texts else []
         for a, value, share in beside:
             both = abs(share - b.gaps) <= _AGREE

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ import torch
 
 from dpgen.columns.axes import Axis, Floats, Steps, Times
 from dpgen.columns.constraints import Constraint, LessEqual, codes_as_texts, constraint_of
-from dpgen.columns.descriptors import described
+from dpgen.columns.descriptors import described, field_of
 from dpgen.columns.fields import DensityField, Field, as_numbers
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
@@ -46,7 +46,7 @@ from dpgen.systems.tables.densities import law
 from dpgen.systems.tables.discovery import Found, percent
 from dpgen.systems.tables.domains import GAP, Asked, bought
 from dpgen.systems.tables.marginals import Coarsening, Counts, Known, Marginal, Measurement
-from dpgen.systems.tables.rule_kinds import Candidate, Column, candidates, named, needed, reaches
+from dpgen.systems.tables.rule_kinds import MOST_VALUES, Candidate, Column, candidates, named, needed, reaches
 
 if TYPE_CHECKING:
     from dpgen.data.raw_tables import Rows
@@ -161,8 +161,9 @@ class Search:
 
     def run(self) -> Found:
         """The schema with its rules, counts of codes and facts; `tables` are what was measured of dependencies."""
-        schema, whole = Schema.from_descriptor(self.found.descriptor), self.budget.left
-        columns = [self._column(given) for given in schema.modelled if given.name in self.found.counts]
+        finer, whole = with_single_values(self.found), self.budget.left
+        schema = Schema.from_descriptor(finer.descriptor)
+        columns = [_column(given, finer.counts[given.name]) for given in schema.modelled if given.name in finer.counts]
         declared = [one for one in schema.constraints if isinstance(one, LessEqual)]
         tied = [set(one.names) for one in schema.constraints]
         among = [one for one in candidates(columns) if not any(names >= set(one.names) for names in tied)]
@@ -176,11 +177,6 @@ class Search:
         price = (whole - self.budget.left) / self.budget.whole
         kept = needed([rule.candidate for rule in rules])
         return self._with(schema, [rule for rule in rules if rule.candidate in kept], declared, [], price)
-
-    def _column(self, given: Field) -> Column:
-        counts = np.maximum(self.found.counts[given.name].fitted, 0.0)
-        shares = counts / max(float(counts.sum()), 1e-300)
-        return Column(given, shares, float(shares[given.size :].sum()))
 
     def _rules(self, schema: Schema, among: list[Candidate], unit: float) -> list[Rule]:
         """Those of the candidates that hold; all are counted at first if there are many."""
@@ -207,7 +203,7 @@ class Search:
         self, schema: Schema, rules: Sequence[Rule], declared: Sequence[LessEqual], said: Sequence[Said], price: float = 0.0
     ) -> Found:
         """What was found with rules: fields that are lengths, constraints, and what is said of them."""
-        fields, counts = {given["name"]: given for given in schema.descriptor()["fields"]}, dict(self.found.counts)
+        fields, counts = {given["name"]: given for given in self.found.descriptor["fields"]}, dict(self.found.counts)
         found = [rule.candidate for rule in rules]
         tables, computed = [one for one in found if one.kind == "follows"], {one.names[-1] for one in found if one.computes}
         coded = {
@@ -215,6 +211,9 @@ class Search:
         }  # whose codes stay as they are
         coded |= {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
         constraints = [*schema.descriptor().get("dpgen:constraints", []), *(one.rule for one in found if one.kind != "follows")]
+        finer = with_single_values(self.found)
+        fields |= {given["name"]: given for given in finer.descriptor["fields"] if given["name"] in coded}
+        counts |= {name: known for name, known in finer.counts.items() if name in coded}
         for base, name in [(one.left, one.right) for one in declared] + [
             one.names for one in found if one.kind == "less_equal"
         ]:
@@ -278,6 +277,45 @@ class Search:
 
 def _edges(lengths: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
     return [(given["dpgen:length"]["from"], given["name"]) for given in lengths]
+
+
+def _column(given: Field, known: Known) -> Column:
+    counts = np.maximum(known.fitted, 0.0)
+    shares = counts / max(float(counts.sum()), 1e-300)
+    return Column(given, shares, float(shares[given.size :].sum()))
+
+
+def with_single_values(found: Found) -> Found:
+    """The same with codes of few values cut into these, as the density of each number knows them: light ones were joined."""
+    fields, counts = [], dict(found.counts)
+    for given in found.descriptor["fields"]:
+        if given["name"] in counts and "dpgen:density" in given:
+            given, counts[given["name"]] = _cut(given, counts[given["name"]])
+        fields.append(given)
+    return replace(found, descriptor={**found.descriptor, "fields": fields}, counts=counts)
+
+
+def _cut(given: dict[str, Any], known: Known) -> tuple[dict[str, Any], Known]:
+    """A number whose codes are cut into the parts of its density where all of these are single values."""
+    made = field_of(given)
+    if not isinstance(made, DensityField) or made.size > MOST_VALUES or made.single() is not None:
+        return given, known
+    edges, masses = made.density.edges, made.density.masses
+    first, after = (np.searchsorted(edges, ends) for ends in (made.starts[:-1], made.starts[1:]))
+    lone = np.diff(edges) == 1
+    into = [range(i, j) if lone[i:j].all() else [i] for i, j in zip(first, after)]
+    begins, pieces = np.concatenate([[*own] for own in into]), np.array([len(own) for own in into])
+    if len(begins) > MOST_VALUES or (pieces == 1).all():
+        return given, known
+    rest = len(known.counts) - made.size
+    whole = np.maximum(np.add.reduceat(masses, first), 1e-300)
+    share = np.append(masses[begins], np.ones(rest)) / np.append(np.repeat(whole, pieces), np.ones(rest))
+    times = np.append(pieces, np.ones(rest, np.int64))
+    share[: len(begins)][np.repeat(pieces, pieces) == 1] = 1.0
+    counts, stds, fitted = (np.repeat(x, times) for x in known[:3])
+    cut = Known(counts * share, stds / np.sqrt(np.repeat(times, times)), fitted * share, np.repeat(known.drawn, times))
+    labels = [made.axis.label(int(edges[i])) for i in begins] + [given["dpgen:bins"]["edges"][-1]]
+    return given | {"dpgen:bins": {"edges": labels}}, cut
 
 
 def single_valued(given: dict[str, Any], made: Field) -> dict[str, Any]:

@@ -184,8 +184,8 @@ def test_totals_groups_and_gaps_are_found_and_kept() -> None:
     assert any({rule.get("missing"), rule.get("on")} == {"high", "low"} for rule in constraints)
     rows = model.sample(2_000, random_state=0)
     assert set(rows) == set(bills())
-    assert ((rows["items"] * rows["price"] - rows["goods"]).abs() < 0.011).all()
-    assert ((rows["care"] + rows["drugs"] + rows["bed"] - rows["bill"]).abs() < 0.011).all()
+    assert ((rows["items"] * rows["price"] - rows["goods"]).fillna(0).abs() < 0.011).all()
+    assert ((rows["care"] + rows["drugs"] + rows["bed"] - rows["bill"]).fillna(0).abs() < 0.011).all()
     assert (rows[["is_a", "is_b", "is_c"]].sum(axis=1) == 1).all()
     assert (rows["births"].isna() == (rows["sex"] == "M")).all()
     assert (rows["high"].isna() == rows["low"].isna()).all()
@@ -194,6 +194,26 @@ def test_totals_groups_and_gaps_are_found_and_kept() -> None:
     filled = model.impute(rows.head(40).assign(care=None, bill=None, is_b=None, births=None), random_state=0)
     assert (filled[["is_a", "is_b", "is_c"]].astype(float).sum(axis=1) == 1).all()
     assert (filled["births"].isna() == (filled["sex"] == "M")).all()
+
+
+def test_light_values_of_a_number_stand_alone_in_a_dependency() -> None:
+    """Codes join light neighbours; in a dependency each has a code, and counts as before."""
+    rng, n = np.random.default_rng(3), 4_000
+    school = rng.choice(8, n, p=[0.01, 0.01, 0.01, 0.02, 0.25, 0.3, 0.2, 0.2])
+    table = pd.DataFrame(
+        {"school": np.array([*"hgfedcba"], object)[school], "years": school + 1, "x": rng.normal(0, 1, n).round(2)}
+    )
+    search = searched(table, 40.0, n)
+    before, found = search.found, search.run()
+    [rule] = [rule for rule in found.descriptor["dpgen:constraints"] if "follows" in rule]
+    years = {letter: str(i + 1) for i, letter in enumerate("hgfedcba")}
+    assert rule["table"] == (years if rule["on"] == "school" else {value: key for key, value in years.items()})
+    [old], [new] = (
+        [field_of(given) for given in one.descriptor["fields"] if given["name"] == "years"] for one in (before, found)
+    )
+    assert old.size < new.size == len(found.counts["years"].counts) == 8
+    assert found.counts["years"].counts.sum() == pytest.approx(before.counts["years"].counts.sum())
+    assert found.counts["x"] is before.counts["x"]
 
 
 # -- fields and constraints --------------------------------------------------------------------------------------------
