@@ -38,6 +38,7 @@ from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import ApproximateDpEvent, pure_event
 from dpgen.privacy.noise import SecureSource, square_root_factor, toeplitz_product
+from dpgen.privacy.selection import FrequentCounts
 from dpgen.release import PrivateDensity, Release
 from dpgen.systems.local.model import FiniteSampler
 
@@ -186,6 +187,9 @@ def watched(tape: Tape) -> Iterator[Tape]:
         outcome = released(curator, note, mechanism, count, **more)
         tape.charge(curator)
         own, public = tape.law, (note, count, type(mechanism), mechanism.event, more)
+        if isinstance(mechanism, FrequentCounts):  # its names are paid for apart, by delta
+            counts = torch.from_numpy(np.sort(mechanism.counts)[::-1].copy())
+            return tape.given(public, "l2", lambda _: counts, outcome, scale=mechanism.noise_std)
 
         def values(given: Any) -> Tensor | None:
             return own if own is not None or tape.common is None else law(mechanism, given)
@@ -270,6 +274,10 @@ def moved(one: Step, two: Step) -> float:
     """How far a release moved, in the terms of its charge."""
     if one.values is None or two.values is None:
         raise AssertionError(f"{one.note}: its law is not known")
+    longest = max(one.values.numel(), two.values.numel())
+    if "frequent" in one.note:  # sorted counts are no farther from each other than those of one value each
+        first, second = (torch.nn.functional.pad(step.values, (0, longest - step.values.numel())) for step in (one, two))
+        one, two = replace(one, values=first), replace(two, values=second)
     difference = torch.where(one.values == two.values, 0, one.values - two.values).double().flatten()  # -inf may stay -inf
     if one.norm != "law":
         return float(torch.linalg.vector_norm(difference, ord=1 if one.norm == "l1" else 2)) / one.scale

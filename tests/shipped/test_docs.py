@@ -61,8 +61,8 @@ def test_a_page_says_when_to_turn_each_option() -> None:
 
 
 def test_the_support_matrix_is_that_of_the_code() -> None:
-    matrix = runpy.run_path(str(ROOT / "scripts" / "support.py"))["matrix"]()
-    assert matrix in (DOCS / "choose.md").read_text(), "python scripts/support.py prints the table"
+    matrix = runpy.run_path(str(ROOT / "docs" / "support.py"))["matrix"]()
+    assert matrix in (DOCS / "choose.md").read_text(), "python docs/support.py prints the table"
 
 
 @pytest.mark.usefixtures("quiet")

@@ -1,5 +1,6 @@
-"""Print the support matrix of docs/choose.md, from the plans, loaders and models of all systems: python scripts/support.py"""
+"""Print the support matrix of docs/choose.md, from the plans, loaders and models of all systems: python docs/support.py"""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from inspect import signature
@@ -56,4 +57,4 @@ def matrix() -> str:
 
 
 if __name__ == "__main__":
-    print(matrix())
+    sys.stdout.write(matrix() + "\n")
