@@ -191,8 +191,8 @@ class Fact(Enum):
     NO_DEPENDENCE = _W("Columns are released one by one: dependence between columns is not modelled.")
     INDEPENDENT = _W("Columns are independent in the model: no marginal of several columns was measured.{enough}")
     NO_RULES = _W(
-        "Rules between columns (orders, dependencies) were not looked for: with about {n} records noise hides them up to about "
-        "{more} times this epsilon.",
+        "Rules between columns (orders, dependencies) were not looked for: with about {n} records they can be told from noise "
+        "from about {more} times this epsilon on. A constraint in the schema, such as less_equal, is kept at any epsilon.",
     )
     INDEPENDENT_BITS = _W("Columns are independent in the model: {why}.")
     NOT_LINKED = _W(

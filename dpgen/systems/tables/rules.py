@@ -172,7 +172,7 @@ class Search:
         unit = (FEW * self.budget.noise_std(1.0) / self.n) ** 2  # the share that one candidate needs
         if among and unit > OF_FEW * self.budget.whole:
             more = math.sqrt(unit / (OF_FEW * self.budget.whole))
-            return self._with(schema, [], declared, [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{more:.2g}")])
+            return self._with(schema, [], declared, [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
         rules = self._rules(schema, among, unit) if among else []
         price = (whole - self.budget.left) / self.budget.whole
         kept = needed([rule.candidate for rule in rules])
@@ -185,7 +185,8 @@ class Search:
             wanted = len(among) * (MANY * self.budget.noise_std(1.0) / self.n) ** 2
             counts, std = self._counted(schema, among, min(wanted, OF_MANY * self.budget.whole))
             near = [among[i] for i in np.argsort(counts, kind="stable") if counts[i] <= _NEAR * std]
-            among = (near if len(near) <= most else needed(near))[:most]
+            left = near if len(near) <= most else needed(near)
+            among = sorted(left, key=lambda one: (one.kind != "less_equal", -one.expected))[:most]  # the plainest first
         if not among:
             return []
         wanted = len(among) * unit * (FINE / FEW) ** 2
