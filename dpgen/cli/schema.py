@@ -117,7 +117,7 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
 
 
 def _checked(entry: dict[str, Any]) -> dict[str, str]:
-    """What is to be checked of a field that was bought."""
+    """Things to check of a field that was bought."""
     if entry.get("dpgen:source") != "dp":
         return {}
     kind, written = entry["type"], f" written as {entry['format']}" if entry.get("format") else ""

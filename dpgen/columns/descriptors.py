@@ -240,7 +240,7 @@ def _is_date(text: Any) -> bool:
 
 
 def _format_of(name: str, descriptor: Descriptor) -> str:
-    """How texts show the values: "" where nothing is said of it."""
+    """The form in which texts show the values: "" where nothing is said of it."""
     form, kind = str(descriptor.get("format", "any")), descriptor.get("type", "string")
     if form in ("any", "default") or (kind == "string" and form in _OF_STRINGS):
         return "default" if form == "default" and kind in ("date", "datetime") else ""

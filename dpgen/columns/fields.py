@@ -100,7 +100,7 @@ class Field(ABC):
 
     @property
     def written_as(self) -> str:
-        """How texts show the values; "": as all containers know them."""
+        """The form in which texts show the values; "": that which all containers know."""
         return "" if self.format == "default" else self.format
 
     def strange(self, values: pd.Series, found: pd.Series) -> npt.NDArray[np.bool_]:
@@ -110,7 +110,7 @@ class Field(ABC):
 
     @property
     def rule(self) -> str:
-        """What the type says of values, in words."""
+        """The type's rule for values, in words."""
         if self.type in ("date", "datetime"):
             return f"it holds a {self.type} ({self.written_as or 'ISO 8601'})"
         if self.written_as:
@@ -120,7 +120,7 @@ class Field(ABC):
 
     @property
     def limits(self) -> str:
-        """What the domain says of values, in words."""
+        """The domain's rule for values, in words."""
         return ""
 
     @abstractmethod
@@ -445,7 +445,7 @@ class LengthField(DensityField):
         return ["alone", *(f"+{label}" for label in self.length.labels())]
 
     def lengths(self, values: pd.Series, base: pd.Series) -> Uniform:
-        """How much values (n,) are more than those of the base, NaN where one of both is missing."""
+        """Differences (n,) of values and those of the base, NaN where one of both is missing."""
         return (as_numbers(values) - as_numbers(base)) / self.unit
 
     def encode_beside(self, values: pd.Series, base: pd.Series) -> Codes:
