@@ -29,6 +29,7 @@ from dpgen.columns.constraints import (
     Rows,
     Total,
     constraint_of,
+    with_broken,
 )
 from dpgen.columns.descriptors import field_of, with_key
 from dpgen.columns.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
@@ -360,7 +361,7 @@ class Schema:
 
     def _require_constraints(self, table: pd.DataFrame) -> None:
         for constraint, described in zip(self.constraints, self.source.get("dpgen:constraints", [])):
-            if not set(constraint.names) <= set(table.columns):
+            if constraint.broken or not set(constraint.names) <= set(table.columns):
                 continue
             if not constraint.holds(table).all():
                 raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}")
@@ -413,21 +414,30 @@ class Schema:
         added = table.assign(**{key.name: key.decode(np.arange(len(table)), np.zeros) for key in keys})
         return added[[given.name for given in self.fields]]
 
-    def satisfied(self, table: pd.DataFrame) -> Rows:
-        """Which rows (n,) of decoded values satisfy all constraints."""
+    def satisfied(self, table: pd.DataFrame, but: Rows | None = None) -> Rows:
+        """Which rows (n,) of decoded values satisfy all constraints, but for those (n, constraints) of each row."""
         found = np.ones(len(table), bool)
-        for constraint in self.constraints:
-            found &= constraint.holds(table)
+        for i, constraint in enumerate(self.constraints):
+            found &= constraint.holds(table) | (False if but is None else but[:, i])
         return found
 
-    def admissible(self, codes: Tensor) -> Tensor:
+    def admissible(self, codes: Tensor, but: Rows | None = None) -> Tensor:
         """Which rows (n,) of codes (n, d) each constraint alone allows some values of; False: no values of them satisfy it."""
         columns = dict(zip(self.domain.names, codes.numpy().T))
         found = np.ones(len(codes), bool)
-        for constraint in self.constraints:
+        for i, constraint in enumerate(self.constraints):
             possible = constraint.possible(columns, self.by_name)
-            found &= True if possible is None else possible
+            found &= True if possible is None else possible | (False if but is None else but[:, i])
         return torch.from_numpy(found)
+
+    def broken(self, known: pd.DataFrame) -> Rows:
+        """Which of the constraints that a share of rows may break known values break, (n, constraints)."""
+        found = np.zeros((len(known), len(self.constraints)), bool)
+        for i, constraint in enumerate(self.constraints):
+            if constraint.broken and set(constraint.names) <= set(known):
+                there = known[list(constraint.names)].notna().all(axis=1).to_numpy()
+                found[there, i] = ~constraint.holds(known[there].infer_objects())
+        return found
 
     @cached_property
     def rejects(self) -> bool:
@@ -445,10 +455,12 @@ class Schema:
         fixed: Mapping[str, Any] | None = None,
         about: Iterable[str] = (),
     ) -> pd.DataFrame:
-        """n rows that satisfy all constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
+        """n rows that satisfy the constraints, of codes (m, d) that `draw(m)` draws: the law of codes given the constraints.
 
-        `holds(table)` says which rows (m,) satisfy a condition more, `fixed` are values of columns that all of them have. Where
-        it is `about` a length, a row is drawn once in its codes: how many of their values satisfy is part of its probability.
+        Shares of rows break those of which this is said (`Constraint.broken`). `holds(table)` says which rows (m,) satisfy a
+        condition more, `fixed` are values of columns that all of them have; columns that these are `about` keep their values.
+        Where they are about a length, a row is drawn once in its codes: how many of their values satisfy is part of its
+        probability.
         """
         tries = 1 if any(isinstance(self.by_name[name], LengthField) for name in about) else _MOST_VALUES
 
@@ -457,8 +469,16 @@ class Schema:
             table = self.decode(codes, generator, shares, known)
             return table, self.satisfied(table) & (True if holds is None else holds(table))
 
+        def broken(table: pd.DataFrame) -> pd.DataFrame:
+            share = sum(constraint.broken for constraint in self.constraints)
+            if not share or not n:
+                return table
+            pool = self.decode(draw(min(2**16, 64 + math.ceil(8 * share * n))), generator, shares)
+            rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+            return with_broken(table, pool, self.constraints, {*about}, rng)
+
         if not self.rejects and holds is None:
-            return values(draw(n))[0]
+            return broken(values(draw(n))[0])
         kept, drawn = self._kept(draw(n), values, tries), n
         while len(kept) < n:
             if drawn > _MOST_TRIES * max(100, len(kept)):
@@ -468,7 +488,7 @@ class Schema:
                 )
             more = min(2**20, math.ceil(1.1 * (n - len(kept)) * drawn / max(1, len(kept))) + 16)
             kept, drawn = pd.concat([kept, self._kept(draw(more), values, tries)]), drawn + more
-        return self._keyed(kept.iloc[:n].reset_index(drop=True))
+        return self._keyed(broken(kept.iloc[:n].reset_index(drop=True)))
 
     def _kept(
         self,

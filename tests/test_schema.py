@@ -235,8 +235,12 @@ def column(**changes: Any) -> dict[str, Any]:
         (column(type="boolean") | {"dpgen:constraints": [{"less_equal": ["x", "x"]}]}, "numbers, or of dates"),
         (column(type="boolean") | {"dpgen:constraints": [{"forbidden": {"x": "no"}}]}, "a forbidden value of field 'x'"),
         (column(type="boolean") | {"dpgen:constraints": [{"forbidden": {"y": True}}]}, "a field of a constraint is 'y'"),
+        (
+            column(type="boolean") | {"dpgen:constraints": [{"one_of": ["x", "x"], "broken": 2}]},
+            "broken of constraint one_of is 2",
+        ),
     ],
-    ids=range(32),
+    ids=range(33),
 )
 def test_what_is_no_schema_is_refused_in_one_line(descriptor: dict[str, Any], message: str) -> None:
     with refused(message):

@@ -204,7 +204,8 @@ def compare(arguments: list[str]) -> Ended:
     names = ("schema", "target", "holdout", "attacks", "epsilon", "delta", "seed")
     found = tables.compare(options.real, options.synthetic, **{name: getattr(options, name) for name in names})
     page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
-    values = {"scores": found.scores, "columns": found.columns.to_dict("records"), "page": options.out}
+    listed = {"rules": found.rules.to_dict("records"), "columns": found.columns.to_dict("records")}
+    values = {"scores": found.scores, **listed, "page": options.out}
     return Ended(f"{found}{page}", values=values)
 
 

@@ -1,8 +1,8 @@
 """Constraints of rows that everybody knows: they hold in every synthetic row, by construction or by rejecting the others."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
@@ -19,8 +19,12 @@ Reals = npt.NDArray[np.float64]
 _MOST_PAIRS = 2**22  # codes of two fields together that are compared one by one
 
 
+@dataclass(frozen=True)
 class Constraint(ABC):
-    """A public condition that every row satisfies, such as that nobody leaves before they come."""
+    """A public condition that every row satisfies, such as that nobody leaves before they come, or all but a share of rows."""
+
+    broken: float = field(default=0.0, kw_only=True)
+    """Share of rows that break it."""
 
     @property
     @abstractmethod
@@ -386,6 +390,49 @@ class Depends(Computed):
         return np.asarray(equal.fillna(False), bool)
 
 
+# -- rows that break constraints ---------------------------------------------------------------------------------------
+
+
+def moved(constraint: Constraint, among: Sequence[Constraint], held: Collection[str] = ()) -> str | None:
+    """The column of another row in rows that break a constraint: the last one that the fewest others are about.
+
+    None: all of its columns are held.
+    """
+    free = [name for name in constraint.names if name not in held]
+    times = {name: sum(name in other.names for other in among) for name in free}
+    return min(reversed(free), key=lambda name: times[name], default=None)
+
+
+def with_broken(
+    table: pd.DataFrame, pool: pd.DataFrame, among: Sequence[Constraint], held: Collection[str], rng: np.random.Generator
+) -> pd.DataFrame:
+    """Rows (n,) that satisfy constraints, of which shares break them, as `Constraint.broken` says.
+
+    In a row that breaks one, a column has the value of a row of the pool, by which the others hold as before. Columns that
+    are held stay, and so does a row for which no such value is found.
+    """
+    table = table.copy()
+    for constraint in among:
+        left = np.flatnonzero(rng.random(len(table)) < constraint.broken) if constraint.broken else np.zeros(0, np.int64)
+        name = moved(constraint, among, held)
+        others = [other for other in among if other is not constraint and name in other.names]
+        for _ in range(_SWAPS if name is not None else 0):
+            if not len(left):
+                break
+            own = table.iloc[left]
+            tried = own.assign(**{str(name): pool[name].array.take(rng.integers(0, len(pool), len(left)))})
+            done = ~constraint.holds(tried)
+            for other in others:
+                done &= other.holds(tried) == other.holds(own)
+            column = table.columns.get_loc(name)
+            table.iloc[left[done], column] = tried[name].array[done]
+            left = left[~done]
+    return table
+
+
+_SWAPS = 100  # values that are tried in a row that is to break a constraint
+MOST_BROKEN = 0.1
+"""Share of rows that may break a constraint, at most."""
 _FORMS = {
     "forbidden": {"forbidden"},
     "less_equal": {"less_equal"},
@@ -404,8 +451,15 @@ def constraint_of(descriptor: Any) -> Constraint:
     form = next((form for form in _FORMS if form in descriptor), "")
     if not form:
         raise nearest("a constraint", str(next(iter(descriptor))), list(_FORMS))
-    if set(descriptor) != _FORMS[form]:
+    if set(descriptor) - {"broken"} != _FORMS[form]:
         raise ValueError(f"a constraint has the keys {', '.join(descriptor)}; {form} has {', '.join(sorted(_FORMS[form]))}")
+    share = descriptor.get("broken", 0.0)
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= MOST_BROKEN:
+        raise ValueError(f"broken of constraint {form} is {share!r}; it must be a share of rows in [0, {MOST_BROKEN}]")
+    return replace(_made(form, descriptor), broken=float(share))
+
+
+def _made(form: str, descriptor: Mapping[str, Any]) -> Constraint:
     value = descriptor[form]
     if form == "forbidden" and isinstance(value, Mapping) and value:
         return Forbidden(dict(value))

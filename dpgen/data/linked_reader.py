@@ -285,6 +285,10 @@ class Reader:
         both = [
             rule for rule in rules if any(name.startswith(prefixes) and name not in known for name in constraint_of(rule).names)
         ]
+        if shared := next((rule for rule in both if "broken" in rule), None):
+            raise ValueError(
+                f"a constraint is on {', '.join(constraint_of(shared).names)}, of several tables; leave out broken"
+            )
         left = {**given, "dpgen:constraints": [rule for rule in rules if rule not in both]}
 
         def full(value: Any) -> Any:

@@ -30,6 +30,7 @@ from dpgen.data.table_files import form_of, read_table
 from dpgen.evaluation.attacks import LEAST as ENOUGH
 from dpgen.evaluation.attacks import UNFOUND, attack_scores
 from dpgen.evaluation.pages import table_of, write_page
+from dpgen.evaluation.rules import Values, broken_rules, said
 from dpgen.evaluation.scores import (
     FULL,
     QUICK,
@@ -87,12 +88,14 @@ LIMITS = (
 class Comparison:
     """Result of `compare`.
 
-    `columns` has a row of scores for each column, `pictures` and `associations` draw figures of one and of all columns;
+    `rules` has a row for each rule of the real rows that synthetic rows break, with the shares of both that do
+    (`dpgen.evaluation.rules`), `columns` a row of scores for each column. `pictures` and `associations` draw figures;
     `left_out` are those that one of the tables lacks, `alone` those that scores of several columns leave out.
     """
 
     scores: list[Score]
     columns: pd.DataFrame
+    rules: pd.DataFrame
     pictures: Mapping[str, Callable[[], Figure]]
     associations: Callable[[], Figure]
     left_out: tuple[str, ...] = ()
@@ -100,14 +103,14 @@ class Comparison:
 
     @property
     def told(self) -> tuple[str, ...]:
-        """Sentences on columns that are far from the real ones, and on those that scores leave out."""
+        """Sentences on rules that are broken, on columns far from the real ones, and on those that scores leave out."""
         marked = self.columns.loc[self.columns["marked"] != "", ["column", "marked"]].to_numpy().tolist()
         lists = {
             f"Farther from the real rows than {FAR:g} times held-out rows": [f"{name} ({times})" for name, times in marked],
             "Not compared, for one of the tables lacks them": self.left_out,
             "Left out of scores of several columns, for most values are there once": self.alone,
         }
-        return tuple(f"{text}: {', '.join(names)}." for text, names in lists.items() if names)
+        return (*said(self.rules), *(f"{text}: {', '.join(names)}." for text, names in lists.items() if names))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -118,7 +121,9 @@ class Comparison:
     def __str__(self) -> str:
         header, *rows = in_pairs(self.columns)
         table = markdown_table(header, rows)
-        return "\n\n".join([metrics_markdown(self.scores), table, "\n".join(f"- {note}" for note in self.notes)])
+        absurd = said(self.rules)
+        notes = "\n".join(f"- {note}" for note in self.notes[len(absurd) :])
+        return "\n\n".join([*absurd, metrics_markdown(self.scores), table, notes])
 
     def _repr_html_(self) -> str:
         header, *shown = in_pairs(self.columns)
@@ -128,7 +133,7 @@ class Comparison:
     def save(self, path: Path | str) -> Path:
         """Write one page with all scores and a picture of every column; it shows real values and is not for publication."""
         drawn = {**self.pictures, "associations": self.associations}
-        return write_page(Path(path), "Real and synthetic rows", drawn, self._repr_html_())
+        return write_page(Path(path), "Real and synthetic rows", drawn, self._repr_html_(), first=said(self.rules))
 
 
 def in_pairs(columns: pd.DataFrame) -> list[list[str]]:
@@ -233,6 +238,7 @@ def compared(
     frame = pd.DataFrame(
         [{"column": name, "marked": marked[name]} | column.scores(rules.get(name, {})) for name, column in columns.items()]
     )
+    rules = broken_rules({name: columns[name].known for name in real.columns})
     alone = tuple(name for name, column in columns.items() if name != target and column.names_rows)
     columns = {name: column for name, column in columns.items() if name not in alone} or columns
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
@@ -241,7 +247,7 @@ def compared(
     scores += [] if attack is None else attack(columns)
     both = {label: torch.from_numpy(codes[part]) for part, label in (("own", "real"), ("made", "synthetic"))}
     pictures = {name: partial(column.picture, name) for name, column in columns.items()}
-    return Comparison(scores, frame, pictures, partial(_associations_picture, both, list(columns)), alone=alone)
+    return Comparison(scores, frame, rules, pictures, partial(_associations_picture, both, list(columns)), alone=alone)
 
 
 def _holdout(data: Any, names: Sequence[str], attacks: bool) -> pd.DataFrame:
@@ -272,6 +278,7 @@ class _Column:
     absent: Mapping[str, npt.NDArray[np.bool_]]
     strange: float  # share of synthetic values that are of another type
     same: Mapping[str, Codes]  # numbers that are equal where values are; -1: a gap
+    known: Values  # as rules see them
     codes: Mapping[str, Codes]
     size: int
     numeric: bool
@@ -299,7 +306,8 @@ class _Column:
         for part in series:
             codes[part] = np.full(len(read[part]), size, np.int64)
             codes[part][there[part]] = place(values[part])
-        return cls(values, absent, strange, same, codes, size + 1, numeric, dates)
+        seen = Values.of(read, numeric=numeric, dates=dates)
+        return cls(values, absent, strange, same, seen, codes, size + 1, numeric, dates)
 
     @property
     def names_rows(self) -> bool:

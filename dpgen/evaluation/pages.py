@@ -31,13 +31,22 @@ img { width: 100%; height: auto }
 
 
 def write_page(
-    path: Path, title: str, pictures: Mapping[str, Callable[[], Figure]], scores: str, *, mark: str = _PRIVATE
+    path: Path,
+    title: str,
+    pictures: Mapping[str, Callable[[], Figure]],
+    scores: str,
+    *,
+    mark: str = _PRIVATE,
+    first: Sequence[str] = (),
 ) -> Path:
-    """Write one page of pictures and of tables of scores, under its mark; returns its path."""
+    """Write one page of sentences that come first, pictures and tables of scores, under its mark; returns its path."""
     drawn = "".join(_shown(name, draw()) for name, draw in pictures.items())
     head = f"<!doctype html><html lang='en'><head><meta charset='utf-8'><title>{title}</title>{_HEAD}</head>"
     scores = scores.replace("<table", "<div class='scroll'><table").replace("</table>", "</table></div>")
-    body = f"<body><h1>{title}</h1><p><b>{mark}</b></p><div class='grid'>{drawn}</div><h2>Scores</h2>{scores}</body></html>"
+    told = "".join(f"<p>{html.escape(sentence)}</p>" for sentence in first)
+    body = (
+        f"<body><h1>{title}</h1><p><b>{mark}</b></p>{told}<div class='grid'>{drawn}</div><h2>Scores</h2>{scores}</body></html>"
+    )
     write_atomically(path, head + body + "\n")
     return path
 

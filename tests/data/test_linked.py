@@ -186,6 +186,7 @@ def test_constraints_between_a_row_and_its_person_hold_in_samples() -> None:
     [
         ({"less_equal": ["people.borne", "day"]}, ["'borne'", "born"]),
         ({"less_equal": ["people.old", "day"]}, ["people.old"]),
+        ({"less_equal": ["people.born", "day"], "broken": 0.1}, ["people.born", "broken"]),
         ({"sum": ["people.spent"], "total": "cost"}, ["sum"]),
         ({"depends": "people.old", "on": "kind", "table": {}}, ["a constraint is on"]),
     ],

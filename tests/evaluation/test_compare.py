@@ -1,5 +1,6 @@
 """Two tables side by side: equal ones score as held-out rows do, faults are seen, values are looked at."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,61 @@ def test_rows_taken_out_of_a_table_are_compared_as_they_are() -> None:
     assert len(found) == len(part)
     assert found["sex"].tolist() == part["sex"].tolist()
     assert found.drop(columns=["weight", "smoker"]).notna().all(axis=None)
+
+
+def orders(n: int = 1_500, seed: int = 0) -> pd.DataFrame:
+    """Orders with rules of every kind, of which few rows break one."""
+    rng = np.random.default_rng(seed)
+    came, kind = pd.Timestamp("2023-01-01") + pd.to_timedelta(rng.integers(0, 700, n), unit="D"), rng.integers(0, 3, n)
+    table = pd.DataFrame(
+        {"came": came, "left": came + pd.to_timedelta(rng.geometric(0.2, n), unit="D"), "due": came + pd.Timedelta(3, unit="D")}
+    )
+    table["left"] = table["left"].mask(rng.random(n) < 0.003, pd.Timestamp("2022-01-01"))
+    table = table.assign(city=rng.integers(0, 30, n), items=1 + rng.poisson(2, n), price=rng.lognormal(2, 1, n).round(2))
+    table["region"] = (table["city"] // 8).map(dict(enumerate("NESW")))
+    table = table.assign(total=(table["items"] * table["price"]).round(2), metres=rng.normal(170, 9, n).round())
+    table["inches"] = (table["metres"] / 2.54).round(1)
+    table = table.assign(**{f"is_{name}": kind == i for i, name in enumerate("abc")}, sex=rng.choice(["F", "M"], n))
+    table["pregnant"] = np.where(table["sex"] == "M", "no", rng.choice(["no", "yes"], n))
+    return table.assign(births=pd.Series(rng.poisson(1, n)).astype("Int64").mask(table["sex"] == "M"))
+
+
+RULES = {
+    "came <= left",
+    "due = came + 3 days",
+    "items * price = total",
+    "inches = 0.393701 metres",
+    "city -> region",
+    "one of is_a, is_b, is_c",
+    "births is missing just where sex is M",
+    "never sex M beside pregnant yes",
+}
+
+
+def test_rules_of_the_real_rows_that_synthetic_ones_break_come_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real = orders()
+    rng = np.random.default_rng(2)
+    apart = pd.DataFrame({name: real[name].iloc[rng.permutation(len(real))].array for name in real})
+    found = dpgen.compare(real, apart)
+    texts = found.rules["rule"].tolist()
+    assert {text for text in texts if not text.startswith("inches")} | {"inches = 0.393701 metres"} == RULES
+    [length] = [text for text in texts if text.startswith("inches")]
+    assert float(length.split()[2]) == pytest.approx(1 / 2.54, rel=1e-3)
+    assert found.rules["synthetic"].is_monotonic_decreasing
+    assert (found.rules["real"] <= 0.01).all()
+    assert str(found).startswith("Synthetic rows break rules")
+    real.to_csv(tmp_path / "real.csv", index=False)
+    apart.to_csv(tmp_path / "apart.csv", index=False)
+    arguments = ["compare", str(tmp_path / "real.csv"), str(tmp_path / "apart.csv"), "--out", str(tmp_path / "page.html")]
+    assert main([*arguments, "--json"]) == 0
+    assert {rule["rule"] for rule in json.loads(capsys.readouterr().out)["rules"]} == {*texts}
+    page = (tmp_path / "page.html").read_text()
+    assert 0 < page.index("came &lt;= left") < page.index("<img")
+
+
+def test_rules_that_hold_in_both_tables_are_not_listed() -> None:
+    found = dpgen.compare(orders(), orders(seed=1))
+    assert not len(found.rules)
+    assert "break rules" not in str(found)

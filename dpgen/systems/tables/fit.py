@@ -16,7 +16,7 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum, totals
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
-from dpgen.schema import Schema, TableDomain
+from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
@@ -76,6 +76,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     """
     assert plan.budget is not None
     raw = cast("RawTable", data) if hasattr(data, "draft") else None
+    _require_columns(config, data)
     budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else _lists(raw.draft, config))
     whole, mu = budget.left, budget.mu
     count = record_count(cast("Table", data).codes) if raw is None else row_count(len(raw.rows))
@@ -125,7 +126,16 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
 
 def _lists(draft: Mapping[str, Any], config: TablesConfig) -> int:
     """Lists of frequent values at most: those of what a draft leaves blank, and of lengths."""
-    return thresholds(draft) + (MOST_LENGTHS if blank(draft) and config.rules == "auto" else 0)
+    return thresholds(draft) + (MOST_LENGTHS if blank(draft) and config.rules != "off" else 0)
+
+
+def _require_columns(config: TablesConfig, data: Table | RawTable) -> None:
+    """Refuse columns of `rules` that the table does not have: names are public."""
+    fields = data.draft["fields"] if hasattr(data, "draft") else data.schema.descriptor()["fields"]
+    names = [str(given["name"]) for given in fields]
+    for name in config.rules if isinstance(config.rules, tuple) else ():
+        if name not in names:
+            raise nearest("a column of rules", name, names)
 
 
 def _discovered(
@@ -136,7 +146,8 @@ def _discovered(
     found = discovery.run()
     if config.rules == "off" or not found.counts:
         return found, []
-    search = Search(raw.rows, found, budget, n, discovery.of_number)
+    columns = config.rules if isinstance(config.rules, tuple) else None
+    search = Search(raw.rows, found, budget, n, discovery.of_number, columns)
     return search.run(), search.tables
 
 

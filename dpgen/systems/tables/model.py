@@ -14,6 +14,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from dpgen.columns.constraints import moved
 from dpgen.columns.fields import LengthField
 from dpgen.columns.forms import number
 from dpgen.release import PublicModel, RandomState, sampling_seed
@@ -74,24 +75,66 @@ class TablesModel(PublicModel, kind="tables"):
     def log_prob(self, x: pd.DataFrame | Tensor) -> Tensor:
         """Log probability (n,) in nats of rows, as a table or as codes (n, d); of a number: of its bin.
 
-        Given the constraints: minus infinity where they exclude the codes, and higher by -log `kept_share` elsewhere.
+        Given the constraints: minus infinity where they exclude the codes, and higher by -log `kept_share` elsewhere. Of a rule
+        that a share of rows breaks these have this share, if codes tell.
         """
         codes = self._codes(x)
-        result = self.columns.within(codes).sum(1)
-        groups = self._grouped(codes)
+        held, broken = self._holding(codes)
+        result = self._log_mixture(codes) - np.log(self.kept_share)
+        result += np.log1p(-sum(self.schema.constraints[i].broken for i in self._breaking))
+        result[~held] = -np.inf
+        for i, (c, chance) in self._breaking.items():
+            own = codes[broken[i]]
+            apart = self._log_mixture(own, without=c) + np.log(self.marginal([self.schema.domain.names[c]])[own[:, c]])
+            result[broken[i]] = apart + np.log(self.schema.constraints[i].broken / chance)
+        return torch.from_numpy(result)
+
+    def _log_mixture(self, codes: Integers, without: int | None = None) -> Reals:
+        """Log probability (n,) of codes before constraints, of all columns but one."""
+        within, groups = self.columns.within(codes), self._grouped(codes)
+        if without is not None:
+            within[:, without], groups[:, without] = 0.0, -1
+        result = within.sum(1)
         for part in range(0, len(codes), _AT_ONCE):
             result[part : part + _AT_ONCE] += np.logaddexp.reduce(self.joint(groups[part : part + _AT_ONCE]), axis=1)
-        result[~self.schema.admissible(torch.from_numpy(codes)).numpy()] = -np.inf
-        return torch.from_numpy(result - np.log(self.kept_share))
+        return result
+
+    def _holding(self, codes: Integers) -> tuple[npt.NDArray[np.bool_], dict[int, npt.NDArray[np.bool_]]]:
+        """Which rows (n,) the constraints allow, and which all but one, for those that a share of rows breaks."""
+        rows, count = torch.from_numpy(codes), len(self.schema.constraints)
+        held, found = self.schema.admissible(rows).numpy(), {}
+        for i, constraint in enumerate(self.schema.constraints):
+            if constraint.broken:
+                but = np.broadcast_to(np.arange(count) == i, (len(codes), count))
+                found[i] = self.schema.admissible(rows, but).numpy() & ~held
+        return held, found
+
+    @cached_property
+    def _breaking(self) -> dict[int, tuple[int, float]]:
+        """Of constraints that a share of rows breaks, if codes tell: the column that differs, how often it breaks by chance."""
+        found = dict[int, tuple[int, float]]()
+        for i, constraint in enumerate(self.schema.constraints):
+            name = moved(constraint, self.schema.constraints) if constraint.broken else None
+            if name in self.schema.domain.names:
+                c, codes = self.schema.domain.names.index(name), self._drawn.copy()
+                codes = codes[self._holding(codes)[0]]
+                codes[:, c] = np.random.default_rng(0).permutation(codes[:, c])
+                chance = float(self._holding(codes)[1][i].mean())
+                found |= {i: (c, chance)} if chance else {}
+        return found
+
+    @cached_property
+    def _drawn(self) -> Integers:
+        """Public draws (65,536, d) of codes of the mixture."""
+        generator = np.random.default_rng(0)
+        return self.columns.refined(iid_rows(self.mixture, _DRAWS, generator), self.columns.shares, generator)
 
     @cached_property
     def kept_share(self) -> float:
         """Share of rows of the mixture that constraints keep, by 65,536 public draws; the fit drives it towards 1."""
         if not self.schema.rejects:
             return 1.0
-        generator = np.random.default_rng(0)
-        codes = self.columns.refined(iid_rows(self.mixture, _DRAWS, generator), self.columns.shares, generator)
-        return max(1, int(self.schema.admissible(torch.from_numpy(codes)).sum())) / _DRAWS
+        return max(1, int(self.schema.admissible(torch.from_numpy(self._drawn)).sum())) / _DRAWS
 
     def marginal(self, columns: Sequence[str]) -> Reals:
         """Joint probabilities of some columns, an axis for each, over all their codes; exact for the mixture.
@@ -150,11 +193,13 @@ class TablesModel(PublicModel, kind="tables"):
     def impute(self, table: pd.DataFrame, *, random_state: RandomState = None) -> pd.DataFrame:
         """The table with its nulls replaced by draws from the model given the rest of their row; it is not kept.
 
-        Rows are drawn until they satisfy the constraints, which is the model's law given these; computed columns follow. A null
+        Rows are drawn until they satisfy the constraints, which is the model's law given these; computed columns follow. Known
+        values may break a rule that a share of the rows breaks. A null
         that constraints require stays, and so do rows without nulls.
         """
         seed = sampling_seed(len(table), random_state)
         codes, known = self.schema.known(table)
+        but = self.schema.broken(known)
         groups = np.where(codes < 0, -1, self._grouped(np.maximum(codes, 0)))
         generator, inner = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
         whole, left, found = ~known.isna().any(axis=1).to_numpy(), np.arange(len(table)), list[pd.DataFrame]()
@@ -167,7 +212,8 @@ class TablesModel(PublicModel, kind="tables"):
                 filled, own = np.where(codes[rows] < 0, drawn, codes[rows]), known.iloc[rows].reset_index(drop=True)
                 values = self.schema.decode(torch.from_numpy(filled), inner, self.columns.shares, own)
                 weights = self._weights(filled, component, values, own)
-                holds = self.schema.admissible(torch.from_numpy(filled)).numpy() & self.schema.satisfied(values)
+                holds = self.schema.admissible(torch.from_numpy(filled), but[rows]).numpy()
+                holds &= self.schema.satisfied(values, but[rows])
                 kept = np.flatnonzero(holds | whole[rows])
                 kept = kept[_in_turn(weights[kept], generator, enough=copies == _MANY)]
                 done, first = np.unique(rows[kept], return_index=True)

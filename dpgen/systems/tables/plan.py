@@ -24,7 +24,7 @@ from typing import Literal, get_args
 from dpgen.privacy.mechanisms import require_whole
 
 Method = Literal["auto", "mixture", "independent"]
-Rules = Literal["auto", "off"]
+Rules = tuple[str, ...] | str
 
 LEAST_SIGNAL = 20.0
 """Signal mu n for each column below which pairs are not worth their noise."""
@@ -78,7 +78,8 @@ class TablesConfig:
         components: K, products of the mixture; None: the public rule.
         rounds: how often the mixture is fitted before the next marginals are chosen.
         picks: marginals that are chosen in all rounds together; None: the public rule.
-        rules: "auto": rules between columns whose domains are bought are looked for and kept, "off": they are not.
+        rules: "auto": rules between columns whose domains are bought are looked for and kept, "off": they are not; a list of
+            columns: between these alone.
     """
 
     method: Method = "auto"
@@ -90,8 +91,9 @@ class TablesConfig:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
-        if self.rules not in get_args(Rules):
-            raise ValueError(f"rules is {self.rules!r}; choose one of {', '.join(get_args(Rules))}")
+        if self.rules not in ("auto", "off") and (isinstance(self.rules, str) or len(set(self.rules)) < 2):
+            given = self.rules if isinstance(self.rules, str) else ", ".join(self.rules)
+            raise ValueError(f"rules is {given!r}; it must be auto, off, or a list of two columns or more")
         if self.components is not None:
             require_whole("components", self.components, 1, 4096)
         require_whole("rounds", self.rounds, 1, 1000)

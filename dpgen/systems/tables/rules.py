@@ -4,10 +4,11 @@ The candidates (`rule_kinds`) depend on what was released before and on names an
 candidate i,
 
 1. where there are many, all v_i are released with noise of n / 60, and those go on that are near 0,
-2. those that go on are counted anew with noise of std s, n / 225 at most and n / 600 where that is cheap; rules are those of
-   which n / 100 or fewer are counted, where s is large 2.5 s, where it is small 6 s.
+2. those that go on are counted anew with noise of std s, n / 225 at most and n / 1,500 where that is cheap; rules are those of
+   which n / 100 or fewer are counted, where s is large 2.5 s.
 
-So 2 % of the rows that break a rule are told from none. A candidate is one only if independent columns of the released laws
+So 2 % of the rows that break a rule are told from none. A count of more than 3 s is seen, and its share of samples breaks the
+rule; with fewer, none does. A candidate is one only if independent columns of the released laws
 would break it in 4 % of the rows, 9 s at least: with probability 4e-11 at most noise makes a rule of it.
 
 **Sensitivity.** A record is added or removed. A row breaks an order, a group, a gap or a total by itself: the count moves by 1
@@ -23,7 +24,7 @@ this direction. So of m candidates the vector v moves by at most :math:`\sqrt m`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
@@ -60,10 +61,10 @@ OF_FEW, OF_MANY, OF_TABLES = 0.02, 0.005, 0.015
 """Shares of mu^2 at most: for the counts of few candidates, for those of many before, and for tables of dependencies."""
 OF_TABLE = 0.01
 """Of one table."""
-FINE, FEW, MANY = 600.0, 225.0, 60.0
+FINE, FEW, MANY = 1_500.0, 225.0, 60.0
 """n by the noise std of the counts of few candidates, at best and at least, and of many."""
-BROKEN, SURE, LEFT = 2.5, 6.0, 0.01
-"""Violations of a rule at most: this share of the rows, but no less than so many noise stds, and no more than so many."""
+BROKEN, LEFT, SEEN = 2.5, 0.01, 3.0
+"""Violations of a rule at most: so many noise stds, or a share of the rows if this is more; stds from which they are seen."""
 MOST_LENGTHS = 4
 """Columns that are coded by their length from another one."""
 
@@ -81,8 +82,19 @@ class Rule:
     std: float
 
     @property
+    def broken(self) -> float:
+        """The share of samples that break it: 0 where noise may hide that there are none."""
+        return round(self.share, 6) if self.share > SEEN * self.std else 0.0
+
+    @property
+    def seen(self) -> dict[str, float]:
+        """The same as a part of a constraint."""
+        return {"broken": self.broken} if self.broken else {}
+
+    @property
     def sentence(self) -> str:
-        return f"{self.candidate.text} (broken by {percent(max(0.0, self.share))} ± {percent(self.std)} %)"
+        often = ", of samples as well" if self.seen else ""
+        return f"{self.candidate.text} (broken by {percent(max(0.0, self.share))} ± {percent(self.std)} %{often})"
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------
@@ -148,7 +160,8 @@ def part_of(schema: Schema, names: Sequence[str]) -> Schema:
 class Search:
     """Finds the rules of a table whose domains were bought, and writes them into its schema.
 
-    `n` is the noisy number of rows, `of_number` the share of 1 / s^2 of the law of a length.
+    `n` is the noisy number of rows, `of_number` the share of 1 / s^2 of the law of a length, `columns` are those between which
+    rules are looked for, None: all.
     """
 
     rows: Rows
@@ -156,6 +169,7 @@ class Search:
     budget: GaussianBudget
     n: float
     of_number: float
+    columns: Collection[str] | None = None
     tables: list[tuple[tuple[str, str], Reals, float]] = field(default_factory=list)
     """Names of two columns, their noisy counts, and the noise std: measured marginals."""
 
@@ -163,7 +177,8 @@ class Search:
         """The schema with its rules, counts of codes and facts; `tables` are what was measured of dependencies."""
         finer, whole = with_single_values(self.found), self.budget.left
         schema = Schema.from_descriptor(finer.descriptor)
-        columns = [_column(given, finer.counts[given.name]) for given in schema.modelled if given.name in finer.counts]
+        names = [*finer.counts] if self.columns is None else [name for name in finer.counts if name in self.columns]
+        columns = [_column(given, finer.counts[given.name]) for given in schema.modelled if given.name in names]
         declared = [one for one in schema.constraints if isinstance(one, LessEqual)]
         tied = [set(one.names) for one in schema.constraints]
         among = [one for one in candidates(columns) if not any(names >= set(one.names) for names in tied)]
@@ -191,7 +206,7 @@ class Search:
             return []
         wanted = len(among) * unit * (FINE / FEW) ** 2
         counts, std = self._counted(schema, among, min(wanted, OF_FEW * self.budget.whole))
-        limit = min(max(LEFT * self.n, BROKEN * std), SURE * std)
+        limit = max(LEFT * self.n, BROKEN * std)
         return [Rule(one, float(count) / self.n, std / self.n) for one, count in zip(among, counts) if count <= limit]
 
     def _counted(self, schema: Schema, among: Sequence[Candidate], share: float) -> tuple[Reals, float]:
@@ -211,17 +226,22 @@ class Search:
             name for one in found if one.kind in ("follows", "one_of") for name in one.names
         }  # whose codes stay as they are
         coded |= {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
-        constraints = [*schema.descriptor().get("dpgen:constraints", []), *(one.rule for one in found if one.kind != "follows")]
+        constraints = [*schema.descriptor().get("dpgen:constraints", [])]
+        constraints += [{**rule.candidate.rule, **rule.seen} for rule in rules if rule.candidate.kind != "follows"]
         finer = with_single_values(self.found)
         fields |= {given["name"]: given for given in finer.descriptor["fields"] if given["name"] in coded}
         counts |= {name: known for name, known in finer.counts.items() if name in coded}
-        for base, name in [(one.left, one.right) for one in declared] + [
-            one.names for one in found if one.kind == "less_equal"
-        ]:
-            if name not in coded and self._by_length(schema, fields, base, name) and (made := self._length(schema, base, name)):
+        orders = {(one.left, one.right): 0.0 for one in declared}
+        ordered = [(rule.candidate.names, rule.broken) for rule in rules if rule.candidate.kind == "less_equal"]
+        orders |= {(base, name): broken for (base, name), broken in ordered}
+        for (base, name), broken in orders.items():
+            free = name not in coded and self._by_length(schema, fields, base, name)
+            if free and (made := self._length(schema, base, name, broken)):
                 fields[name], counts[name] = fields[name] | {"dpgen:length": made[0]}, made[1]
-        for one in tables:
-            constraints.append(self._table(schema, one, len(tables)))
+        for rule in rules:
+            if (one := rule.candidate).kind != "follows":
+                continue
+            constraints.append(self._table(schema, one, len(tables)) | rule.seen)
             fields[one.names[1]] = single_valued(fields[one.names[1]], schema.by_name[one.names[1]])
         counts = {name: known for name, known in counts.items() if name not in computed}
         descriptor = {**schema.descriptor(), "fields": list(fields.values())}
@@ -239,8 +259,11 @@ class Search:
         small = all(isinstance(one, DensityField) and np.diff(one.starts).max() == 1 for one in (a, b))
         return bought_ones and free and not small and not reaches(_edges(lengths), name, base)
 
-    def _length(self, schema: Schema, base: str, name: str) -> tuple[dict[str, Any], Known] | None:
-        """The law of a length as a part of a descriptor, and counts of the codes; None: noise hides it."""
+    def _length(self, schema: Schema, base: str, name: str, broken: float) -> tuple[dict[str, Any], Known] | None:
+        """The law of a length as a part of a descriptor, and counts of the codes; None: noise hides it.
+
+        Of the share of rows that break the order the law of lengths knows nothing.
+        """
         a, b = schema.by_name[base], schema.by_name[name]
         assert isinstance(a, DensityField)
         assert isinstance(b, DensityField)
@@ -258,7 +281,8 @@ class Search:
         gaps, std = measured.gaps
         if b.nullable:
             gaps, std = gaps - float(own.counts[-1]), math.hypot(std, float(own.stds[-1]))
-        alone = gaps if gaps > BROKEN * std else 0.0
+        gaps -= broken * self.n
+        alone = gaps if a.nullable and gaps > BROKEN * std else 0.0
         first = Known.of(np.array([gaps]), np.array([std]), np.array([alone]))
         known = Known(*(np.concatenate(pair) for pair in zip(first, told.known)))
         return made, known.and_one(float(own.counts[-1]), float(own.stds[-1])) if b.nullable else known

@@ -1,0 +1,410 @@
+"""Rules of real rows that synthetic rows break: what looks absurd in a table, for the output of any package.
+
+A rule is looked for in the real rows as they are, without noise. It is one if at most 1 % of them break it, also of those that
+were held out where it was learnt from the others, and if it would be broken in `WORTH` of the rows were its columns
+independent, 30 rows at least: with a probability of about 1e-5 a rule that does not hold seems to.
+
+| rule | example |
+|---|---|
+| order of two numbers or times | admitted <= discharged |
+| copy, multiple, offset, sum of two or of up to eight in a row, product of two | net + tax = gross |
+| exactly one, or at most one, of truth values | one of is_red, is_green, is_blue |
+| dependency on a column of up to 1,000 values | city -> region |
+| gaps beside a gap or a value | births is missing where sex is M |
+| values that never meet | sex M never beside pregnant yes |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations, permutations
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Codes = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Reals = npt.NDArray[np.float64]
+
+BROKEN = 0.01
+"""Share of real rows that may break a rule."""
+WORTH = 0.02
+"""Share of rows in which independent columns would break it, at least."""
+_LEAST = 30.0  # rows in which they would
+_TIMES, _MORE = 3.0, 0.002  # by which more synthetic rows than real ones break a rule that is listed
+_MOST_VALUES, _FEW, _MOST_NUMBERS, _LONGEST, _MOST_COLUMNS = 1_000, 64, 24, 40, 60
+_LISTED = 20  # rules of a sentence
+_TRIED = 300  # rows that a total is tried on first
+_NEVER = 20.0  # rows that independent columns would have of a pair of values that never meets
+
+
+class Values(NamedTuple):
+    """A column of the parts "own" and "held" (real rows) and "made" (synthetic ones).
+
+    `numbers` are seconds since 1970 if `dates`, NaN for gaps; None: it has none. `codes` number the `size` values of own rows;
+    `size` is any other value, -1 a gap. Of many values there are no `texts`.
+    """
+
+    numbers: Mapping[str, Reals] | None
+    dates: bool
+    codes: Mapping[str, Codes]
+    size: int
+    texts: Sequence[str]
+
+    @classmethod
+    def of(cls, read: Mapping[str, npt.NDArray[Any]], *, numeric: bool, dates: bool) -> Values:
+        """The same of values (n,) of each part, NaN or None for gaps."""
+        known = pd.Index(pd.unique(pd.Series(read["own"]).dropna())).sort_values()
+        codes = {}
+        for part, values in read.items():
+            found = known.get_indexer(pd.Index(values)).astype(np.int64)
+            codes[part] = np.where(pd.isna(values), -1, np.where(found < 0, len(known), found))
+        few = [*known] if len(known) <= _MOST_VALUES else []
+        shown = [str(np.datetime64(int(x), "s"))[:10] if dates else f"{x:g}" if numeric else str(x) for x in few]
+        return cls(read if numeric else None, dates, codes, len(known), shown)
+
+    def few(self, most: int = _FEW) -> bool:
+        """Whether it has two values or more, and few."""
+        return 1 < self.size <= most
+
+    @property
+    def truth(self) -> Mapping[str, Flags] | None:
+        """Whether values are true, or 1; None: it has others."""
+        set_to = next((i for i, text in enumerate(self.texts) if text in ("True", "1", "1.0")), None)
+        if set_to is None or self.size != 2 or self.texts[1 - set_to] not in ("False", "0", "0.0"):
+            return None
+        return {part: codes == set_to for part, codes in self.codes.items()}
+
+
+Columns = Mapping[str, Values]
+Test = Callable[[str], Flags]
+"""Which rows of a part break a rule."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rule:
+    """A rule that may hold: its columns, words for it, which rows break it, and how many by chance.
+
+    `learnt`: from the own rows, so that only the others show whether it holds.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    text: str
+    broken: Test
+    chance: float
+    learnt: bool = False
+
+    def share(self, *parts: str) -> float:
+        """Share of the rows of some parts that break it."""
+        return float(np.mean(np.concatenate([self.broken(part) for part in parts])))
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is a rule of the real rows."""
+        seen = sizes["held"] + (0 if self.learnt else sizes["own"])
+        if self.chance < WORTH or self.chance * seen < _LEAST:
+            return False
+        return all(self.share(part) <= BROKEN for part in ("own", "held") if sizes[part])
+
+
+def broken_rules(columns: Columns) -> pd.DataFrame:
+    """Rules of the real rows that more synthetic rows break, worst first: `rule`, and shares `real` and `synthetic`."""
+    columns = dict([*columns.items()][:_MOST_COLUMNS])
+    sizes = {part: len(codes) for part, codes in next(iter(columns.values())).codes.items()}
+    kinds = (_totals, _orders, _groups, _dependencies, _gaps, _never)
+    rows, found, kept = list[tuple[str, float, float]](), list[Rule](), list[Rule]()
+    for kind in kinds:
+        own = [rule for rule in kind(columns) if rule.holds(sizes) and not _told(rule, found)]
+        found += own
+        kept += _shortest(own)
+    for rule in kept:
+        real, made = rule.share(*(["held"] if rule.learnt else ["own", "held"])), rule.share("made")
+        if made > max(_TIMES * real, real + _MORE):
+            rows.append((rule.text, real, made))
+    rows.sort(key=lambda row: -row[2])
+    return pd.DataFrame(rows, columns=["rule", "real", "synthetic"])
+
+
+def said(rules: pd.DataFrame) -> tuple[str, ...]:
+    """A sentence on rules that are broken, none if there are none."""
+    listed = [f"{rule} ({made:.1%} of rows, real {real:.1%})" for rule, real, made in rules[:_LISTED].to_numpy().tolist()]
+    more = f"; and {len(rules) - _LISTED} more" if len(rules) > _LISTED else ""
+    return (f"Synthetic rows break rules that hold in the real ones: {'; '.join(listed)}{more}.",) if listed else ()
+
+
+def _told(rule: Rule, found: Sequence[Rule]) -> bool:
+    """Whether rules that were found before say as much: of the same two columns, or of truth values of a group."""
+    if rule.kind in ("order", "group"):
+        return any(other.kind in ("total", "group") and set(rule.names) <= set(other.names) for other in found)
+    alike = [other for other in found if other.kind != "order" and (other.kind != "total" or len(other.names) == 2)]
+    return any(set(rule.names) <= set(other.names) and (other.kind != "gap" or rule.kind == "never") for other in alike)
+
+
+def _shortest(rules: Sequence[Rule]) -> list[Rule]:
+    """Without orders and dependencies that follow along a way of others."""
+    kept = list(rules)
+    for rule in rules if rules and rules[0].kind in ("order", "follows") else ():
+        first, last = rule.names
+        there, left = {first}, [other.names for other in kept if other is not rule]
+        for _ in left:
+            there |= {end for start, end in left if start in there}
+        if last in there:
+            kept.remove(rule)
+    return kept
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+
+
+def _orders(columns: Columns) -> Iterator[Rule]:
+    numbers = _numbers(columns)
+    for first, last in permutations(numbers, 2):
+        if columns[first].dates != columns[last].dates:
+            continue
+        low, high = numbers[first], numbers[last]
+        yield Rule("order", (first, last), f"{first} <= {last}", _above(low, high), _by_chance(_more, low["own"], high["own"]))
+
+
+def _numbers(columns: Columns) -> dict[str, Mapping[str, Reals]]:
+    return {name: values.numbers for name, values in columns.items() if values.numbers is not None and values.size > 2}
+
+
+def _above(low: Mapping[str, Reals], high: Mapping[str, Reals]) -> Test:
+    return lambda part: _more(low[part], high[part])
+
+
+def _more(low: Reals, high: Reals) -> Flags:
+    return np.asarray(low > high)
+
+
+def _by_chance(broken: Callable[..., Flags], *values: Reals) -> float:
+    """Share of rows that break a rule whose last column is moved to other rows."""
+    *others, last = values
+    return float(broken(*others, np.random.default_rng(0).permutation(last)).mean())
+
+
+def _totals(columns: Columns) -> Iterator[Rule]:
+    """Copies, multiples, offsets, sums and products."""
+    numbers = _numbers(columns)
+    names = [*numbers][:_MOST_NUMBERS]
+    for total in names:
+        for parts, form, text in _forms(columns, names, total):
+            own = [numbers[name]["own"] for name in (*parts, total)]
+            here = ~np.isnan(own).any(0)
+            tried = [x[here][:_TRIED] for x in own]
+            if len(tried[0]) < _LEAST:
+                continue
+            made = form(tried)
+            if made is None or (test := _differs(made, _step(own[-1])))(*tried).mean() > 0.05:
+                continue
+            words = text.format(*parts, total=total, k=_number(made, columns[total].dates))
+            broken = _of(test, [numbers[name] for name in (*parts, total)])
+            yield Rule("total", (*parts, total), words, broken, _by_chance(test, *own))
+
+
+def _of(test: Callable[..., Flags], numbers: Sequence[Mapping[str, Reals]]) -> Test:
+    return lambda part: test(*(own[part] for own in numbers))
+
+
+class _Made(NamedTuple):
+    """A total as computed from its parts, and the constant in it."""
+
+    compute: Callable[[Sequence[Reals]], Reals]
+    k: float = 0.0
+
+
+Form = Callable[[Sequence[Reals]], _Made | None]
+
+
+def _forms(columns: Columns, names: Sequence[str], total: str) -> Iterator[tuple[tuple[str, ...], Form, str]]:
+    """Parts of a total, how it may be computed from them, by values of the parts and of itself, and words for it."""
+    dates = columns[total].dates
+    others = [name for name in names if name != total and columns[name].dates == dates]
+    for name in others:
+        if names.index(name) < names.index(total):
+            yield (name,), _offset, "{total} = {0}{k}"
+            if not dates:
+                yield (name,), _multiple, "{total} = {k} {0}"
+    if dates:
+        return
+    for pair in combinations(others, 2):
+        yield pair, _sum, "{0} + {1} = {total}"
+        yield pair, _product, "{0} * {1} = {total}"
+    place = names.index(total)
+    for count in range(3, 9):
+        for parts in (names[max(0, place - count) : place], names[place + 1 : place + 1 + count]):
+            if len(parts) == count and set(parts) <= set(others):
+                yield tuple(parts), _sum, " + ".join(f"{{{i}}}" for i in range(count)) + " = {total}"
+
+
+def _sum(_: Sequence[Reals]) -> _Made:
+    return _Made(lambda parts: np.asarray(np.sum(parts, axis=0)))
+
+
+def _product(_: Sequence[Reals]) -> _Made:
+    return _Made(lambda parts: parts[0] * parts[1])
+
+
+def _offset(values: Sequence[Reals]) -> _Made:
+    k = float(np.median(values[1] - values[0]))
+    return _Made(lambda parts: parts[0] + k, k)
+
+
+def _multiple(values: Sequence[Reals]) -> _Made | None:
+    told = values[0] != 0
+    if not told.any() or (k := float(f"{np.median(values[1][told] / values[0][told]):.6g}")) in (0.0, 1.0):
+        return None
+    return _Made(lambda parts: k * parts[0], k)
+
+
+def _differs(made: _Made, step: float) -> Callable[..., Flags]:
+    """Which totals are others than what is computed, by more than they are rounded."""
+
+    def test(*values: Reals) -> Flags:
+        *parts, total = values
+        wanted = made.compute(parts)
+        return np.asarray(np.abs(wanted - total) > 1.01 * step + 1e-9 * np.abs(total))
+
+    return test
+
+
+def _step(values: Reals) -> float:
+    """What numbers are rounded to, at most 1; 1e-6 times their size where they are not."""
+    there = values[np.isfinite(values)][: 10 * _TRIED]
+    for places in range(6):
+        if np.allclose(there, there.round(places), rtol=1e-12, atol=1e-9):
+            return float(10.0**-places) if (there != there.round()).any() else 0.5
+    return 1e-6 * float(np.abs(there).max(initial=0.0))
+
+
+def _number(made: _Made, dates: bool) -> str:
+    """The constant of an offset or of a multiple in words."""
+    if dates:
+        return f" + {made.k / 86_400:g} days" if made.k else ""
+    return f"{made.k:g}" if made.k else ""
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+def _groups(columns: Columns) -> Iterator[Rule]:
+    """Truth values beside each other, or of one prefix, of which one is set, or one at most; the longest first."""
+    runs, prefixes = list[list[str]]([[]]), dict[str, list[str]]()
+    truth = {name: told for name, values in columns.items() if (told := values.truth) is not None}
+    for name in columns:
+        if name not in truth:
+            runs.append([])
+            continue
+        runs[-1].append(name)
+        prefixes.setdefault(name.rpartition("_")[0], []).append(name)
+    lists = dict.fromkeys(tuple(run[i:j]) for run in runs for i, j in combinations(range(len(run) + 1), 2) if j - i > 2)
+    lists |= dict.fromkeys(tuple(names) for prefix, names in prefixes.items() if prefix and len(names) > 2)
+    held = list[set[str]]()
+    for names in sorted((names for names in lists if len(names) <= _LONGEST), key=len, reverse=True):
+        own = np.stack([truth[name]["own"] for name in names])
+        count = own.sum(0)
+        if any(set(names) <= there for there in held) or (count > 1).mean() > BROKEN:
+            continue
+        exactly = (count != 1).mean() <= BROKEN
+        if not exactly and (count == 1).mean() < WORTH:
+            continue
+        held.append({*names})
+        shares = own.mean(1)
+        none = float(np.prod(1 - shares))
+        one = float(sum(share * np.prod(np.delete(1 - shares, i)) for i, share in enumerate(shares)))
+        test = _of_group([truth[name] for name in names], exactly=exactly)
+        words = f"{'one' if exactly else 'at most one'} of {', '.join(names)}"
+        yield Rule("group", names, words, test, 1 - one if exactly else 1 - one - none)
+
+
+def _of_group(truth: Sequence[Mapping[str, Flags]], *, exactly: bool) -> Test:
+    def broken(part: str) -> Flags:
+        count = np.sum([own[part] for own in truth], axis=0)
+        return np.asarray(count != 1 if exactly else count > 1)
+
+    return broken
+
+
+def _table(a: Values, b: Values) -> Codes:
+    """Counts (a, b + 2) of own rows whose first value is there; the last two codes are other values and gaps."""
+    there = a.codes["own"] >= 0
+    cells = a.codes["own"][there] * (b.size + 2) + b.codes["own"][there] % (b.size + 2)
+    return np.bincount(cells, minlength=a.size * (b.size + 2)).reshape(a.size, b.size + 2)
+
+
+def _dependencies(columns: Columns) -> Iterator[Rule]:
+    few = {name: values for name, values in columns.items() if values.few(_MOST_VALUES)}
+    for (first, a), (last, b) in permutations(few.items(), 2):
+        counts = _table(a, b)
+        of_b = counts.sum(0)
+        if not of_b.sum() or counts.max(1).sum() < (1 - BROKEN) * of_b.sum():
+            continue
+        likely = counts.argmax(1)
+        chance = float((counts.sum(1) / of_b.sum()) @ (1 - of_b[likely] / of_b.sum()))
+        yield Rule("follows", (first, last), f"{first} -> {last}", _of_table(a, b, likely), chance, learnt=True)
+
+
+def _of_table(a: Values, b: Values, likely: Codes) -> Test:
+    def broken(part: str) -> Flags:
+        rows, found = a.codes[part], b.codes[part] % (b.size + 2)
+        listed = (rows >= 0) & (rows < a.size)
+        return np.asarray(listed & (likely[np.where(listed, rows, 0)] != found))
+
+    return broken
+
+
+def _gaps(columns: Columns) -> Iterator[Rule]:
+    """Gaps of a column beside gaps of another one, or beside one of its values."""
+    absent = {name: {part: codes < 0 for part, codes in values.codes.items()} for name, values in columns.items()}
+    own, names = {name: float(gaps["own"].mean()) for name, gaps in absent.items()}, [*columns]
+    for first, last in permutations(names, 2):
+        if own[last] < WORTH:
+            continue
+        for words, there in _beside(columns[first], absent[first]):
+            share = float(there["own"].mean())
+            both = bool((there["own"] != absent[last]["own"]).mean() <= BROKEN)
+            if both and there is absent[first] and names.index(first) > names.index(last):
+                continue  # said the other way round
+            chance = share * (1 - own[last]) + both * own[last] * (1 - share)
+            text = f"{last} is missing {'just ' * both}where {first} is {words}"
+            yield Rule("gap", (first, last), text, _of_gaps(there, absent[last], both=both), chance)
+
+
+def _beside(values: Values, absent: Mapping[str, Flags]) -> Iterator[tuple[str, Mapping[str, Flags]]]:
+    """Words for a gap and for each of few values, and which rows have it."""
+    if absent["own"].mean() >= WORTH:
+        yield "missing", absent
+    for i, text in enumerate(values.texts if values.few() else ()):
+        yield text, {part: codes == i for part, codes in values.codes.items()}
+
+
+def _of_gaps(there: Mapping[str, Flags], absent: Mapping[str, Flags], *, both: bool) -> Test:
+    return lambda part: there[part] != absent[part] if both else there[part] & ~absent[part]
+
+
+def _never(columns: Columns) -> Iterator[Rule]:
+    """Values of two columns that never meet."""
+    few = {name: values for name, values in columns.items() if values.few()}
+    for (first, a), (last, b) in combinations(few.items(), 2):
+        counts = _table(a, b)[:, :-2]
+        expected = np.outer(counts.sum(1), counts.sum(0)) / max(1, counts.sum())
+        never = (counts == 0) & (expected >= _NEVER)
+        if not never.any():
+            continue
+        often = sorted(zip(*np.nonzero(never)), key=lambda cell: -float(expected[cell]))
+        shown = ", ".join(f"{first} {a.texts[i]} beside {last} {b.texts[j]}" for i, j in often[:2])
+        words = f"never {shown}" + (f" and {len(often) - 2} other pairs" if len(often) > 2 else "")
+        chance = float(expected[never].sum() / len(a.codes["own"]))
+        yield Rule("never", (first, last), words, _of_pairs(a, b, never), chance, learnt=True)
+
+
+def _of_pairs(a: Values, b: Values, never: Flags) -> Test:
+    def broken(part: str) -> Flags:
+        rows, found = a.codes[part], b.codes[part]
+        there = (rows >= 0) & (rows < a.size) & (found >= 0) & (found < b.size)
+        return np.asarray(there & never[np.where(there, rows, 0), np.where(there, found, 0)])
+
+    return broken
