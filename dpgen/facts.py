@@ -151,6 +151,10 @@ class Fact(Enum):
         "runs.",
     )
     MEASURED_MARGINALS = _M("{count} marginals of two or three columns were chosen by the exponential mechanism and measured.")
+    WHOLE_TABLE = _M(
+        "The table of all {columns} columns together, {cells} cells, is one release (noise std {std} of each count), so "
+        "dependence of any order is in the model.",
+    )
     MEASURED_LINKED = _M(
         "{count} tables of two columns (of people, of people and rows, of one row, of two rows of a person, of successive "
         "rows) were chosen by the exponential mechanism and measured.",

@@ -9,7 +9,7 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
-from dpgen.systems.tables.marginals import NOTE, SCALE, Coarsening, Counts, Marginal
+from dpgen.systems.tables.marginals import JOINT, NOTE, SCALE, Coarsening, Counts, Marginal
 
 SIZES = (3, 2, 5)
 ROWS_OF = pairs_of(lambda rng, n: np.stack([rng.integers(0, size, n) for size in SIZES], axis=1))
@@ -47,5 +47,6 @@ ROWS = [
     SumRow("tables", (NOTE,), ROWS_OF, MOVED, sums=counted(Marginal((2,), 0))),
     SumRow("tables", (NOTE, MEASUREMENT), ROWS_OF, MOVED, sums=counted(Marginal((0, 1), 0))),
     SumRow("tables", (MEASUREMENT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 1))),
+    SumRow("tables", (JOINT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 0))),
     LawRow("tables", (SELECTION,), ROWS_OF, MOVED, law=selected, at=(1e-6, 0.2, 0.5)),
 ]

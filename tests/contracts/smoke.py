@@ -106,6 +106,13 @@ def small_columns() -> Any:
     return load_mixture(n_records=400, size=64)
 
 
+def small_table() -> Any:
+    """A table of few cells."""
+    fields = [{"name": name, "type": "boolean", "constraints": {"required": True}} for name in ("a", "b", "c")]
+    frame = pd.DataFrame(np.arange(1200).reshape(400, 3) % 7 > 3, columns=["a", "b", "c"])
+    return load_table(path=in_memory(frame), schema={"fields": fields}, test_fraction=0.0)
+
+
 def raw_table() -> Any:
     """A table of which nothing is known."""
     rng = np.random.default_rng(0)
@@ -198,6 +205,7 @@ SMOKE = [
     Smoke("mwem", {"epsilon": 2.0, "rounds": 3}, {}, narrow_records),
     Smoke("tables", {"epsilon": 2.0}, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
+    *(Smoke("tables", {"epsilon": 2.0} | of, {}, small_table) for of in ({}, PEOPLE)),
     *(Smoke("tables", {"epsilon": 2.0} | of, {"method": "independent"}, raw_table) for of in ({}, PEOPLE)),
     Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     Smoke("relational", {"epsilon": 2.0}, {**_LINKED, "classes": 4, "row_classes": 3, "rounds": 2}),

@@ -191,6 +191,7 @@ MARGINALS = Row("marginals", BITS, {})
 SPLIT = Row("marginals", BITS, {"test_fraction": 0.25}, (RECORD, OTHERS))
 CELLS = Row("mwem", BITS, {"domain": "cells", "rounds": 2}, (RECORD, *SIZED))
 MIXTURE = Row("tables", TABLE, {"method": "mixture", "components": 2, "rounds": 2, "picks": 2})
+WHOLE = Row("tables", TABLE, {"epsilon": 1000.0}, (RECORD, OTHERS))
 PARTITION = Row("merr", CLAMPED, {"method": "partition", "delta": 1e-6}, (RECORD, *SIZED))
 POINT = Row("merr", NUMBERS, {"method": "points", "delta": 1e-6, "steps": 3, "epsilon": 10.0}, SIZED)
 LINKED = {"classes": 2, "row_classes": 2, "rounds": 2, "steps": 4, "max_rows": 3, "method": "linked"}
@@ -199,7 +200,7 @@ NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
 MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "clusters": "none"}, (RECORD,))
 MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
 ROWS = [
-    *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
+    *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, WHOLE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
     Row("gaussian", BITS, {"clusters": "kmeans", "k": 2}, (RECORD, OTHERS)),
     Row("gaussian", BITS, {"subclusters": 2}, (RECORD, OTHERS)),
     Row("gaussian", COLOURS, {"frequencies": 4}, ((0, False, "add_remove"), ANOTHER)),
@@ -307,6 +308,9 @@ FAULTS = [
     Fault("groups of exact counts", MIXTURE, RECORD, "moves",
           lambda real: lambda codes, domain, budget, share, _, **k: real(codes, domain, budget, share, (len(codes), 1e-9), **k),
           ("dpgen.systems.tables.fit:release_columns",)),
+    Fault("cells that count twice", WHOLE, RECORD, "moves",
+          lambda real: lambda self, own: replace(found := real(self, own), values=2 * found.values),
+          ("dpgen.systems.tables.marginals:Counts.sums",)),
     Fault("public n", CELLS, OTHERS, "release shows", lambda real: True, ("dpgen.privacy.curator:Curator.keeps_size",)),
     Fault("rounds by exact answers", CELLS, RECORD, "one release",
           lambda real: lambda answers, *a, rounds, **k: real(answers, *a, rounds=rounds - int(answers.values.sum() % 2), **k),

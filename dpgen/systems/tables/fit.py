@@ -34,8 +34,9 @@ from dpgen.systems.tables.marginals import (
 )
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, sizes
+from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, few_cells, sizes
 from dpgen.systems.tables.rules import MOST_LENGTHS, Search, in_domain
+from dpgen.systems.tables.whole import table_of, whole_mixture
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable, Table
@@ -90,21 +91,23 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     d = len(domain.sizes)
     codes = table.codes.numpy() if isinstance(table.codes, torch.Tensor) else table.codes
     known = {} if found is None else {domain.names.index(name): counts for name, counts in found.counts.items()}
-    alone = _apart(config, mu * size, d)
+    joint = _joint(config, domain.sizes, mu * size)
+    alone = not joint and _apart(config, mu * size, d)
     bought = (1 - COUNTING) * whole - budget.left
     least = min(LEAST_COLUMNS * whole, budget.left / 2)
-    share = budget.left if alone else max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
-    columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, known=known)
+    share = budget.left if alone or joint else max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
+    columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, joint=joint, known=known)
     columns = columns.with_measured(in_domain(tables, domain.names))
     rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
-    if alone:
+    if alone or joint:
         measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
-        mixture = _alone(columns, table.schema, rule, generator)
+        mixture = whole_mixture(columns, table.schema) if joint else _alone(columns, table.schema, rule, generator)
     else:
         mixture, measurements, levels = _in_rounds(codes, columns, table.schema, config, rule, budget, generator)
-    declared = _declared(len(measurements) - len(columns.measurements), mu, size, d)
-    fell_back = alone and config.method == "auto" and d > 1
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if fell_back else FACTS)
+    picks = len(measurements) - len(columns.measurements)
+    declared = _of_table(columns) if joint else _declared(picks, mu, size, d)
+    told = joint or (alone and config.method == "auto" and d > 1)
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if told else FACTS)
     if found is not None:
         statement = statement.extended(found.facts)
     wide = wide_bins(table.schema, columns.shares, but=columns_of(statement.facts, Fact.UNSEEN))
@@ -163,6 +166,12 @@ def _apart(config: TablesConfig, signal: float, d: int) -> bool:
     return config.method == "independent" or d < 2 or (config.method == "auto" and signal < LEAST_SIGNAL * d)
 
 
+def _joint(config: TablesConfig, sizes: Sequence[int], signal: float) -> bool:
+    """Whether columns of these sizes are released as one table, for a signal mu n."""
+    asked = config.method != "auto" or config.components is not None or config.picks is not None
+    return not asked and len(sizes) > 1 and few_cells(sizes, signal)
+
+
 def record_count(codes: Any) -> BoundedSum:
     """The number of records."""
     rows = codes.numpy() if isinstance(codes, torch.Tensor) else codes
@@ -193,6 +202,12 @@ def _declared(picks: int, mu: float, size: float, d: int) -> Said:
     return Fact.INDEPENDENT(
         enough=f" For about {size:.0f} records of {d} columns they are worth it from about {more} times this epsilon on."
     )
+
+
+def _of_table(columns: Columns) -> Said:
+    table = table_of(columns.measurements, len(columns.shares))
+    cells = math.prod(len(share) for share in columns.shares)
+    return Fact.WHOLE_TABLE(columns=len(columns.shares), cells=cells, std=f"{np.mean(table.noise_std):.3g}")
 
 
 def _in_rounds(

@@ -221,6 +221,9 @@ class Known(NamedTuple):
 
 
 NOTE = "marginals of columns"
+JOINT = "table of all columns"
+OF_JOINT = 0.95
+"""Share of a table of all columns; single columns get the rest."""
 MOST_CLASSES = 4
 """Of a target that is counted beside every column from the start."""
 MOST_GROUPS = 64
@@ -326,20 +329,23 @@ def release_columns(
     count: tuple[float, float],
     *,
     alone: bool,
+    joint: bool = False,
     known: Mapping[int, Known] | None = None,
 ) -> Columns:
     r"""Noisy marginals of columns of codes (`Counts.of`) for `share` of the budget's 1 / s^2.
 
     The error of the shares of m cells grows like :math:`m \sigma`; the sum of all errors is least where 1 / s^2 is shared like
-    :math:`m^{2/3}`. `count` is the noisy number of records and its std; `alone`: nothing else will be measured; columns in
-    `known`, counts that were released before, cost only what they need beyond that.
+    :math:`m^{2/3}`. `count` is the noisy number of records and its std; `alone`: nothing else will be measured; `joint`: but
+    the table of all columns, with most of the share; columns in `known`, counts that were released before, cost only what they
+    need beyond that.
     """
     known = known or {}
     full = Coarsening.full(domain.sizes)
-    marginals = first_marginals(domain, alone=alone)
-    counts = Counts.of(codes, marginals, [full])
-    cells = np.diff(counts.starts)
-    parts = share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
+    marginals = first_marginals(domain, alone=alone or joint)
+    tables = [Marginal(tuple(range(len(domain.sizes))), 0)] if joint else []
+    counts = Counts.of(codes, [*marginals, *tables], [full])
+    cells = np.diff(counts.starts)[: len(marginals)]
+    parts = (1 - OF_JOINT if joint else 1.0) * share * cells ** (2 / 3) / (cells ** (2 / 3)).sum()
     released = [Measurement(Marginal((c,), 0), own.counts, own.stds, own.fitted) for c, own in known.items()]
     for i, (marginal, part) in enumerate(zip(marginals, parts)):
         if len(marginal.columns) == 1 and marginal.columns[0] in known:
@@ -347,7 +353,11 @@ def release_columns(
             if part <= 0:
                 continue
         values, std = budget.sums(NOTE, counts.sums(i), float(part))
+        share -= part
         released.append(Measurement(marginal, values.numpy().reshape(shape(marginal, [full])), std))
+    for marginal in tables:
+        values, std = budget.sums(JOINT, counts.sums(len(marginals)), (1 - 1e-9) * share)
+        released.append(Measurement(marginal, values.numpy().reshape(domain.sizes), std))
     variances = [float((np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum()) for m in released]
     sums = np.array([count[0], *(float(m.values.sum()) for m in released)])
     n = max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
@@ -382,7 +392,7 @@ def smoothed_marginal(measured: Measurement, domain: TableDomain) -> Reals:
     values, noise_std = measured.values, measured.noise_std
     if measured.fitted is not None:
         return measured.fitted
-    if not isinstance(noise_std, float):  # of bins that were chosen so that their counts stand out
+    if not isinstance(noise_std, float) or values.ndim > 2:  # of bins that were chosen so that their counts stand out
         return values
     for axis, c in enumerate(measured.marginal.columns):
         if domain.ordered[c] and c != domain.target:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,13 @@ class Mixture:
         """Where each column begins in `probabilities`, and their end."""
         return np.cumsum([0, *self.sizes])
 
+    @cached_property
+    def of_cells(self) -> bool:
+        """Whether each component is a cell of all columns but one."""
+        most = np.maximum.reduceat(self.probabilities, self.offsets[:-1], axis=0)
+        certain = ((most == 1.0) | (most == 0.0)).all(1)  # 0 of all: the component is not among what is given
+        return int(certain.sum()) >= len(self.sizes) - 1 > 0
+
     def block(self, column: int) -> Floats:
         """Probabilities (size, K) of one column."""
         start, stop = self.offsets[column : column + 2]
@@ -94,7 +102,7 @@ class Mixture:
         return Mixture(probabilities, self.weights, self.sizes)
 
     def expected(self, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> npt.NDArray[np.float64]:
-        """Probabilities of the cells of marginals of two or three columns, one after the other."""
+        """Probabilities of the cells of marginals of two columns or more, one after the other."""
         found: list[Floats] = [np.empty(0, np.float32)] * len(marginals)
         for level, numbers in together(marginals):
             coarse = levels[level].matrix() @ self.probabilities
@@ -422,7 +430,8 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
 
     Systematic draws of components and of values in each component, then one pass over all cells in random order: a cell whose
     value too many rows hold takes the value that lowers :math:`\sum |n p - \text{count}|` over cells of triples and, with
-    weight 2, of pairs the most. Rows are not independent any more; it is post-processing of the model.
+    weight 2, of pairs the most, but where components are cells: their draws have their counts. Rows are not independent any
+    more; it is post-processing of the model.
     """
     ends = edges(mixture.weights.astype(np.float64))
     component = np.searchsorted(ends, (np.arange(n) + generator.random()) / max(n, 1), side="right")
@@ -432,7 +441,7 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
 
     rows = filled(mixture, component, systematic)
     sizes = np.array(mixture.sizes)
-    if n and len(sizes) > 1:
+    if n and len(sizes) > 1 and not mixture.of_cells:
         pairs, pair_at = _gaps(mixture, rows, 2)
         cells = sum(math.prod(chosen) for chosen in combinations(mixture.sizes, 3)) if len(sizes) < 100 else math.inf
         deep = len(sizes) > 2 and cells <= _MOST_CELLS

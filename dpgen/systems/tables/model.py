@@ -24,6 +24,7 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import sizes
+from dpgen.systems.tables.whole import whole_mixture
 
 Rows = Literal["iid", "matched"]
 Given = Mapping[str, Any]
@@ -421,6 +422,10 @@ class TablesModel(PublicModel, kind="tables"):
             raise ValueError(f"release protects {self.statement.unit}; intervals need rows that are independent of each other")
         found = copy.copy(self)
         found.measurements = list(self.measurements if measurements is None else measurements)
+        found.__dict__.pop("kept_share", None)
+        if self.mixture.of_cells and any(len(m.marginal.columns) == len(self.levels[0].sizes) for m in found.measurements):
+            found.mixture = whole_mixture(self.columns, self.schema, found.measurements)
+            return found
         precisions = np.array([float(np.min(m.noise_std)) ** -2 for m in found.measurements])
         n = max(1.0, float(np.average([m.values.sum() for m in found.measurements], weights=precisions)))
         fitter = Fitter(
@@ -434,7 +439,6 @@ class TablesModel(PublicModel, kind="tables"):
         fitter.measure(found.measurements, self.levels)
         fitter.run(_STEPS, _RATE, _LAST_RATE, avoided=EXCLUDED)
         found.mixture = fitter.mixture
-        found.__dict__.pop("kept_share", None)
         return found
 
     def measured_again(self, generator: np.random.Generator) -> list[Measurement]:

@@ -13,11 +13,14 @@ budget and n the noisy number of records, the signal of a count against its nois
 | columns that are measured together again | no | yes (from 6,000 on) | yes |
 | fits aim beyond what independence holds back | yes | yes (below 20,000) | no |
 | single columns only | mu n < 20 d | | | |
+| all columns in one table | cells <= .4 mu n, cells / largest size <= 4,096 | 390 | 3,500 | 25,000 |
 
 The constants were set on Adult, and looked at on HIGGS, whose records no budget of ours covers; for any other table they are
 public.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -28,6 +31,11 @@ Rules = tuple[str, ...] | str
 
 LEAST_SIGNAL = 20.0
 """Signal mu n for each column below which pairs are not worth their noise."""
+MOST_CELLS = 0.4
+"""Of the signal mu n, for a table that is released whole: noise in its cells is then .16 in total variation at most."""
+MOST_CLASSES_OF_CELLS = 4096
+"""Of the model of such a table."""
+_MOST_AXES = 32
 
 
 @dataclass(frozen=True)
@@ -69,12 +77,23 @@ def sizes(mu: float, n: float) -> Sizes:
     )
 
 
+def few_cells(sizes: Sequence[int], signal: float) -> bool:
+    """The public rule: whether all cells of columns of these sizes are few beside the signal mu n.
+
+    >>> few_cells((2,) * 9, 0.268 * 20_000), few_cells((2,) * 12, 0.268 * 20_000)
+    (True, False)
+    """
+    cells = math.prod(sizes)
+    return len(sizes) <= _MOST_AXES and cells <= min(MOST_CELLS * signal, MOST_CLASSES_OF_CELLS * max(sizes))
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablesConfig:
     """Model of a mixed table; public choices, none of them private.
 
     Arguments:
-        method: "mixture" of products, "independent" columns, or "auto": the mixture where the budget can see pairs.
+        method: "mixture" of products, "independent" columns, or "auto": all columns in one table where its cells are few, the
+            mixture where the budget can see pairs.
         components: K, products of the mixture; None: the public rule.
         rounds: how often the mixture is fitted before the next marginals are chosen.
         picks: marginals that are chosen in all rounds together; None: the public rule.

@@ -9,20 +9,21 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from test_tables_fit import SCHEMA, people, released
+from test_tables_fit import SCHEMA, SMALL, people, released
 
 from dpgen.cli.sample import main
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture, iid_rows, matched_rows
 from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.plan import TablesConfig
 
 SIZES = SCHEMA.domain.sizes
 CELLS = torch.tensor(list(product(*(range(size) for size in SIZES))))
 
 
-@pytest.fixture(scope="module")
-def model() -> TablesModel:
-    return released(people(4000), epsilon=4.0)
+@pytest.fixture(scope="module", params=[SMALL, TablesConfig()], ids=["mixture", "table"])
+def model(request: pytest.FixtureRequest) -> TablesModel:
+    return released(people(4000), request.param, epsilon=4.0)
 
 
 def test_the_density_sums_to_one_and_agrees_with_marginals(model: TablesModel) -> None:
