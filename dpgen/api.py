@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
+from dpgen.data.excel import is_excel
 from dpgen.data.images import ARCHIVES
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
@@ -154,7 +155,7 @@ def chosen_model(data: Any, dtypes: Dtypes = "bought") -> str:
         kind = "linked"
     elif kind is None and isinstance(data, str | Path):
         kind = "images" if Path(data).is_dir() or str(data).lower().endswith(ARCHIVES) else "table"
-        if not is_source(data) and kind == "table" and form_of(data) == "npy":
+        if not is_source(data) and not is_excel(data) and kind == "table" and form_of(data) == "npy":
             kind = None
     elif kind is None:
         private = in_memory(data, dtypes)
@@ -245,7 +246,7 @@ def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> t
     if is_source(path):
         return "sql", "source"
     if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
-        return _one_loader(system, given) or form_of(path), "path"
+        return _one_loader(system, given) or ("parquet" if is_excel(path) else form_of(path)), "path"
     if "images" not in system.kinds:
         fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
         raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 EXTRAS = dict.fromkeys(("lightning", "opacus", "tensorboard", "torchmetrics", "torchvision"), "train") | {
     "duckdb": "sql",
+    "openpyxl": "excel",
     "pyspark": "spark",
 }
 """The extra of this distribution that brings a package."""

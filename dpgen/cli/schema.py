@@ -48,9 +48,9 @@ def main(arguments: list[str]) -> Ended:
         require_writable(options.out, "out")
 
     from dpgen.data.raw_tables import blanks, descriptor_of, draft_schema
-    from dpgen.data.table_files import csv_path
+    from dpgen.data.table_files import table_path
 
-    options.path = csv_path(options.path, options.delimiter, options.encoding)
+    options.path = table_path(options.path, options.delimiter, options.encoding)
     draft = dict(descriptor_of(str(options.schema))) if options.schema else draft_schema(options.path)
     paid = ""
     if options.epsilon is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -13,6 +14,8 @@ import pandas as pd
 
 from dpgen.columns.density import Digits, Integers, Reals
 from dpgen.columns.forms import DAY, LEAST, TOLD, read
+from dpgen.columns.writings import writing_of
+from dpgen.columns.writings.times import TimeWriting
 
 FAR = 2**62 - 2**10
 """Units of numbers with a step lie within this distance of 0."""
@@ -42,9 +45,9 @@ class Axis(ABC):
     def values(self, units: Integers) -> npt.NDArray[Any]:
         """The values (n,) of units."""
 
-    def digits(self) -> Digits | None:
-        """Public cells of a period that values may crowd in, such as last digits; None: there is none."""
-        return None
+    def digits(self, most: float) -> tuple[Digits, ...]:
+        """Public cells of periods that values may crowd in, the longest period first: of a day about `most` cells at most."""
+        return ()
 
     @abstractmethod
     def scale(self) -> Integers:
@@ -109,9 +112,9 @@ class Steps(Axis):
             return units.astype(np.float64) * float(self.step)
         return units.astype(np.float64) / float(1 / self.step)  # the quotient is the float of the decimal
 
-    def digits(self) -> Digits | None:
+    def digits(self, most: float) -> tuple[Digits, ...]:
         period = 100 if self.step == Decimal("0.01") else 10
-        return Digits(period, 0, np.ones(period))
+        return (Digits(period, 0, np.ones(period)),)
 
     def scale(self) -> Integers:
         powers = 2 ** np.arange(0, 62, dtype=np.int64)
@@ -200,11 +203,11 @@ class Times(Axis):
     def values(self, units: Integers) -> npt.NDArray[Any]:
         return (units * self.seconds).astype("datetime64[s]")
 
-    def digits(self) -> Digits | None:
-        if self.seconds % DAY:
-            period = DAY // self.seconds
-            return Digits(period, 0, np.ones(min(period, 48)))
-        return Digits(7, 3, np.ones(7)) if self.seconds == DAY else None  # weeks begin on Mondays, 1970 with a Thursday
+    def digits(self, most: float) -> tuple[Digits, ...]:
+        day = DAY // self.seconds  # weeks begin on Mondays, 1970 with a Thursday
+        times = min(day, next((cells for cells in _OF_DAY if cells <= most), _OF_DAY[-1]))
+        week = Digits(7 * day, 3 * day, np.ones(7 * times), 7) if day else None
+        return tuple(d for d in (week, Digits(day, 0, np.ones(times)) if day > 1 else None) if d is not None)
 
     def scale(self) -> Integers:
         first, dense, sparse = _FROM
@@ -225,16 +228,15 @@ class Times(Axis):
 STEPS = tuple(Decimal(1).scaleb(k) for k in range(3, -7, -1))
 _WHOLE = sum(step >= 1 for step in STEPS)
 _SURE = 4.0  # noise stds
-_CLOCK = (DAY, 3_600, 60, 1)
+_CLOCK = (DAY, 3_600, 900, 300, 60, 1)
+_OF_DAY = (48, 24, 12, 8)  # cells of a day
 
 
 def steps(values: pd.Series, kind: str, format: str = "") -> Integers:
     """The place of the largest step in `steps_of` of which each number or time of a column (m,) is a multiple; -1 of 0."""
-    x = read(values, kind, format)[1]
-    if kind == "datetime":
-        held = [x % step == 0 for step in _CLOCK]
-    elif x.dtype.kind == "i":
-        held = [x % int(step) == 0 for step in STEPS[:_WHOLE]]
+    x, among = read(values, kind, format)[1], steps_of(kind, format)
+    if x.dtype.kind == "i" or among[0] != STEPS[0]:  # whole ones, or times
+        held = [x % int(step) == 0 for step in among if step is not None and step >= 1]
     else:
         size = np.minimum(np.abs(x), 2.0**60)  # no product overflows
         scaled = [size / float(step) if step >= 1 else size * float(1 / step) for step in STEPS]
@@ -246,22 +248,25 @@ def steps(values: pd.Series, kind: str, format: str = "") -> Integers:
     return found if kind == "datetime" else np.where(x == 0, -1, found)
 
 
-def steps_of(kind: str) -> tuple[Decimal | None, ...]:
-    """Steps of numbers, or of times in seconds, from the largest one on; None: they are not rounded."""
+def steps_of(kind: str, format: str = "") -> tuple[Decimal | None, ...]:
+    """Steps of numbers, or of times in their unit, from the largest one on; None: they are not rounded."""
+    writing = writing_of(format)
     if kind == "datetime":
         return tuple(map(Decimal, _CLOCK))
+    if isinstance(writing, TimeWriting) and writing.limits is not None:  # times of a day and durations
+        unit = 60 if writing.layout.kind == "minute" else 1
+        return tuple(Decimal(step // unit) for step in _CLOCK[1:] if step >= unit)
     return STEPS[:_WHOLE] if kind in ("integer", "year") else (*STEPS, None)
 
 
-def finest(counts: Reals, std: float, kind: str) -> Decimal | None:
+def finest(counts: Reals, std: float, among: Sequence[Decimal | None]) -> Decimal | None:
     """The finest step that more than noise and one of 100 values need; where noise hides all, that of most columns.
 
     A step finer than that of most values has to be sure: few of many columns may have one by noise.
     """
-    among = steps_of(kind)
     sure = np.where(np.arange(len(counts)) > counts.argmax(), _SURE, TOLD)
     seen = np.flatnonzero(counts > np.maximum(sure * std, LEAST * counts.sum()))
-    return among[int(seen[-1])] if len(seen) else among[0] if kind == "datetime" else among[-1]
+    return among[int(seen[-1])] if len(seen) else among[0] if among[0] == DAY else among[-1]
 
 
 def axis_of(kind: str, rounding: Any) -> Axis:

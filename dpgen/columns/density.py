@@ -193,7 +193,8 @@ def beside(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals
 class Digits:
     """Weights of values by their place in a period: how much more frequent they are than their neighbours.
 
-    `weights` (cells,), of mean 1, are of equal parts of `period` grid points, of which index -`offset` begins one.
+    `weights` (cells,), of mean 1, are of equal parts of `period` grid points, of which index -`offset` begins one. They are
+    products of weights of `rows` equal parts of the period, as days of a week, and of places in such a part.
 
     >>> tens = Digits(10, 0, np.array([5.0, *[0.0] * 4, 5.0, *[0.0] * 4]))
     >>> tens.weights[tens.cells(np.array([0, 3, 15])) % 10].tolist()
@@ -203,6 +204,12 @@ class Digits:
     period: int
     offset: int
     weights: Reals
+    rows: int = 1
+
+    @property
+    def sides(self) -> tuple[int, ...]:
+        """Numbers of weights that the weights of cells are products of."""
+        return tuple(side for side in (self.rows, len(self.weights) // self.rows) if side > 1)
 
     def cells(self, index: Integers) -> Integers:
         """Numbers of the cells that indices are in, counted on from one period to the next."""

@@ -22,13 +22,13 @@ from dpgen.data.table_files import (
     MISSING_CATEGORY,
     Missing,
     column_names,
-    csv_path,
     form_of,
     name_of,
     read_npy,
     read_table,
     sample_form,
     settled,
+    table_path,
 )
 from dpgen.facts import Fact, Said
 
@@ -265,7 +265,7 @@ def load_columns(
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
-    path = csv_path(path, delimiter, encoding)
+    path = table_path(path, delimiter, encoding)
     names, categories = column_names(columns), _with_gaps(categories, missing)
     grids, whole = public_grids(names, low=low, high=high, resolution=resolution, categories=categories)
     coder = ColumnCoder(path, grids, whole, out_of_range, missing, people)

@@ -25,7 +25,7 @@ from dpgen.data.linked_tables import LinkedTables
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import MISSING, csv_path, is_source, name_of
+from dpgen.data.table_files import MISSING, is_source, name_of, table_path
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.schema import nearest
 
@@ -52,6 +52,7 @@ def load_linked(
     split_key: Path | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
+    drop: list[str] | None = None,
 ) -> LinkedTables:
     """Rows of people in order of time, and a table of these people: csv, tsv or parquet files, or a Data Package of all tables.
 
@@ -77,6 +78,7 @@ def load_linked(
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         delimiter: of csv files, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of csv files, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
+        drop: columns that are not released, and cost nothing, as TABLE.COLUMN, or COLUMN where one table has it.
 
     Raises:
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
@@ -112,14 +114,33 @@ def load_linked(
         own = zip(names, [people_schema, schema][-len(names) :])
         known |= {name: given for name, given in own if given is not None or name not in known}
     if delimiter is not None or encoding is not None:
-        sources = {name: csv_path(source, delimiter, encoding) for name, source in sources.items()}
+        sources = {name: table_path(source, delimiter, encoding) for name, source in sources.items()}
     options = SplitOptions(test_fraction, split_key=split_key)
     unknown = next((name for name in known if name not in sources and schemas), None)
     if unknown is not None:
         raise nearest("a table of schemas", unknown, list(sources))
     specs = _specs(sources, people, person, links or {}, order, max_rows, known)
-    reader = Reader(person, people, specs, time_unit, orphans)
+    reader = Reader(person, people, specs, time_unit, orphans, drop=_dropped(drop or [], sources, person, specs))
     return reader.read(sources[people] if people else None, known.get(people or ""), options)
+
+
+def _dropped(drop: Sequence[str], sources: Mapping[str, Source], person: str, specs: Sequence[Spec]) -> dict[str, list[str]]:
+    """Columns that are not released by table; keys and the order of rows must be kept."""
+    columns = {name: list(types_of(source)) for name, source in sources.items()}
+    keys = {spec.name: {person, spec.link, spec.key, spec.order} for spec in specs}
+    found = dict[str, list[str]]()
+    for wanted in drop:
+        named = [(table, wanted) for table, own in columns.items() if wanted in own]
+        named += [(table, c) for table, own in columns.items() for c in own if f"{table}.{c}" == wanted]
+        if not named:
+            raise nearest("drop", wanted, [f"{table}.{column}" for table, own in columns.items() for column in own])
+        if len(named) > 1:
+            raise ValueError(f"drop has {wanted!r}, of {len(named)} tables; write {named[0][0]}.{wanted}")
+        ((table, column),) = named
+        if column in keys.get(table, {person}):
+            raise ValueError(f"drop has {wanted!r}, by which tables are linked or rows are ordered; it must be kept")
+        found.setdefault(table, []).append(column)
+    return found
 
 
 def load_sql_linked(

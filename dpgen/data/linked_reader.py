@@ -1,7 +1,7 @@
 """Reads linked tables: columns and their names first, then rows, by rules that are the same for synthetic tables."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any, get_args
@@ -65,6 +65,7 @@ class Reader:
     time_unit: TimeUnit
     orphans: Orphans
     pattern: str = ""  # of the person's key, by its owner's word
+    drop: Mapping[str, Sequence[str]] = field(default_factory=dict)  # columns that are not released, by table
 
     def __post_init__(self) -> None:
         for option, value, known in (("time_unit", self.time_unit, TimeUnit), ("orphans", self.orphans, Orphans)):
@@ -89,8 +90,9 @@ class Reader:
         people_schema, across = self._across(people_schema, self.people)
         people_schema, patterns = _without_patterns(people_schema, {self.person})
         people_draft: dict[str, Any] = {"fields": []}
-        if people_path is not None and (people_schema is not None or list(types_of(people_path)) != [self.person]):
-            people_draft = self._draft(people_path, people_schema, {self.person})
+        kept = [] if people_path is None else [*{*types_of(people_path)} - {*self.drop.get(self.people or "", ())}]
+        if people_path is not None and (people_schema is not None or kept != [self.person]):
+            people_draft = self._draft(self.people or "", people_path, people_schema, {self.person})
         tables, orders = list[LinkedRows](), dict[str, Mapping[str, Any]]()
         for spec in self.specs:
             schema, own = _without_patterns(spec.schema, {self.person, spec.link, spec.key})
@@ -128,7 +130,7 @@ class Reader:
         schema, rules = self._across(spec.schema, spec.name)
         schema, of_gap = _without(schema, gap)
         schema, of_since = _without(schema, since)
-        draft = self._draft(spec.source, schema, {self.person, spec.link, spec.key}, spec.order)
+        draft = self._draft(spec.name, spec.source, schema, {self.person, spec.link, spec.key}, spec.order)
         spans, order = dict[str, str](), None
         if not draft["fields"] and spec.order is None and spec.key is None:
             raise ValueError(f"table {spec.name!r} has no column but keys; it must have one more")
@@ -345,9 +347,10 @@ class Reader:
         above = "" if spec is None else self.specs[spec.parent - 1].name if spec.parent else self.people or ""
         return [table, *(self._path(above) if above else [])]
 
-    def _draft(self, path: Source, schema: Any, keys: set[str | None], order: str | None = None) -> dict[str, Any]:
+    def _draft(self, table: str, path: Source, schema: Any, keys: set[str | None], order: str | None = None) -> dict[str, Any]:
         types = {} if order is None else {order: self._type(path, order)}
-        draft = draft_of(path, schema, target=None, key=None, unit=self.person, types=types)
+        drop = self.drop.get(table, ())
+        draft = draft_of(path, schema, target=None, key=None, unit=self.person, types=types, drop=drop)
         if "dpgen:privacy" in draft:
             raise ValueError(
                 "schema has domains that were bought for single rows; leave them out: the fit buys them for people"

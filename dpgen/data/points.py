@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of
-from dpgen.data.table_files import Missing, column_names, csv_path, name_of, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_names, name_of, require_columns, sample_form, table_path
 from dpgen.facts import Fact, Said
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def load_points(
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
-    path = csv_path(path, delimiter, encoding)
+    path = table_path(path, delimiter, encoding)
     wanted = None if columns is None else column_names(columns)
     if wanted == []:
         raise ValueError("columns is []; it must name at least one: a point needs a coordinate")

@@ -23,7 +23,7 @@ from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
 from dpgen.data.split import People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, csv_path, form_of, header
+from dpgen.data.table_files import MISSING, form_of, header, table_path
 from dpgen.facts import Fact, Said, listed
 from dpgen.schema import Schema, nearest, read_descriptor, with_fields
 
@@ -49,7 +49,7 @@ def draft_schema(
     >>> draft_schema(pd.DataFrame({"zip": ["00501"]}))["fields"][0]["dpgen:check"]
     'type is not known; a code? Then it is a string, also where it has digits alone'
     """
-    path = csv_path(
+    path = table_path(
         data if isinstance(data, str) else str(data) if isinstance(data, Path) else in_memory(data, dtypes), delimiter, encoding
     )
     empty: dict[str, Any] = {"": {}, "string": {"enum": []}, "boolean": {}}

@@ -15,7 +15,7 @@ from torch import Tensor
 from dpgen.columns.forms import floats, texts_of
 from dpgen.containers import Form, InMemory
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of, rows_of
-from dpgen.data.table_files import Missing, column_name, csv_path, form_of, name_of, read_npy, require_columns, sample_form
+from dpgen.data.table_files import Missing, column_name, form_of, name_of, read_npy, require_columns, sample_form, table_path
 from dpgen.facts import Fact, Said
 
 PIXEL_THRESHOLD = 127
@@ -220,7 +220,7 @@ def load_records(
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
-    path = csv_path(path, delimiter, encoding)
+    path = table_path(path, delimiter, encoding)
     label = column_name("label_column", label_column, path)
     options = SplitOptions(test_fraction, test_path, split_key, missing, people_of(path, people))
     table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)

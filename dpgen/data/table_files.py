@@ -6,6 +6,7 @@ A path may be `InMemory`: a table or an array, which is read as the parquet or n
 |---|---|---|---|
 | parquet | ending .parquet, or its first bytes | as in the file | typed |
 | npy | ending .npy or .npz, or its first bytes | 0, 1, ... after a prefix | one array (n, d) of numbers or dates |
+| Excel | ending .xlsx or .xlsm, read into memory by `table_path` | by the first row | as they are in their cells |
 | csv | everything else; plain or .gz | by the header line | numbers where all values of a column are, or text |
 """
 
@@ -32,6 +33,7 @@ from pyarrow import csv as arrow_csv
 
 from dpgen.containers import Form, InMemory, natural
 from dpgen.data.dialects import Dialect, recoded, shown_dialect
+from dpgen.data.excel import is_excel, read_excel
 
 FileForm = Literal["csv", "parquet", "npy"]
 
@@ -66,10 +68,10 @@ class CsvPath(str):
     dialect: tuple[str | None, str | None]
 
 
-def csv_path(path: str, delimiter: str | None = None, encoding: str | None = None) -> str:
-    """The path, with what its owner says of the text of a csv file; the path itself where nothing is said."""
+def table_path(path: str, delimiter: str | None = None, encoding: str | None = None) -> str:
+    """The path, with what its owner says of the text of a csv file; of a file of Excel its table in memory."""
     if delimiter is None and encoding is None:
-        return path
+        return read_excel(path) if is_excel(path) else path
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0'):
         raise ValueError(f"delimiter is {delimiter!r}: it must be one character such as , ; | or tab, and no quote")
@@ -80,7 +82,7 @@ def csv_path(path: str, delimiter: str | None = None, encoding: str | None = Non
     if not known:
         raise ValueError(f"encoding is {encoding!r}: it must be a text encoding such as {', '.join(ENCODINGS)}")
     option = f"delimiter is {delimiter!r}" if encoding is None else f"encoding is {encoding!r}"
-    if isinstance(path, InMemory) or is_source(path) or form_of(path) != "csv":
+    if isinstance(path, InMemory) or is_source(path) or is_excel(path) or form_of(path) != "csv":
         raise ValueError(f"{option}: it must be left out, for {path} is no csv file")
     described = CsvPath(path)
     described.dialect = (delimiter, encoding)
@@ -89,7 +91,7 @@ def csv_path(path: str, delimiter: str | None = None, encoding: str | None = Non
 
 def same_dialect(path: str, other: str) -> str:
     """The path of a file that is written as another one."""
-    return csv_path(path, *other.dialect) if isinstance(other, CsvPath) else path
+    return table_path(path, *(other.dialect if isinstance(other, CsvPath) else ()))
 
 
 def dialect_of(path: str | Path) -> Dialect:
@@ -159,9 +161,8 @@ def form_of(path: str | Path) -> FileForm:
     with existing_file(path).open("rb") as file:
         start = file.read(6)
     ending = Path(path).suffix
-    if start[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0") and ending.lower().startswith(".xl"):
-        way = "save it as csv, or give dpgen.fit the table of pandas.read_excel(path, dtype=object)"
-        raise ValueError(f"{path} is a file of Excel: {way}, in which each value is as it is in its cell")
+    if is_excel(path):
+        raise ValueError(f"{path} is a file of Excel: save it as csv")
     if ending == ".parquet" or start[:4] == b"PAR1":
         return "parquet"
     return "npy" if ending in (".npy", ".npz") or start == b"\x93NUMPY" else "csv"

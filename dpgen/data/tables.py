@@ -23,7 +23,7 @@ from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, foreseen, load_raw, raw_in_engine, types_of, unnamed
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, csv_path, form_of, header, name_of, sample_form
+from dpgen.data.table_files import MISSING, form_of, header, name_of, sample_form, table_path
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
 
@@ -109,7 +109,7 @@ def load_table(
         drop: columns that are not released, and cost nothing.
     """
     if path is not None:
-        path = csv_path(path, delimiter, encoding)
+        path = table_path(path, delimiter, encoding)
     elif delimiter is not None or encoding is not None:
         raise ValueError("path is None: delimiter and encoding must be left out, for they are of a csv file")
     if path is None and schema is not None:

@@ -16,7 +16,16 @@ from torch import Tensor
 from dpgen.columns.forms import read
 from dpgen.containers import Form, InMemory, natural
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.table_files import MISSING_CATEGORY, Missing, csv_path, existing_file, name_of, read_table, sample_form, settled
+from dpgen.data.table_files import (
+    MISSING_CATEGORY,
+    Missing,
+    existing_file,
+    name_of,
+    read_table,
+    sample_form,
+    settled,
+    table_path,
+)
 from dpgen.facts import Fact, Said
 
 UNIFORM = "uniform"
@@ -391,7 +400,7 @@ def load_events(
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
     """
-    path = csv_path(path, delimiter, encoding)
+    path = table_path(path, delimiter, encoding)
     columns = EventColumns(user, category, weight, group)
     users = _users(
         name_of(path),
@@ -400,7 +409,7 @@ def load_events(
         lambda: read_events(path, columns, missing),
         categories_path=categories_path,
         prior_path=prior_path,
-        public_path=public_path if public_path is None else csv_path(public_path, delimiter, encoding),
+        public_path=public_path if public_path is None else table_path(public_path, delimiter, encoding),
         missing=missing,
     )
     if not isinstance(path, InMemory) and not path.endswith(".parquet"):  # which have no types

@@ -26,7 +26,7 @@ from dpgen.columns.forms import floats
 from dpgen.columns.votes import reading
 from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
-from dpgen.data.table_files import form_of, read_table
+from dpgen.data.table_files import form_of, read_table, table_path
 from dpgen.evaluation.attacks import LEAST as ENOUGH
 from dpgen.evaluation.attacks import UNFOUND, attack_scores
 from dpgen.evaluation.pages import table_of, write_page
@@ -264,7 +264,7 @@ def _table(data: Any, option: str) -> pd.DataFrame:
         if twice := list(data.columns[data.columns.duplicated()]):
             raise ValueError(f"{option} has several columns called {twice[0]!r}: their names must differ")
         return data.rename(columns=str)
-    source = data if isinstance(data, InMemory) else str(data) if isinstance(data, str | Path) else in_memory(data)
+    source = data if isinstance(data, InMemory) else table_path(str(data)) if isinstance(data, str | Path) else in_memory(data)
     if form_of(source) == "npy":
         raise ValueError(f"{option} is an array; it must be a table, whose columns have names")
     return read_table(source)

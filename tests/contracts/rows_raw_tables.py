@@ -74,9 +74,9 @@ def bin_counts(x: np.ndarray) -> BoundedSum:
 
 def digit_counts(x: np.ndarray) -> BoundedSum:
     """The last digits of whole numbers that are not frequent."""
-    digits: Any = Steps(Decimal(1), whole=True).digits()
+    (digits,) = Steps(Decimal(1), whole=True).digits(99.0)
     units = np.append(np.rint(x[:, 0]).astype(np.int64), GAP)
-    return cells(units, partial(in_period, digits=digits, frequent=np.array([0])), len(digits.weights))
+    return cells(units, partial(in_period, digits=digits, side=0, frequent=np.array([0])), len(digits.weights))
 
 
 def repeated_values(x: np.ndarray) -> BoundedSum:

@@ -75,6 +75,28 @@ def test_files_of_another_form_and_people_of_a_key_alone(tmp_path: Path) -> None
     assert dpgen.fit(data, "relational", epsilon=1.0, **FAST).sample(3)["people"].columns.tolist() == ["who"]
 
 
+@pytest.mark.parametrize("drop", [["kind"], ["visits.kind"], ["visits.kind", *(c for c in PEOPLE if c != "who")]])
+def test_columns_that_are_not_wanted_are_left_out(drop: list[str]) -> None:
+    data = read(drop=drop)
+    assert "kind" not in data.frames[1]
+    assert len(data.people.columns) == (1 if len(drop) > 1 else len(PEOPLE.columns))
+    assert any("kind" in str(fact) for fact in data.facts)
+
+
+@pytest.mark.parametrize(
+    ("drop", "match"),
+    [
+        (["kin"], "one of people.who, people.old"),
+        (["visits.day"], "must be kept"),
+        (["people.who"], "must be kept"),
+        (["who"], "of 2 tables"),
+    ],
+)
+def test_columns_that_cannot_be_left_out_of_linked_tables(drop: list[str], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        read(drop=drop)
+
+
 def test_without_a_table_of_people_all_have_rows() -> None:
     data = read(people=None)
     assert (data.n, data.tables[0].least) == (3, 1)

@@ -15,13 +15,13 @@ from dpgen.data import draft_schema, load_columns, load_events, load_points, loa
 from dpgen.data.table_files import (
     column_name,
     column_names,
-    csv_path,
     dialect_of,
     form_of,
     header,
     read_npy,
     read_table,
     require_columns,
+    table_path,
 )
 
 Load = Callable[[str], Any]
@@ -193,7 +193,7 @@ def test_a_line_that_is_not_utf8_is_cp1252_whatever_the_others_are(tmp_path: Pat
         assert list(table) == ["é", "y"]
         assert table.to_numpy().tolist() == expected
     with refused("is not in the encoding"):
-        read_table(csv_path(str(tmp_path / "t.csv"), encoding="utf-8"))
+        read_table(table_path(str(tmp_path / "t.csv"), encoding="utf-8"))
 
 
 HEADERS = [
@@ -277,7 +277,7 @@ def contents(data: Any) -> dict[str, Any]:
 def test_a_dialect_that_is_none_is_refused(options: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("x\n1\n")
     with pytest.raises(ValueError, match=f"^{next(iter(options))} is "):
-        csv_path(str(tmp_path / "x.csv"), **options)
+        table_path(str(tmp_path / "x.csv"), **options)
 
 
 def test_only_a_csv_file_has_a_dialect_and_test_records_have_it_too(tmp_path: Path) -> None:

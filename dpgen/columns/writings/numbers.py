@@ -99,7 +99,7 @@ def number_of(shape: str) -> Shape | None:
 
 @dataclass(frozen=True)
 class NumberWriting(Writing):
-    """Numbers with marks of thousands (`group`) and decimals; `fixed`: all with as many decimals; `style` is of a minus."""
+    """Numbers with marks of thousands (`group`) and decimals; `fixed`: all with as many decimals; `style`: a minus is written so."""
 
     before: str = ""
     after: str = ""
@@ -134,7 +134,7 @@ class NumberWriting(Writing):
 
     def _of_group(self, group: Group) -> Found:
         shape = number_of(group.shape)
-        if shape is None or shape.affix != (self.before, self.after) or shape.style not in ("-", self.style):
+        if shape is None or shape.affix != (self.before, self.after):  # a minus of any style is one
             return nothing(len(group.rows))
         _, decimal, valid = flags(shape, group)
         there, values = np.zeros(len(valid), bool), np.full(len(valid), np.nan)

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.stats import norm
 
 from dpgen.columns.axes import Floats, Steps
 from dpgen.columns.density import Density, Digits, Integers, Reals, beside, fitted, flat
+from dpgen.systems.simplex_projection import project_to_simplex
 from dpgen.systems.tables.domains import MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
 from dpgen.systems.tables.marginals import Known
 
@@ -22,6 +24,7 @@ from dpgen.systems.tables.marginals import Known
 
 _BESIDE, _REACH, _EASE = 4, 0.15, 10.0  # parts beyond the last seen one that a fit knows, and how freely it bends there
 _MORE, _STANDS_OUT = 1.5, 3.0  # times, and noise stds, by which a frequent value exceeds its neighbours, else it is one of them
+_BY_NOISE = 1e-4  # probability that noise alone makes a digit frequent
 _SELDOM = 1e-3  # of the mean weight of digits: no part holds less
 _TELL = 3  # parts that tell a slope, at least
 _ENOUGH, _INNER = (
@@ -125,24 +128,37 @@ def unseen(asked: Asked) -> Law:
     return Law(Density(starts, logs, logs, asked.axis), starts, all_of_them, (none, none))
 
 
-def _weighed(digits: Digits, counts: Reals, std: float, density: Density, parts: Parts) -> tuple[Digits | None, Reals]:
-    """Weights of digits by noisy counts (cells,), and their means (m,) in parts; None and ones where these may be noise.
-
-    A count is beside what the density expects, of parts that are no frequent value; its deviation is shrunk as all of them are
-    explained by noise (James, Stein 1961).
-    """
+def _weighed(digits: Digits, sides: Sequence[Reals], std: float, density: Density, parts: Parts) -> tuple[Digits | None, Reals]:
+    """Weights of digits by noisy counts on each side, and their means (m,) in parts; None and ones where these may be noise."""
     share = digits.shares(parts.starts)
     inner = np.searchsorted(parts.starts, density.edges[:-1])
     expected = (np.where(parts.alone[inner], 0.0, density.masses)[:, None] * share[inner]).sum(0)
-    expected *= counts.sum() / max(float(expected.sum()), 1e-300)
-    apart, size = float(((counts - expected) ** 2).sum()) / std**2, len(counts)
-    if counts.sum() <= TOLD * std * size**0.5 or apart <= size + TOLD * (2 * size) ** 0.5:
+    cells = expected.reshape(digits.sides)
+    along = [cells.sum(tuple(other for other in range(cells.ndim) if other != i)) for i in range(cells.ndim)]
+    found = [_side(counts, std, own) for counts, own in zip(sides, along)]
+    if all(weights is None for weights in found):
         return None, np.ones(len(parts.counts))
-    seen_cells = expected > std
-    weights = 1.0 + (1.0 - size / apart) * np.where(seen_cells, counts / np.where(seen_cells, expected, 1.0) - 1.0, 0.0)
-    weights = np.maximum(weights, 0.0)
-    found = replace(digits, weights=weights / max(float(np.average(weights, weights=np.maximum(expected, 1e-9))), 1e-9))
-    return found, share @ found.weights
+    weights = np.ones(())
+    for own, side in zip(found, digits.sides):
+        weights = np.multiply.outer(weights, np.ones(side) if own is None else own)
+    weights = weights.ravel()
+    digits = replace(digits, weights=weights / max(float(np.average(weights, weights=np.maximum(expected, 1e-9))), 1e-9))
+    return digits, share @ digits.weights
+
+
+def _side(counts: Reals, std: float, expected: Reals) -> Reals | None:
+    """Weights by noisy counts (k,) beside what the density expects of parts that are no frequent value; None: noise alone.
+
+    Deviations are shrunk as all of them are explained by noise (James, Stein 1961); the nearest counts of the same sum that are
+    no less than 0 have little of it where few cells hold all.
+    """
+    moved, size = (counts - expected) / std, len(counts)
+    apart = float((moved**2).sum())
+    if not expected.sum() > std or (apart <= size + TOLD * (2 * size) ** 0.5 and moved.max() <= norm.isf(_BY_NOISE / size)):
+        return None
+    told = expected + max(1.0 - size / apart, 0.5) * (counts - expected)
+    told = project_to_simplex(told, float(expected.sum()))
+    return np.where(expected > 1e-9 * expected.sum(), told / np.maximum(expected, 1e-300), 1.0)
 
 
 def _stand_out(parts: Parts, those: Seen, more: Reals) -> Flags:

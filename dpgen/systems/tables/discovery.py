@@ -446,9 +446,10 @@ class Discovery:
         if own is not None and (kind == "number" or Decimal(str(own)) % 1 == 0):
             return Decimal(str(own))
         codes = self.table.column(given["name"], partial(steps, kind=kind, format=dates_as(given)))
-        counts = cells(codes, lambda found: found, len(steps_of(kind)))
+        among = steps_of(kind, dates_as(given))
+        counts = cells(codes, lambda found: found, len(among))
         noisy, std = self.budget.sums(f"{STEP} of {given['name']}", counts, share)
-        return finest(noisy.numpy(), std, kind)
+        return finest(noisy.numpy(), std, among)
 
     def _tell_ends(self, given: Descriptor, axis: Axis, known: Law, asked: Asked) -> None:
         """What was moved to the ends of a range, by noisy counts, and what noise may hide of it."""

@@ -8,7 +8,7 @@ by 1:
 | frequent values | the values whose noisy count passes a threshold, see `FrequentCounts`: each is a part of its own |
 | scale | public ones: floats of each sign and binary exponent, powers of two, 41 days |
 | places | a part that holds most rows is cut, as often as one does |
-| digits | the place of values in a public period: last digits, the time of the day, the day of the week |
+| digits | the place of values in a public period: last digits, the time of the day, the day of the week, one histogram each |
 | parts | about equal counts inside of what was seen, lengths that double outside; gaps are a cell, too |
 
 What is seen: parts whose counts pass a level that noise passes in one of 1,000 fits, all parts of all columns together; beside
@@ -43,8 +43,8 @@ Flags = npt.NDArray[np.bool_]
 NAMES, SCALE, DIGITS, BINS = "frequent values", "scale of values", "digits of values", "bins of values"
 
 OF_NAMES, OF_SCALE, OF_PLACES, OF_DIGITS = 0.15, 0.1, 0.08, 0.07
-"""Shares of what a number gets: its frequent values, its scale, each cut of a part that holds most rows, digits; parts get all
-else."""
+"""Shares of what a number gets: its frequent values, its scale, each cut of a part that holds most rows, each side of digits;
+parts get all else."""
 _OF_PARTS = 0.3  # at least
 PIECES = 32
 """Parts of about equal counts into which the values are cut that are not frequent."""
@@ -109,10 +109,10 @@ def in_parts(units: Integers, starts: Integers) -> Integers:
     return np.where(units == GAP, 0, places(starts, units))
 
 
-def in_period(units: Integers, digits: Digits, frequent: Integers) -> Integers:
-    """Cells of a period of units (m,), -1 for frequent ones and gaps."""
+def in_period(units: Integers, digits: Digits, side: int, frequent: Integers) -> Integers:
+    """Places of units (m,) on one side of the cells of a period, -1 for frequent ones and gaps."""
     cells = digits.cells(np.where(units == GAP, 0, units)) % len(digits.weights)
-    return np.where(np.isin(units, frequent) | (units == GAP), -1, cells)
+    return np.where(np.isin(units, frequent) | (units == GAP), -1, np.unravel_index(cells, digits.sides)[side])
 
 
 def surviving(count: float, std: float) -> float:
@@ -364,11 +364,11 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Bought:
-    """Parts with noisy counts, the noisy number of gaps, and counts of digits if there are any, with noise stds."""
+    """Parts with noisy counts, the noisy number of gaps, and counts of digits on each of their sides, with noise stds."""
 
     parts: Parts
     gaps: tuple[float, float]
-    digits: tuple[Digits, Reals, float] | None
+    digits: tuple[Digits, list[Reals], float] | None
 
 
 def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share: float) -> Bought:
@@ -406,12 +406,14 @@ def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share
             break
         fan = np.clip(most / (2 * budget.noise_std(part)), 2, _FAN)
         parts = measured(parts, np.where(wide, fan, 1).astype(np.int64), part)
-    digits = asked.axis.digits()
-    if digits is not None and span >= _PERIODS * digits.period:
-        place = partial(in_period, digits=digits, frequent=values)
-        told = (digits, *counted(DIGITS, place, len(digits.weights), OF_DIGITS * share))
-    else:
-        told = None
+    told = None
+    most = others / (SURE * budget.noise_std(OF_DIGITS * share))
+    if (digits := next((d for d in asked.axis.digits(most) if span >= _PERIODS * d.period), None)) is not None:
+        sides = list[Reals]()
+        for i, side in enumerate(digits.sides):
+            noisy, std = counted(DIGITS, partial(in_period, digits=digits, side=i, frequent=values), side, OF_DIGITS * share)
+            sides.append(noisy)
+        told = digits, sides, std
     parts = measured(parts, pieces, left)
     precision = np.array([std**-2 for _, std in gaps])
     gap = float(np.average([count for count, _ in gaps], weights=precision)), float(precision.sum()) ** -0.5

@@ -305,7 +305,26 @@ def test_forms_are_those_of_the_value_alone() -> None:
     numbers = pd.Series([3000, "20", "1.50", 0.123456789, None])
     assert [steps_of("number")[place] for place in steps(numbers, "number")] == [1000, 10, Decimal("0.1"), None]
     clock = pd.Series(["2020-01-02", "2020-01-02T10:30", "2020-01-02 10:30:01", pd.Timestamp(0)])
-    assert [steps_of("datetime")[place] for place in steps(clock, "datetime")] == [86_400, 60, 1, 86_400]
+    assert [steps_of("datetime")[place] for place in steps(clock, "datetime")] == [86_400, 900, 1, 86_400]
+
+
+def test_times_have_the_step_of_their_clock() -> None:
+    for format, texts, wanted in (
+        ("%H:%M:%S", ["08:15:00", "09:03:00", "10:00:01"], [900, 60, 1]),
+        ("%H:%M", ["08:15", "09:03"], [15, 1]),
+    ):
+        found = steps(pd.Series(texts), "integer", format)
+        assert [steps_of("integer", format)[place] for place in found] == wanted
+
+
+def test_times_keep_their_days_of_the_week_and_their_hours() -> None:
+    """Working days from 8 to 18 o'clock."""
+    rng = np.random.default_rng(0)
+    days = rng.choice(np.flatnonzero(np.is_busday(np.arange("2022-01-01", "2024-01-01", dtype="datetime64[D]"))), 6000)
+    when = pd.Timestamp("2022-01-01") + pd.to_timedelta(86_400 * days + rng.integers(8 * 3600, 18 * 3600, 6000), unit="s")
+    rows = dpgen.fit(pd.DataFrame({"when": when}), "tables", epsilon=2.0).sample(4000, random_state=0)["when"]
+    assert (rows.dt.day_of_week >= 5).mean() < 0.06  # of even days 2/7
+    assert (~rows.dt.hour.between(8, 17)).mean() < 0.06  # of even times 14/24
 
 
 def test_texts_that_a_file_takes_for_gaps_are_values_in_memory() -> None:

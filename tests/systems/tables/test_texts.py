@@ -1,9 +1,11 @@
 """Codes: what repeats is a category, rare values look like the others; what does not is a key, or left out."""
 
 from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 import tiny
@@ -12,6 +14,7 @@ import dpgen
 from dpgen.columns.descriptors import field_of
 from dpgen.columns.writings.codes import CELLS, Pattern, matcher, pattern_of, prefixes, trailing
 from dpgen.data import draft_schema
+from dpgen.data.excel import read_excel
 from dpgen.data.raw_tables import draft_of
 from dpgen.facts import Fact, columns_of
 
@@ -215,10 +218,55 @@ def test_what_will_not_be_released_is_said_before_it_is_paid_for(tmp_path: Any) 
     assert run(arguments) == 0
 
 
-def test_a_file_of_excel_is_refused_with_a_way_out(tmp_path: Any) -> None:
-    (tmp_path / "a.xlsx").write_bytes(b"PK\x03\x04 and more")
-    with pytest.raises(ValueError, match=r"csv.*read_excel"):
-        dpgen.fit(str(tmp_path / "a.xlsx"), epsilon=1.0)
+def excel(path: Any) -> str:
+    """A sheet with dates, times, amounts, words and a column without a name; and a second one."""
+    rng, book = np.random.default_rng(0), openpyxl.Workbook()
+    sheet: Any = book.active
+    sheet.title = "bills"
+    sheet.append(["day", "at", "when", "euro", "rate", "town", None])
+    for day, minute, euro, rate in zip(
+        rng.integers(0, 700, 900), rng.integers(480, 1080, 900), rng.lognormal(4, 1, 900), "12" * 450
+    ):
+        on = datetime(2022, 1, 3) + timedelta(days=int(day))
+        at = time(int(minute) // 60, int(minute) % 60)
+        sheet.append(
+            [on, at, datetime.combine(on, at), round(float(euro), 2), int(rate) / 10, "Ulm" if rate == "1" else "Bonn"]
+        )
+    for row in sheet.iter_rows(min_row=2):
+        row[0].number_format, row[2].number_format = "DD.MM.YYYY", "DD.MM.YYYY hh:mm"
+    book.create_sheet("empty")
+    book.save(path)
+    return f"{path}::bills"
+
+
+def test_a_sheet_of_excel_is_a_table(tmp_path: Any) -> None:
+    found = read_excel(excel(tmp_path / "a.xlsx"))
+    first = found.content.iloc[0].tolist()
+    assert list(map(type, first)) == [date, time, datetime, float, float, str]
+    rows = dpgen.fit(f"{tmp_path / 'a.xlsx'}::bills", epsilon=5.0).sample(200, random_state=0)
+    assert list(rows) == ["day", "at", "when", "euro", "rate", "town"]
+    assert rows["at"].str.fullmatch(r"\d\d:\d\d:00").all()
+    assert rows["town"].isin(["Ulm", "Bonn"]).all()
+    assert (rows["day"] == rows["day"].dt.floor("D")).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("a.xlsx", "the sheets bills, empty; name one of them"),
+        ("a.xlsx::bill", "the sheets bills, empty"),
+        ("a.xlsx::empty", "no row"),
+        ("b.xlsx", "no such file"),
+        ("c.xlsx", "cannot be read as Excel"),
+        ("d.xls", "Excel 97"),
+    ],
+)
+def test_sheets_that_are_not_there_are_refused(name: str, match: str, tmp_path: Any) -> None:
+    excel(tmp_path / "a.xlsx")
+    for other in ("c.xlsx", "d.xls"):
+        (tmp_path / other).write_bytes(b"PK\x03\x04 and more")
+    with pytest.raises(ValueError, match=match):
+        dpgen.fit(str(tmp_path / name), epsilon=1.0)
 
 
 def test_a_postcode_of_a_file_is_a_text_by_its_name(tmp_path: Any) -> None:
