@@ -18,7 +18,7 @@ Source: penalised splines of histograms, in the manner of Eilers and Marx 1996.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -39,6 +39,7 @@ _SURE, _LONGER, _THINNER, _FARTHEST = (
 )  # noise stds, lengths, and log densities of neighbours
 _FLAT = 1e-6  # difference of log densities below which a part is even
 _ONE = 1.0 - 1e-12
+_LITTLE = 0.9  # of a part: less is not cut off
 _FINEST = 4096  # cells of one part in which digits are drawn exactly
 
 
@@ -174,7 +175,7 @@ def beside(lengths: Reals, counts: Reals, stds: Reals, left: Reals, right: Reals
     for j in range(len(lengths)):
         sides = [(i, way) for i, way in ((j - 1, 0), (j + 1, 1)) if 0 <= i < len(lengths)]
         levels = [
-            (float((left if way else right)[i]), way) for i, way in sides if sure[i] and lengths[j] > _LONGER * lengths[i]
+            (float((left if way else right)[i]), way) for i, way in sides if sure[i] and lengths[j] / _LONGER > lengths[i]
         ]
         level, way = max(levels, default=(-np.inf, 0))
         if not _THINNER < level - even[j] < _FARTHEST:
@@ -284,6 +285,21 @@ class Density:
         if self.digits is not None:
             found = self._with_digits(self.digits, part, rest, place, found)
         return np.where(high > low, found, self.grid.between(first, after, np.clip(share, 0.0, _ONE)))
+
+    def trimmed(self, way: int, rows: float) -> Density:
+        """The same without the end of its last (`way` 1) or first part, where it falls and fewer rows are expected."""
+        at = -1 if way > 0 else 0
+        first, after, mass, rise = *self.edges[[-2, -1] if way > 0 else [0, 1]], self.masses[at], self._rises[at] * way
+        if int(after) - int(first) == 1 or mass <= 2 * rows or rise >= 0:
+            return self
+        place = float(_place(np.array([1.0 - rows / mass]), np.array([rise]))[0])
+        if place > _LITTLE:
+            return self
+        edges, ends = self.edges.copy(), (self.left.copy(), self.right.copy())
+        cut = int(self.grid.between(first[None], after[None], np.array([place if way > 0 else 1.0 - place]))[0])
+        edges[at] = cut + 1 if way > 0 else cut
+        ends[way > 0][at] = (self.left if way > 0 else self.right)[at] + rise * place
+        return replace(self, edges=edges, left=ends[0], right=ends[1])
 
     def _with_digits(self, digits: Digits, part: Integers, rest: Reals, place: Reals, found: Integers) -> Integers:
         """Indices of the density times the weights of digits: exactly in small parts, period by period in others."""

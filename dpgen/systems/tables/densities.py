@@ -15,9 +15,9 @@ import numpy as np
 from scipy.stats import norm
 
 from dpgen.columns.axes import Floats, Steps
-from dpgen.columns.density import Density, Digits, Integers, Reals, beside, fitted, flat
+from dpgen.columns.density import Density, Digits, Integers, Reals, beside, expected, fitted, flat
 from dpgen.systems.simplex_projection import project_to_simplex
-from dpgen.systems.tables.domains import MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
+from dpgen.systems.tables.domains import LONGEST, MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
 from dpgen.systems.tables.marginals import Known
 
 # -- the law of a number -----------------------------------------------------------------------------------------------
@@ -36,6 +36,7 @@ _ROUGH, _DOUBT = 0.1, 2.0  # share of a count that no smooth law explains; how m
 _FINITE, _RARELY, _MOST = 3.5, 0.3, 300.0
 _REACHED = np.log(1e4)  # times the distance of the end from the median that a tail reaches at most
 _BEND = 2.0  # of the log density on a part of a tail
+_SHORTER, _ALIKE = 0.65, 3  # of likely tails, by their weight, reach less far; steps of a grid of distances
 _HALF = 0.5  # rows that are expected beyond the end of a tail
 
 
@@ -76,7 +77,10 @@ def law(found: Bought, asked: Asked) -> Law | None:
     left, right = np.where(alone, spikes, left + often), np.where(alone, spikes, right + often)
     density = Density(parts.starts[inner.start : inner.stop + 1], left, right, asked.axis, digits)
     tails = [_tail(parts, density, alone, those, way, more) for way in (-1, 1)]
-    return _coded(parts, density, alone, tails, asked.limits, drawn)
+    for way, tail, limit in zip((-1, 1), tails, asked.limits):
+        if limit is None and not len(tail.edges) and not alone[-1 if way > 0 else 0]:
+            density = density.trimmed(way, _HALF)
+    return _coded(parts, density, (alone, those, drawn), tails, asked.limits)
 
 
 def _of_truths(parts: Parts, those: Seen, asked: Asked) -> bool:
@@ -132,8 +136,8 @@ def _weighed(digits: Digits, sides: Sequence[Reals], std: float, density: Densit
     """Weights of digits by noisy counts on each side, and their means (m,) in parts; None and ones where these may be noise."""
     share = digits.shares(parts.starts)
     inner = np.searchsorted(parts.starts, density.edges[:-1])
-    expected = (np.where(parts.alone[inner], 0.0, density.masses)[:, None] * share[inner]).sum(0)
-    cells = expected.reshape(digits.sides)
+    smooth = (np.where(parts.alone[inner], 0.0, density.masses)[:, None] * share[inner]).sum(0)
+    cells = smooth.reshape(digits.sides)
     along = [cells.sum(tuple(other for other in range(cells.ndim) if other != i)) for i in range(cells.ndim)]
     found = [_side(counts, std, own) for counts, own in zip(sides, along)]
     if all(weights is None for weights in found):
@@ -142,23 +146,23 @@ def _weighed(digits: Digits, sides: Sequence[Reals], std: float, density: Densit
     for own, side in zip(found, digits.sides):
         weights = np.multiply.outer(weights, np.ones(side) if own is None else own)
     weights = weights.ravel()
-    digits = replace(digits, weights=weights / max(float(np.average(weights, weights=np.maximum(expected, 1e-9))), 1e-9))
+    digits = replace(digits, weights=weights / max(float(np.average(weights, weights=np.maximum(smooth, 1e-9))), 1e-9))
     return digits, share @ digits.weights
 
 
-def _side(counts: Reals, std: float, expected: Reals) -> Reals | None:
+def _side(counts: Reals, std: float, smooth: Reals) -> Reals | None:
     """Weights by noisy counts (k,) beside what the density expects of parts that are no frequent value; None: noise alone.
 
     Deviations are shrunk as all of them are explained by noise (James, Stein 1961); the nearest counts of the same sum that are
     no less than 0 have little of it where few cells hold all.
     """
-    moved, size = (counts - expected) / std, len(counts)
+    moved, size = (counts - smooth) / std, len(counts)
     apart = float((moved**2).sum())
-    if not expected.sum() > std or (apart <= size + TOLD * (2 * size) ** 0.5 and moved.max() <= norm.isf(_BY_NOISE / size)):
+    if not smooth.sum() > std or (apart <= size + TOLD * (2 * size) ** 0.5 and moved.max() <= norm.isf(_BY_NOISE / size)):
         return None
-    told = expected + max(1.0 - size / apart, 0.5) * (counts - expected)
-    told = project_to_simplex(told, float(expected.sum()))
-    return np.where(expected > 1e-9 * expected.sum(), told / np.maximum(expected, 1e-300), 1.0)
+    told = smooth + max(1.0 - size / apart, 0.5) * (counts - smooth)
+    told = project_to_simplex(told, float(smooth.sum()))
+    return np.where(smooth > 1e-9 * smooth.sum(), told / np.maximum(smooth, 1e-300), 1.0)
 
 
 def _stand_out(parts: Parts, those: Seen, more: Reals) -> Flags:
@@ -181,11 +185,22 @@ def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Real
     `more` (m,) are weights of digits. A few parts beyond the last seen ones have their say, where those are no frequent values:
     they tell a slope.
     """
-    alone, lengths = _stand_out(parts, those, more), parts.lengths
-    free = np.flatnonzero(~alone) + those.first
+    inner, alone = slice(those.first, those.after), _stand_out(parts, those, more)
+    while True:
+        left, right = _around(parts, those, more, alone)
+        smooth = expected(parts.lengths[inner], left, right) * np.maximum(more[inner], _SELDOM)
+        apart = parts.alone[inner] & ~alone & (np.abs(parts.counts[inner] - smooth) > _STANDS_OUT * parts.stds[inner])
+        if not apart.any():
+            return alone, left, right
+        alone |= apart
+
+
+def _around(parts: Parts, those: Seen, more: Reals, alone: Flags) -> tuple[Reals, Reals]:
+    """Log densities (k,) at both ends of inner parts as if those were not there that stand alone; see `_through`."""
+    lengths, free = np.minimum(parts.lengths, LONGEST), np.flatnonzero(~alone) + those.first
     left, right = np.full(len(alone), -np.inf), np.full(len(alone), -np.inf)
     if not len(free):
-        return alone, left, right
+        return left, right
     reach, before, beyond = _REACH * float(lengths[free].sum()), list[int](), list[int]()
     for outer, way, at in ((before, -1, those.first), (beyond, 1, those.after - 1)):
         while not alone[at - those.first] and not parts.alone[at] and len(outer) < _BESIDE:
@@ -204,7 +219,7 @@ def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Real
         parts.stds[free] / often[len(before) :][: len(free)],
     )
     left[free - those.first], right[free - those.first] = beside(*own, *flat(*own, *ends))
-    return alone, left, right
+    return left, right
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +237,9 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, m
     outer = np.arange(end, m) if way > 0 else np.arange(end - 1, -1, -1)
     sums = float(parts.counts[outer].sum()), float(parts.variances[outer].sum()) ** 0.5
     none = _Tail(np.zeros(0, np.int64), np.zeros(0), sums)
+    nearest = parts.starts[max(end - _TELL, 0) : end + 1] if way > 0 else parts.starts[end : end + _TELL + 1]
+    if isinstance(axis, Steps) and (np.diff(nearest) == 1).all():  # each value is counted by itself
+        return none
     at, far = int(parts.starts[end]), parts.starts[outer + (way > 0)]
     kept = np.logical_and.accumulate(~parts.alone[outer] & ((far * way <= 0) | (at * way > 0) | (not axis.signed)))
     outer, far = outer[kept], far[kept]  # numbers of the other sign have to be seen
@@ -295,11 +313,17 @@ def _falling(ends: Reals, counts: Reals, variances: Reals, inner: int, doubt: fl
 
     (tails, levels), cut = worse(held), held.copy()
     cut[:, inner:] = 0.0
-    best = int(tails.argmin())
-    if worse(cut)[0].min() + doubt < tails[best]:
+    if worse(cut)[0].min() + doubt < tails.min():
         return None
-    after = grid >= 0
+    best, after = _middle(tails, (levels[:, None] * (below[:, -1:] - below) > _HALF).sum(1)), grid >= 0
     return grid[after], falls[best, after], float(np.log(levels[best]))
+
+
+def _middle(losses: Reals, reaches: Integers) -> int:
+    """The likeliest of laws (k,) that reach as far as a quantile of all of them does, each as likely as exp(-loss / 2)."""
+    order, likely = np.argsort(reaches, kind="stable"), np.exp((losses.min() - losses) / 2)
+    far = reaches[order[np.searchsorted(likely[order].cumsum(), _SHORTER * likely.sum())]]
+    return int(np.where(np.abs(reaches - far) <= _ALIKE, losses, np.inf).argmin())
 
 
 # -- codes -------------------------------------------------------------------------------------------------------------
@@ -308,16 +332,16 @@ def _falling(ends: Reals, counts: Reals, variances: Reals, inner: int, doubt: fl
 def _coded(
     parts: Parts,
     density: Density,
-    alone: Flags,
+    which: tuple[Flags, Seen, Flags],
     tails: Sequence[_Tail],
     limits: tuple[int | None, int | None],
-    drawn: Flags,
 ) -> Law:
     """The whole density with its tails, and its codes: values that stand alone, and neighbours of about equal masses.
 
-    Public limits are those of the range, whatever is seen inside of them.
+    `which` parts stand alone among those that are seen, and which of all are drawn to be there. Public limits are those of the
+    range, whatever is seen inside of them.
     """
-    low, high = tails
+    (low, high), (alone, those, drawn) = tails, which
     edges = np.concatenate([low.edges[::-1], density.edges, high.edges])
     left = np.concatenate([low.logs[:0:-1], density.left, high.logs[:-1]])
     right = np.concatenate([low.logs[:-1][::-1], density.right, high.logs[1:]])
@@ -326,7 +350,7 @@ def _coded(
     if limits[1] is not None and limits[1] >= edges[-1]:
         edges, left, right = np.r_[edges, limits[1] + 1], np.r_[left, -np.inf], np.r_[right, -np.inf]
     whole = replace(density, edges=edges, left=left, right=right)
-    first, after = np.searchsorted(parts.starts, density.edges[[0, -1]])
+    first, after = those.first, those.after
     counts, variances = parts.counts[first:after].copy(), parts.variances[first:after].copy()
     for end, outer in ((0, slice(first)), (-1, slice(after, None))):
         counts[end] += parts.counts[outer].sum()

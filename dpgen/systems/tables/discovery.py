@@ -43,7 +43,7 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.tables import domains
 from dpgen.systems.tables.densities import Law, law, unseen
-from dpgen.systems.tables.domains import NAMES, Asked, bought, cells, places
+from dpgen.systems.tables.domains import NAMES, Asked, bought, cells, places, surviving
 from dpgen.systems.tables.marginals import Known
 from dpgen.systems.tables.texts import (
     MOST,
@@ -86,7 +86,8 @@ FEW, MOST_OF_FORMS = 8.0, 7.0
 _CELLS = 48  # of a number, in which noise should be no larger than sampling error
 _MOVED = 8  # sentences on values that were moved, at most
 _TOLD_SHARE = 0.001  # of the values of a column that noise may hide, from which on it is said
-_HIDDEN = 2.5  # noise stds of gaps, or values without a name, that are kept: they change types that nobody's values need
+_CLEAR, _LITTLE = 1.5, 0.01  # noise stds of gaps, or values without a name, below which none are drawn, as most columns have
+# none; the share of the rows that noise may hide without drawing
 _OF_RARE = 0.25  # of what a text gets, for gaps and values without a name, or for the pattern of a key
 
 OTHER = "other"
@@ -341,12 +342,16 @@ class Discovery:
         rest = Noisy(told[1], few)
         if not patterns:
             rest = _mean(Noisy(total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))), rest)
-        label = given.get("dpgen:outside", other)
+        label, drawn = given.get("dpgen:outside", other), np.zeros(len(listed), bool)
+        left = self._survive(rest) if listed else max(rest.number, 0.0)
+        fitted = np.maximum(counts, 0.0)
         if label in listed:
             counts[listed.index(label)] += rest.number
             stds[listed.index(label)] = float(np.hypot(stds[listed.index(label)], rest.std))
-        elif rest.number > _HIDDEN * rest.std or not listed:
+            fitted = np.maximum(counts, 0.0)
+        elif left or not listed:
             listed, counts, stds = [*listed, label], np.append(counts, rest.number), np.append(stds, rest.std)
+            fitted, drawn = np.append(fitted, left), np.append(drawn, left > rest.number)
         else:
             label = listed[int(counts.argmax())]
         patterns = [
@@ -354,7 +359,7 @@ class Discovery:
         ]
         self.verbatim += [name] if len(listed) > len(patterns) + (label == OTHER) else []
         self.drawn += [name] if patterns else []
-        known = Known.of(counts, stds, np.maximum(counts, 0.0))
+        known = Known.of(counts, stds, fitted, drawn)
         made = given | {"constraints": given["constraints"] | {"enum": listed}, "dpgen:outside": label}
         made |= {"dpgen:patterns": patterns} if patterns else {}
         return self._finished(made, known, listed[int(known.fitted.argmax())], _mean(gaps, Noisy(told[0], few)))
@@ -474,14 +479,21 @@ class Discovery:
             made |= law | axis.rounding()
         return self._finished(made, known.known, labels[int(known.known.fitted.argmax())], gaps)
 
+    def _survive(self, rare: Noisy) -> float:
+        """How many gaps, or values without a name, there are: drawn where noise hides a share of them that matters."""
+        if TOLD * rare.std > _LITTLE * self.n:
+            return surviving(*rare, _CLEAR)
+        return rare.number if rare.number > TOLD * rare.std else 0.0
+
     def _finished(self, made: Descriptor, known: Known, fill: Any, gaps: Noisy) -> Descriptor:
         """The field, whose counts are kept; gaps that noise hides get its most frequent value."""
-        name, rules = made["name"], made["constraints"]
+        name, rules, left = made["name"], made["constraints"], 0.0
         if name in self.open:
-            rules = rules | {"required": gaps.number <= _HIDDEN * gaps.std}
-            self.hidden.setdefault(Fact.HIDDEN_GAPS, {})[name] = _HIDDEN * gaps.std / self.n * rules["required"]
+            left = self._survive(gaps)
+            rules = rules | {"required": left == 0.0}
+            self.hidden.setdefault(Fact.HIDDEN_GAPS, {})[name] = TOLD * gaps.std / self.n * rules["required"]
         if not rules["required"]:
-            known = known.and_one(*gaps)
+            known = known.and_one(*gaps, max(left, gaps.number, 0.0))
         self.counts[name] = known
         return made | {"constraints": rules} | ({"dpgen:fill": fill} if rules["required"] else {})
 
@@ -497,9 +509,9 @@ def identifies(known: Law, axis: Axis) -> bool:
     drawn = axis.values(known.density.quantiles(starts, ends, share)).astype(np.float64)
     if isinstance(axis, Times) or len(np.unique(drawn)) < 90:
         return False
-    most, spread = float(np.abs(drawn).max()), float(drawn[90] - drawn[10])
+    most, half = float(np.abs(drawn).max()), float(drawn[90] / 2 - drawn[10] / 2)  # floats can be too far apart for a number
     even = (np.abs(drawn) >= most / 10).mean() >= _MOST_OF_THEM
-    return bool(even and most < 2.0**64 and spread > max(_COUNTED, most / 16))
+    return bool(even and most < 2.0**64 and half > max(_COUNTED, most / 16) / 2)
 
 
 def unnamed_of(values: pd.Series, listed: Sequence[Any], patterns: tuple[str, ...] = ()) -> Integers:

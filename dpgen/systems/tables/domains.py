@@ -56,17 +56,21 @@ SURE = 3.0
 """Noise stds that a part should hold."""
 TOLD = 3.0
 """Noise stds of a count that is said, or that decides."""
+LONGEST = 1e300
+"""Of a length that is added to others."""
 GAP = np.int64(-(2**63))
 """In the place of a unit where there is no value."""
 
+_INSTEAD = 1.2  # of what counts below a clear level are short of, in those that are drawn
 _FAN = 64  # pieces of one part
 _APART = 5.0  # noise stds of unseen neighbours together that are told from others
 _LONGER = 1.9  # times as long as its neighbour: a part that is not joined to one that holds more
 _MOST = 0.4  # share of the rows in a part that is cut before the last histogram
 _ALSO, _UNEVEN = 0.05, 32.0  # share in a part that is cut so, too, where the one beside it is so many times as dense
 _TOGETHER = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # parts that are looked at as one
-_OUTER, _NEAR = 14, 32  # parts outside of what is seen, the first one of a 32nd of its length
-_LONGEST = 1e300  # of a length that is added to others
+_OUTER = 14  # parts outside of what is seen
+_FEW = 1.0, 16.0  # edges between seen parts that are far from each other: at their length, and 16 times it
+_GAP_PARTS, _UNLIKE = 6, 4.0  # unseen parts between seen ones that are kept apart, and lengths of neighbours that are, too
 _PERIODS = 2  # periods of digits that what is seen must span
 
 
@@ -115,20 +119,21 @@ def in_period(units: Integers, digits: Digits, side: int, frequent: Integers) ->
     return np.where(np.isin(units, frequent) | (units == GAP), -1, np.unravel_index(cells, digits.sides)[side])
 
 
-def surviving(count: float, std: float) -> float:
-    """A noisy count that may be noise alone: itself from 3 noise stds on, else 3 stds or 0, drawn so that its mean is kept.
+def surviving(count: float, std: float, clear: float = 0.0) -> float:
+    """A noisy count that may be noise alone: itself from 3 noise stds on, else a few stds or 0, drawn so that its mean is kept.
 
-    So what is rare is there in as many fits as it needs, and what nobody has is there in one of eight. The draw is public: its
-    seed are the digits of the released count.
+    So what is rare is there in as many fits as it needs, and what nobody has is there in one of eight; in one of 50 with
+    `clear` 1.5, below which many stds nothing is there: then the mean is kept to an eighth of what has two stds or more. The
+    draw is public: its seed are the digits of the released count.
 
-    >>> surviving(30.25, 10.0), surviving(-4.5, 10.0)
-    (30.25, 0.0)
+    >>> surviving(30.25, 10.0), surviving(-4.5, 10.0), surviving(14.5, 10.0, 1.5)
+    (30.25, 0.0, 0.0)
     """
     most = TOLD * std
     if count >= most:
         return count
     drawn = np.random.default_rng(np.array([count], np.float64).view(np.uint32)).random()
-    return most if drawn * most < count else 0.0
+    return (TOLD + _INSTEAD * clear) * std if drawn * (most - clear * std) < count - clear * std else 0.0
 
 
 # -- parts -------------------------------------------------------------------------------------------------------------
@@ -316,10 +321,16 @@ def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Intege
         begins[i] = enough or longer or shorter or bool(apart[i] or apart[i - 1]) or found.those[i] != found.those[i - 1]
         total = parts.counts[i] + (0.0 if begins[i] else total)
         noise = parts.variances[i] + (0.0 if begins[i] else noise)
+    outside = np.r_[np.ones(found.first, bool), np.zeros(found.after - found.first, bool), np.ones(m - found.after, bool)]
     begins |= _doubling(m, found.first, found.after, lengths)
+    for low, high in _gaps(found.those, found.first, found.after, lengths):  # what is seen far out may be noise
+        around = _doubling(m, found.first, low, lengths, *_FEW) | _doubling(m, high, found.after, lengths, *_FEW)
+        begins[low : high + 1] |= around[low : high + 1]
+    jump = np.maximum(lengths[1:], lengths[:-1]) / _UNLIKE > np.minimum(lengths[1:], lengths[:-1])
+    zero = (starts[:-1] == 0) & (starts[1:] == 1)
+    begins[1:-1] |= jump & ~zero[1:] & ~zero[:-1]  # what was cut ends where a cell of the scale does
     begins[[0, found.first, found.after, m]] = True
     begins[:-1] |= parts.alone | (starts[:-1] == 0)
-    outside = np.r_[np.ones(found.first, bool), np.zeros(found.after - found.first, bool), np.ones(m - found.after, bool)]
     begins[:-1] |= outside & (starts[:-1] == 1) & parts.axis.signed  # zeros beside what is seen are counted alone
     begins[1:] |= parts.alone
     first = np.flatnonzero(begins[:-1])
@@ -329,19 +340,28 @@ def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Intege
     return joined, np.where(cut, np.clip(np.ceil(joined.counts / least), 2, _FAN), 1).astype(np.int64)
 
 
-def _doubling(m: int, first: int, after: int, lengths: Reals) -> Flags:
-    """Edges (m + 1,) outside of the parts from `first` to `after` whose distance from these doubles."""
-    found, span = np.zeros(m + 1, bool), float(lengths[first:after].sum())
+def _gaps(those: Flags, first: int, after: int, lengths: Reals) -> list[tuple[int, int]]:
+    """Runs of more than a few parts from `first` to `after` of which none is seen, longer than what is seen on one side."""
+    edges = np.flatnonzero(np.diff(those[first:after].astype(np.int64))) + first + 1
+    pairs = zip(edges[::2].tolist(), edges[1::2].tolist())
+    ends = np.r_[0.0, np.minimum(lengths, LONGEST).cumsum()]
+    shorter = {(low, high): min(ends[low] - ends[first], ends[after] - ends[high]) for low, high in pairs}
+    return [at for at, span in shorter.items() if at[1] - at[0] > _GAP_PARTS and ends[at[1]] - ends[at[0]] > span]
+
+
+def _doubling(m: int, first: int, after: int, lengths: Reals, near: float = 1 / 32, times: float = 2.0) -> Flags:
+    """Edges (m + 1,) outside of the parts from `first` to `after`, at `near` times their length, and `times` it each time."""
+    found, span = np.zeros(m + 1, bool), float(np.minimum(lengths[first:after], LONGEST).sum())
     for edges, reach in (
         (np.arange(after + 1, m + 1), lengths[after:]),
         (np.arange(first - 1, -1, -1), lengths[:first][::-1]),
     ):
-        wanted, reach = span / _NEAR, np.minimum(reach, _LONGEST).cumsum()
+        wanted, reach = span * near, np.minimum(reach, LONGEST).cumsum()
         for _ in range(_OUTER):
             i = int(np.searchsorted(reach, wanted * (1 - 1e-9)))
             if i == len(reach):
                 break
-            found[edges[i]], wanted = True, max(2 * reach[i], wanted)
+            found[edges[i]], wanted = True, max(times * reach[i], wanted)
     return found
 
 
@@ -398,7 +418,7 @@ def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share
     parts, part = Parts.of(asked.axis, edges, scale, (values, sums, std)), OF_PLACES * share
     while True:
         found, least = seen(parts, asked.chance), max(others / PIECES, SURE * budget.noise_std(left))
-        span = 0.0 if found is None else float(parts.lengths[found.first : found.after].sum())
+        span = 0.0 if found is None else float(np.minimum(parts.lengths[found.first : found.after], LONGEST).sum())
         parts, pieces = recut(parts, found, least)
         most = np.where(pieces > 1, parts.counts, 0.0)
         wide = (most > _MOST * others) | ((most > _ALSO * others) & _beside_dense(parts))

@@ -215,9 +215,9 @@ class Known(NamedTuple):
         """Without `drawn` none were."""
         return cls(counts, stds, fitted, np.zeros(len(counts), bool) if drawn is None else drawn)
 
-    def and_one(self, count: float, std: float) -> Known:
+    def and_one(self, count: float, std: float, fitted: float) -> Known:
         """The same with one more code."""
-        return Known(*(np.append(own, more) for own, more in zip(self, (count, std, max(count, 0.0), False))))
+        return Known(*(np.append(own, more) for own, more in zip(self, (count, std, fitted, fitted > max(count, 0.0)))))
 
 
 NOTE = "marginals of columns"

@@ -285,7 +285,7 @@ class Search:
         alone = gaps if a.nullable and gaps > BROKEN * std else 0.0
         first = Known.of(np.array([gaps]), np.array([std]), np.array([alone]))
         known = Known(*(np.concatenate(pair) for pair in zip(first, told.known)))
-        return made, known.and_one(float(own.counts[-1]), float(own.stds[-1])) if b.nullable else known
+        return made, known.and_one(*(float(x[-1]) for x in own[:3])) if b.nullable else known
 
     def _table(self, schema: Schema, one: Candidate, among: int) -> dict[str, Any]:
         """The constraint of a dependency: its table is measured."""
