@@ -87,7 +87,7 @@ def measured(formats: list[str], n: int, epsilon: float, seed: int) -> dict[str,
     drawn = dpgen.fit(frame, "tables", epsilon=epsilon, method="independent").sample(n, random_state=seed)
     found = {}
     for format, values in real.items():
-        texts = drawn[format].astype(str).to_numpy(object) if format in drawn else np.array([], object)
+        texts = drawn[format].fillna("").astype(str).to_numpy(object) if format in drawn else np.array([], object)
         read = writings[format].read(texts)
         dates = writings[format].kind in ("date", "datetime")
         again = rng.choice(values, n)

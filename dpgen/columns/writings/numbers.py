@@ -99,7 +99,7 @@ def number_of(shape: str) -> Shape | None:
 
 @dataclass(frozen=True)
 class NumberWriting(Writing):
-    """Numbers with marks of thousands (`group`) and decimals; `fixed`: all with as many decimals; `style`: a minus is written so."""
+    """Numbers with marks of thousands (`group`) and decimals; `fixed`: all with as many decimals; `style`: its minus."""
 
     before: str = ""
     after: str = ""

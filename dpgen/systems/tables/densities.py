@@ -142,10 +142,9 @@ def _weighed(digits: Digits, sides: Sequence[Reals], std: float, density: Densit
     found = [_side(counts, std, own) for counts, own in zip(sides, along)]
     if all(weights is None for weights in found):
         return None, np.ones(len(parts.counts))
-    weights = np.ones(())
+    weights: Reals = np.ones(1)
     for own, side in zip(found, digits.sides):
-        weights = np.multiply.outer(weights, np.ones(side) if own is None else own)
-    weights = weights.ravel()
+        weights = np.outer(weights, np.ones(side) if own is None else own).ravel()
     digits = replace(digits, weights=weights / max(float(np.average(weights, weights=np.maximum(smooth, 1e-9))), 1e-9))
     return digits, share @ digits.weights
 

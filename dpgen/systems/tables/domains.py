@@ -427,8 +427,8 @@ def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share
         fan = np.clip(most / (2 * budget.noise_std(part)), 2, _FAN)
         parts = measured(parts, np.where(wide, fan, 1).astype(np.int64), part)
     told = None
-    most = others / (SURE * budget.noise_std(OF_DIGITS * share))
-    if (digits := next((d for d in asked.axis.digits(most) if span >= _PERIODS * d.period), None)) is not None:
+    apart = others / (SURE * budget.noise_std(OF_DIGITS * share))
+    if (digits := next((d for d in asked.axis.digits(apart) if span >= _PERIODS * d.period), None)) is not None:
         sides = list[Reals]()
         for i, side in enumerate(digits.sides):
             noisy, std = counted(DIGITS, partial(in_period, digits=digits, side=i, frequent=values), side, OF_DIGITS * share)
