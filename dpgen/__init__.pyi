@@ -8,6 +8,7 @@ from . import privacy as privacy
 from . import systems as systems
 from .api import Synthesizer as Synthesizer
 from .api import fit as fit
+from .api import plan as plan
 from .cli.evaluate import compare_runs as compare_runs
 from .config import DataConfig as DataConfig
 from .config import ModelConfig as ModelConfig

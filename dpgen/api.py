@@ -27,6 +27,7 @@ from dpgen.data.table_files import form_of, is_source
 from dpgen.options import choose
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
+from dpgen.rehearsal import Expected, rehearsed
 from dpgen.release import RandomState, Release
 from dpgen.run import run
 from dpgen.runtime import quiet_training
@@ -110,6 +111,41 @@ def fit(
         _require_same(own, job)
     with quiet_training():
         return run(job).release if job.runtime.run_dir is not None else _fit_in_memory(job, own)
+
+
+def plan(
+    data: Any,
+    rows: int,
+    model: str = AUTO,
+    *,
+    epsilon: float,
+    delta: float | None = None,
+    dtypes: Dtypes = "bought",
+    **options: Any,
+) -> Expected:
+    """The noise, time and memory to expect of a release of a table, before anything is paid; no private value has a part in it.
+
+    The fit is rehearsed on rows that public facts alone make, see `dpgen.rehearsal.rehearsed`.
+
+    Arguments:
+        data: as `fit` takes them; they are read and checked as a fit does it.
+        rows: about how many there are: declared, or a guess.
+        model: "tables", or "auto" where that is the usual one.
+        epsilon, delta, dtypes, options: those of `fit`.
+
+    Raises:
+        ValueError: what `fit` refuses; rows outside of [1, 10^7]; another model.
+
+    >>> frame = pd.DataFrame({"tea": [True] * 10, "milk": [False] * 10})
+    >>> expected = plan(frame, 5000, "tables", epsilon=1.0, dtypes="public")
+    >>> expected.singles.std < 20, expected.epsilons[0.02] < 1.0
+    (True, True)
+    """
+    named = {} if delta is None else {"delta": delta}
+    job = job_of(model, data, {"epsilon": epsilon} | named | options, dtypes)
+    job.prepare()
+    with TemporaryDirectory(prefix="dpgen-") as scratch:
+        return rehearsed(job, job.load(Path(scratch)), rows)
 
 
 def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:

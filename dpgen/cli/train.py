@@ -12,6 +12,7 @@ from dpgen.config import CONFIGS, Request, RunConfig, SelectOptions, parse_job, 
 from dpgen.data.loaders import LOADERS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.privacy.composition import Planned, worst
+from dpgen.rehearsal import rehearsed
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.registry import systems
 
@@ -19,7 +20,11 @@ SCRIPT_OPTIONS = {
     "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
     "set": ("BLOCK.OPTION=VALUE", "one option as --config names it, as in --set privacy.epsilon=1; may be given several times"),
     "print_config": ("", "only print the settings of the run, as --config reads them"),
-    "dry_run": ("", "only say what the run would declare and cost; the data are read, nothing is spent"),
+    "dry_run": (
+        "[ROWS]",
+        "only say what the run would declare and cost; the data are read, nothing is spent. With about how many rows a table "
+        "has: also the noise, time and memory to expect, by public facts",
+    ),
     "help": ("", "this; with --model NAME and --data NAME, or with --config, the options of that run"),
     **{name: (name.rpartition("_")[2].upper(), text) for name, text in meanings(SelectOptions).items()},
 }
@@ -87,8 +92,8 @@ def _overview() -> str:
     )
 
 
-def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> Ended:
-    """The settings of a job, or the choices of a selection, its plan and its price.
+def dry_run(job: RunConfig, choices: Sequence[str] = (), rows: int | None = None) -> Ended:
+    """The settings of a job, or the choices of a selection, its plan and its price; of `rows` rows also what to expect.
 
     The data are read, nothing is spent.
     """
@@ -110,8 +115,11 @@ def dry_run(job: RunConfig, choices: Sequence[str] = ()) -> Ended:
     lines += [] if shared is None else [_in_words(shared)]
     foreseen = list(getattr(data, "foreseen", ()))
     lines += ["not released", *(f"  {line}" for line in foreseen)] if foreseen else []
+    expected = None if rows is None else rehearsed(job, data, rows)
+    lines += [] if expected is None else [str(expected)]
     planned = [{"note": line.note, "event": str(line.event), "count": line.count} for line in declared]
     values = {"settings": job.settings, "plan": planned, "epsilon": cost, "delta": delta, "relation": relation}
+    values |= {} if expected is None else {"expected": expected.to_dict()}
     return Ended("\n".join(lines), values=values | {"unit": plan.protected, "budget": shared, "foreseen": foreseen})
 
 
@@ -133,15 +141,24 @@ def _in_words(shared: Mapping[str, Any]) -> str:
     return f"{line}: it fits, {f'{room} time' + 's' * (room != 1) if room else 'and nothing beside it'}"
 
 
+def _whole(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"{name} is {text!r}; it must be about how many rows there are, a whole number, or have no value")
+    return int(text)
+
+
 def main(arguments: list[str]) -> str | Ended:
     """One run, the best of several, a dry run, the settings or the help of one; see `dpgen train --help`."""
     own, given = split_command(arguments)
     if "help" in own:
         return usage(given, config_root=CONFIGS)
     instead = [name for name in ("dry_run", "print_config") if name in own]
-    for name in instead:
-        if (value := own.pop(name)) != "true":
-            raise ValueError(f"{name} is {value!r}; it takes no value")
+    told = {name: own.pop(name) for name in instead}
+    if told.get("print_config", "true") != "true":
+        raise ValueError(f"print_config is {told['print_config']!r}; it takes no value")
+    rows = None if (value := told.get("dry_run", "true")) == "true" else _whole("dry_run", value)
+    if rows is not None and own:
+        raise ValueError(f"dry_run is {rows}; a number of rows is for one run, without select")
     if "print_config" in instead and (own or len(instead) > 1):
         raise ValueError("print_config must stand without dry_run and select: it is of one run")
     parse, names = partial(parse_job, config_root=CONFIGS), list[str]()
@@ -155,7 +172,7 @@ def main(arguments: list[str]) -> str | Ended:
     if "print_config" in instead:
         return Ended(written(job), values={"settings": job.settings})
     if "dry_run" in instead:
-        return dry_run(job, names)
+        return dry_run(job, names, rows)
     from dpgen.run import run
 
     return Ended.of(run(job))
