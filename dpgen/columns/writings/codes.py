@@ -27,8 +27,10 @@ CELLS = 2600
 PLACES = 3
 """How many of its first digits or letters these are, at most."""
 
+_ANY = "[0-9A-Za-z]"
 _CLASSES = {r"\d": digits, "[A-Z]": ascii_uppercase, "[a-z]": ascii_lowercase, "[0-9a-f]": "0123456789abcdef"}
-_TOKEN = re.compile(r"\\d|\[A-Z\]|\[a-z\]|\[0-9a-f\]|\\.|.", re.DOTALL)
+_CLASSES |= {_ANY: digits + ascii_uppercase + ascii_lowercase}
+_TOKEN = re.compile(rf"{'|'.join(map(re.escape, _CLASSES))}|\\.|.", re.DOTALL)
 _PLAIN = {ord(c): f"\\{c}" for c in r"\[](){}.*+?^$|"} | {ord(c): r"\d" for c in digits}
 _CLASSED = _PLAIN | {ord(c): "[A-Z]" for c in ascii_uppercase} | {ord(c): "[a-z]" for c in ascii_lowercase}
 _KNOWN = {
@@ -38,6 +40,7 @@ _KNOWN = {
 """Texts of many patterns that are one: UUIDs, and e-mail addresses, of which none at this domain is anybody's."""
 _OF_UUID = 36
 _LETTERS = 4  # of a text of letters alone that is a code, at most
+_MIXED = re.compile("(?=.*[0-9])(?=.*[a-z])(?=.*[A-Z])[0-9A-Za-z]{10,}")  # identifiers such as those of web services
 
 
 def pattern_of(text: str, *, classed: bool = False) -> str:
@@ -52,6 +55,8 @@ def pattern_of(text: str, *, classed: bool = False) -> str:
         found := next((known for form, known in _KNOWN.items() if form.fullmatch(text)), "")
     ):
         return found
+    if classed and _MIXED.fullmatch(text):
+        return _ANY * len(text)
     few = classed and text.isupper() and len(text) <= _LETTERS
     return text.translate(_CLASSED if classed else _PLAIN) if few or _HAS_DIGIT.search(text) else ""
 
@@ -154,6 +159,8 @@ def root_of(pattern: str, *, classed: bool) -> str:
     >>> root_of(r"80\d\d\d", classed=False)
     '\\d\\d\\d\\d\\d'
     """
+    if _ANY in pattern:
+        return _ANY * len(Pattern(pattern).places)
     sample = "".join(among[0] for among in Pattern(pattern).places)
     return pattern if pattern in _KNOWN.values() else pattern_of(sample, classed=classed)
 
@@ -169,7 +176,7 @@ class Matcher:
         found: dict[tuple[bool, str], list[tuple[int, Pattern]]] = {}
         for number in sorted(range(len(self.patterns)), key=lambda i: len(Pattern(self.patterns[i]).free)):
             pattern = Pattern(self.patterns[number])
-            classed = any(len(pattern.places[place]) == len(ascii_uppercase) for place in pattern.free)
+            classed = any(len(pattern.places[place]) >= len(ascii_uppercase) for place in pattern.free)
             found.setdefault((classed, root_of(pattern.text, classed=classed)), []).append((number, pattern))
         return found
 
@@ -193,7 +200,7 @@ def matcher(patterns: tuple[str, ...]) -> Matcher:
     return Matcher(patterns)
 
 
-_BARE = re.compile(r"(?:\\d|\[A-Z\]|\[a-z\]|\[0-9a-f\]|\\[^\w]|[^\\\[\](){}.*+?^$|])*", re.DOTALL)
+_BARE = re.compile(rf"(?:{'|'.join(map(re.escape, _CLASSES))}|\\[^\w]|[^\\\[\](){{}}.*+?^$|])*", re.DOTALL)
 
 
 @cache

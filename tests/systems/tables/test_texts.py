@@ -38,6 +38,7 @@ def codes() -> pd.DataFrame:
             "phone": [f"+49 30 {v:07d}" for v in rng.permutation(10**6)[:N]],
             "mail": [f"{a}@{b}.de" for a, b in zip(*names)],
             "uuid": [f"{a:08x}-{a % 997:04x}-4{a % 512:03x}-8{a % 311:03x}-{a:012x}" for a in rng.permutation(10**6)[:N]],
+            "web": ["".join(["0035g0000", *rng.choice(list("0123456789ABCDEFGHabcdefgh"), 9)]) for _ in range(N)],
             "note": [
                 " ".join(rng.choice(["a", "patient", "came", "with", "pain", "and", "went", "home"], 6)) for _ in range(N)
             ],
@@ -68,7 +69,12 @@ def test_rare_codes_look_like_codes(released: Any) -> None:
 
 def test_keys_are_new_and_have_the_pattern(released: Any) -> None:
     frame, release, rows = released
-    keys = {"phone": r"\+49 30 \d{7}", "mail": r"[a-z]{10}@example\.com", "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"}
+    keys = {
+        "phone": r"\+49 30 \d{7}",
+        "web": "00[0-9A-Za-z]{16}",
+        "mail": r"[a-z]{10}@example\.com",
+        "uuid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    }
     assert {*keys} == {*columns_of(release.statement.facts, Fact.UNREPEATED_KEYS)}
     for column, form in keys.items():
         assert rows[column].is_unique
@@ -100,6 +106,7 @@ def test_what_repeats_is_no_key() -> None:
         ("J18.9", r"J\d\d\.\d", r"[A-Z]\d\d\.\d"),
         ("FRA", "", "[A-Z][A-Z][A-Z]"),
         ("a note", "", ""),
+        ("0035gAB1xYz", r"\d\d\d\dgAB\dxYz", "[0-9A-Za-z]" * 11),
         ("1" * 49, "", ""),
         ("SW1 4ab", r"SW\d \dab", r"[A-Z][A-Z]\d \d[a-z][a-z]"),
     ],
