@@ -28,6 +28,7 @@ from dpgen.columns.constraints import (
     Product,
     Rows,
     Total,
+    codes_as_texts,
     constraint_of,
     with_broken,
 )
@@ -40,6 +41,8 @@ Shares = Sequence[npt.NDArray[np.float64]]
 
 _KEYS = {"fields", "missingValues", "primaryKey", "dpgen:target", "dpgen:constraints", "dpgen:privacy"}
 _KEYS |= {"dpgen:dates", "$schema", "name", "title", "description", "profile", "fieldsMatch"}
+MOST_KINDS = 33
+"""Values of a column that follows from codes of another one, which stay apart where these are joined."""
 _MOST_TRIES = 1000
 """Rows that are drawn for each row that constraints accept, at most."""
 _MOST_VALUES = 100
@@ -51,7 +54,8 @@ class TableDomain:
     """The finite domain of the columns that are modelled: everything that a model may know before it has paid.
 
     `sizes` count the missing value, whose code in `missing` is the last one; None: no value may be missing. `ordered` says
-    whether neighbouring codes are neighbouring values, `target` where the column is that users want to predict.
+    whether neighbouring codes are neighbouring values, `target` where the column is that users want to predict. `kinds` of the
+    codes of some columns, by their place, say what follows from them.
     """
 
     names: tuple[str, ...]
@@ -59,6 +63,7 @@ class TableDomain:
     ordered: tuple[bool, ...]
     missing: tuple[int | None, ...]
     target: int | None = None
+    kinds: Mapping[int, tuple[int, ...]] = field(default_factory=dict, hash=False)
 
 
 # -- schema ------------------------------------------------------------------------------------------------------------
@@ -257,7 +262,21 @@ class Schema:
             ordered=tuple(given.ordered for given in self.modelled),
             missing=tuple(given.size if given.nullable else None for given in self.modelled),
             target=names.index(self.target) if self.target in names else None,
+            kinds=self._kinds(names),
         )
+
+    def _kinds(self, names: Sequence[str]) -> dict[int, tuple[int, ...]]:
+        """Of columns on which others follow: the number (codes,) of the value that goes with a code, 0 where it is free."""
+        found = dict[int, tuple[int, ...]]()
+        for constraint in self.constraints:
+            if not isinstance(constraint, Follows) or constraint.on not in names or names.index(constraint.on) in found:
+                continue
+            texts = codes_as_texts(self.by_name[constraint.on]) or []
+            values = dict.fromkeys(constraint.table.values())
+            numbers = {value: i + 1 for i, value in enumerate(values)}
+            codes = tuple(numbers.get(constraint.table.get(text or "", ""), 0) for text in texts)
+            found |= {names.index(constraint.on): codes} if codes and len(values) < MOST_KINDS else {}
+        return found
 
     @property
     def facts(self) -> tuple[Fact | Said, ...]:
@@ -395,7 +414,7 @@ class Schema:
             columns[given.name] = _put(values, known.get(given.name))
         table = pd.DataFrame(columns)
         for constraint in self._computed:
-            table[constraint.name] = _put(constraint.compute(table), known.get(constraint.name))
+            table[constraint.name] = _put(self._follows(constraint, table), known.get(constraint.name))
         return self._keyed(table)
 
     def overlaid(self, drawn: pd.DataFrame, known: pd.DataFrame) -> pd.DataFrame:
@@ -404,8 +423,14 @@ class Schema:
         for given in self.modelled:
             table[given.name] = _put(drawn[given.name], known.get(given.name))
         for constraint in self._computed:
-            table[constraint.name] = _put(constraint.compute(table), known.get(constraint.name))
+            table[constraint.name] = _put(self._follows(constraint, table), known.get(constraint.name))
         return table
+
+    def _follows(self, constraint: Computed, table: pd.DataFrame) -> pd.Series:
+        """Values (n,) of a computed field in its type."""
+        values = constraint.compute(table)
+        whole = self.by_name[constraint.name].type == "integer" and values.dtype.kind == "f"
+        return values.astype("Int64" if values.isna().any() else "int64") if whole else values
 
     def _keyed(self, table: pd.DataFrame) -> pd.DataFrame:
         """The table with fresh keys, and its columns in the order of the fields."""

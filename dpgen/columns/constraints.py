@@ -205,31 +205,39 @@ class Follows(Constraint):
 
 @dataclass(frozen=True)
 class OneOf(Constraint):
-    """Exactly one of some truth values, or of numbers 0 and 1, is set: `{"one_of": ["red", "green", "blue"]}`."""
+    """Exactly one of some truth values, or of numbers 0 and 1, is set: `{"one_of": ["red", "green", "blue"]}`.
+
+    `{"one_of": [...], "or_none": true}`: at most one.
+    """
 
     parts: tuple[str, ...]
+    or_none: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
         return self.parts
 
     def holds(self, table: pd.DataFrame) -> Rows:
-        return np.asarray(sum(_is_set(table[name]).astype(int) for name in self.parts) == 1)
+        return self._allowed(sum(_is_set(table[name]).astype(int) for name in self.parts))
+
+    def _allowed(self, count: Any) -> Rows:
+        return np.asarray((count == 1) | (self.or_none & (count == 0)), bool)
 
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
         ones = [_ones(fields[name]) for name in self.parts]
         if not set(self.names) <= set(codes) or any(one is None for one in ones):
             return None
-        return np.asarray(sum(one[codes[name]].astype(int) for one, name in zip(ones, self.parts) if one is not None) == 1)
+        return self._allowed(sum(one[codes[name]].astype(int) for one, name in zip(ones, self.parts) if one is not None))
 
     def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
-        """Two of them together, for each pair, and none of them."""
+        """Two of them together, for each pair, and none of them unless this is allowed."""
         ones = [one.astype(np.float64) for name in self.parts if (one := _ones(fields[name])) is not None]
         if len(ones) < len(self.parts):
             return None
         pairs = list(combinations(range(len(ones)), 2))
         return tuple(
-            np.stack([*(one if i in pair else np.ones_like(one) for pair in pairs), 1.0 - one]) for i, one in enumerate(ones)
+            np.stack([*(one if i in pair else np.ones_like(one) for pair in pairs), *([] if self.or_none else [1.0 - one])])
+            for i, one in enumerate(ones)
         )
 
 
@@ -345,27 +353,45 @@ class Total(Computed):
 
 @dataclass(frozen=True)
 class Product(Computed):
-    """A field is the product of others, rounded: `{"product": ["quantity", "price"], "total": "paid", "places": 2}`."""
+    """A field is the product of others, rounded: `{"product": ["quantity", "price"], "total": "paid", "places": 2}`.
+
+    It may be divided by `over`, multiplied with a constant, and have a constant added, as in
+    `{"product": ["paid"], "over": ["income"], "times": 100, "total": "share", "places": 1}` or
+    `{"product": ["celsius"], "times": 1.8, "plus": 32, "total": "fahrenheit", "places": 1}`. It is missing where a part is, and
+    where one of `over` is 0.
+    """
 
     parts: tuple[str, ...]
     name: str
     places: int
+    over: tuple[str, ...] = ()
+    times: float = 1.0
+    plus: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
-        return (*self.parts, self.name)
+        return (*self.parts, *self.over, self.name)
 
-    def compute(self, table: pd.DataFrame) -> pd.Series:
+    def _exact(self, table: pd.DataFrame) -> pd.Series:
         total = table[self.parts[0]]
         for part in self.parts[1:]:
             total = total * table[part]
+        for part in self.over:
+            total = total / table[part].where(table[part] != 0)
+        total = total if self.times == 1.0 else total * self.times
+        return total if self.plus == 0.0 else total + self.plus
+
+    def compute(self, table: pd.DataFrame) -> pd.Series:
+        total = self._exact(table)
         return total.round(self.places) if pd.api.types.is_float_dtype(total.dtype) else total
 
     def holds(self, table: pd.DataFrame) -> Rows:
+        """Which rows (n,) have the product, of columns up to another way of rounding; a unit is rounded to the nearest."""
         wanted, found = (
-            pd.to_numeric(column).to_numpy(np.float64, na_value=np.nan) for column in (self.compute(table), table[self.name])
+            pd.to_numeric(column).to_numpy(np.float64, na_value=np.nan) for column in (self._exact(table), table[self.name])
         )
-        return np.isclose(wanted, found, rtol=1e-9, atol=1.01 * 10.0**-self.places, equal_nan=True)
+        off = 0.505 if self.times != 1.0 and not self.over else 1.505
+        return np.isclose(wanted, found, rtol=1e-9, atol=off * 10.0**-self.places, equal_nan=True)
 
 
 @dataclass(frozen=True)
@@ -431,6 +457,9 @@ def with_broken(
 
 
 _SWAPS = 100  # values that are tried in a row that is to break a constraint
+
+# -- descriptors -------------------------------------------------------------------------------------------------------
+
 MOST_BROKEN = 0.1
 """Share of rows that may break a constraint, at most."""
 _FORMS = {
@@ -443,6 +472,8 @@ _FORMS = {
     "missing": {"missing", "on", "value", "both"},
     "product": {"product", "total", "places"},
 }
+_MORE = {"product": {"over", "times", "plus"}, "one_of": {"or_none"}}
+"""Keys that a constraint may have, and those that it has."""
 
 
 def constraint_of(descriptor: Any) -> Constraint:
@@ -451,7 +482,7 @@ def constraint_of(descriptor: Any) -> Constraint:
     form = next((form for form in _FORMS if form in descriptor), "")
     if not form:
         raise nearest("a constraint", str(next(iter(descriptor))), list(_FORMS))
-    if set(descriptor) - {"broken"} != _FORMS[form]:
+    if set(descriptor) - {"broken"} - _MORE.get(form, set()) != _FORMS[form]:
         raise ValueError(f"a constraint has the keys {', '.join(descriptor)}; {form} has {', '.join(sorted(_FORMS[form]))}")
     share = descriptor.get("broken", 0.0)
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= MOST_BROKEN:
@@ -473,10 +504,13 @@ def _made(form: str, descriptor: Mapping[str, Any]) -> Constraint:
         table = {str(k): None if v is None else str(v) for k, v in descriptor["table"].items()}
         return Follows(str(value), str(descriptor["on"]), table)
     if form == "one_of" and isinstance(value, list) and len(value) > 1:
-        return OneOf(tuple(map(str, value)))
+        return OneOf(tuple(map(str, value)), bool(descriptor.get("or_none", False)))
     if form == "missing":
         beside = descriptor["value"]
         return Missing(str(value), str(descriptor["on"]), None if beside is None else str(beside), bool(descriptor["both"]))
-    if form == "product" and isinstance(value, list) and len(value) > 1:
-        return Product(tuple(map(str, value)), str(descriptor["total"]), int(descriptor["places"]))
+    if form == "product" and isinstance(value, list) and value and isinstance(over := descriptor.get("over", []), list):
+        times, plus = float(descriptor.get("times", 1)), float(descriptor.get("plus", 0))
+        return Product(
+            tuple(map(str, value)), str(descriptor["total"]), int(descriptor["places"]), tuple(map(str, over)), times, plus
+        )
     raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.columns.constraints has an example")

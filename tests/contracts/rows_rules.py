@@ -34,6 +34,8 @@ ALONE: list[dict[str, Any]] = [
     {"one_of": [*NUMBERS]},
     {"sum": ["b"], "total": "a"},
     {"missing": "a", "on": "c", "value": "2", "both": False},
+    {"product": ["a"], "times": 2.0, "plus": 1.0, "total": "c", "places": 0},
+    {"forbidden": {"a": 9, "b": 5}},
 ]
 AMONG = [*(Candidate(rule, 0.5) for rule in ALONE), FOLLOWS]
 ROWS_OF = pairs_of(
@@ -52,7 +54,7 @@ def rows_of(x: np.ndarray) -> Rows:
 
 
 def broken(x: np.ndarray) -> BoundedSum:
-    """Rows that break orders, a group, a copy, a gap and a dependency."""
+    """Rows that break orders, a group, a copy, a gap, a unit, an implication and a dependency."""
     return violations(rows_of(x), SCHEMA, AMONG)
 
 

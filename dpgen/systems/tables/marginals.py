@@ -47,13 +47,22 @@ class Coarsening:
         return cls(tuple(np.arange(size) for size in sizes), tuple(sizes))
 
     @classmethod
-    def of(cls, shares: Sequence[Reals], most: int, *, ordered: Sequence[bool], missing: Sequence[int | None]) -> Coarsening:
+    def of(
+        cls,
+        shares: Sequence[Reals],
+        most: int,
+        *,
+        ordered: Sequence[bool],
+        missing: Sequence[int | None],
+        kinds: Mapping[int, Integers] | None = None,
+    ) -> Coarsening:
         """At most `most` groups of each column, from released shares of its codes.
 
-        Neighbouring codes of about equal mass where the codes are ordered, else the most frequent codes and the rest together;
-        missing values are a group of their own.
+        Neighbouring codes of about equal mass where the codes are ordered, else the most frequent codes and the rest together,
+        by `kinds` of the codes of some columns; missing values are a group of their own.
         """
-        groups = [_grouped(p, most, *about) for p, about in zip(shares, zip(ordered, missing))]
+        about = enumerate(zip(shares, ordered, missing))
+        groups = [_grouped(p, most, in_order, gap, (kinds or {}).get(c)) for c, (p, in_order, gap) in about]
         return cls(tuple(groups), tuple(int(group.max()) + 1 for group in groups))
 
     def apply(self, codes: Integers) -> Integers:
@@ -74,7 +83,7 @@ class Coarsening:
         return result
 
 
-def _grouped(p: Reals, most: int, ordered: bool, missing: int | None) -> Integers:
+def _grouped(p: Reals, most: int, ordered: bool, missing: int | None, kinds: Integers | None = None) -> Integers:
     if len(p) <= most:
         return np.arange(len(p))
     live = np.array([code for code in range(len(p)) if code != missing])
@@ -85,7 +94,11 @@ def _grouped(p: Reals, most: int, ordered: bool, missing: int | None) -> Integer
         group[live] = np.unique(np.minimum(middle * kept, kept - 1).astype(np.int64), return_inverse=True)[1]
     else:
         by_share = live[np.argsort(-p[live], kind="stable")]
-        group[by_share] = np.minimum(np.arange(len(live)), kept - 1)
+        there = np.zeros(1, np.int64) if kinds is None else np.unique(kinds[live])
+        lone = kept - min(len(there), kept)
+        group[by_share[:lone]] = np.arange(lone)
+        rest = by_share[lone:]
+        group[rest] = lone if kinds is None else lone + np.unique(kinds[rest] % kept, return_inverse=True)[1]
     if missing is not None:
         group[missing] = group[live].max() + 1
     return group
@@ -377,7 +390,8 @@ def settled_columns(
         empty = (known[c].fitted == 0.0) & domain.ordered[c] if c in known else None
         own = n or max(1.0, float(np.mean([total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)])))
         shares.append(shares_of(smooth, c, own, empty))
-    coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing)
+    kinds = {c: np.array(own) for c, own in domain.kinds.items()}
+    coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing, kinds=kinds)
     both = [tuple(in_groups(m, coarse) for m in found) for found in (released, smooth)]
     return Columns(tuple(shares), n or max(1.0, float(np.mean(totals))), coarse, *both)
 

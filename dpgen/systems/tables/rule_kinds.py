@@ -5,8 +5,11 @@ r"""Kinds of rules, and which of them may hold in a table by what was released o
 | order, a <= b | numbers or times; b has the higher law | a > b, and both are there | b by its length (`LengthField`) |
 | dependency, a -> b | few values each, b no richer than a | see `rules` | no other pairs (`Follows`) |
 | one of a group | three or more truth values whose shares add up to 1 | none or several are set | no others (`OneOf`) |
+| one at most | the same, whose shares add up to less | several are set | no others (`OneOf`) |
+| truth, a implies b | up to 12 truth values, a no more often | a without b | no others (`Forbidden`) |
 | gaps | beside a gap, or a value, of another column; shares agree | a gap lacks, or is elsewhere | no others (`Missing`) |
 | sum, product, copy | numbers whose means, or means of logs, add up | the total is another | it computed (`Computed`) |
+| unit, share | the same, with a constant of `UNITS`, or for 1 or 100 times a share | the total is another | it computed |
 
 Each is a constraint that says of one row alone whether it holds. A candidate is worth a count only if independent columns of
 the released laws would break it in 4 % of the rows.
@@ -14,6 +17,7 @@ the released laws would break it in 4 % of the rows.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
@@ -21,9 +25,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from dpgen.columns.axes import Floats, Steps
-from dpgen.columns.constraints import codes_as_texts
+from dpgen.columns.constraints import codes_as_texts, constraint_of
 from dpgen.columns.fields import CategoryField, DensityField, Field, as_numbers
 from dpgen.systems.tables.discovery import OTHERS
 
@@ -34,12 +39,30 @@ WORTH = 0.04
 """Share of rows in which independent columns would break a rule, at least."""
 MOST_VALUES = 64
 """Codes of a column of few values."""
+MOST_KEYS = 1_000
+"""The same of one on which others depend."""
 _APART = 0.05  # by which laws of a <= b may seem to be in the other order
 _DRAWS = 2_000  # values that stand for a released law
 _AGREE, _EACH = 0.02, 0.005  # by which shares that should agree may differ, and more for each column
 _LONGEST = 40  # columns of one group
 _MEANS, _PARTS = 0.1, 8  # stds by which means of totals may differ, and parts of a total at most
 _MOST_NUMBERS = 24  # columns whose sums and products are looked at
+_MOST_TRUTHS = 12  # columns of which one may imply another
+_UNITS = 4  # conversions of two columns that are counted
+_ALIKE = 1.15  # by which stds that should agree may differ
+_TIMES = [2, 7, 10, 12, 24, 52, 60, 100, 365, 1_000, 1_440, 3_600, 10_000, 86_400, 1_000_000, 2.54, 25.4, 30.48, 0.3048, 0.9144]
+_TIMES += [
+    1.609344,
+    0.45359237,
+    28.349523,
+    3.785411784,
+    4.184,
+    1.95583,
+    *(1 + tax / 100 for tax in (5, 7, 10, 16, 18, 19, 20, 21, 25)),
+]
+_TIMES += [0.05, 0.07, 0.16, 0.18, 0.19, 0.2, 0.21]
+UNITS = [(float(k), 0.0) for k in _TIMES] + [(1.0 / k, 0.0) for k in _TIMES] + [(1.8, 32.0), (1 / 1.8, -32 / 1.8)]
+"""Conversions k a + c of a unit, or of an amount with a tax, to another one."""
 
 
 class Column(NamedTuple):
@@ -82,6 +105,7 @@ class Candidate:
         return (
             *([self.rule["on"]] if "on" in self.rule else []),
             *listed,
+            *self.rule.get("over", ()),
             *([self.rule["total"]] if "total" in self.rule else []),
         )
 
@@ -95,18 +119,27 @@ class Candidate:
         """The rule in words."""
         *first, last = self.names
         if self.computes:
-            return f"{' + '.join(first) if self.kind == 'sum' else ' * '.join(first)} = {last}"
+            return f"{self._formula(first)} = {last}"
         if self.kind == "one_of":
-            return f"one of {', '.join(self.names)}"
+            return f"{'at most ' * ('or_none' in self.rule)}one of {', '.join(self.names)}"
+        if self.kind == "forbidden":
+            return f"{last} where {first[0]}"
         if self.kind == "missing":
             value = "is missing" if self.rule["value"] is None else f"is {self.rule['value']}"
             return f"{last} is missing {'just ' * self.rule['both']}where {first[0]} {value}"
         return f"{first[0]} {'<=' if self.kind == 'less_equal' else '->'} {last}"
 
+    def _formula(self, parts: Sequence[str]) -> str:
+        """A total in words."""
+        times, plus, over = (self.rule.get(key) for key in ("times", "plus", "over"))
+        factors = [*([f"{times:.6g}"] if times else []), *(name for name in parts if name not in (over or ()))]
+        whole = " + ".join(parts) if self.kind == "sum" else " / ".join([" * ".join(factors), *(over or ())])
+        return whole + (f" {'+' if plus > 0 else '-'} {abs(plus):.4g}" if plus else "")
+
 
 def candidates(columns: Sequence[Column]) -> list[Candidate]:
     """What may be a rule by released laws."""
-    kinds = (totals_of, orders, dependencies, groups, gaps)
+    kinds = (totals_of, units, orders, dependencies, groups, implications, gaps)
     return [one for kind in kinds for one in kind(columns)]
 
 
@@ -129,8 +162,10 @@ def orders(columns: Sequence[Column]) -> Iterator[Candidate]:
 
 def dependencies(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Pairs of columns of few values, of which the second is no richer than the first."""
-    few = [column for column in columns if 1 < column.field.size <= MOST_VALUES and codes_as_texts(column.field)]
-    for a, b in permutations(few, 2):
+    keys = [column for column in columns if 1 < column.field.size <= MOST_KEYS and codes_as_texts(column.field)]
+    for a, b in permutations(keys, 2):
+        if b.field.size > MOST_VALUES:
+            continue
         own = a.shares[named(a.field)]
         expected = float(own.sum()) * (1 - float(b.shares.max()))
         tops = float(b.shares.max()) >= float(own.max(initial=0.0)) - _APART
@@ -139,9 +174,11 @@ def dependencies(columns: Sequence[Column]) -> Iterator[Candidate]:
 
 
 def named(given: Field) -> Integers:
-    """Codes that are single values, neither gaps nor all others together."""
-    others = isinstance(given, CategoryField) and given.outside == given.values[-1] and given.outside in OTHERS
-    return np.arange(given.size - others)
+    """Codes that are single values: neither gaps nor all others together, nor texts of a pattern."""
+    if not isinstance(given, CategoryField):
+        return np.arange(given.size)
+    others = given.outside == given.values[-1] and given.outside in OTHERS
+    return np.array([i for i, value in enumerate(given.values[: given.size - others]) if value not in given.patterns], np.int64)
 
 
 def _entropy(shares: Reals) -> float:
@@ -186,11 +223,32 @@ def groups(columns: Sequence[Column]) -> Iterator[Candidate]:
         tuple(run[i:j]) for run in runs for i, j in combinations(range(len(run) + 1), 2) if 3 <= j - i <= _LONGEST
     )
     found |= dict.fromkeys(tuple(names) for prefix, names in prefixes.items() if prefix and 3 <= len(names) <= _LONGEST)
+    longest = {tuple(names) for names in [*runs, *(own for prefix, own in prefixes.items() if prefix)]}
     for names in found:
         shares = np.array([set_in[name] for name in names])
         alone = float(sum(share * np.prod(1 - np.delete(shares, i)) for i, share in enumerate(shares)))
-        if abs(shares.sum() - 1) <= _AGREE + _EACH * len(names) and 1 - alone >= WORTH:
+        none, sure = float(np.prod(1 - shares)), _AGREE + _EACH * len(names)
+        if abs(shares.sum() - 1) <= sure and 1 - alone >= WORTH:
             yield Candidate({"one_of": list(names)}, 1 - alone)
+        elif names in longest and shares.sum() < 1 and 1 - alone - none >= WORTH:
+            yield Candidate({"one_of": list(names), "or_none": True}, 1 - alone - none)
+
+
+def implications(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Truth values of which one may be true only where another one is."""
+    set_in = {column.name: share for column in columns if (share := _set_share(column)) is not None}
+    for first, last in permutations(set_in, 2) if len(set_in) <= _MOST_TRUTHS else ():
+        expected = set_in[first] * (1 - set_in[last])
+        if expected >= WORTH and set_in[first] <= set_in[last] + _AGREE:
+            values = [next(column.field for column in columns if column.name == name) for name in (first, last)]
+            yes, no = [_truth(given, code) for given, code in zip(values, (1, 0))]
+            yield Candidate({"forbidden": {first: yes, last: no}}, expected)
+
+
+def _truth(given: Field, code: int) -> bool | float:
+    """The value of a code of truth values, or of 0 and 1."""
+    value = given.decode(np.array([code]), np.zeros)[0]
+    return bool(value) if isinstance(given, CategoryField) else float(value)
 
 
 def _set_share(column: Column) -> float | None:
@@ -203,22 +261,73 @@ def _set_share(column: Column) -> float | None:
 
 def totals_of(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Sums and products of numbers, by means and means of logs, which these have whatever their dependence is."""
-    lie = [(c, c.values()) for c in columns if isinstance(c.field, DensityField) and not c.field.of_dates and c.field.size > 2]
-    lie = lie[:_MOST_NUMBERS]
-    plain = {c.name: (float(v.mean()), float(v.std())) for c, v in lie}
-    logs = {c.name: (float(np.log(v).mean()), float(np.log(v).std())) for c, v in lie if v[0] > 0}
-    names, columns_of = [c.name for c, _ in lie], {c.name: c for c, _ in lie}
+    columns_of, plain, logs = _moments(columns)
+    names = [*columns_of]
     for total in names:
         others = [name for name in names if name != total]
         place = names.index(total)
         for parts in _sets(others, names, place):
-            there = float(np.prod([1 - columns_of[name].gaps for name in (*parts, total)]))
             if abs(columns_of[total].gaps - max(columns_of[name].gaps for name in parts)) > _AGREE + 0.05:
                 continue
             if (len(parts) > 1 or parts[0] < total) and _adds_up(plain, parts, total):
-                yield Candidate({"sum": list(parts), "total": total}, there)
+                yield from _total({"sum": list(parts), "total": total}, columns_of)
             if len(parts) == 2 and {*parts, total} <= set(logs) and _adds_up(logs, parts, total):
-                yield Candidate({"product": list(parts), "total": total, "places": _places(columns_of[total].field)}, there)
+                rule = {"product": list(parts), "total": total, "places": _places(columns_of[total].field)}
+                yield from _total(rule, columns_of)
+
+
+Moments = Mapping[str, tuple[float, float]]
+
+
+def _moments(columns: Sequence[Column]) -> tuple[dict[str, Column], Moments, Moments]:
+    """Numbers by name, and means and stds of them and of the logs of those above 0."""
+    lie = [(c, c.values()) for c in columns if isinstance(c.field, DensityField) and not c.field.of_dates and c.field.size > 2]
+    lie = lie[:_MOST_NUMBERS]
+    plain = {c.name: (float(v.mean()), float(v.std())) for c, v in lie}
+    logs = {c.name: (float(np.log(v).mean()), float(np.log(v).std())) for c, v in lie if v[0] > 0}
+    return {c.name: c for c, _ in lie}, plain, logs
+
+
+def units(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Numbers in another unit or with a tax, and shares of two numbers as fractions or in percent."""
+    columns_of, _, logs = _moments(columns)
+    yield from _conversions(columns_of)
+    for part, whole, share in permutations(logs, 3):
+        for k in (1.0, 100.0):
+            mean, std = logs[share]
+            near = abs(logs[part][0] - logs[whole][0] + math.log(k) - mean) <= _MEANS * std
+            if (
+                near
+                and std > 0
+                and abs(logs[part][1] - logs[whole][1]) / _ALIKE <= std <= _ALIKE * (logs[part][1] + logs[whole][1])
+            ):
+                rule = {"product": [part], "over": [whole], "total": share, "places": _places(columns_of[share].field)}
+                yield from _total(rule | ({"times": k} if k > 1 else {}), columns_of)
+
+
+def _total(rule: Mapping[str, Any], columns_of: Mapping[str, Column]) -> Iterator[Candidate]:
+    """A total as a candidate, if independent columns would break it often: of few values, or rounded ones, they need not."""
+    constraint, rng = constraint_of(rule), np.random.default_rng(0)
+    drawn = pd.DataFrame({name: rng.permutation(columns_of[name].values()) for name in constraint.names})
+    there = float(np.prod([1 - columns_of[name].gaps for name in constraint.names]))
+    expected = there * float(1 - constraint.holds(drawn).mean())
+    if expected >= WORTH:
+        yield Candidate(rule, expected)
+
+
+def _conversions(columns_of: Mapping[str, Column]) -> list[Candidate]:
+    """Numbers in another unit, from the coarser steps to the finer ones first: those that are rounded less follow."""
+    inner = {name: np.sort(column.values())[_DRAWS // 10 : -_DRAWS // 10] for name, column in columns_of.items()}  # no tails
+    found = list[tuple[float, Candidate]]()
+    for first, last in permutations(inner, 2):
+        low, high, a, b = inner[first], inner[last], columns_of[first], columns_of[last]
+        ratio, spread = float(low.std()) / max(float(high.std()), 1e-300), float(high.std())
+        off = {(k, c): abs(k * low.mean() + c - high.mean()) for k, c in UNITS if 1 / _ALIKE < k * ratio < _ALIKE}
+        for k, c in sorted(off, key=lambda unit: off[unit])[:_UNITS]:
+            if off[k, c] <= _MEANS * spread and abs(a.gaps - b.gaps) <= _AGREE + 0.05:
+                rule = {"product": [first], "total": last, "places": _places(b.field), "times": k} | ({"plus": c} if c else {})
+                found += [(-k * _step(a.field) / _step(b.field), one) for one in _total(rule, columns_of)]
+    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
 
 
 def _sets(others: Sequence[str], names: Sequence[str], place: int) -> Iterable[tuple[str, ...]]:
@@ -237,7 +346,7 @@ def _adds_up(moments: Mapping[str, tuple[float, float]], parts: Sequence[str], t
     mean, std = moments[total]
     stds = [moments[name][1] for name in parts]
     near = abs(sum(moments[name][0] for name in parts) - mean) <= _MEANS * std
-    return near and std > 0 and max(stds) > 0 and std <= 1.15 * sum(stds) and (len(parts) > 1 or std >= stds[0] / 1.15)
+    return near and std > 0 and max(stds) > 0 and std <= _ALIKE * sum(stds) and (len(parts) > 1 or std >= stds[0] / _ALIKE)
 
 
 def _places(field: Field) -> int:
@@ -248,18 +357,32 @@ def _places(field: Field) -> int:
     return 9 if isinstance(axis, Floats) else 0
 
 
+def _step(field: Field) -> float:
+    """What a number is rounded to."""
+    axis = field.axis if isinstance(field, DensityField) else None
+    return float(axis.step) if isinstance(axis, Steps) else 1e-9
+
+
 # -- what follows from what --------------------------------------------------------------------------------------------
 
 
 def needed(among: Sequence[Candidate]) -> list[Candidate]:
-    """Those that do not follow from others, and of equal columns one direction; nothing else is about a computed column."""
-    computed, kept = dict[str, Candidate](), list[Candidate]()
+    """Those that do not follow from others, totals behind their parts, and of equal columns one direction.
+
+    Rules of other kinds about a computed column are left out.
+    """
+    computed = dict[str, Candidate]()
     for one in sorted((one for one in among if one.computes), key=lambda one: (len(one.names), one.kind)):
         *parts, total = one.names
-        uses = {name for other in kept for name in other.names[:-1]}
-        if total not in computed and total not in uses and not set(parts) & set(computed):
+        edges = [(part, end) for end, other in computed.items() for part in other.names[:-1]]
+        if total not in computed and not any(reaches(edges, total, part) for part in parts):
             computed[total] = one
-            kept.append(one)
+    kept = list[Candidate]()
+    while len(kept) < len(computed):
+        there = {one.names[-1] for one in kept}
+        kept += [
+            one for name, one in computed.items() if name not in there and not (set(one.names[:-1]) & set(computed)) - there
+        ]
     others = [one for one in among if not one.computes and not set(one.names) & set(computed)]
     return kept + _unlinked(others)
 

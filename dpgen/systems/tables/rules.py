@@ -4,12 +4,12 @@ The candidates (`rule_kinds`) depend on what was released before and on names an
 candidate i,
 
 1. where there are many, all v_i are released with noise of n / 60, and those go on that are near 0,
-2. those that go on are counted anew with noise of std s, n / 225 at most and n / 1,500 where that is cheap; rules are those of
-   which n / 100 or fewer are counted, where s is large 2.5 s.
+2. those that go on are counted anew with noise of std s, n / 1,500 where that is cheap and n / 225 at most; with few rows
+   n / 100 at most, so that six can be paid for. Rules are those of which n / 100 or fewer are counted, where s is large 2.5 s.
 
-So 2 % of the rows that break a rule are told from none. A count of more than 3 s is seen, and its share of samples breaks the
-rule; with fewer, none does. A candidate is one only if independent columns of the released laws
-would break it in 4 % of the rows, 9 s at least: with probability 4e-11 at most noise makes a rule of it.
+So 2 % of the rows that break a rule are told from none, with few rows 5 %. A count of more than 3 s is seen, and its share of
+samples breaks the rule; with fewer, none does. A candidate is one only if independent columns of the released laws would break
+it in 4 % of the rows, and in 9 s: with probability 4e-11 at most noise makes a rule of it.
 
 **Sensitivity.** A record is added or removed. A row breaks an order, a group, a gap or a total by itself: the count moves by 1
 or not at all. Of a dependency it is, over the named values of a,
@@ -61,8 +61,10 @@ OF_FEW, OF_MANY, OF_TABLES = 0.02, 0.005, 0.015
 """Shares of mu^2 at most: for the counts of few candidates, for those of many before, and for tables of dependencies."""
 OF_TABLE = 0.01
 """Of one table."""
-FINE, FEW, MANY = 1_500.0, 225.0, 60.0
-"""n by the noise std of the counts of few candidates, at best and at least, and of many."""
+FINE, FEW, LEAST, MANY = 1_500.0, 225.0, 100.0, 60.0
+"""n by the noise std of the counts of few candidates, at best, with many rows and with few; and of many candidates."""
+ENOUGH, APART = 6, 9.0
+"""Candidates that few rows are to pay for; noise stds by which independent columns would break one."""
 BROKEN, LEFT, SEEN = 2.5, 0.01, 3.0
 """Violations of a rule at most: so many noise stds, or a share of the rows if this is more; stds from which they are seen."""
 MOST_LENGTHS = 4
@@ -70,7 +72,7 @@ MOST_LENGTHS = 4
 
 _NEAR = 3.0  # noise stds of the violations of a candidate that goes on
 _CHANCE = 1e-4  # that noise makes the range of a length longer
-_NAMED = 2.0  # noise stds of the count of a value that a table lists
+_NAMED = 2.0  # noise stds of the count of a value that a table lists, and by which it is above those of others
 
 
 @dataclass(frozen=True)
@@ -184,14 +186,18 @@ class Search:
         among = [one for one in candidates(columns) if not any(names >= set(one.names) for names in tied)]
         bound = {schema.target, *(name for names in tied for name in names)}  # is not computed
         among = [one for one in among if not (one.computes and one.names[-1] in bound)]
-        unit = (FEW * self.budget.noise_std(1.0) / self.n) ** 2  # the share that one candidate needs
-        if among and unit > OF_FEW * self.budget.whole:
-            more = math.sqrt(unit / (OF_FEW * self.budget.whole))
+        noise, most = self.budget.noise_std(1.0) / self.n, OF_FEW * self.budget.whole
+        fine = min(FEW, max(LEAST, math.sqrt(most / ENOUGH) / noise))
+        unit = (fine * noise) ** 2  # the share that one candidate needs
+        among = [one for one in among if one.expected * fine >= APART]
+        if among and unit > most:
+            more = math.sqrt(unit / most)
             return self._with(schema, [], declared, [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
         rules = self._rules(schema, among, unit) if among else []
         price = (whole - self.budget.left) / self.budget.whole
         kept = needed([rule.candidate for rule in rules])
-        return self._with(schema, [rule for rule in rules if rule.candidate in kept], declared, [], price)
+        rules = sorted((rule for rule in rules if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate))
+        return self._with(schema, rules, declared, [], price)
 
     def _rules(self, schema: Schema, among: list[Candidate], unit: float) -> list[Rule]:
         """Those of the candidates that hold; all are counted at first if there are many."""
@@ -199,12 +205,13 @@ class Search:
         if len(among) > most:
             wanted = len(among) * (MANY * self.budget.noise_std(1.0) / self.n) ** 2
             counts, std = self._counted(schema, among, min(wanted, OF_MANY * self.budget.whole))
-            near = [among[i] for i in np.argsort(counts, kind="stable") if counts[i] <= _NEAR * std]
+            near = [one for one, count in zip(among, counts) if count <= _NEAR * std]
             left = near if len(near) <= most else needed(near)
-            among = sorted(left, key=lambda one: (one.kind != "less_equal", -one.expected))[:most]  # the plainest first
+            times = {one.name for one in schema.modelled if isinstance(one, DensityField) and one.of_dates}
+            among = sorted(left, key=lambda one: (_rank(one, times), 0.0 if one.computes else -one.expected))[:most]
         if not among:
             return []
-        wanted = len(among) * unit * (FINE / FEW) ** 2
+        wanted = len(among) * (FINE * self.budget.noise_std(1.0) / self.n) ** 2
         counts, std = self._counted(schema, among, min(wanted, OF_FEW * self.budget.whole))
         limit = max(LEFT * self.n, BROKEN * std)
         return [Rule(one, float(count) / self.n, std / self.n) for one, count in zip(among, counts) if count <= limit]
@@ -223,7 +230,7 @@ class Search:
         found = [rule.candidate for rule in rules]
         tables, computed = [one for one in found if one.kind == "follows"], {one.names[-1] for one in found if one.computes}
         coded = {
-            name for one in found if one.kind in ("follows", "one_of") for name in one.names
+            name for one in found if one.kind in ("follows", "one_of", "forbidden") for name in one.names
         }  # whose codes stay as they are
         coded |= {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
         constraints = [*schema.descriptor().get("dpgen:constraints", [])]
@@ -296,8 +303,17 @@ class Search:
         values = noisy.numpy().reshape(counts.shape)
         self.tables.append(((one.names[0], one.names[1]), values, std))
         keys, texts = (codes_as_texts(schema.by_name[name]) or [] for name in one.names)
-        listed = [code for code in named(first) if values[code].max() > _NAMED * std]
+        highest = np.sort(values, axis=1)
+        sure = (highest[:, -1] > _NAMED * std) & (highest[:, -1] - highest[:, -2] > _NAMED * std)
+        listed = [code for code in named(first) if sure[code]]
         return {**one.rule, "table": {keys[c]: texts[int(values[c].argmax())] for c in listed}}
+
+
+def _rank(one: Candidate, times: Collection[str]) -> int:
+    """Which rules are counted first where not all can be: orders of times, totals, and orders of numbers last."""
+    if one.kind == "less_equal":
+        return 0 if one.names[0] in times else 3
+    return 1 if one.computes else 2
 
 
 def _edges(lengths: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:

@@ -16,6 +16,7 @@ from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.rule_kinds import Candidate, needed
 from dpgen.systems.tables.rules import MOST_LENGTHS, Search
 
 QUICK = {"epsilon": 40.0, "delta": 1e-5, "method": "mixture", "components": 16, "rounds": 2, "picks": 8}
@@ -258,6 +259,64 @@ def test_rules_are_looked_for_between_listed_columns_alone() -> None:
             dpgen.fit(stays(20), **QUICK, rules=wrong)
 
 
+def measured(n: int = 6_000) -> pd.DataFrame:
+    """Measurements in two units, a share in percent, truth values that imply each other or exclude each other."""
+    rng = np.random.default_rng(7)
+    table = pd.DataFrame({"cm": rng.normal(170, 9, n).round(1), "net": rng.lognormal(4, 1, n).round(2)})
+    table = table.assign(inches=(table["cm"] / 2.54).round(1), gross=(table["net"] * 1.19).round(2))
+    table["celsius"] = rng.normal(37, 0.8, n).round(1)
+    table["fahrenheit"] = (1.8 * table["celsius"] + 32).round(1)
+    table["income"] = rng.lognormal(8, 0.5, n).round()
+    table["rent"] = (table["income"] * rng.beta(4, 8, n)).round(2)
+    table["percent"] = (100 * table["rent"] / table["income"]).round(1)
+    which = rng.choice(4, n, p=[0.5, 0.2, 0.2, 0.1])
+    table = table.assign(**{f"op_{name}": which == i for i, name in enumerate("abc", 1)}, sepsis=rng.random(n) < 0.4)
+    return table.assign(other=rng.random(n) < 0.5, intensive=table["sepsis"] & (rng.random(n) < 0.4))
+
+
+def test_units_shares_and_truth_values_are_found() -> None:
+    rules = searched(measured(), 20.0, 6_000).run().descriptor["dpgen:constraints"]
+    totals = {(*rule["product"], *rule.get("over", ()), rule["total"]): rule for rule in rules if "product" in rule}
+    assert {*totals} == {("cm", "inches"), ("net", "gross"), ("celsius", "fahrenheit"), ("rent", "income", "percent")}
+    assert totals["cm", "inches"]["times"] == 1 / 2.54
+    assert totals["net", "gross"]["times"] == 1.19
+    assert (totals["celsius", "fahrenheit"]["times"], totals["celsius", "fahrenheit"]["plus"]) == (1.8, 32.0)
+    assert totals["rent", "income", "percent"]["times"] == 100.0
+    others = [rule for rule in rules if "one_of" in rule or "forbidden" in rule]
+    assert {"one_of": ["op_a", "op_b", "op_c"], "or_none": True} in others
+    assert {"forbidden": {"intensive": True, "sepsis": False}} in others
+    assert len(others) == 2
+
+
+def test_totals_follow_from_totals_without_a_circle() -> None:
+    def total(kind: str, name: str, *parts: str, **more: float) -> Candidate:
+        return Candidate({kind: [*parts], "total": name, **({"places": 2} if kind == "product" else {}), **more}, 1.0)
+
+    goods, tax = total("product", "goods", "items", "price"), total("product", "tax", "goods", times=0.19)
+    bill, back = total("sum", "bill", "goods", "tax"), total("product", "goods", "bill", times=1 / 1.19)
+    assert needed([bill, tax, goods]) == [goods, tax, bill]
+    found = needed([bill, tax, goods, back])
+    assert {one.names[-1] for one in found} == {"goods", "tax"}
+    assert found[0].names == ("bill", "goods")
+    order = Candidate({"less_equal": ["tax", "other"]}, 0.5)
+    assert needed([order, tax]) == [tax]
+
+
+def test_a_region_follows_from_hundreds_of_cities() -> None:
+    """Cities that the mixture joins stay apart by their regions: rows are kept, and shares are as without the rule."""
+    n, rng = 20_000, np.random.default_rng(8)
+    regions = {f"city {letter}{i}": letter for letter in "ABCD" for i in range(60)}
+    city = pd.Series(rng.choice([*regions], n))
+    model = dpgen.fit(pd.DataFrame({"city": city, "region": city.map(regions)}), **QUICK | {"rounds": 1, "picks": 1})
+    [rule] = model.schema.descriptor()["dpgen:constraints"]
+    assert rule["table"].items() <= regions.items()
+    assert len(rule["table"]) > 200
+    assert model.kept_share > 0.9
+    rows = model.sample(n, random_state=0)
+    assert (rows["city"].map(regions) == rows["region"]).mean() > 0.97
+    assert rows["region"].value_counts(normalize=True).to_numpy() == pytest.approx(np.full(4, 0.25), abs=0.02)
+
+
 def test_light_values_of_a_number_stand_alone_in_a_dependency() -> None:
     """Codes join light neighbours; in a dependency each has a code, and counts as before."""
     rng, n = np.random.default_rng(3), 4_000
@@ -331,6 +390,8 @@ SMALL = {name: field_of({"name": name, **TRUTH}) for name in "abc"}
 FEW = [
     {"one_of": ["a", "b", "c"]},
     {"one_of": ["a", "c"]},
+    {"one_of": ["a", "b", "c"], "or_none": True},
+    {"forbidden": {"a": True, "b": False}},
     {"missing": "a", "on": "b", "value": "True", "both": False},
     {"missing": "a", "on": "b", "value": None, "both": True},
     {"follows": "c", "on": "a", "table": {"True": "False", "False": None}},
@@ -348,6 +409,17 @@ def test_codes_that_a_rule_excludes_are_those_whose_values_break_it(rule: dict[s
     own = [codes["abc".index(name)] for name in constraint.names]
     mass = np.prod([factor[:, c] for factor, c in zip(factors, own)], axis=0).sum(0)
     assert ((mass > 0) == ~holds).all()
+
+
+def test_shares_and_units_are_products_with_a_constant() -> None:
+    table = pd.DataFrame({"a": [30, 1, 2], "b": [40.0, 0.0, 3.0], "c": [75.0, 5.0, 66.6]})
+    share = constraint_of({"product": ["a"], "over": ["b"], "times": 100, "total": "c", "places": 1})
+    assert share.compute(table).fillna(-1).tolist() == [75.0, -1, 66.7]
+    assert share.holds(table).tolist() == [True, False, True]
+    warm = constraint_of({"product": ["a"], "times": 1.8, "plus": 32, "total": "c", "places": 1})
+    assert warm.compute(table).tolist() == [86.0, 33.8, 35.6]
+    with pytest.raises(ValueError, match="constraint has the keys"):
+        constraint_of({"product": ["a"], "over": ["b"], "time": 100, "total": "c", "places": 1})
 
 
 def test_a_product_is_rounded_and_missing_where_a_part_is() -> None:
