@@ -2,17 +2,20 @@
 
     python benchmarks/laws.py [--records 1000 4000 40000] [--epsilons .5 1 3 10] [--seeds 3] [--only together alone]
 
-Without options 4,000 and 40,000 records, epsilon 1 and 10, and one seed: about ten minutes on one core. `numbers.py` runs it.
+Without options all of these: about half an hour on one core. A run that was stopped goes on where it was. `numbers.py` runs it.
 
 `alone` fits a table of one column with all of the budget, `together` tables of eight light laws. Figures are means over seeds:
 W1 / std, std and range of samples as a ratio to the real ones, and the distance of their 1 and 99 % quantiles by the real std.
 The histogram knows the range of the law but for a thousandth at either end, and spends everything on its 64 equal bins.
-Writes benchmarks/results/laws.json.
+Writes benchmarks/results/laws.json, with the number of seeds of each mean.
 """
 
 import argparse
+import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -86,47 +89,48 @@ def of_histogram(real: Reals, mu: float, rng: np.random.Generator) -> Reals:
     return edges[cell] + rng.random(len(real)) * np.diff(edges)[cell]
 
 
-def measured(names: tuple[str, ...], n: int, epsilon: float, seeds: int) -> dict[str, dict[str, list[float]]]:
-    """Mean figures of every column of a table of these laws, of a bootstrap, and of a histogram."""
+def measured(names: tuple[str, ...], n: int, epsilon: float, seed: int) -> dict[str, dict[str, list[float]]]:
+    """Figures of every column of a table of these laws, of a bootstrap, and of a histogram."""
     plan = SumsPlan(epsilon=epsilon)
     assert plan.budget is not None
     mu = GaussianBudget(Curator(plan.open_ledger()), plan.budget, "histogram").mu
-    found: dict[str, dict[str, list[list[float]]]] = {name: {} for name in names}
-    for seed in range(seeds):
-        rng = np.random.default_rng(seed)
-        frame = pd.DataFrame({name: LAWS[name](rng, n) for name in names})
-        rows = dpgen.fit(frame, "tables", epsilon=epsilon).sample(n, random_state=seed)
-        for name in names:
-            real = as_reals(frame[name])
-            drawn = {"samples": as_reals(rows[name]), "bootstrap": rng.choice(real, n)}
-            drawn["histogram"] = of_histogram(real, mu, rng)
-            for kind, values in drawn.items():
-                found[name].setdefault(kind, []).append(distances(real, values))
-    return {
-        name: {kind: np.round(np.mean(figures, 0), 4).tolist() for kind, figures in kinds.items()}
-        for name, kinds in found.items()
-    }
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({name: LAWS[name](rng, n) for name in names})
+    rows = dpgen.fit(frame, "tables", epsilon=epsilon).sample(n, random_state=seed)
+    found = dict[str, dict[str, list[float]]]()
+    for name in names:
+        real = as_reals(frame[name])
+        drawn = {"samples": as_reals(rows[name]), "bootstrap": rng.choice(real, n)}
+        drawn["histogram"] = of_histogram(real, mu, rng)
+        found[name] = {kind: distances(real, values) for kind, values in drawn.items()}
+    return found
+
+
+def joined(before: dict[str, Any], found: dict[str, list[float]], seed: int) -> dict[str, Any]:
+    """Means over `seeds` with one more."""
+    means = {kind: (np.array(before.get(kind, 0.0)) * seed + figures) / (seed + 1) for kind, figures in found.items()}
+    return {kind: np.round(mean, 5).tolist() for kind, mean in means.items()} | {"seeds": seed + 1}
 
 
 def main() -> None:
-    """Measure, print and write."""
+    """Measure, print and write what is not yet in the file: a run that was stopped goes on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--records", type=int, nargs="+", default=[4000, 40_000])
-    parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 10.0])
-    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--records", type=int, nargs="+", default=[1000, 4000, 40_000])
+    parser.add_argument("--epsilons", type=float, nargs="+", default=[0.5, 1.0, 3.0, 10.0])
+    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=("alone", "together"), default=["together", "alone"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
-    tables = {"alone": [(name,) for name in LAWS], "together": [TOGETHER]}
-    for kind in given.only:
-        for n in given.records:
-            for epsilon in given.epsilons:
-                entries: dict[str, dict[str, list[float]]] = {}
-                for names in tables[kind]:
-                    entries |= measured(names, n, epsilon, given.seeds)
-                    for name in names:
-                        print(kind, n, epsilon, name, entries[name]["samples"], entries[name]["bootstrap"][0], flush=True)
-                store(given.out, f"{kind}, {n} records, epsilon {epsilon:g}, seeds {given.seeds}", entries, machine=machine())
+    tables: dict[str, list[tuple[str, ...]]] = {"alone": [(name,) for name in LAWS], "together": [TOGETHER]}
+    for seed, kind, epsilon, n in product(range(given.seeds), given.only, given.epsilons, given.records):
+        block = f"{kind}, {n} records, epsilon {epsilon:g}"
+        for names in tables[kind]:
+            known = json.loads(given.out.read_text()).get(block, {}) if given.out.exists() else {}
+            if known.get(names[0], {}).get("seeds", 0) != seed:
+                continue
+            entries = {name: joined(known.get(name, {}), of, seed) for name, of in measured(names, n, epsilon, seed).items()}
+            store(given.out, block, entries, machine=machine())
+            print(block, seed, {name: entries[name]["samples"][:3] for name in names}, flush=True)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ _FINITE, _RARELY, _MOST = 3.5, 0.3, 300.0
 _REACHED = np.log(1e4)  # times the distance of the end from the median that a tail reaches at most
 _BEND = 2.0  # of the log density on a part of a tail
 _SHORTER, _ALIKE = 0.65, 3  # of likely tails, by their weight, reach less far; steps of a grid of distances
+_EVIDENCE = 6.0  # how much better a tail must be than an end beyond values that are counted one by one
 _HALF = 0.5  # rows that are expected beyond the end of a tail
 
 
@@ -236,9 +237,6 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, m
     outer = np.arange(end, m) if way > 0 else np.arange(end - 1, -1, -1)
     sums = float(parts.counts[outer].sum()), float(parts.variances[outer].sum()) ** 0.5
     none = _Tail(np.zeros(0, np.int64), np.zeros(0), sums)
-    nearest = parts.starts[max(end - _TELL, 0) : end + 1] if way > 0 else parts.starts[end : end + _TELL + 1]
-    if isinstance(axis, Steps) and (np.diff(nearest) == 1).all():  # each value is counted by itself
-        return none
     at, far = int(parts.starts[end]), parts.starts[outer + (way > 0)]
     kept = np.logical_and.accumulate(~parts.alone[outer] & ((far * way <= 0) | (at * way > 0) | (not axis.signed)))
     outer, far = outer[kept], far[kept]  # numbers of the other sign have to be seen
@@ -265,7 +263,10 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, m
     )
     with np.errstate(over="ignore"):  # a warning would tell of the records
         ends = ends / start
-    told = _falling(ends, parts.counts[run] / often, parts.variances[run] / often**2, len(inner), -2.0 * height)
+    nearest = parts.starts[max(end - _TELL, 0) : end + 1] if way > 0 else parts.starts[end : end + _TELL + 1]
+    single = isinstance(axis, Steps) and bool((np.diff(nearest) == 1).all())  # each value is counted by itself
+    doubt = -_EVIDENCE if single else -2.0 * height
+    told = _falling(ends, parts.counts[run] / often, parts.variances[run] / often**2, len(inner), doubt)
     if told is None:
         return none
     grid, falls, level = told

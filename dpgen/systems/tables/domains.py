@@ -310,7 +310,7 @@ def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Intege
 
     Inside of what is seen parts hold about `least`; outside their lengths double, and the outermost ones are all the rest.
     """
-    m, starts, lengths = len(parts.counts), parts.starts, parts.lengths
+    m, starts, lengths = len(parts.counts), parts.starts, np.minimum(parts.lengths, LONGEST)
     found = found or Seen(parts.alone, m // 2, m // 2 + 1)
     heavy = found.those & ~parts.alone & (parts.counts >= 1.5 * least)
     apart, begins, total, noise = parts.alone | heavy, np.zeros(m + 1, bool), 0.0, 0.0
@@ -335,7 +335,7 @@ def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Intege
     begins[1:] |= parts.alone
     first = np.flatnonzero(begins[:-1])
     joined = parts.joined(first)
-    cut = ~joined.alone & (joined.counts >= 1.5 * least) & (joined.counts > _APART * joined.stds)
+    cut = ~joined.alone & (joined.counts >= 1.5 * least) & (joined.counts > TOLD * joined.stds)
     cut &= (joined.starts[:-1] >= starts[found.first]) & (joined.starts[:-1] < starts[found.after])
     return joined, np.where(cut, np.clip(np.ceil(joined.counts / least), 2, _FAN), 1).astype(np.int64)
 
@@ -422,7 +422,8 @@ def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share
         parts, pieces = recut(parts, found, least)
         most = np.where(pieces > 1, parts.counts, 0.0)
         wide = (most > _MOST * others) | ((most > _ALSO * others) & _beside_dense(parts))
-        if not wide.any() or left - part < _OF_PARTS * share:
+        blind = found is None and not gaps  # long parts show what the noise of many small ones hides
+        if not (blind or wide.any()) or left - part < _OF_PARTS * share:
             break
         fan = np.clip(most / (2 * budget.noise_std(part)), 2, _FAN)
         parts = measured(parts, np.where(wide, fan, 1).astype(np.int64), part)
