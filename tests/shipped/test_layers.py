@@ -158,9 +158,12 @@ PUBLIC_MODULES = {
 """Documented modules (docs/reference), beside what `dpgen` and its rooms export."""
 
 
-@pytest.mark.parametrize("path", sorted([*ROOT.glob("papers/*.py"), ROOT / "scripts" / "reproduce.py"]), ids=lambda p: p.name)
-def test_papers_use_public_names(path: Path) -> None:
-    used = {name for name in imported(path) if name.split(".")[0] == "dpgen"} - exported()
+WRITTEN = sorted([*ROOT.glob("papers/*.py"), *ROOT.glob("examples/*.py"), ROOT / "scripts" / "reproduce.py"])
+
+
+@pytest.mark.parametrize("path", WRITTEN, ids=lambda p: p.name)
+def test_papers_and_examples_use_public_names(path: Path) -> None:
+    used = {name for name in imported(path) if name.split(".")[0] == "dpgen"} - exported() - {"dpgen"}
     modules = {name.rpartition(".")[0] for name in used}
     assert modules <= PUBLIC_MODULES
     assert not [name for name in used if name.rpartition(".")[2].startswith("_")]

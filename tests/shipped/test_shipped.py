@@ -1,12 +1,14 @@
-"""Everything that is shipped runs: configurations, scripts, notebooks, benchmarks."""
+"""Everything that is shipped runs: configurations, scripts, examples, notebooks, benchmarks."""
 
 import ast
 import runpy
 import sys
+import tempfile
 from importlib import import_module
 from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 import tiny
 import yaml
@@ -20,6 +22,7 @@ pytestmark = pytest.mark.usefixtures("quiet")
 ROOT = Path(__file__).parents[2]
 CONFIGS = sorted(ROOT.glob("configs/*.yaml"))
 SCRIPTS = sorted(ROOT.glob("scripts/*.py"))
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 BRIEF = ("tour.ipynb",)
 """Notebooks that run with every change; the others run at night."""
@@ -75,6 +78,25 @@ def test_every_script_explains_itself_and_refuses_in_one_line(
         assert (end.value.code, "usage" in out, errors) == (0, True, "")
     else:
         assert (end.value.code, out, errors[:7], errors.count("\n")) == (2, "", "error: ", 1)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_every_example_is_short_and_runs(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(path.read_text().splitlines()) <= 60
+    assert f"[{path.name}]({path.name})" in (path.parent / "README.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    left = runpy.run_path(str(path), run_name="__main__")
+    assert capsys.readouterr().out
+    if path.name == "nightly.py":
+        assert "age" in {change["column"] for change in left["drift"]["changes"]}
+        assert left["left"]["runs_left"] == 2
+    if path.name == "table.py":
+        dates = left["rows"][["admitted", "discharged"]].apply(pd.to_datetime, format="%d.%m.%Y").dropna()
+        assert (dates["admitted"] <= dates["discharged"]).all()
 
 
 def kinds(cell: nbformat.NotebookNode) -> list[tuple[str, ...]]:
