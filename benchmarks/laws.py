@@ -12,6 +12,7 @@ Writes benchmarks/results/laws.json, with the number of seeds of each mean.
 
 import argparse
 import json
+import re
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -130,6 +131,9 @@ def main() -> None:
                 continue
             entries = {name: joined(known.get(name, {}), of, seed) for name, of in measured(names, n, epsilon, seed).items()}
             store(given.out, block, entries, machine=machine())
+            given.out.write_text(
+                re.sub(r"\[\s+([^][{}]*?)\s+\]", lambda found: f"[{' '.join(found[1].split())}]", given.out.read_text())
+            )
             print(block, seed, {name: entries[name]["samples"][:3] for name in names}, flush=True)
 
 
