@@ -377,10 +377,6 @@ def article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-_NARROW = re.compile(r"[uU]?[iI]nt(8|16|32)(\[pyarrow\])?|[fF]loat(16|32)|(half)?float(\[pyarrow\])?")
-"""Types of numbers that no reader makes of values by itself: their owner has declared them, and samples have them again."""
-
-
 def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public: bool = False) -> InMemory:
     what = "Series" if container == "series" else "DataFrame"
     names = _checked_names(what, frame.columns)
@@ -398,7 +394,7 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public
             if dtype.ordered:
                 orders[str(name)] = texts_of(dtype.categories.to_series()).tolist()
         else:
-            types.append(str(dtype) if public or _NARROW.fullmatch(str(dtype)) else "")
+            types.append(str(dtype) if public else "")
             known[str(name)] = _arrow_name(column) if public else ""
         columns[str(name)] = _as_parquet(column)
     index = tuple(str(name) for name in frame.index.names if name is not None)
@@ -460,8 +456,7 @@ def _from_arrow(data: Any, *, public: bool = False) -> InMemory:
         raise TypeError(f"{what} cannot be read through Arrow: its columns must be of types that Arrow has") from None
     names = _checked_names(what, table.column_names)
     known = {field.name: str(field.type) if public or _declared(field.type) else "" for field in table.schema}
-    types = tuple(known[field.name] or str(field.type) * bool(_NARROW.fullmatch(str(field.type))) for field in table.schema)
-    form = Form(container=container, names=names, types=types)
+    form = Form(container=container, names=names, types=tuple(known.values()))
     orders = {
         field.name: list(map(str, table[field.name].unify_dictionaries().chunk(0).dictionary.to_pylist()))
         for field in table.schema

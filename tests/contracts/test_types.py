@@ -226,23 +226,6 @@ def test_categories_and_declared_types_are_public() -> None:
     assert draft_schema(pd.DataFrame({"a": WHOLE}), dtypes="public")["fields"][0]["type"] == "integer"
 
 
-NARROW = ("uint8", "int16", "float32")
-
-
-@pytest.mark.parametrize("form", ["pandas", "arrow", "polars"])
-def test_narrow_numbers_come_back_and_those_that_values_decide_do_not(form: str) -> None:
-    """Pandas makes int64 or float64 of values; nobody but the owner makes uint8."""
-    wide = pd.DataFrame({name: np.arange(400) % 7 for name in (*NARROW, "int64", "float64")})
-    frame = wide.astype({name: name for name in wide.columns})
-    data = frame if form == "pandas" else pyarrow.Table.from_pandas(frame, preserve_index=False)
-    data = polars.from_arrow(data) if form == "polars" else data
-    rows = dpgen.fit(data, "tables", epsilon=8.0, method="independent").sample(50, random_state=0)
-    rows = rows if form == "pandas" else pyarrow.table(rows).to_pandas()
-    assert [str(rows[name].dtype) for name in NARROW] == [*NARROW]
-    assert rows["float64"].dtype.kind == "i", "whole numbers, whatever the container made of them"
-    assert rows["uint8"].between(0, 7).all()
-
-
 @pytest.mark.parametrize("container", ["DataFrame", "list of mappings", "Data Package"])
 def test_neighbours_have_one_draft_of_linked_tables(container: str, tmp_path: Path) -> None:
     """The last person differs, and so does their row."""

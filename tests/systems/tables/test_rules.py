@@ -318,7 +318,7 @@ def test_a_region_follows_from_hundreds_of_cities() -> None:
 
 
 def test_light_values_of_a_number_stand_alone_in_a_dependency() -> None:
-    """Codes join light neighbours; in a dependency each has a code, and counts as before."""
+    """Codes may join light neighbours; in a dependency each has a code, and counts as before."""
     rng, n = np.random.default_rng(3), 4_000
     school = rng.choice(8, n, p=[0.01, 0.01, 0.01, 0.02, 0.25, 0.3, 0.2, 0.2])
     table = pd.DataFrame(
@@ -332,7 +332,7 @@ def test_light_values_of_a_number_stand_alone_in_a_dependency() -> None:
     [old], [new] = (
         [field_of(given) for given in one.descriptor["fields"] if given["name"] == "years"] for one in (before, found)
     )
-    assert old.size < new.size == len(found.counts["years"].counts) == 8
+    assert old.size <= new.size == len(found.counts["years"].counts) == 8
     assert found.counts["years"].counts.sum() == pytest.approx(before.counts["years"].counts.sum())
     assert found.counts["x"] is before.counts["x"]
 
