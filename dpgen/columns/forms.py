@@ -154,7 +154,7 @@ class Atoms(NamedTuple):
         return cls(rows, *_tokens(present.to_numpy(object)))
 
     def spread(self, found: Array) -> Array:
-        """What was found of the different values (k,), for all of them (m,)."""
+        """Findings of the different values (k,), for all of them (m,)."""
         return found if self.place is None else found[self.place]
 
 

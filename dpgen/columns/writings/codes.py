@@ -25,7 +25,7 @@ LONGEST = 48
 CELLS = 2600
 """First characters of a pattern that are counted, at most: those of a letter and two digits."""
 PLACES = 3
-"""How many of its first digits or letters these are, at most."""
+"""Number of its first digits or letters that these are, at most."""
 
 _ANY = "[0-9A-Za-z]"
 _CLASSES = {r"\d": digits, "[A-Z]": ascii_uppercase, "[a-z]": ascii_lowercase, "[0-9a-f]": "0123456789abcdef"}
@@ -91,7 +91,7 @@ class Pattern:
 
     @property
     def cells(self) -> int:
-        """How many first characters there are."""
+        """Number of first characters."""
         return prod(len(self.places[place]) for place in self.first)
 
     def begun(self, cell: int, of: int) -> str:
@@ -251,7 +251,7 @@ Counted = tuple[Reals, float]
 
 
 def prefixes(root: Pattern, deep: Counted, flat: Counted) -> list[Begun]:
-    """What is seen of the first characters of a pattern: the longest beginnings first, then shorter ones without these.
+    """First characters of a pattern that are seen above noise: the longest beginnings first, then shorter ones without these.
 
     `deep` are noisy counts of all first characters (`cells`,) and their noise std, `flat` those of the first one alone.
     """

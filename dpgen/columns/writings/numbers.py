@@ -25,7 +25,7 @@ _SPLIT = re.compile(r"([^9]*)(9(?:.*9)?)([^9]*)", re.DOTALL)
 
 @cache
 def affixes() -> dict[tuple[str, str], int]:
-    """What may be before and after a number."""
+    """Texts that may be before and after a number."""
     gaps = ("", " ", HARD)
     found = [("", "")]
     for word in (*SYMBOLS, *CODES):

@@ -288,7 +288,7 @@ _OFFSET = re.compile(r"[-+]\d\d:\d\d", re.ASCII)
 
 
 def zone_of(text: str) -> tuple[str, str] | None:
-    """What joins date and time of a text by ISO 8601, and its zone of `ZONES`; None: it has none."""
+    """The mark between date and time of a text by ISO 8601, and its zone of `ZONES`; None: it has none."""
     found = _ZONED.fullmatch(text)
     if found is None:
         return None
