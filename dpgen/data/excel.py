@@ -2,6 +2,7 @@
 
 import datetime
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -41,20 +42,22 @@ def read_excel(path: str | Path) -> InMemory:
         raise ValueError(f"{file} is a file of Excel 97; save it as .xlsx or as csv")
     with extras():
         from openpyxl import load_workbook
-    try:
-        book = load_workbook(file, read_only=True, data_only=True)
-    except (BadZipFile, KeyError, ValueError, OSError, TypeError):  # whose texts may quote a cell
-        raise ValueError(f"{file} cannot be read as Excel: it is damaged, encrypted, or no .xlsx file") from None
-    try:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they tell of cells, as the errors here may
+        try:
+            book = load_workbook(file, read_only=True, data_only=True)
+        except (BadZipFile, KeyError, ValueError, OSError, TypeError):
+            raise ValueError(f"{file} cannot be read as Excel: it is damaged, encrypted, or no .xlsx file") from None
         sheets = [sheet.title for sheet in book.worksheets]
         chosen = named["sheet"] or (sheets[0] if len(sheets) == 1 else None)
         if chosen not in sheets:
             raise ValueError(f"{file} has the sheets {', '.join(sheets)}; name one of them, as {file}::{sheets[0]}")
-        found = [[_value(cell) for cell in row] for row in book[chosen].iter_rows()]
-    except (KeyError, TypeError, OverflowError):
-        raise ValueError(f"{file} has a cell that cannot be read") from None
-    finally:
-        book.close()
+        try:
+            found = [[_value(cell) for cell in row] for row in book[chosen].iter_rows()]
+        except (KeyError, ValueError, TypeError, OverflowError):
+            raise ValueError(f"{file} has a cell that cannot be read") from None
+        finally:
+            book.close()
     return _table(str(path), found)
 
 

@@ -70,7 +70,7 @@ _CHECKS = {
     r"(^|_|\b)(id|nr|no|key|uuid|guid|ref)$|nummer|number|schl(ü|ue)ssel": "a key? Then it is the primaryKey",
     r"date|datum|fecha|(^|_)(day|tag|on|at)$|birth|geb|admitted|aufnahme": "a date? Its format may be stated, as %d.%m.%Y",
 }
-"""What names of columns suggest, by patterns; the first one counts."""
+"""Questions that names of columns suggest, by patterns; the first one counts."""
 _UNKNOWN = {
     "": "type is not known",
     "string": "write its categories into enum, from a codebook",
@@ -79,7 +79,7 @@ _UNKNOWN = {
 
 
 def _check(name: str, kind: str) -> str:
-    """What the owner should look at, by the name and the public type of a column."""
+    """Advice to the owner of a draft, by the name and the public type of a column."""
     own = [text for pattern, text in _CHECKS.items() if re.search(pattern, name.lower()) and kind in ("", "string", "integer")]
     return "; ".join([_UNKNOWN.get(kind, "write minimum and maximum that are known without the data"), *own[:1]])
 
@@ -181,7 +181,7 @@ class Rows:
         return self._batches([name], lambda table: read(table[name]))
 
     def together(self, names: list[str], read: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch | EngineBatches:
-        """What `read` makes of the rows (m,) of some columns: at most m values or rows of values, each of one of them."""
+        """Values that `read` makes of the rows (m,) of some columns: m values or rows of values at most, each of one row."""
         return self._batches(names, read)
 
     def require(self, schema: Schema) -> None:

@@ -164,7 +164,7 @@ def _shown(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Night:
-    """What a release of a table says: the number of rows n with its noise std, most rows of a unit, and its columns."""
+    """Facts of the release of a table: the number of rows n with its noise std, most rows of a unit, and its columns."""
 
     name: str
     n: float
@@ -262,7 +262,7 @@ class Drift:
         return [name for name in self.first.columns if name not in self.second.columns]
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What changed and what did not, under headings."""
+        """Changes, and columns without one, under headings."""
         counted = [f"{night.n:,.0f} (± {night.std:.0f})" for night in (self.first, self.second)]
         yield "rows", f"{counted[0]} -> {counted[1]}{'' if self.rows_changed else ', no change beyond noise'}"
         for change in self.changes:

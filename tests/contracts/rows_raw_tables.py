@@ -11,7 +11,7 @@ from conformance import Law, LawRow, SumRow, pairs_of
 from dp_accounting import ComposedDpEvent
 from scipy.stats import norm
 
-from dpgen.columns.axes import Floats, Steps, steps, steps_of
+from dpgen.columns.axes import Floats, Steps, Times, steps, steps_of
 from dpgen.columns.descriptors import field_of
 from dpgen.columns.votes import size, votes
 from dpgen.privacy.curator import THRESHOLD
@@ -77,6 +77,13 @@ def digit_counts(x: np.ndarray) -> BoundedSum:
     (digits,) = Steps(Decimal(1), whole=True).digits(99.0)
     units = np.append(np.rint(x[:, 0]).astype(np.int64), GAP)
     return cells(units, partial(in_period, digits=digits, side=0, frequent=np.array([0])), len(digits.weights))
+
+
+def time_counts(x: np.ndarray, *, side: int) -> BoundedSum:
+    """Days of the week, or hours of the day, of times that are not frequent."""
+    week, _ = Times(3600, days=False).digits(24.0)
+    units = np.append(np.rint(x[:, 0]).astype(np.int64), GAP)
+    return cells(units, partial(in_period, digits=week, side=side, frequent=np.array([0])), week.sides[side])
 
 
 def repeated_values(x: np.ndarray) -> BoundedSum:
@@ -170,6 +177,7 @@ ROWS = [
     SumRow("tables", (f"{SCALE} of *",), NUMBERS, one_more(1.0, -300.0), sums=scale_counts),
     SumRow("tables", (f"{BINS} of *",), NUMBERS, one_more(0.0, 9.0), sums=bin_counts),
     SumRow("tables", (f"{DIGITS} of *",), NUMBERS, one_more(1.0, 9.0), sums=digit_counts),
+    *(SumRow("tables", (f"{DIGITS} of *",), NUMBERS, one_more(1.0, 99.0), sums=partial(time_counts, side=i)) for i in (0, 1)),
     LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, many, law=named(), at=(0.2, 0.5), reaches=0.8, why=_BOTH),
     LawRow("tables", (f"{NAMES} of *", THRESHOLD), LETTERS, alone, law=named(), at=(3.0,), reaches=0.29, why=_BOTH),
 ]

@@ -191,6 +191,13 @@ def test_a_writing_writes_what_it_reads(column: str) -> None:
     assert not writing.read(np.array(["", "x", "99.99.9999", "1,2,3", "25:61", "0x1"], object)).there.any()
 
 
+def test_a_minus_of_another_style_is_a_minus() -> None:
+    for name, texts in (("$1,234.50", ["$5.00", "($5.00)", "-$5.00"]), ("1234,50", ["5,00", "5,00-", "-5,00", "(5,00)"])):
+        found = writing_of(name).read(np.array(texts, object))  # type: ignore[union-attr]
+        assert found.there.all()
+        assert found.values.tolist() == [5.0] + [-5.0] * (len(texts) - 1)
+
+
 def test_texts_come_back_as_they_were_written(tmp_path: Path) -> None:
     """Of a whole fit: each drawn text is one that the owner's own program could have written."""
     some = [column for column, name in COLUMNS.items() if name in ("1.234,50 €", "%-m/%-d/%Y", "%H:%M", "%YQ%q", "ja/nein")]

@@ -207,6 +207,12 @@ def test_digits_say_how_much_a_part_holds() -> None:
     assert (cents != 99).mean() < 0.025
 
 
+def test_a_digit_that_all_values_have_is_told_from_few_of_them() -> None:
+    prices = np.random.default_rng(0).integers(1, 100, 4000) - 0.01
+    rows = dpgen.fit(pd.DataFrame({"x": prices}), "tables", epsilon=1.0, method="independent").sample(4000, random_state=0)
+    assert (np.rint(rows["x"] * 100) % 100 == 99).mean() > 0.7  # even digits have .01
+
+
 def cut(count: float, std: float) -> float:
     """Wrong: what may be noise is cut to nothing."""
     return count if count >= 3 * std else 0.0
