@@ -285,7 +285,7 @@ def test_what_a_killed_process_left_on_disk_goes_with_the_next_one(tmp_path: Pat
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     alive = own_tables()
     [of_alive] = tmp_path.iterdir()
-    left = tmp_path / f"{of_alive.name[:-2]}zz"
+    left = tmp_path / f"{of_alive.name}z"  # longer than a random name, which it cannot equal
     left.mkdir()
     (left / "rows.tmp").write_text("private")
     for folder in (of_alive, left):
