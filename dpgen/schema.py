@@ -269,13 +269,13 @@ class Schema:
         """Of columns on which others follow: the number (codes,) of the value that goes with a code, 0 where it is free."""
         found = dict[int, tuple[int, ...]]()
         for constraint in self.constraints:
-            if not isinstance(constraint, Follows) or constraint.on not in names or names.index(constraint.on) in found:
+            if not isinstance(constraint, Follows) or len(constraint.on) > 1 or not set(constraint.on) <= {*names}:
                 continue
-            texts = codes_as_texts(self.by_name[constraint.on]) or []
+            place, texts = names.index(constraint.on[0]), codes_as_texts(self.by_name[constraint.on[0]]) or []
             values = dict.fromkeys(constraint.table.values())
             numbers = {value: i + 1 for i, value in enumerate(values)}
-            codes = tuple(numbers.get(constraint.table.get(text or "", ""), 0) for text in texts)
-            found |= {names.index(constraint.on): codes} if codes and len(values) < MOST_KINDS else {}
+            codes = tuple(numbers.get(constraint.table.get((text or "",), ""), 0) for text in texts)
+            found |= {place: codes} if codes and len(values) < MOST_KINDS and place not in found else {}
         return found
 
     @property

@@ -167,40 +167,53 @@ class LessEqual(Constraint):
 class Follows(Constraint):
     """A field has one value beside each listed one of another, `{"follows": "land", "on": "city", "table": {"Rome": "Italy"}}`.
 
-    Both have few values, which the table holds as texts, null for a missing one. Beside values of `on` that are not listed it
-    is free.
+    Or beside listed pairs of two others, `{"follows": "fee", "on": ["ward", "stay"], "table": {"surgery": {"day": "120"}}}`.
+    All have few values, which the table holds as texts, null for a missing one. Beside values that are not listed it is free.
     """
 
     name: str
-    on: str
-    table: Mapping[str, str | None]
+    on: tuple[str, ...]
+    table: Mapping[tuple[str, ...], str | None]
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.on, self.name
+        return *self.on, self.name
 
     def holds(self, table: pd.DataFrame) -> Rows:
-        keys, found = as_texts(table[self.on]), as_texts(table[self.name])
-        wanted = keys.map({key: "" if value is None else value for key, value in self.table.items()})
-        return (wanted.isna() | (wanted == found.fillna(""))).to_numpy(bool)
+        keys = [pd.Index([*dict.fromkeys(key[i] for key in self.table)], object) for i in range(len(self.on))]
+        wanted = np.full([len(own) + 1 for own in keys], None, object)  # the last of each is any other value, or a gap
+        for key, value in self.table.items():
+            wanted[tuple(own.get_loc(text) for own, text in zip(keys, key))] = value or ""
+        codes = tuple(own.get_indexer(as_texts(table[name])) for own, name in zip(keys, self.on))
+        said = wanted[codes]
+        return np.asarray(pd.isna(said) | (said == as_texts(table[self.name]).fillna("").to_numpy()), bool)
 
-    def _denied(self, fields: Mapping[str, Field]) -> Rows | None:
-        """Which codes (k, m) of both exclude each other, None: these do not tell."""
-        on, own = (codes_as_texts(fields[name]) for name in self.names)
-        if on is None or own is None:
+    def _denied(self, fields: Mapping[str, Field]) -> tuple[npt.NDArray[np.int64], Rows] | None:
+        """Codes (t, columns) of the listed values, and which codes (t, m) they exclude; None: these do not tell."""
+        *on, own = (codes_as_texts(fields[name]) for name in self.names)
+        if own is None or any(texts is None for texts in on):
             return None
-        listed = np.array([text in self.table for text in on])
-        wanted = pd.Series([self.table.get(text or "") for text in on], dtype=object).fillna("").to_numpy()
-        return listed[:, None] & (wanted[:, None] != np.array([text or "" for text in own], object)[None])
+        keys = [list(map(str, texts[:-1])) for texts in on if texts is not None]
+        listed = [cell for cell in np.ndindex(*map(len, keys)) if tuple(k[c] for k, c in zip(keys, cell)) in self.table]
+        wanted = [self.table[tuple(k[c] for k, c in zip(keys, cell))] or "" for cell in listed]
+        texts = np.array([text or "" for text in own], object)
+        return np.array(listed, np.int64).reshape(-1, len(on)), np.array(wanted, object)[:, None] != texts[None]
 
     def possible(self, codes: Mapping[str, npt.NDArray[np.int64]], fields: Mapping[str, Field]) -> Rows | None:
         if not set(self.names) <= set(codes) or (denied := self._denied(fields)) is None:
             return None
-        return ~denied[codes[self.on], codes[self.name]]
+        listed, excluded = denied
+        place = np.full([fields[name].size + 1 for name in self.on], -1)
+        place[tuple(listed.T)] = np.arange(len(listed))
+        rows = place[tuple(codes[name] for name in self.on)]
+        return np.asarray((rows < 0) | ~np.append(excluded, [[False] * excluded.shape[1]], 0)[rows, codes[self.name]], bool)
 
     def impossible(self, fields: Mapping[str, Field]) -> tuple[Reals, ...] | None:
-        denied = self._denied(fields)
-        return None if denied is None else (np.eye(len(denied)), denied.astype(np.float64))
+        if (denied := self._denied(fields)) is None:
+            return None
+        listed, excluded = denied
+        keys = [np.eye(fields[name].size + 1)[own] for name, own in zip(self.on, listed.T)]
+        return *keys, excluded.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -490,6 +503,15 @@ def constraint_of(descriptor: Any) -> Constraint:
     return replace(_made(form, descriptor), broken=float(share))
 
 
+def _flat(table: Any, depth: int) -> dict[tuple[str, ...], str | None]:
+    """Values of a nested table by their keys, as texts."""
+    if not depth:
+        return {(): None if table is None else str(table)}
+    if not isinstance(table, Mapping):
+        raise ValueError(f"a table of constraint follows has {table!r}; it must have a level for each column of on")
+    return {(str(key), *rest): value for key, own in table.items() for rest, value in _flat(own, depth - 1).items()}
+
+
 def _made(form: str, descriptor: Mapping[str, Any]) -> Constraint:
     value = descriptor[form]
     if form == "forbidden" and isinstance(value, Mapping) and value:
@@ -501,8 +523,9 @@ def _made(form: str, descriptor: Mapping[str, Any]) -> Constraint:
     if form == "depends" and isinstance(descriptor["table"], Mapping):
         return Depends(str(value), str(descriptor["on"]), {str(k): v for k, v in descriptor["table"].items()})
     if form == "follows" and isinstance(descriptor["table"], Mapping):
-        table = {str(k): None if v is None else str(v) for k, v in descriptor["table"].items()}
-        return Follows(str(value), str(descriptor["on"]), table)
+        on = descriptor["on"]
+        columns = (str(on),) if not isinstance(on, list) else tuple(map(str, on))
+        return Follows(str(value), columns, _flat(descriptor["table"], len(columns)))
     if form == "one_of" and isinstance(value, list) and len(value) > 1:
         return OneOf(tuple(map(str, value)), bool(descriptor.get("or_none", False)))
     if form == "missing":

@@ -9,7 +9,7 @@ independent, 30 rows at least: with a probability of about 1e-5 a rule that does
 | order of two numbers or times | admitted <= discharged |
 | copy, multiple, offset, sum of two or of up to eight in a row, product of two | net + tax = gross |
 | exactly one, or at most one, of truth values | one of is_red, is_green, is_blue |
-| dependency on a column of up to 1,000 values | city -> region |
+| dependency on a column of up to 1,000 values, or on two | city -> region |
 | gaps beside a gap or a value | births is missing where sex is M |
 | values that never meet | sex M never beside pregnant yes |
 """
@@ -36,6 +36,7 @@ WORTH = 0.02
 _LEAST = 30.0  # rows in which they would
 _TIMES, _MORE = 3.0, 0.002  # by which more synthetic rows than real ones break a rule that is listed
 _MOST_VALUES, _FEW, _MOST_NUMBERS, _LONGEST, _MOST_COLUMNS = 1_000, 64, 24, 40, 60
+_MOST_TRIPLES, _BESIDE = 24, 20  # columns of dependencies on two, and rows beside a pair of values on average
 _LISTED = 20  # rules of a sentence
 _TRIED = 300  # rows that a total is tried on first
 _NEVER = 20.0  # rows that independent columns would have of a pair of values that never meets
@@ -114,12 +115,12 @@ def broken_rules(columns: Columns) -> pd.DataFrame:
     """Rules of the real rows that more synthetic rows break, worst first: `rule`, and shares `real` and `synthetic`."""
     columns = dict([*columns.items()][:_MOST_COLUMNS])
     sizes = {part: len(codes) for part, codes in next(iter(columns.values())).codes.items()}
-    kinds = (_totals, _orders, _groups, _dependencies, _gaps, _never)
+    kinds = (_totals, _orders, _groups, _dependencies, _on_two, _gaps, _never)
     rows, found, kept = list[tuple[str, float, float]](), list[Rule](), list[Rule]()
     for kind in kinds:
         own = [rule for rule in kind(columns) if rule.holds(sizes) and not _told(rule, found)]
         found += own
-        kept += _shortest(own)
+        kept += _once(own, found) if kind is _on_two else _shortest(own)
     for rule in kept:
         real, made = rule.share(*(["held"] if rule.learnt else ["own", "held"])), rule.share("made")
         if made > max(_TIMES * real, real + _MORE):
@@ -137,6 +138,11 @@ def said(rules: pd.DataFrame) -> tuple[str, ...]:
 
 def _told(rule: Rule, found: Sequence[Rule]) -> bool:
     """Whether rules that were found before say as much: of the same two columns, or of truth values of a group."""
+    if rule.kind == "on two":
+        *on, last = rule.names
+        ways = [other.names for other in found if other.kind == "follows"]
+        tied = [{*other.names} for other in found if other.kind != "order"]
+        return any(_reaches(ways, end, last) or any({end, last} <= names for names in tied) for end in on)
     if rule.kind in ("order", "group"):
         return any(other.kind in ("total", "group") and set(rule.names) <= set(other.names) for other in found)
     alike = [other for other in found if other.kind != "order" and (other.kind != "total" or len(other.names) == 2)]
@@ -148,12 +154,27 @@ def _shortest(rules: Sequence[Rule]) -> list[Rule]:
     kept = list(rules)
     for rule in rules if rules and rules[0].kind in ("order", "follows") else ():
         first, last = rule.names
-        there, left = {first}, [other.names for other in kept if other is not rule]
-        for _ in left:
-            there |= {end for start, end in left if start in there}
-        if last in there:
+        if _reaches([other.names for other in kept if other is not rule], first, last):
             kept.remove(rule)
     return kept
+
+
+def _once(rules: Sequence[Rule], found: Sequence[Rule]) -> list[Rule]:
+    """One rule of the same columns, where columns of which each follows from the other are the same."""
+    ways = [rule.names for rule in found if rule.kind == "follows"]
+    kept = dict[frozenset[str], Rule]()
+    for rule in rules:
+        same = [min(end for _, end in [(name, name), *ways] if _reaches(ways, name, end) and _reaches(ways, end, name))
+                for name in rule.names]  # fmt: skip
+        kept.setdefault(frozenset(same), rule)
+    return [*kept.values()]
+
+
+def _reaches(ways: Sequence[tuple[str, ...]], first: str, last: str) -> bool:
+    there = {first}
+    for _ in ways:
+        there |= {end for start, end in ways if start in there}
+    return last in there
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -345,6 +366,30 @@ def _dependencies(columns: Columns) -> Iterator[Rule]:
         likely = counts.argmax(1)
         chance = float((counts.sum(1) / of_b.sum()) @ (1 - of_b[likely] / of_b.sum()))
         yield Rule("follows", (first, last), f"{first} -> {last}", _of_table(a, b, likely), chance, learnt=True)
+
+
+def _on_two(columns: Columns) -> Iterator[Rule]:
+    """Dependencies on two columns together, with enough rows beside each pair of values."""
+    few = {name: values for name, values in [*columns.items()][:_MOST_TRIPLES] if values.few()}
+    for (first, a), (second, b) in combinations(few.items(), 2):
+        there = {part: (codes >= 0) & (b.codes[part] >= 0) for part, codes in a.codes.items()}
+        cells = {part: np.where(own, a.codes[part] * (b.size + 1) + b.codes[part], -1) for part, own in there.items()}
+        size = (a.size + 1) * (b.size + 1)
+        if size * _BESIDE > len(cells["own"]):
+            continue
+        both = Values(None, False, {part: np.minimum(own, size) for part, own in cells.items()}, size, ())
+        for last, c in few.items():
+            if last in (first, second):
+                continue
+            counts = _table(both, c)
+            of_c = counts.sum(0)
+            if not of_c.sum() or counts.max(1).sum() < (1 - BROKEN) * of_c.sum():
+                continue
+            likely = counts.argmax(1)
+            chance = float((counts.sum(1) / of_c.sum()) @ (1 - of_c[likely] / of_c.sum()))
+            yield Rule(
+                "on two", (first, second, last), f"{first}, {second} -> {last}", _of_table(both, c, likely), chance, True
+            )
 
 
 def _of_table(a: Values, b: Values, likely: Codes) -> Test:

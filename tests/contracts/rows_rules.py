@@ -8,14 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from conformance import SumRow, pairs_of, swapped
+from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.data.raw_tables import Rows
 from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.mechanisms import Relation
+from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.schema import Schema
 from dpgen.systems.tables.domains import BINS, cells, in_parts
 from dpgen.systems.tables.rule_kinds import Candidate
-from dpgen.systems.tables.rules import TABLE, VIOLATIONS, length_axis, length_units, table_counts, violations
+from dpgen.systems.tables.rules import CHOICE, TABLE, VIOLATIONS, chances, length_axis, length_units, table_counts, violations
 
 NUMBERS, NAMES, EDGES = ("a", "b", "c"), ("city", "region"), [0, 1, 2, 5, 10]
 
@@ -85,7 +87,46 @@ def long(x: np.ndarray) -> BoundedSum:
     return cells(units, partial(in_parts, starts=np.array([0, 1, 4, 10])), 4)
 
 
+THREE = ("zone", "kind", "fare")
+OF_TEXTS = Schema.from_descriptor(
+    {"fields": [{"name": name, "type": "string", "constraints": {"enum": [*"rgb"], "required": True}} for name in THREE]}
+)
+ON_TWO = [Candidate({"follows": last, "on": [name for name in THREE if name != last]}, 0.5) for last in THREE]
+TEXTS_OF = pairs_of(lambda rng, n: rng.integers(0, 3, (n, 3)))
+APART = np.repeat([[0, 0, 1], [0, 1, 0], [1, 0, 0]], 4, axis=0)
+BREAKS_THREE = swapped(np.concatenate([APART, [[0, 0, 0]]]), APART[:1])
+"""A record that breaks that each column follows from the others."""
+ALONG = np.array([[0, 0, 1], [0, 0, 1], [0, 1, 0], [0, 1, 0], [1, 0, 2], [1, 0, 2], [2, 2, 0], [2, 2, 1]])
+BREAKS_ONE = swapped(np.concatenate([ALONG, [[0, 0, 2]]]), np.array([[2, 0, 1]]))
+"""A record that breaks that the fare follows, not that the kind does."""
+
+
+def texts_of(x: np.ndarray) -> Rows:
+    return Rows(pd.DataFrame(np.array([*"rgb"], object)[x], columns=[*THREE]))
+
+
+def on_two(x: np.ndarray) -> BoundedSum:
+    """Rows that break dependencies on two columns."""
+    return violations(texts_of(x), OF_TEXTS, ON_TWO)
+
+
+def chosen(x: np.ndarray, relation: Relation) -> Law:
+    """The choice between two dependencies on two columns, which is nearly even."""
+    scores = chances(on_two(x))[1:] + np.array([0, 3 if relation == "add_remove" else 2])
+    mechanism = ExponentialMechanism.gaussian(scores, 2.0, 1)
+    return Law(mechanism.event, mechanism.log_probabilities())
+
+
+def cells_of_three(x: np.ndarray) -> BoundedSum:
+    """Values of a dependency on two columns."""
+    [(counts, _)] = table_counts(texts_of(x), OF_TEXTS, ON_TWO[:1])
+    return BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
+
+
 ROWS = [
+    SumRow("tables", (VIOLATIONS,), TEXTS_OF, BREAKS_THREE, sums=on_two),
+    LawRow("tables", (CHOICE,), TEXTS_OF, BREAKS_ONE, law=chosen, at=(1e-6, 0.2, 0.5)),
+    SumRow("tables", (TABLE,), TEXTS_OF, BREAKS_THREE, sums=cells_of_three),
     SumRow("tables", (VIOLATIONS,), ROWS_OF, MOVED, sums=broken),
     SumRow("tables", (TABLE,), ROWS_OF, MOVED, sums=listed),
     SumRow("tables", (f"{BINS} of * from * on",), ROWS_OF, MOVED, sums=long),

@@ -199,6 +199,18 @@ def test_rules_of_the_real_rows_that_synthetic_ones_break_come_first(
     assert 0 < page.index("came &lt;= left") < page.index("<img")
 
 
+def test_what_follows_from_two_columns_together_is_a_rule() -> None:
+    """Unless it follows from one of them, or each pair of values has few rows."""
+    rng, n = np.random.default_rng(3), 2_000
+    real = pd.DataFrame({"zone": rng.choice([*"ABCD"], n), "kind": rng.choice(["one", "two", "three"], n)})
+    real["fare"] = (real["zone"] + real["kind"]).map({z + k: f"T{(i + j) % 3}" for i, z in enumerate("ABCD") for j, k in
+                    enumerate(("one", "two", "three"))})  # fmt: skip
+    real = real.assign(code=real["zone"].str.lower(), many=rng.integers(0, 60, n), more=rng.integers(0, 60, n))
+    apart = pd.DataFrame({name: real[name].iloc[rng.permutation(n)].array for name in real})
+    found = set(dpgen.compare(real, apart).rules["rule"])
+    assert found == {"zone -> code", "code -> zone", "zone, kind -> fare"}
+
+
 def test_rules_that_hold_in_both_tables_are_not_listed() -> None:
     found = dpgen.compare(orders(), orders(seed=1))
     assert not len(found.rules)

@@ -4,6 +4,7 @@ r"""Kinds of rules, and which of them may hold in a table by what was released o
 |---|---|---|---|
 | order, a <= b | numbers or times; b has the higher law | a > b, and both are there | b by its length (`LengthField`) |
 | dependency, a -> b | few values each, b no richer than a | see `rules` | no other pairs (`Follows`) |
+| dependency on two, (a, b) -> c | the same; of many the likeliest is chosen | see `rules` | no other triples (`Follows`) |
 | one of a group | three or more truth values whose shares add up to 1 | none or several are set | no others (`OneOf`) |
 | one at most | the same, whose shares add up to less | several are set | no others (`OneOf`) |
 | truth, a implies b | up to 12 truth values, a no more often | a without b | no others (`Forbidden`) |
@@ -47,6 +48,8 @@ _AGREE, _EACH = 0.02, 0.005  # by which shares that should agree may differ, and
 _LONGEST = 40  # columns of one group
 _MEANS, _PARTS = 0.1, 8  # stds by which means of totals may differ, and parts of a total at most
 _MOST_NUMBERS = 24  # columns whose sums and products are looked at
+_WORTH_OF_TWO = 0.2  # share of rows in which independent columns would break a dependency on two, at least
+_MOST_OF_TWO, _MOST_CELLS = 2_000, 2**22  # dependencies on two columns among which is chosen, and their cells together
 _MOST_TRUTHS = 12  # columns of which one may imply another
 _UNITS = 4  # conversions of two columns that are counted
 _ALIKE = 1.15  # by which stds that should agree may differ
@@ -102,8 +105,9 @@ class Candidate:
         """Columns that it is about: of a dependency the one that follows is last, of a total the total."""
         given = self.rule[self.kind]
         listed = [given] if isinstance(given, str) else list(given)
+        on = self.rule.get("on", [])
         return (
-            *([self.rule["on"]] if "on" in self.rule else []),
+            *([on] if isinstance(on, str) else on),
             *listed,
             *self.rule.get("over", ()),
             *([self.rule["total"]] if "total" in self.rule else []),
@@ -127,7 +131,7 @@ class Candidate:
         if self.kind == "missing":
             value = "is missing" if self.rule["value"] is None else f"is {self.rule['value']}"
             return f"{last} is missing {'just ' * self.rule['both']}where {first[0]} {value}"
-        return f"{first[0]} {'<=' if self.kind == 'less_equal' else '->'} {last}"
+        return f"{', '.join(first)} {'<=' if self.kind == 'less_equal' else '->'} {last}"
 
     def _formula(self, parts: Sequence[str]) -> str:
         """A total in words."""
@@ -171,6 +175,40 @@ def dependencies(columns: Sequence[Column]) -> Iterator[Candidate]:
         tops = float(b.shares.max()) >= float(own.max(initial=0.0)) - _APART
         if expected >= WORTH and tops and _entropy(b.shares) <= _entropy(a.shares) + _APART:
             yield Candidate({"follows": b.name, "on": a.name}, expected)
+
+
+def on_two(columns: Sequence[Column], found: Sequence[Candidate], most: float) -> list[Candidate]:
+    """Columns of few values that may follow from two others together, of which `found` says nothing yet.
+
+    At most `most` pairs of values: beside too few rows each of them has one value by chance. Of many those of fewer cells.
+    """
+    keys = {column.name: column for column in columns if 1 < column.field.size <= MOST_VALUES and codes_as_texts(column.field)}
+    ways = [one.names for one in found if one.kind == "follows" and len(one.names) == 2]
+    tied = [{*one.names} for one in found if one.names not in ways]
+    among = list[tuple[int, Candidate]]()
+    for (first, a), (second, b) in combinations(keys.items(), 2):
+        own, beside = a.shares[named(a.field)], b.shares[named(b.field)]
+        said = reaches(ways, first, second) or reaches(ways, second, first) or any({first, second} <= names for names in tied)
+        if said or len(own) * len(beside) > min(MOST_KEYS, most):
+            continue
+        for name, c in keys.items():
+            known = [reaches(ways, end, name) or any({end, name} <= names for names in tied) for end in (first, second)]
+            known += [_linked(ways, one.names, (first, second, name)) for one in found if one.kind == "follows"]
+            expected = float(own.sum() * beside.sum()) * (1 - float(c.shares.max()))
+            if name in (first, second) or any(known) or expected < _WORTH_OF_TWO:
+                continue
+            if _entropy(c.shares) <= _entropy(a.shares) + _entropy(b.shares) + _APART:
+                cells = len(own) * len(beside) * c.field.size
+                among.append((cells, Candidate({"follows": name, "on": [first, second]}, expected)))
+    among.sort(key=lambda pair: pair[0])
+    whole = np.cumsum([cells for cells, _ in among[:_MOST_OF_TWO]])
+    return [one for (_, one), cells in zip(among, whole) if cells <= _MOST_CELLS]
+
+
+def _linked(ways: Sequence[tuple[str, ...]], names: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether each of three columns is, or is tied by a dependency to, one of three others."""
+    pairs = {(a, b) for a in names for b in others if a == b or reaches(ways, a, b) or reaches(ways, b, a)}
+    return len(names) == 3 and {a for a, _ in pairs} == {*names} and {b for _, b in pairs} == {*others}
 
 
 def named(given: Field) -> Integers:

@@ -5,14 +5,16 @@ candidate i,
 
 1. where there are many, all v_i are released with noise of n / 60, and those go on that are near 0,
 2. those that go on are counted anew with noise of std s, n / 1,500 where that is cheap and n / 225 at most; with few rows
-   n / 100 at most, so that six can be paid for. Rules are those of which n / 100 or fewer are counted, where s is large 2.5 s.
+   n / 100 at most, so that six can be paid for. Rules are those of which n / 100 or fewer are counted, where s is large 2.5 s,
+3. of dependencies on two columns the likeliest is chosen, and counted in the same way, until one is none.
 
 So 2 % of the rows that break a rule are told from none, with few rows 5 %. A count of more than 3 s is seen, and its share of
 samples breaks the rule; with fewer, none does. A candidate is one only if independent columns of the released laws would break
 it in 4 % of the rows, and in 9 s: with probability 4e-11 at most noise makes a rule of it.
 
 **Sensitivity.** A record is added or removed. A row breaks an order, a group, a gap or a total by itself: the count moves by 1
-or not at all. Of a dependency it is, over the named values of a,
+or not at all. Of a dependency it is, over the named values of a, or of pairs
+(a, a') of two columns,
 
 .. math:: v = \sum_a \Big( n_a - \max_b n_{ab} \Big), \qquad n_a = \sum_b n_{ab}.
 
@@ -28,6 +30,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
+from itertools import combinations, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,7 +50,7 @@ from dpgen.systems.tables.densities import law
 from dpgen.systems.tables.discovery import Found, percent
 from dpgen.systems.tables.domains import GAP, Asked, bought
 from dpgen.systems.tables.marginals import Coarsening, Counts, Known, Marginal, Measurement
-from dpgen.systems.tables.rule_kinds import MOST_VALUES, Candidate, Column, candidates, named, needed, reaches
+from dpgen.systems.tables.rule_kinds import MOST_VALUES, Candidate, Column, candidates, named, needed, on_two, reaches
 
 if TYPE_CHECKING:
     from dpgen.data.raw_tables import Rows
@@ -57,8 +60,8 @@ Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 
 VIOLATIONS, TABLE = "rows that break rules", "values of a dependency"
-OF_FEW, OF_MANY, OF_TABLES = 0.02, 0.005, 0.015
-"""Shares of mu^2 at most: for the counts of few candidates, for those of many before, and for tables of dependencies."""
+OF_FEW, OF_MANY, OF_SEARCH, OF_TABLES = 0.02, 0.005, 0.03, 0.01
+"""Shares of mu^2 at most: for counts of few candidates, of many before, all of the search, and tables of dependencies."""
 OF_TABLE = 0.01
 """Of one table."""
 FINE, FEW, LEAST, MANY = 1_500.0, 225.0, 100.0, 60.0
@@ -67,6 +70,8 @@ ENOUGH, APART = 6, 9.0
 """Candidates that few rows are to pay for; noise stds by which independent columns would break one."""
 BROKEN, LEFT, SEEN = 2.5, 0.01, 3.0
 """Violations of a rule at most: so many noise stds, or a share of the rows if this is more; stds from which they are seen."""
+CHOICE, OF_CHOICE, LEAST_BESIDE = "which column follows from two others", 0.0025, 20.0
+"""Note and share of mu^2 of one choice, and rows of a pair of values on average, at least."""
 MOST_LENGTHS = 4
 """Columns that are coded by their length from another one."""
 
@@ -113,7 +118,7 @@ def violations(rows: Rows, schema: Schema, among: Sequence[Candidate]) -> Bounde
         found[alone] = totals(broken, partial(_added, size=len(alone))).numpy()
     others = [i for i, one in enumerate(among) if one.kind == "follows"]
     if others:
-        found[others] = [_undetermined(n, given) for n, given in table_counts(rows, schema, [among[i] for i in others])]
+        found[others] = [_undetermined(n, on) for n, on in table_counts(rows, schema, [among[i] for i in others])]
     return BoundedSum(torch.from_numpy(found), math.sqrt(len(among)), replaced=math.sqrt(len(among)))
 
 
@@ -127,26 +132,32 @@ def _broken(table: pd.DataFrame, fields: Sequence[Field], rules: Sequence[Constr
     return np.stack([~rule.holds(parsed) for rule in rules], axis=1)
 
 
-def table_counts(rows: Rows, schema: Schema, among: Sequence[Candidate]) -> list[tuple[Integers, Field]]:
-    """Counts (codes, codes) of the two columns of each dependency, and the first field; PRIVATE."""
+def table_counts(rows: Rows, schema: Schema, among: Sequence[Candidate]) -> list[tuple[Integers, tuple[Field, ...]]]:
+    """Counts (codes of each) of the columns of each dependency, and the fields but the last; PRIVATE."""
     names = list(dict.fromkeys(name for one in among for name in one.names))
     own = part_of(schema, names)
     sizes, places = own.domain.sizes, {name: c for c, name in enumerate(own.domain.names)}
-    pairs = [(places[one.names[0]], places[one.names[1]]) for one in among]
-    marginals = [Marginal((min(pair), max(pair)), 0) for pair in pairs]
+    sets = [[places[name] for name in one.names] for one in among]
+    marginals = [Marginal(tuple(sorted(chosen)), 0) for chosen in sets]
     codes = rows.codes(own)
     counts = Counts.of(codes.numpy() if isinstance(codes, torch.Tensor) else codes, marginals, [Coarsening.full(sizes)])
     found = []
-    for i, (pair, one) in enumerate(zip(pairs, among)):
-        cells = counts.values[counts.starts[i] : counts.starts[i + 1]].reshape([sizes[c] for c in sorted(pair)])
-        found.append((cells if pair[0] < pair[1] else cells.T, own.by_name[one.names[0]]))
+    for i, (chosen, one) in enumerate(zip(sets, among)):
+        cells = counts.values[counts.starts[i] : counts.starts[i + 1]].reshape([sizes[c] for c in sorted(chosen)])
+        in_order = cells.transpose([sorted(chosen).index(c) for c in chosen])
+        found.append((in_order, tuple(own.by_name[name] for name in one.names[:-1])))
     return found
 
 
-def _undetermined(counts: Integers, first: Field) -> int:
-    """Rows whose second value is not the most frequent one beside the first, a named one."""
-    own = counts[named(first)]
-    return int(own.sum() - own.max(1).sum())
+def _undetermined(counts: Integers, on: Sequence[Field]) -> int:
+    """Rows whose last value is not the most frequent one beside the others, named ones."""
+    own = counts[np.ix_(*map(named, on))]
+    return int(own.sum() - own.max(-1).sum())
+
+
+def chances(counts: BoundedSum) -> Integers:
+    """Scores by which one is chosen of candidates that few rows break, see `Search`."""
+    return np.asarray(-2 * counts.values.numpy())
 
 
 def part_of(schema: Schema, names: Sequence[str]) -> Schema:
@@ -194,9 +205,17 @@ class Search:
             more = math.sqrt(unit / most)
             return self._with(schema, [], declared, [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
         rules = self._rules(schema, among, unit) if among else []
-        price = (whole - self.budget.left) / self.budget.whole
         kept = needed([rule.candidate for rule in rules])
-        rules = sorted((rule for rule in rules if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate))
+        rules = [
+            *sorted((rule for rule in rules if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate)),
+            *self._on_two(
+                schema,
+                columns,
+                [*(rule.candidate for rule in rules), *(Candidate({"one_of": [*own]}, 0.0) for own in tied)],
+                whole,
+            ),
+        ]
+        price = (whole - self.budget.left) / self.budget.whole
         return self._with(schema, rules, declared, [], price)
 
     def _rules(self, schema: Schema, among: list[Candidate], unit: float) -> list[Rule]:
@@ -215,6 +234,31 @@ class Search:
         counts, std = self._counted(schema, among, min(wanted, OF_FEW * self.budget.whole))
         limit = max(LEFT * self.n, BROKEN * std)
         return [Rule(one, float(count) / self.n, std / self.n) for one, count in zip(among, counts) if count <= limit]
+
+    def _on_two(self, schema: Schema, columns: Sequence[Column], found: Sequence[Candidate], whole: float) -> list[Rule]:
+        """Dependencies on two columns together, the likeliest first, while one holds; `whole`: mu^2 before the search.
+
+        Counts v are chosen by :math:`-2 v`. A record moves all v by 0 or 1 in one direction, so :math:`-2 v` by 1 at most about
+        a common move, which leaves the choice as it is (`chances`).
+        """
+        rules, share, floor = (
+            list[Rule](),
+            (FEW * self.budget.noise_std(1.0) / self.n) ** 2,
+            whole - OF_SEARCH * self.budget.whole,
+        )
+        busy = {name for one in found if one.computes or one.kind == "less_equal" for name in one.names}
+        columns = [column for column in columns if column.name not in busy]
+        choice = OF_CHOICE * self.budget.whole
+        while share <= choice and self.budget.left >= floor + choice + share:
+            among = on_two(columns, [*found, *(rule.candidate for rule in rules)], self.n / LEAST_BESIDE)
+            if not among:
+                break
+            one = among[self.budget.select(CHOICE, chances(violations(self.rows, schema, among)), 1, choice)]
+            [count], std = self._counted(schema, [one], share)
+            if count > max(LEFT * self.n, BROKEN * std):
+                break
+            rules.append(Rule(one, float(count) / self.n, std / self.n))
+        return rules
 
     def _counted(self, schema: Schema, among: Sequence[Candidate], share: float) -> tuple[Reals, float]:
         noisy, std = self.budget.sums(VIOLATIONS, violations(self.rows, schema, among), share * (1 - 1e-9))
@@ -249,7 +293,7 @@ class Search:
             if (one := rule.candidate).kind != "follows":
                 continue
             constraints.append(self._table(schema, one, len(tables)) | rule.seen)
-            fields[one.names[1]] = single_valued(fields[one.names[1]], schema.by_name[one.names[1]])
+            fields[one.names[-1]] = single_valued(fields[one.names[-1]], schema.by_name[one.names[-1]])
         counts = {name: known for name, known in counts.items() if name not in computed}
         descriptor = {**schema.descriptor(), "fields": list(fields.values())}
         descriptor |= {"dpgen:constraints": constraints} if constraints else {}
@@ -296,17 +340,26 @@ class Search:
 
     def _table(self, schema: Schema, one: Candidate, among: int) -> dict[str, Any]:
         """The constraint of a dependency: its table is measured."""
-        [(counts, first)] = table_counts(self.rows, schema, [one])
+        [(counts, on)] = table_counts(self.rows, schema, [one])
         sums = BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
         share = min(OF_TABLE, OF_TABLES / among) * self.budget.whole
         noisy, std = self.budget.sums(TABLE, sums, min(share, self.budget.left / 4))
         values = noisy.numpy().reshape(counts.shape)
-        self.tables.append(((one.names[0], one.names[1]), values, std))
-        keys, texts = (codes_as_texts(schema.by_name[name]) or [] for name in one.names)
-        highest = np.sort(values, axis=1)
-        sure = (highest[:, -1] > _NAMED * std) & (highest[:, -1] - highest[:, -2] > _NAMED * std)
-        listed = [code for code in named(first) if sure[code]]
-        return {**one.rule, "table": {keys[c]: texts[int(values[c].argmax())] for c in listed}}
+        for pair in combinations(range(len(one.names)), 2):
+            others = tuple({*range(values.ndim)} - {*pair})
+            kept = math.sqrt(math.prod(values.shape[c] for c in others))
+            self.tables.append(((one.names[pair[0]], one.names[pair[1]]), values.sum(others), std * kept))
+        *keys, texts = (codes_as_texts(schema.by_name[name]) or [] for name in one.names)
+        highest = np.sort(values, axis=-1)
+        sure = (highest[..., -1] > _NAMED * std) & (highest[..., -1] - highest[..., -2] > _NAMED * std)
+        table = dict[Any, Any]()
+        for cell in product(*map(named, on)):
+            if sure[cell]:
+                level = table
+                for own, code in zip(keys[:-1], cell):
+                    level = level.setdefault(own[code], {})
+                level[keys[-1][cell[-1]]] = texts[int(values[cell].argmax())]
+        return {**one.rule, "table": table}
 
 
 def _rank(one: Candidate, times: Collection[str]) -> int:

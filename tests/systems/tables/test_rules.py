@@ -317,6 +317,48 @@ def test_a_region_follows_from_hundreds_of_cities() -> None:
     assert rows["region"].value_counts(normalize=True).to_numpy() == pytest.approx(np.full(4, 0.25), abs=0.02)
 
 
+def fares(n: int, seed: int = 0) -> pd.DataFrame:
+    """A class that follows from zone and fare together, a tariff from hour and weekday; none follows from one column."""
+    rng = np.random.default_rng(seed)
+    zone, kind, hour = rng.integers(0, 5, n), rng.integers(0, 3, n), rng.integers(0, 12, n)
+    day = rng.choice(["week", "Saturday", "Sunday"], n, p=[0.6, 0.2, 0.2])
+    busy = (day == "week") & (hour >= 4)
+    table = {"zone": np.array([*"ABCDE"])[zone], "class": np.array(["first", "second", "third"])[kind], "hour": hour}
+    table |= {"fare": np.array([f"T{i}" for i in range(7)])[(3 * zone + 5 * kind) % 7], "day": day}
+    return pd.DataFrame(table | {"tariff": np.where(busy, "high", "low"), "kwh": rng.gamma(2, 3, n).round(2)})
+
+
+def test_what_follows_from_two_columns_together_is_found_said_and_kept() -> None:
+    model = dpgen.fit(fares(6_000), **QUICK)
+    found = {tuple(rule["on"]): rule for rule in model.schema.descriptor()["dpgen:constraints"] if "follows" in rule}
+    assert set(found) == {("zone", "fare"), ("hour", "day")}
+    assert found["hour", "day"]["table"]["3"] == {"week": "low", "Saturday": "low", "Sunday": "low"}
+    assert found["hour", "day"]["table"]["4"]["week"] == "high"
+    [said] = [fact for fact in model.statement.facts if fact.fact is Fact.RULES]
+    assert "hour, day -> tariff (broken by 0" in said.sentence
+    rows = model.sample(3_000, random_state=0)
+    assert ((rows["tariff"] == "high") == ((rows["day"] == "week") & (rows["hour"] >= 4))).all()
+    kinds = fares(6_000).groupby(["zone", "fare"])["class"].first()
+    there = rows[["zone", "fare"]].apply(tuple, axis=1).map(kinds.to_dict())
+    assert there.notna().mean() > 0.95
+    assert (there[there.notna()] == rows["class"][there.notna()]).all()
+    assert (rows["tariff"] == "high").mean() == pytest.approx(0.4, abs=0.04)
+    filled = model.impute(rows.assign(tariff=None).head(100), random_state=0)
+    assert (filled["tariff"] == rows["tariff"].head(100)).all()
+    assert model.schema == type(model.schema).from_descriptor(model.schema.descriptor())
+
+
+def test_nothing_follows_from_two_columns_of_which_one_says_it_or_nothing_does() -> None:
+    """Nor where each pair of values has few rows, so that it has one value by chance."""
+    rng, n = np.random.default_rng(5), 6_000
+    table = fares(n).assign(**{name: rng.permutation(fares(n)[name]) for name in ("fare", "class", "tariff")})
+    table["code"] = table["zone"].map(dict(zip("ABCDE", "vwxyz")))
+    descriptor = searched(table, 40.0, n).run().descriptor
+    assert [rule["on"] for rule in descriptor["dpgen:constraints"]] in (["zone"], ["code"])
+    alone = pd.DataFrame({name: rng.integers(0, 60, 3_000).astype(str) for name in "abc"})
+    assert "dpgen:constraints" not in searched(alone, 40.0, 3_000).run().descriptor
+
+
 def test_light_values_of_a_number_stand_alone_in_a_dependency() -> None:
     """Codes may join light neighbours; in a dependency each has a code, and counts as before."""
     rng, n = np.random.default_rng(3), 4_000
@@ -395,6 +437,8 @@ FEW = [
     {"missing": "a", "on": "b", "value": "True", "both": False},
     {"missing": "a", "on": "b", "value": None, "both": True},
     {"follows": "c", "on": "a", "table": {"True": "False", "False": None}},
+    {"follows": "c", "on": ["a", "b"], "table": {"True": {"True": "False"}, "False": {"True": "True", "False": None}}},
+    {"follows": "a", "on": ["c", "b"], "table": {"True": {"False": "False"}}},
 ]
 
 
