@@ -13,8 +13,8 @@ samples breaks the rule; with fewer, none does. A candidate is one only if indep
 it in 4 % of the rows, and in 9 s: with probability 4e-11 at most noise makes a rule of it.
 
 **Sensitivity.** A record is added or removed. A row breaks an order, a group, a gap or a total by itself: the count moves by 1
-or not at all. Of a dependency it is, over the named values of a, or of pairs
-(a, a') of two columns,
+or not at all. Of a dependency it is, over the named values of a, or
+of pairs (a, a'),
 
 .. math:: v = \sum_a \Big( n_a - \max_b n_{ab} \Big), \qquad n_a = \sum_b n_{ab}.
 
