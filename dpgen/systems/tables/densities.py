@@ -24,6 +24,7 @@ from dpgen.systems.tables.marginals import Known
 
 _BESIDE, _REACH, _EASE = 4, 0.15, 10.0  # parts beyond the last seen one that a fit knows, and how freely it bends there
 _MORE, _STANDS_OUT = 1.5, 3.0  # times, and noise stds, by which a frequent value exceeds its neighbours, else it is one of them
+_BY_CHANCE = 4.5  # sampling stds by which the largest of thousands of equal counts exceeds them
 _BY_NOISE = 1e-4  # probability that noise alone makes a digit frequent
 _SELDOM = 1e-3  # of the mean weight of digits: no part holds less
 _TELL = 3  # parts that tell a slope, at least
@@ -176,7 +177,8 @@ def _stand_out(parts: Parts, those: Seen, more: Reals) -> Flags:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a part alone
         even = np.nan_to_num(np.nanmedian(np.stack(beside), 0)[_BESIDE:-_BESIDE]) * lengths
-    return parts.alone[inner] & (counts > _MORE * even + _STANDS_OUT * parts.stds[inner])
+    even = np.maximum(_MORE * even, even + _BY_CHANCE * np.sqrt(even))
+    return parts.alone[inner] & (counts > even + _STANDS_OUT * parts.stds[inner])
 
 
 def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Reals]:
@@ -189,7 +191,8 @@ def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Real
     while True:
         left, right = _around(parts, those, more, alone)
         smooth = expected(parts.lengths[inner], left, right) * np.maximum(more[inner], _SELDOM)
-        apart = parts.alone[inner] & ~alone & (np.abs(parts.counts[inner] - smooth) > _STANDS_OUT * parts.stds[inner])
+        near = _BY_CHANCE * np.sqrt(smooth) + _STANDS_OUT * parts.stds[inner]
+        apart = parts.alone[inner] & ~alone & (np.abs(parts.counts[inner] - smooth) > near)
         if not apart.any():
             return alone, left, right
         alone |= apart
