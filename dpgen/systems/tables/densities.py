@@ -8,7 +8,7 @@ probability that keeps their mean (`surviving`).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,7 @@ from dpgen.systems.tables.marginals import Known
 
 _BESIDE, _REACH, _EASE = 4, 0.15, 10.0  # parts beyond the last seen one that a fit knows, and how freely it bends there
 _MORE, _STANDS_OUT = 1.5, 3.0  # times, and noise stds, by which a frequent value exceeds its neighbours, else it is one of them
-_BY_CHANCE = 4.5  # sampling stds by which the largest of thousands of equal counts exceeds them
+_LARGEST, _MANY = 4.5, 2.0  # stds of the largest of thousands of equal counts; mean length of parts that are not all counted
 _BY_NOISE = 1e-4  # probability that noise alone makes a digit frequent
 _SELDOM = 1e-3  # of the mean weight of digits: no part holds less
 _TELL = 3  # parts that tell a slope, at least
@@ -172,13 +172,25 @@ def _stand_out(parts: Parts, those: Seen, more: Reals) -> Flags:
     counts, lengths = parts.counts[inner], (parts.lengths * more)[inner]
     if isinstance(parts.axis, Floats):
         return parts.alone[inner]
-    height = np.pad(np.maximum(counts, 0.0) / np.maximum(lengths, 1e-3), _BESIDE, constant_values=np.nan)
-    beside = [np.roll(height, shift) for shift in range(-_BESIDE, _BESIDE + 1) if shift]
+    height = np.maximum(counts, 0.0) / np.maximum(lengths, 1e-3)
+    even = _beside(height, np.nanmedian) * lengths
+    even = np.maximum(_MORE * even, even + _by_chance(parts, those) * np.sqrt(even))
+    return parts.alone[inner] & (counts > even + _STANDS_OUT * parts.stds[inner])
+
+
+def _beside(values: Reals, middle: Callable[..., Reals]) -> Reals:
+    """The middle of the values (k,) of the parts beside each, 0 where there are none."""
+    padded = np.pad(values, _BESIDE, constant_values=np.nan)
+    around = np.stack([np.roll(padded, shift) for shift in range(-_BESIDE, _BESIDE + 1) if shift])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # of a part alone
-        even = np.nan_to_num(np.nanmedian(np.stack(beside), 0)[_BESIDE:-_BESIDE]) * lengths
-    even = np.maximum(_MORE * even, even + _BY_CHANCE * np.sqrt(even))
-    return parts.alone[inner] & (counts > even + _STANDS_OUT * parts.stds[inner])
+        return np.nan_to_num(middle(around, 0)[_BESIDE:-_BESIDE])
+
+
+def _by_chance(parts: Parts, those: Seen) -> Reals:
+    """Sampling stds (k,) by which a frequent value may exceed others: the largest of many, none where each value is counted."""
+    inner = slice(those.first, those.after)
+    return np.where(_beside(np.minimum(parts.lengths[inner], LONGEST), np.nanmean) > _MANY, _LARGEST, 0.0)
 
 
 def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Reals]:
@@ -191,7 +203,7 @@ def _through(parts: Parts, those: Seen, more: Reals) -> tuple[Flags, Reals, Real
     while True:
         left, right = _around(parts, those, more, alone)
         smooth = expected(parts.lengths[inner], left, right) * np.maximum(more[inner], _SELDOM)
-        near = _BY_CHANCE * np.sqrt(smooth) + _STANDS_OUT * parts.stds[inner]
+        near = _by_chance(parts, those) * np.sqrt(smooth) + _STANDS_OUT * parts.stds[inner]
         apart = parts.alone[inner] & ~alone & (np.abs(parts.counts[inner] - smooth) > near)
         if not apart.any():
             return alone, left, right
