@@ -28,7 +28,7 @@ divides by what a batch holds, or that changes in a later epoch, and so is the s
 | in the code | what happens |
 |---|---|
 | a mean over the batch, its share of a class, other records as negatives, mixup | a record meets itself alone |
-| a question to the data (`if loss > 1:`), `torch.autograd.grad`, hooks of tensors | vmap refuses them |
+| a question to the data (`if loss > 1:`), `torch.autograd.grad`, `LSTMCell` | vmap refuses them; see `dpgen.nets.one_by_one` |
 | an `autograd.Function` with a `vmap` of its own | refused: that is given all records; `generate_vmap_rule` is none |
 | a rule of `torch.library.register_vmap` | is taken at its word: it must keep rows apart |
 | code that fails for some records, for a code out of range | these count for nothing, see `PerRecord.of_private` |
@@ -50,12 +50,11 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import dropout, group_norm, layer_norm, pad
 from torch.utils._pytree import tree_leaves, tree_map
 
+from dpgen.nets import one_by_one
+from dpgen.nets.one_by_one import Run, Singles, records_of
 from dpgen.privacy.clipping import Factor, full_precision
 
 T = TypeVar("T")
-Run = Callable[..., Tensor]
-"""The sum of the losses of records, whose values (b, ...) are the arguments."""
-
 _GHOST = 64
 """Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
 
@@ -83,16 +82,6 @@ def hidden(name: str, error: Exception) -> RuntimeError:
 def in_one_line(error: Exception) -> str:
     """The text of an error that may be told."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def records_of(values: Any) -> int:
-    """b of values (b, ...) in any container."""
-    return len(tree_leaves(values)[0])
-
-
-def rows(values: Any, first: int, last: int) -> Any:
-    """Some rows of values (b, ...) in any container."""
-    return tree_map(lambda v: v[first:last], values)
 
 
 _functorch = torch._C._functorch
@@ -138,12 +127,14 @@ class PerRecord:
         shapes: of them.
         columns: where each is in the vector.
         whole: whether `torch.func` differentiates the whole loss, see `dpgen.nets.trials`.
+        apart: whether records are taken one at a time by plain autograd, see `dpgen.nets.one_by_one`; None: never.
         randomness: "different", or "same" where `torch.func` can draw but one number for all records.
         public: public records, in a tuple, on which code may fail aloud.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module, self.whole, self.randomness = module, False, "different"
+        self.apart: bool | None = None
         self.public: tuple[Any, ...] = ()
         self.values = {name: value for name, value in module.named_parameters() if value.requires_grad}
         self.shapes = {name: tuple(value.shape) for name, value in self.values.items()}
@@ -160,6 +151,8 @@ class PerRecord:
 
     def losses(self, run: Run, *inputs: Any) -> Tensor:
         """Losses (b,) of records, each of that record alone: `run` gets batches of one."""
+        if self.apart:
+            return one_by_one.losses(self, run, *inputs)
         with self.standing_in():
             return self._one_by_one(lambda _, *record: run(*record), *inputs)
 
@@ -167,6 +160,8 @@ class PerRecord:
         """Factors of the gradients of every record's own loss; parameters that no loss needs are in none."""
         if not (b := records_of(inputs)):
             return [Factor(torch.zeros(0, self.p, device=tree_leaves(inputs)[0].device), None, None, slice(0, self.p))]
+        if self.apart:
+            return [Factor(one_by_one.gradients(self, run, *inputs), None, None, slice(0, self.p))]
         if self.whole:
             return [Factor(self._differentiated(run, *inputs), None, None, slice(0, self.p))]
         tape = _Tape(self, b)
@@ -222,7 +217,9 @@ class PerRecord:
                 raise hidden(name, error) from None
         failing = self._failing(taken, name, run, *inputs)
 
-        def filled(value: Tensor, public: Tensor) -> Tensor:
+        def filled(value: Any, public: Any) -> Any:
+            if isinstance(value, Singles):
+                return value.filled(failing, public)
             return torch.where(_like(failing, value), public[:1].to(value.device), value)
 
         try:
@@ -239,11 +236,11 @@ class PerRecord:
         try:
             taken(run, *self.public)
         except Exception as error:
-            raise RuntimeError(f"{name} fails on random records: {in_one_line(error)}") from None
+            raise RuntimeError(f"{name} fails on public records: {in_one_line(error)}") from None
         failing = torch.zeros(records_of(inputs), dtype=torch.bool, device=tree_leaves(inputs)[0].device)
         for i in range(len(failing)):
             try:
-                taken(run, *rows(inputs, i, i + 1))
+                taken(run, *one_by_one.rows(inputs, i, i + 1))
             except Exception:
                 failing[i] = True
         return failing
@@ -267,7 +264,7 @@ class PerRecord:
         """Let opacus' layers stand in, on parameters as they are now."""
         plain = {name: self.module.get_submodule(name) for name in self._stand_ins}
         try:
-            for name, made in self._stand_ins.items():
+            for name, made in () if self.apart else self._stand_ins.items():
                 _share(plain[name], made)
                 self._place(name, made)
             with self._keeping_frozen():

@@ -19,14 +19,22 @@ from torch import Tensor, nn
 from torch.nn.functional import ctc_loss
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from dpgen.nets.per_record import PerRecord, Run, in_one_line, records_of, rows
+from dpgen.nets.one_by_one import Run, records_of, repeated, rows
+from dpgen.nets.per_record import PerRecord, in_one_line
 from dpgen.privacy.clipping import RecordGradients, clipped_sums
 
 
 class UnlikeAlone(ValueError):
-    """Code that cannot be trained record by record, or would learn something else; begins with what follows its name."""
+    """Code that cannot be trained record by record, or would learn something else; begins with what follows its name.
+
+    `of_code`: records could not be taken by `torch.func` at all.
+    """
+
+    def __init__(self, text: str, *, of_code: bool = False) -> None:
+        super().__init__(text)
+        self.of_code = of_code
 
 
 _ODD_FLOATS = (torch.nan, 1e3, -1e3, 0.0, -1.0, -100.0, -999.0, 99.0)
@@ -47,6 +55,8 @@ def settle(own: PerRecord, run: Run, *inputs: Any) -> str | None:
         UnlikeAlone: the loss of several records, or its gradient, is not the sum of those of each; and as `choose`.
     """
     alone, close = choose(own, run, *inputs)
+    for first in range(5, records_of(inputs) - 2, 3):
+        _require_sums(own, run, *rows(inputs, first, first + 3))
     together = _by_autograd(own, run, *rows(inputs, 0, 3))
     if not close(together / 3, alone.mean(0)):
         apart = _furthest(own, together, alone.sum(0))
@@ -75,17 +85,34 @@ def choose(own: PerRecord, run: Run, *inputs: Any) -> tuple[Tensor, Callable[...
             or are 0 or not finite.
     """
     own.public = rows(inputs, 0, 5)
+    try:
+        return _chosen(own, run, *inputs)
+    except UnlikeAlone as error:
+        if own.apart is not False or not error.of_code:
+            raise
+    own.apart, own.whole = True, False
+    try:
+        return _chosen(own, run, *inputs)
+    except UnlikeAlone:
+        own.apart = False
+        raise
+
+
+def _chosen(own: PerRecord, run: Run, *inputs: Any) -> tuple[Tensor, Callable[..., bool]]:
+    """See `choose`; of records that `torch.func` takes, or of those that are taken apart."""
     alone = _require_sums(own, run, *inputs)
     most = float(alone.abs().max())
     if not most > 0 or not alone.isfinite().all():
-        raise UnlikeAlone("has a gradient that is 0 or not finite on random records")
+        raise UnlikeAlone("has a gradient that is 0 or not finite on public records")
     half = torch.is_autocast_enabled(tree_leaves(inputs)[0].device.type)  # half precision rounds
     close = partial(torch.allclose, rtol=2e-2 if half else 1e-4, atol=(2e-3 if half else 1e-5) * most, equal_nan=True)
     try:
-        _choose_randomness(own, run, *inputs)
+        if not own.apart:
+            _choose_randomness(own, run, *inputs)
         apart = _choose_way(own, run, alone, close, *inputs)
     except Exception as error:
-        raise UnlikeAlone(f"is not for torch.func, record by record: {in_one_line(error)}") from error
+        text = f"{'fails' if own.apart else 'is not for torch.func,'} record by record: {in_one_line(error)}"
+        raise UnlikeAlone(text, of_code=True) from error
     if apart is not None:
         raise UnlikeAlone(f"gives a record another gradient beside other records ({apart})")
     return alone, close
@@ -100,7 +127,7 @@ def require_codes(own: PerRecord, run: Run, *records: Any) -> None:
         ValueError: without a value of the records.
     """
     leaves, form = tree_flatten(records)
-    if not len(leaves[0]) or any(leaf.device.type != "cpu" for leaf in (*leaves, *own.values.values())):
+    if own.apart or not len(leaves[0]) or any(leaf.device.type != "cpu" for leaf in (*leaves, *own.values.values())):
         return
 
     def extremes(leaf: Tensor, public: Tensor) -> Tensor:
@@ -129,15 +156,15 @@ def _require_sums(own: PerRecord, run: Run, *inputs: Any) -> Tensor:
         with SameForEach(), own.standing_in(), torch.no_grad():
             several = torch.stack([run(*rows(inputs, i, i + 1)) for i in range(3)])
             together, two = run(*rows(inputs, 0, 3)), run(*rows(inputs, 1, 3))
-            doubled = run(*tree_map(lambda v: torch.cat([v[:1], v[:1]]), inputs))
+            doubled = run(*repeated(inputs))
         alone = torch.stack([_by_autograd(own, run, *rows(inputs, i, i + 1)) for i in range(3)])
     except Exception as error:
-        raise UnlikeAlone(f"fails on random records: {in_one_line(error)}") from error
+        raise UnlikeAlone(f"fails on public records: {in_one_line(error)}", of_code=True) from error
     if changed := moved(before, marks(own.module)):
         raise UnlikeAlone(f"changes {changed}, which would carry records into the release")
     for sums, wanted in ((together, several.sum()), (two, several[1:].sum()), (doubled, 2 * several[0])):
         if not torch.isfinite(sums):
-            raise UnlikeAlone("is not finite on random records")
+            raise UnlikeAlone("is not finite on public records")
         if not torch.allclose(sums, wanted, rtol=1e-3, atol=1e-4 * max(1.0, float(several.abs().max()))):
             raise UnlikeAlone(
                 f"gives records {float(sums):.4g} together and {float(wanted):.4g} one by one: each record must count by "
@@ -161,12 +188,12 @@ def _choose_randomness(own: PerRecord, run: Run, *inputs: Any) -> None:
 def _choose_way(own: PerRecord, run: Run, alone: Tensor, close: Callable[..., bool], *inputs: Any) -> str | None:
     """Differentiate layer by layer where gradients then are those of single records, else the whole loss; what is not."""
     apart = None
-    for way in (True,) if own.whole else (False, True):
+    for way in (own.whole,) if own.whole or own.apart else (False, True):
         own.whole = way
         try:
             found = [dense(own, run, *rows(inputs, 0, n)) for n in (4, 5)]
         except Exception:
-            if way:
+            if way or own.apart:
                 raise
             continue
         if all(close(f[:3], alone) for f in found):
@@ -178,7 +205,7 @@ def _choose_way(own: PerRecord, run: Run, alone: Tensor, close: Callable[..., bo
 def _odd_records(inputs: Any) -> Iterator[tuple[str, Any]]:
     """Four records, the first one usual, with an odd value in one of their tensors; in words, and the records."""
     leaves, form = tree_flatten(rows(inputs, 0, 4))
-    for place, leaf in enumerate(leaves):
+    for place, leaf in ((i, leaf) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)):
         for value in _odd_values(leaf):
             for half in (False, True) if leaf[0].numel() > 1 else (False,):
                 odd = leaf.clone(memory_format=torch.contiguous_format)

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import DataLoader, Dataset, Sampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.exact_sums import WHOLE, shares
@@ -68,17 +68,6 @@ class Held:
 
     def __init__(self, values: Any) -> None:
         self.values = values
-
-    @classmethod
-    def of(cls, dataset: Any) -> Self:
-        """All records of a map-style dataset, each read once."""
-        if type(dataset) is TensorDataset:
-            return cls(list(dataset.tensors))
-        try:
-            return cls(default_collate([dataset[i] for i in range(len(dataset))]))
-        except Exception as error:  # whose text may show a record
-            problem = f"loader has records that cannot be read or do not stack ({type(error).__name__})"
-            raise ValueError(f"{problem}: all need tensors of one shape") from None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -21,7 +21,10 @@ from dpgen.runtime import quiet_training
 
 pytestmark = pytest.mark.usefixtures("quiet")
 TRAINED, REFUSED = [row for row in ROWS if row.outcome != "refused"], [row for row in ROWS if row.outcome == "refused"]
-IN_TRAINING = ("batch_norm", "penalised_by_autograd", "normed_slopes")
+IN_TRAINING = (
+    *("batch_norm", "penalised_by_autograd", "normed_slopes"),
+    *("centred_by_what_was_seen", "centred_by_the_last", "logged_by_itself"),
+)
 """Losses and layers that cannot be trained at all: no trial is needed to refuse them."""
 
 

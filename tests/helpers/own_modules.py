@@ -7,6 +7,7 @@ import lightning as L
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
+from torchmetrics.classification import MulticlassAccuracy
 
 D = 6
 
@@ -58,6 +59,56 @@ class Batched(Classifier):
     def __init__(self) -> None:
         super().__init__()
         self.layers.append(nn.BatchNorm1d(3))
+
+
+class Packed(L.LightningModule):
+    """Sequences of words of several lengths through an LSTM."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.layer, self.linear = nn.Embedding(9, 5), nn.LSTM(5, 4, batch_first=True), nn.Linear(4, 3)
+
+    def training_step(self, batch: Any) -> Tensor:
+        words, lengths, y = batch
+        packed = nn.utils.rnn.pack_padded_sequence(self.embed(words), lengths, batch_first=True, enforce_sorted=False)
+        return cross_entropy(self.linear(self.layer(packed)[1][0][-1]), y)
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.parameters(), lr=1.0)
+
+
+class Metered(Classifier):
+    """A metric of torchmetrics in a step, which is looked at after every epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accuracy = MulticlassAccuracy(3)
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        made = super().training_step(batch, batch_idx)
+        self.log("accuracy", self.accuracy(self(batch[0]), batch[1]))
+        return made
+
+
+class Learnt(Metered):
+    """A loss that is a metric."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return super().training_step(batch, batch_idx)["loss"] + self.accuracy(self(batch[0]), batch[1])
+
+
+class Grouped(Classifier):
+    """Groups of parameters with rates of their own; or an optimizer for each, in one of Lightning's forms."""
+
+    several = 0
+
+    def configure_optimizers(self) -> Any:
+        weights = [self.layers[0].weight, self.layers[3].weight]
+        biases = [self.layers[0].bias, self.layers[3].bias]
+        if not self.several:
+            return torch.optim.SGD([{"params": weights, "lr": 0.5}, {"params": biases}], lr=1.0)
+        made = [torch.optim.SGD(weights, lr=0.5), torch.optim.SGD(biases, lr=1.0)]
+        return (made, []) if self.several == 1 else made if self.several == 2 else tuple({"optimizer": one} for one in made)
 
 
 class Summed(Classifier):

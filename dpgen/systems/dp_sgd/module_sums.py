@@ -13,14 +13,20 @@ from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signatu
 from torch import Tensor
 from torch.nn.functional import cross_entropy, nll_loss
 from torch.overrides import TorchFunctionMode
+from torchmetrics import Metric
 
-from dpgen.nets.per_record import PerRecord, T, of_all_records, records_of, unseen
+from dpgen.nets.one_by_one import Singles, records_of
+from dpgen.nets.per_record import PerRecord, T, of_all_records, unseen
 from dpgen.nets.trials import SameForEach, require_codes, settle
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Held
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
 
 _SIGNATURES = {loss: inspect.signature(loss) for loss in (cross_entropy, nll_loss)}
+
+
+_TRIED = 17
+"""Public records of a trial."""
 
 
 class _ByTarget(TorchFunctionMode):
@@ -53,6 +59,7 @@ class ModuleGradients:
         self.mixes: str | None = None
         self.more = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
         self.per_record = PerRecord(module)
+        self.per_record.apart = False
         self.p = self.per_record.p
 
     @property
@@ -61,8 +68,9 @@ class ModuleGradients:
 
     def total(self, values: Any) -> Tensor:
         """The sum of the losses of records, from their mean."""
+        batch = values.batch() if isinstance(values, Singles) else values
         with _ByTarget():
-            made = self.step(values, self.index) if self.more else self.step(values)
+            made = self.step(batch, self.index) if self.more else self.step(batch)
         made = made["loss"] if isinstance(made, dict) else made
         if not isinstance(made, Tensor) or made.numel() != 1 or not made.is_floating_point():
             found = f"shape {tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
@@ -98,26 +106,46 @@ class ModuleGradients:
         try:
             trainer.loggers, self.module._trainer = [], trainer
             own["log"] = own["log_dict"] = self._drop
-            with unseen():
+            with unseen(), self._without_metrics():
                 yield
         finally:
             trainer.loggers, self.module._trainer = loggers, before
             del own["log"], own["log_dict"]
 
+    @contextmanager
+    def _without_metrics(self) -> Iterator[None]:
+        """Let metrics of torchmetrics see nothing, and be no number: a loss that is made of one is refused."""
+        metrics = [part for part in self.module.modules() if isinstance(part, Metric)]
+        before = [dict(vars(metric)) for metric in metrics]
+        try:
+            for metric in metrics:
+                vars(metric).update(dict.fromkeys(("forward", "update", "compute"), self._no_number))
+            yield
+        finally:
+            for metric, own in zip(metrics, before):
+                vars(metric).clear()
+                vars(metric).update(own)
+
+    def _no_number(self, *_: Any, **__: Any) -> Tensor:
+        self.logs = True
+        return torch.tensor(torch.nan, device=self.module.device)
+
     def _drop(self, *_: Any, **__: Any) -> None:
         self.logs = True
 
-    def settle(self, records: Held, trainer: L.Trainer) -> None:
+    def settle(self, records: Held, public: Held, trainer: L.Trainer, *, exemplary: bool = False) -> None:
         """Refuse a module whose gradients cannot be taken record by record, and records that its code fails for."""
         name = type(self.module).__name__
         if not self.p:
             raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
+        self.per_record.apart = isinstance(records.values, Singles)
         with self.quiet(trainer):
             try:
-                self.mixes = settle(self.per_record, self.total, records.random(5).values)
+                self.mixes = settle(self.per_record, self.total, public[torch.arange(_TRIED)].values)
                 require_codes(self.per_record, self.total, records.values)
             except ValueError as error:
-                raise ValueError(f"module is {name}; its training_step {error}") from error
+                told = "" if exemplary else "; where random records are not like yours, give example="
+                raise ValueError(f"module is {name}; its training_step {error}{told}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

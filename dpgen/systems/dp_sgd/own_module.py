@@ -35,7 +35,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import BatchSizeFinder, Callback, GradientAccumulationScheduler, LearningRateFinder
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader
 
 from dpgen.callbacks import Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said
@@ -48,9 +48,10 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.engine import PrivateTraining, callback_of, keep_epochs_whole
 from dpgen.systems.dp_sgd.model import ReleasedModule
 from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, loss_sum
+from dpgen.systems.dp_sgd.own_records import HOOKS, loader_of, read
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
-from dpgen.systems.dp_sgd.sums import COMPANY, Margin, widened
+from dpgen.systems.dp_sgd.sums import COMPANY, UNIT, Margin, widened
 
 M = TypeVar("M", bound=L.LightningModule)
 
@@ -75,11 +76,19 @@ class ModuleTraining(PrivateTraining, Callback):
     _declared = True  # by `make_private`
 
     def __init__(
-        self, bank: ModuleGradients, records: Held, trainer: L.Trainer, *, plan: ModulePlan, config: DPSGDConfig, most: float
+        self,
+        bank: ModuleGradients,
+        records: Held,
+        public: Held,
+        trainer: L.Trainer,
+        *,
+        plan: ModulePlan,
+        config: DPSGDConfig,
+        most: float,
     ) -> None:
         self.bank, self.trainer, self.plan, self.config = bank, trainer, plan, config
         self.records: Any = records
-        self.module, self.steps, self._random, self._most = bank.module, 0, records.random(COMPANY), most
+        self.module, self.steps, self._random, self._most = bank.module, 0, public, most
         self._loss_change: float | None = None
         self._gradient: Tensor | None = None
         self._batch: Batch | None = None
@@ -103,15 +112,30 @@ class ModuleTraining(PrivateTraining, Callback):
         if stage == "fit":
             if pl_module is not self.module:
                 raise ValueError("module is another one; it must be the one that make_private was given")
-            own = {"training_step": self.step, "backward": self.backward, "exact_sums": True}
-            vars(pl_module).update(own, on_after_batch_transfer=self.hide)
+            own = {"training_step": self.step, "backward": self.backward, "configure_optimizers": self.one_optimizer}
+            vars(pl_module).update(own, exact_sums=True)
+            # Lightning asks a data module for this first.
+            vars(getattr(trainer, "datamodule", None) or pl_module).update(on_after_batch_transfer=self.hide)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        for name in ("training_step", "backward", "exact_sums", "on_after_batch_transfer"):
+        for name in ("training_step", "backward", "configure_optimizers", "exact_sums", "on_after_batch_transfer"):
             vars(pl_module).pop(name, None)
+        if (datamodule := getattr(trainer, "datamodule", None)) is not None:
+            vars(datamodule).pop("on_after_batch_transfer", None)
 
     def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
         self.teardown(trainer, pl_module, "fit")
+
+    def one_optimizer(self) -> Any:
+        """In the place of `configure_optimizers`, which may make one."""
+        made = type(self.module).configure_optimizers(self.module)
+        several = made[0] if isinstance(made, tuple) and made and isinstance(made[0], list) else made
+        if isinstance(several, list | tuple) and len(several) > 1 and not isinstance(several[1], list):
+            raise ValueError(
+                f"configure_optimizers makes {len(several)} optimizers; it must make one: give it groups of parameters, "
+                "each with its own learning rate"
+            )
+        return made
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.train_dataloader is not self.loader:
@@ -135,6 +159,9 @@ class ModuleTraining(PrivateTraining, Callback):
 
     def random_records(self) -> Held:
         return self._random.to(self.bank.theta.device)
+
+    def compared(self) -> int:
+        return min(self.config.micro_batch, 2 * UNIT) if self.bank.per_record.apart else self.config.micro_batch
 
     def measure(self, d: int) -> Margin:
         trying, self.bank.trying = self.bank.trying, True
@@ -255,9 +282,10 @@ class ModuleTraining(PrivateTraining, Callback):
 
 def make_private(
     module: M,
-    loader: "DataLoader[Any]",
+    loader: "DataLoader[Any] | L.LightningDataModule",
     trainer: L.Trainer,
     *,
+    example: Any = None,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
@@ -269,7 +297,7 @@ def make_private(
     loss_bound: float = 10.0,
     relation: Relation = "add_remove",
     ledger: Ledger | Path | str | None = None,
-) -> tuple[M, PoissonLoader, L.Trainer]:
+) -> tuple[M, Any, L.Trainer]:
     """The same module, a loader of private draws and the same trainer, whose `fit` is then (epsilon, delta) private.
 
     `training_step` returns the mean of losses that each need one record. A clipping policy among the trainer's callbacks
@@ -277,7 +305,10 @@ def make_private(
 
     Arguments:
         module: any LightningModule.
-        loader: of a map-style data set in any order; `batch_size` is the expected number of records in a draw.
+        loader: of a map-style data set in any order; `batch_size` is the expected number of records in a draw. Or a data module
+            with such a loader, which then comes back with private draws.
+        example: a public record as the data set has them, or a function that makes one each time, on which code is tried; for
+            records that are no tensors of one shape, or that random numbers and codes in {0, 1} are not like.
         trainer: one device, with `max_steps` or `max_epochs`; an epoch is 1 / sampling_rate draws.
         epsilon: budget of the whole training, in nats.
         noise_multiplier: noise std / `max_grad_norm`, in place of epsilon; needs `sampling_rate`. The release says epsilon.
@@ -299,7 +330,9 @@ def make_private(
 
     Source: Abadi et al. 2016; Yousefpour et al. 2021 (the interface of opacus).
     """
-    _require_setting(module, loader, trainer, sampling)
+    module = getattr(module, "_orig_mod", module)  # what torch.compile was given
+    _require_setting(module, trainer, sampling)
+    datamodule, loader = loader, loader_of(loader, trainer)
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
     if noise_multiplier is not None and sampling_rate is None:
@@ -313,8 +346,8 @@ def make_private(
     policy = callback_of(trainer, Clipping)
     adaptive = None if policy is None else policy.noise_multiplier
     config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
-    records, gradients = Held.of(loader.dataset), ModuleGradients(module)
-    gradients.settle(records, trainer)
+    (records, public), gradients = read(loader, example), ModuleGradients(module)
+    gradients.settle(records, public, trainer, exemplary=example is not None)
     plan = ModulePlan(
         epsilon=epsilon,
         delta=delta,
@@ -328,7 +361,7 @@ def make_private(
     book = _opened(ledger, plan)
     curator = Curator(book)
     plan = plan._with_cluster_noise(config)
-    training = ModuleTraining(gradients, records, trainer, plan=plan, config=config, most=loss_bound)
+    training = ModuleTraining(gradients, records, public, trainer, plan=plan, config=config, most=loss_bound)
     try:
         _declare(training, curator, cast(int, loader.batch_size), sampling_rate)
     except BaseException:
@@ -353,16 +386,20 @@ def make_private(
             "what training_step logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss",
             stacklevel=2,
         )
-    return module, private, trainer
+    if gradients.per_record.apart:
+        warnings.warn(
+            "records are taken one after the other, which is slow: they do not stack, or torch.func cannot take training_step",
+            stacklevel=2,
+        )
+    if datamodule is loader:
+        return module, private, trainer
+    vars(datamodule)["train_dataloader"] = lambda: private
+    return module, datamodule, trainer
 
 
-def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling) -> None:
+def _require_setting(module: Any, trainer: Any, sampling: Sampling) -> None:
     """Refuse what DP-SGD cannot do, before anything is read."""
-    for name, value, kind in (
-        ("module", module, L.LightningModule),
-        ("loader", loader, DataLoader),
-        ("trainer", trainer, L.Trainer),
-    ):
+    for name, value, kind in (("module", module, L.LightningModule), ("trainer", trainer, L.Trainer)):
         if not isinstance(value, kind):
             raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
     if not module.automatic_optimization:
@@ -370,23 +407,11 @@ def _require_setting(module: Any, loader: Any, trainer: Any, sampling: Sampling)
             "automatic_optimization is False; it must be True: one optimizer, one loss. Of a GAN the discriminator alone sees "
             "records, see the system dpgan"
         )
-    for name in (
-        "on_before_batch_transfer",
-        "transfer_batch_to_device",
-        "on_after_batch_transfer",
-        "train_dataloader",
-        "backward",
-    ):
+    for name in (*HOOKS, "train_dataloader", "backward"):
         if getattr(type(module), name) is not getattr(L.LightningModule, name):
             raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
     if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
         raise ValueError("module has a get_extra_state of its own; it must have none: a release holds tensors alone")
-    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
-        raise ValueError("loader has a sampler of its own; it must have a batch_size and none: records are drawn secretly")
-    if loader.collate_fn is not default_collate and type(loader.dataset) is not TensorDataset:
-        raise ValueError(
-            "loader has a collate_fn of its own; the data set must give tensors of one shape, each from its record alone"
-        )
     if trainer.world_size != 1:
         raise ValueError(f"devices is {trainer.world_size}; it must be 1 for a module of your own")
     if trainer.accumulate_grad_batches != 1:

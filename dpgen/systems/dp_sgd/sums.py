@@ -397,7 +397,7 @@ class PrivateSums:
         """The margin for records of d columns, in the precision of this moment; measured once, refused above `ALLOWED`."""
         assert self.curator is not None
         if self._change is None:
-            options: dict[str, Any] = {"categories": self.categories, "most": self.config.micro_batch}
+            options: dict[str, Any] = {"categories": self.categories, "most": self.compared()}
             self._change = largest_change(self.bank, d + self.categories, records=self.random_records(), **options)
         likely = self.expected_records() if self.partitioned else 1.0
         found = Margin(self._change, self.curator.rows * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
@@ -408,6 +408,10 @@ class PrivateSums:
                 f"{ALLOWED:g} is allowed: networks must not mix records (BatchNorm), and kernels must be deterministic"
             )
         return found
+
+    def compared(self) -> int:
+        """Most records that are taken at once, on which the margin is measured."""
+        return self.config.micro_batch
 
     def random_records(self) -> Any:
         """Public records, `COMPANY` of them, on which the margin is measured; None: uniform ones, or bits of labels."""

@@ -179,6 +179,120 @@ def test_the_gradient_is_the_sum_of_clipped_ones_over_the_noisy_size(options: di
     assert torch.allclose(moved * size, total, atol=2e-3 * float(total.abs().max()))
 
 
+# -- records and modules of any form ---------------------------------------------------------------------------------
+
+
+class Ragged(Dataset[Any]):
+    """Sequences of words with their class."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self.rows = [torch.randint(9, (1 + i % 5,), generator=generator) for i in range(N)]
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, i: int) -> tuple[Tensor, int]:
+        return self.rows[i], i % 3
+
+
+def padded(rows: list[Any]) -> tuple[Tensor, Tensor, Tensor]:
+    words = torch.nn.utils.rnn.pad_sequence([row[0] for row in rows], batch_first=True)
+    return words, torch.tensor([len(row[0]) for row in rows]), torch.tensor([row[1] for row in rows])
+
+
+@pytest.mark.filterwarnings("ignore:records are taken one after the other")
+@pytest.mark.parametrize("example", [(torch.tensor([1, 2, 3]), 2), lambda: (torch.randint(9, (3,)), 1)], ids=["one", "made"])
+def test_records_of_several_lengths_are_clipped_one_by_one(example: Any) -> None:
+    module = own_modules.Packed()
+    before = copy.deepcopy(module)
+    runner, loader = trainer(max_steps=1), DataLoader(Ragged(), batch_size=BATCH, collate_fn=padded)
+    options: Any = {"noise_multiplier": 1e-5, "sampling_rate": 1.0, "max_grad_norm": 0.1}
+    module, loader, runner = dpgen.make_private(module, loader, runner, example=example, **options)
+    runner.fit(module, loader)
+    total = torch.zeros(sum(value.numel() for value in before.parameters()))
+    for row in map(Ragged().__getitem__, range(N)):
+        g = torch.cat([v.flatten() for v in torch.autograd.grad(before.training_step(padded([row])), [*before.parameters()])])
+        total += g * min(1.0, 0.1 / float(g.norm()))
+    moved = torch.cat([(a - b).detach().flatten() for a, b in zip(before.parameters(), module.parameters())])
+    size = max(1.0, float(runner.callbacks[-1].partition.counts))  # type: ignore[attr-defined]
+    assert torch.allclose(moved * size, total, atol=2e-3 * float(total.abs().max()))
+
+
+@pytest.mark.parametrize(
+    ("example", "word"),
+    [
+        (None, "example="),
+        (lambda: 1 / 0, "ZeroDivisionError"),
+        ((torch.zeros(3).long(),), "fails"),
+    ],
+)
+def test_examples_that_are_no_records_are_refused(example: Any, word: str) -> None:
+    loader = DataLoader(Ragged(), batch_size=BATCH, collate_fn=padded)
+    with refused(word):
+        dpgen.make_private(own_modules.Packed(), loader, trainer(), epsilon=1.0, sampling_rate=0.5, example=example)
+
+
+@pytest.mark.parametrize(
+    "example", [(torch.zeros(D), torch.tensor(1.0)), (torch.zeros(D + 1), torch.tensor(1)), torch.zeros(D)]
+)
+def test_an_example_of_another_form_than_the_records_is_refused(example: Any) -> None:
+    with refused("example"):
+        private(Classifier(), example=example)
+    private(Classifier(), example=(torch.ones(D), torch.tensor(1)))
+
+
+class Module(L.LightningDataModule):
+    """Data that are there after `setup` only."""
+
+    def setup(self, stage: str) -> None:
+        self.data = records()
+
+    def train_dataloader(self) -> Any:
+        return loaded(self.data)
+
+
+class OfItsOwn(Module):
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return batch
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_data_module_comes_back_with_private_draws(named: bool) -> None:
+    module, data, runner = dpgen.make_private(Classifier(), Module(), trainer(), epsilon=3.0, sampling_rate=0.25)
+    assert isinstance(data, Module)
+    runner.fit(module, datamodule=data) if named else runner.fit(module, data)
+    assert runner.callbacks[-1].steps == 3
+    with refused("on_after_batch_transfer"):
+        dpgen.make_private(Classifier(), OfItsOwn(), trainer(), epsilon=3.0, sampling_rate=0.25)
+
+
+def test_metrics_in_a_step_see_no_record() -> None:
+    module = own_modules.Metered()
+    trained(module)
+    assert not module.accuracy.update_called
+    with refused("not finite"):
+        private(own_modules.Learnt())
+
+
+@pytest.mark.parametrize("several", [0, 1, 2, 3])
+def test_groups_of_parameters_have_one_optimizer(several: int) -> None:
+    module = own_modules.Grouped()
+    module.several = several
+    if not several:
+        assert [group["lr"] for group in trained(module).optimizers[0].param_groups] == [0.5, 1.0]
+        return
+    with refused("2 optimizers", "groups of parameters"):
+        trained(module)
+
+
+def test_a_compiled_module_is_trained_as_it_was_written() -> None:
+    module = Classifier()
+    made, loader, runner = private(torch.compile(module))  # type: ignore[arg-type]
+    assert made is module
+    runner.fit(made, loader)
+
+
 def test_averaged_weights_a_scheduler_and_an_adaptive_bound_are_as_ever() -> None:
     module = Classifier()
     runner = trained(module, trainer(max_epochs=2, callbacks=[WeightAveraging(), DPNorm(c_max=4.0)]))
@@ -418,7 +532,7 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
     ("given", "word"),
     [
         ({"loader": loaded(shuffle=False, sampler=WeightedRandomSampler([1.0] * N, N))}, "sampler"),
-        ({"loader": loaded(Mapped(), collate_fn=lambda rows: rows)}, "collate_fn"),
+        ({"loader": loaded(Mapped(), collate_fn=lambda rows: rows)}, "example"),
         ({"loader": [1, 2]}, "loader"),
         ({"loader": loaded([torch.zeros(D), torch.zeros(D + 1)])}, "shape"),
         ({"trainer": trainer(accumulate_grad_batches=2)}, "accumulate_grad_batches"),
