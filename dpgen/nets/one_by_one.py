@@ -8,13 +8,16 @@ gets texts. It sees batches of one record, so a gradient is a function of its re
 | parameters, buffers and their data are changed | compared after the records, and refused |
 | other things that the module keeps are changed | refused, see `dpgen.nets.trials.marks` |
 | a number is taken out of real ones (`loss.item()`, `tolist`, `numpy`) | refused: it could end in a log or a file |
+| numbers are drawn | from a secret seed, also NumPy's and Python's own; a generator of the code's own is state |
 | codes, lengths and masks are read, a condition is asked (`if loss > 1:`) | allowed |
 """
 
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
@@ -100,6 +103,20 @@ def _unchanged(module: nn.Module) -> Iterator[None]:
             raise ValueError(f"changes {changed}, which would carry records into the release")
 
 
+@contextmanager
+def _secret_numbers() -> Iterator[None]:
+    """Let numbers of NumPy and Python follow PyTorch's, whose seed is secret: known ones would tell who stands where."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    seed = int(torch.randint(2**32, ()))
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+
+
 def _same(value: Tensor, before: Tensor) -> bool:
     return value.shape == before.shape and torch.equal(value.detach().nan_to_num(7.0), before.nan_to_num(7.0))
 
@@ -107,7 +124,7 @@ def _same(value: Tensor, before: Tensor) -> bool:
 def _each(own: Any, run: Run, taken: Callable[[Tensor], Tensor], *inputs: Any) -> Tensor:
     """What is taken of the loss of each record; of a `PerRecord`."""
     made = list[Tensor]()
-    with own.standing_in(), _unchanged(own.module), _NoReading():
+    with own.standing_in(), _unchanged(own.module), _NoReading(), _secret_numbers():
         for i in range(records_of(inputs)):
             made.append(taken(run(*rows(inputs, i, i + 1))).detach())
     return torch.stack(made)

@@ -1,8 +1,10 @@
 """Gradients per record of any module: those of one record at a time, or a refusal."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -12,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import default_collate
 
-from dpgen.nets import RecordGradients
+from dpgen.nets import RecordGradients, one_by_one
 from dpgen.nets.one_by_one import Singles
 from dpgen.nets.per_record import PerRecord
 from dpgen.nets.trials import UnlikeAlone, dense, marks, moved, settle
@@ -473,3 +475,30 @@ def test_half_precision_changes_gradients_by_its_rounding_alone() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         rough = dense(own, run, x, y)
     assert 1e-5 < float((rough - precise).norm() / precise.norm()) < 0.1
+
+
+def test_numbers_of_numpy_and_python_are_secret_where_records_are_taken_one_by_one() -> None:
+    """Known ones would tell who stands where; the streams of the code around go on as they were."""
+
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(2, 1)
+
+        def forward(self, x: Any) -> Any:
+            return self.layer(x * np.random.standard_normal() + random.random()).square().sum()  # noqa: NPY002
+
+    own = PerRecord(Noisy())
+    own.apart = True
+
+    def found(secret: int) -> Any:
+        torch.manual_seed(secret)
+        random.seed(1)
+        np.random.seed(1)  # noqa: NPY002
+        return one_by_one.gradients(own, own.module, torch.ones(4, 2)), random.random(), np.random.standard_normal()  # noqa: NPY002
+
+    first, again, other = found(0), found(0), found(1)
+    assert torch.equal(first[0], again[0])
+    assert not torch.allclose(first[0], other[0])
+    assert len({float(row[0]) for row in first[0]}) == 4
+    assert first[1:] == again[1:] == other[1:]
