@@ -82,6 +82,7 @@ class Reading:
     def __post_init__(self) -> None:
         self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
         self.samples: list[pd.DataFrame] = []
+        self.times_of_rows: list[npt.NDArray[Any]] = []
         self.known = pd.Index([])
         self.whose = np.empty(0, object)
         self.own_keys = np.empty(0, object)
@@ -159,8 +160,10 @@ class Reading:
         rows, counted = rows[inside].reset_index(drop=True), counted[inside]
         counts = np.diff(starts)
         owner = np.repeat(np.arange(len(counts)), counts)
+        at = np.empty(0) if order is None else rows[order].to_numpy()
         if order is not None:  # the order of later rows follows from the times between them
             begin = starts[owner]
+            self.times_of_rows.append(at)
             if self.gap in rows:
                 rows.loc[rows.index[starts[:-1][counts > 0]], self.gap] = self._least
             if self.table.since is not None and above.times is not None:
@@ -172,7 +175,7 @@ class Reading:
             self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
         rows = rows.drop(columns=[name for name in {self.person, self.link, self.key} if name in rows])
         check(rows, self.table.draft)
-        named = rows if self.key is None else rows.assign(**{self.key: self.own_keys})
+        named = rows.assign(**({} if self.key is None else {self.key: self.own_keys}) | ({} if order is None else {order: at}))
         self.samples.append(self._sample(named, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
         self.found.append((above.keys, counts))
         return rows

@@ -165,6 +165,7 @@ class Reader:
             gap=gap,
             since=since,
             source=spec.source,
+            calendar=spec.order is not None and (spec.most != 1 or since is not None),
         )
         return made, rules
 
@@ -234,6 +235,7 @@ class Reader:
                     rows=frame,
                     starts=np.r_[0, count.cumsum()].astype(np.int64),
                     sample=pd.concat(own.samples, ignore_index=True),
+                    times=np.concatenate(own.times_of_rows) if own.times_of_rows else table.times,
                     draft=_with_counts(table.draft, number, tables),
                 )
                 for number, (table, frame, count, own) in enumerate(zip(tables, frames[1:], numbers, readings), 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,7 +35,8 @@ class LinkedRows:
         parent: number of the table that they hang on; 0 is that of people.
         rows: those of a person, or of a row above, one after the other in order of time; in memory, or kept on disk.
         starts: where the rows of each person, or of each row above, begin.
-        sample: the row that stands for all of a person who has any; of columns that later rows alone have a later row's value.
+        sample: the row that stands for all of a person who has any, with its own order; of columns that later rows alone have a
+            later row's value.
         draft: what is known of their columns; fields with "dpgen:blank" have no domain yet.
         spans: of columns that later rows alone have, and the first one alone.
         most: m, rows at most.
@@ -48,6 +49,8 @@ class LinkedRows:
         order: column of the order, if any, and its field.
         gap: column of the time since the last row.
         since: column of the time of the first row since that of the row which it hangs on, if both are in time.
+        calendar: whether there are rows whose order follows from that of other rows.
+        times: order of all rows (r,), if they have one.
         source: of the table, whose container and types samples have.
     """
 
@@ -69,6 +72,24 @@ class LinkedRows:
     gap: str
     since: str | None
     source: str | EngineTable
+    calendar: bool = False
+    times: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
+
+    @property
+    def to_buy(self) -> dict[str, Any]:
+        """The draft, with the order beside it where that of the first row follows from another table."""
+        more = [dict(self.order[1])] if self.order is not None and self.since is not None else []
+        return {**self.draft, "fields": [*self.draft["fields"], *more]}
+
+    def between(self, first: int, last: int) -> LinkedRows:
+        """The same table, whose dates are known to be in some years."""
+        assert self.order is not None
+        name, given = self.order
+        clock = ("", "") if given["type"] == "date" else ("T00:00:00", "T23:59:59")
+        limits = {"minimum": f"{first}-01-01{clock[0]}", "maximum": f"{last}-12-31{clock[1]}"}
+        known = {**given, "constraints": {**given.get("constraints", {}), **limits}}
+        fields = [{**own, **known} if own["name"] == name else own for own in self.draft["fields"]]
+        return replace(self, order=(name, known), draft={**self.draft, "fields": fields})
 
     @property
     def all_rows(self) -> Rows:
@@ -91,6 +112,7 @@ class LinkedRows:
             rows=pd.concat(parts, ignore_index=True),
             starts=np.r_[0, counts[above].cumsum()].astype(np.int64),
             sample=self.sample[people[np.unique(owner)]].reset_index(drop=True),
+            times=self.times[mask] if len(self.times) else self.times,
         )
         return made, mask, owner
 
@@ -200,10 +222,10 @@ class LinkedTables:
         named = tables if isinstance(tables, Mapping) else {self.names[-1]: tables}
         return self.reader.of({name: in_memory(named[name]) for name in self.names}, [table.most for table in self.tables])
 
-    def shown(self, schemas: Sequence[Schema], patterns: Sequence[str]) -> dict[str, Any]:
+    def shown(self, schemas: Sequence[Schema], patterns: Sequence[str], calendars: Sequence[Any]) -> dict[str, Any]:
         """Person, links, constraints across tables and forms of all tables for a released model, as JSON.
 
-        `patterns` are those of the keys of all tables, "" where they are numbers.
+        `patterns` are those of the keys of all tables, "" where they are numbers; `calendars` the released days of each table.
         """
         forms, totals = {}, [str(rule["total"]) for rule in self.across if "sum" in rule]
         above = [] if self.source is None else [(self.names[0], self.source, schemas[0], 0)]
@@ -218,7 +240,8 @@ class LinkedTables:
             names = [column for column in types_of(source) if column in wanted]
             forms[name] = form_of_samples(source, schema, names).to_dict()
         of_person = types_of(self.tables[0].source)[self.person]
-        about = [t.shown(self.reader.time_unit) | {"pattern": p} for t, p in zip(self.tables, patterns[1:])]
+        rows_of = zip(self.tables, patterns[1:], calendars)
+        about = [t.shown(self.reader.time_unit) | {"pattern": p, "calendar": days} for t, p, days in rows_of]
         names_and_rules = {
             "tables": list(self.names),
             "person": self.person,

@@ -1,13 +1,16 @@
 """People and their rows: numbers of people and of rows, single columns, tables of two columns, and the choice of a table."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
 from conformance import Law, LawRow, Pair, SumRow
 
-from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
+from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
@@ -75,6 +78,26 @@ def counted(*block: str, left: int = 0, right: int = 0, level: int = 0) -> Any:
 
 def single(stack: str, column: int) -> Any:
     return lambda people: single_counts(histories(people), SHAPE, stack, column)
+
+
+def in_days(people: list[Person]) -> BoundedSum:
+    """Days of all rows, here one of their columns."""
+    data = histories(people)
+    return day_counts(data, SHAPE, 1, data.rows[0][:, 2], 4)
+
+
+def in_whole_days(people: list[Person]) -> BoundedSum:
+    """Wrong: each row of a person counts as a whole."""
+    counts = np.bincount(histories(people).rows[0][:, 2], minlength=4) * WHOLE
+    return replace(in_days(people), values=torch.from_numpy(counts))
+
+
+def in_years(people: list[Person]) -> BoundedSum:
+    """Years of all rows, as they are counted for a range, those beyond among them."""
+    data = histories(people)
+    years = np.array([1_850, 1_999, 2_000, 2_001])[data.rows[0][:, 2]]
+    times = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]")
+    return Days(times, 86_400, (data, SHAPE), 1, 10.0).year_counts()
 
 
 def number_of_people(people: list[Person]) -> BoundedSum:
@@ -158,6 +181,12 @@ def tree_single(stack: str, column: int) -> Any:
     return lambda people: single_counts(tree_histories(people), TREE, stack, column)
 
 
+def tree_days(people: list[TreePerson]) -> BoundedSum:
+    """Days of the rows of the lowest table."""
+    data = tree_histories(people)
+    return day_counts(data, TREE, 3, data.rows[2][:, 0], 3)
+
+
 def people_with_rows(people: list[TreePerson]) -> BoundedSum:
     """As a fit counts those who have rows in the lowest table."""
     return people_count(int((np.diff(tree_histories(people).of_people(3, TREE)) > 0).sum()))
@@ -221,6 +250,9 @@ ROWS = [
     ),
     SumRow("relational", (NUMBER,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all", 1), relations=("add_remove",)),
     SumRow("relational", (NUMBER,), tree_neighbours, rows_come, sums=tree_single("all", 1), relations=("replace_one",)),
+    SumRow("relational", (DAYS,), neighbours, moved(4), sums=in_days),
+    SumRow("relational", (OF_YEARS,), neighbours, moved(4), sums=in_years),
+    SumRow("relational", (DAYS,), tree_neighbours, tree_moved(4, 2), sums=tree_days),
     SumRow("relational", (WITH_ROWS,), tree_neighbours, rows_come, sums=people_with_rows),
     SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all 3", 0)),
     SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(2, 3), sums=tree_single("later 3", 0)),

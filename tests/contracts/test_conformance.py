@@ -27,6 +27,7 @@ from conformance import (
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
 from rows_raw_tables import levels_once, shared_values, without_delta
+from rows_relational import in_days, in_whole_days
 from rows_rules import broken, broken_once, broken_shares
 from smoke import SMOKE
 
@@ -252,6 +253,13 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.covers("repeated values of age")]
     with pytest.raises(AssertionError, match="moves the sums"):
         check_pairs(dataclasses.replace(row, sums=shared_values), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_rows_of_people_that_count_as_wholes_are_found(relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is in_days]
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_pairs(dataclasses.replace(row, sums=in_whole_days), relation)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -16,6 +16,7 @@ from dpgen.columns.forms import REPRESENTED
 from dpgen.columns.writings.codes import numbered as keys_of
 from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
+from dpgen.systems.relational.calendars import LEAST, Calendar, Times, whole_units
 from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
@@ -132,7 +133,8 @@ class Draws:
     """
 
     def __init__(self, model: RelationalModel, generator: np.random.Generator, inner: torch.Generator) -> None:
-        self.model, self.generator, self.inner = model, generator, inner
+        self.model, self.generator, self.inner, self.learns = model, generator, inner, False
+        self._shares = dict[int, Reals]()  # parts of its person that each row of a table has
 
     def samples(self, n: int, given: Mapping[str, Any]) -> LinkedSamples:
         """n people with their rows; see `RelationalModel.samples`."""
@@ -151,17 +153,31 @@ class Draws:
             given_people = self._with_rows(number, given_people, begun[number].rows)
 
         def draw(size: int) -> list[pd.DataFrame]:
-            people, z = self._people(size, given_people, sum(own.logs for own in begun.values()))
-            frames, classes = [people], [z]
-            for number, table in enumerate(self.model.about, 1):
-                own = begun.get(number) or Begun.nothing(self.model.tree.chains[number - 1])
-                above = frames[table["parent"]]
-                w, rows = self._linked(number, classes[table["parent"]], above, own)
-                frames.append(rows)
-                classes.append(w)
-            return frames
+            frames = self._draw(max(size, LEAST) if self._in_time else size, given_people, begun)
+            return self._of_people(frames, np.arange(len(frames[0])) < size)
 
         return self._finished(self._satisfied(draw, n))
+
+    def learn(self, n: int) -> None:
+        """Learn from n people how rows are moved to the released days; constraints are left out."""
+        if self._in_time:
+            self.learns = True
+            self._draw(n, {}, {})
+
+    @property
+    def _in_time(self) -> bool:
+        return any(table.get("calendar") for table in self.model.about)
+
+    def _draw(self, n: int, given: dict[str, Any], begun: Mapping[int, Begun]) -> list[pd.DataFrame]:
+        """n people and their rows, before constraints on several tables."""
+        people, z = self._people(n, given, sum((own.logs for own in begun.values()), np.zeros(1)))
+        frames, classes, self._shares = [people], [z], {0: np.ones(n)}
+        for number, table in enumerate(self.model.about, 1):
+            own = begun.get(number) or Begun.nothing(self.model.tree.chains[number - 1])
+            w, rows = self._linked(number, classes[table["parent"]], frames[table["parent"]], own)
+            frames.append(rows)
+            classes.append(w)
+        return frames
 
     def _finished(self, frames: list[pd.DataFrame]) -> LinkedSamples:
         """Tables with the keys that link them: numbers, by a pattern where they have one."""
@@ -253,12 +269,18 @@ class Draws:
                         self._add_up(frames, described["sum"][0], described["total"])
                 return frames
             more = draw(int(left.sum()))
-            kept = [frame[~left[owner]] for frame, owner in zip(frames, owners)]
+            kept = self._of_people(frames, ~left)
             frames = [pd.concat(both, ignore_index=True) for both in zip(kept, more)]
         raise ValueError(
             f"constraints on several tables accept none of {TRIES} draws of {int(left.sum())} of {n} people: they contradict "
             "the model, or what is given; loosen them, or fit with a greater epsilon"
         )
+
+    def _of_people(self, frames: Sequence[pd.DataFrame], chosen: npt.NDArray[np.bool_]) -> list[pd.DataFrame]:
+        """Some of the people (n,), with all of their rows."""
+        if chosen.all():
+            return list(frames)
+        return [frame[chosen[owner]].reset_index(drop=True) for frame, owner in zip(frames, self._people_of(frames))]
 
     def _people_of(self, frames: Sequence[pd.DataFrame]) -> list[Integers]:
         """Whose each row of each table is."""
@@ -304,18 +326,23 @@ class Draws:
         counts = above[self.model.about[number - 1]["count"]].to_numpy(np.int64)
         owner = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
+        self._shares[number] = (self._shares[self.model.about[number - 1]["parent"]] / np.maximum(counts, 1))[owner]
         chain, schema, columns = self.model.tree.chains[number - 1], self.model.schemas[number], self.model.columns[number]
         w, places = _classes(chain, z, owner, place, counts, begun, self.generator), np.argsort(self.model.orders[number])
         shares, inside = [columns.shares[c] for c in places], columns.shares
         rows = drawn(
-            w, chain.rows, columns, inside, schema, shares, schema.satisfied, self.generator, self.inner, places=places
+            w, chain.rows, columns, inside, schema, shares, self._holds(schema), self.generator, self.inner, places=places
         )
         if begun.rows and len(rows):
             own = np.flatnonzero(place < begun.rows)
             fixed = schema.overlaid(rows.iloc[own].reset_index(drop=True), begun.known.iloc[place[own]].reset_index(drop=True))
             rows = pd.concat([fixed.set_axis(own), rows.drop(index=own)]).sort_index()
-        self._put_in_time(number, rows, above, owner, place)
+        self._put_in_time(number, rows, above, owner, w, begun.rows)
         return w, rows
+
+    def _holds(self, schema: Schema) -> Any:
+        """Which rows of a table (n,) satisfy the schema."""
+        return (lambda table: np.ones(len(table), bool)) if self.learns else schema.satisfied
 
     def _people(self, n: int, given: dict[str, Any], logs: Any) -> tuple[pd.DataFrame, Integers]:
         """Values of n people, and their classes."""
@@ -327,7 +354,7 @@ class Draws:
         z = self.generator.permutation(z)
 
         def holds(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
-            return self.model.schemas[0].satisfied(table) & self.model.people.inside_ranges(table, given)
+            return self._holds(self.model.schemas[0])(table) & self.model.people.inside_ranges(table, given)
 
         shares = self.model.people.columns.shares
         found = drawn(
@@ -338,29 +365,39 @@ class Draws:
                 found[name] = pd.Series([value] * n, dtype=found[name].dtype)
         return found, z
 
-    def _put_in_time(self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, place: Integers) -> None:
-        """The order of each row: that of the first one and the times between the rows up to it."""
+    def _put_in_time(
+        self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, w: Integers, begun: int
+    ) -> None:
+        """The order of each row: that of the first one and the times between the rows up to it, inside the calendar."""
         table = self.model.about[number - 1]
         order, gap, since = table["order"], table["gap"], table["since"]
         if order is None or (since is None and gap not in rows):
             return
+        first = np.flatnonzero(np.diff(owner, prepend=-1))
+        counts = np.diff(first, append=len(owner))
         wait = pd.to_numeric(rows[gap]).to_numpy(np.float64) if gap in rows else np.zeros(len(rows))
-        waits = np.where(place == 0, 0, np.maximum(wait, 0)).round().astype(np.int64)
-        total = waits.cumsum()
-        first = np.flatnonzero(place == 0)
-        begin = np.repeat(first, np.diff(first, append=len(place)))
-        after = total - total[begin]
+        wait[first] = 0.0
+        total = np.maximum(wait, 0).round().astype(np.int64).cumsum()
+        after, begin = total - np.repeat(total[first], counts), np.repeat(first, counts)
         if since is None:
             values = rows[order].to_numpy()[begin]
         else:
             values = above[self.model.about[table["parent"] - 1]["order"]].to_numpy()[owner]
             after = after + pd.to_numeric(rows[since]).to_numpy(np.float64).round().astype(np.int64)[begin]
-        if values.dtype.kind == "M":
-            seconds, (low, high) = int(table["seconds"]), (np.datetime64(bound, "s") for bound in REPRESENTED)
-            most = 2 * REPRESENTED[1] // seconds
-            found = values.astype("datetime64[s]") + after.clip(-most, most) * np.timedelta64(seconds, "s")
-            found = np.clip(found, low, high).astype(values.dtype)
-            last = None if table["until"] is None else np.datetime64(table["until"])
+        seconds = int(table["seconds"]) if values.dtype.kind == "M" else None
+        base, most = whole_units(values, seconds), 2 * REPRESENTED[1] // (seconds or 1)
+        units = base + (after if seconds is None else after.clip(-most, most))
+        if table.get("calendar"):
+            low, high = self.model.schemas[number].by_name[gap].bounds() if gap in rows else ([0], [0])
+            gaps = int(low[0]), int(high[-1])
+            histories = Times(base, after, first, counts, max(begun, int(since is None)), gaps)
+            groups = w[first] if since is None and not begun else None
+            calendar = Calendar(table["calendar"], seconds)
+            units = histories.inside(calendar, groups, self.generator, self._shares[number] if self.learns else None)
+        if seconds is None:
+            found, last = units, table["until"]
         else:
-            found, last = values + after, table["until"]
+            low, high = (np.datetime64(bound, "s") for bound in REPRESENTED)
+            found = np.clip((units * seconds).astype("datetime64[s]"), low, high).astype(values.dtype)
+            last = None if table["until"] is None else np.datetime64(table["until"])
         rows[order] = found if last is None else np.minimum(found, np.asarray(last).astype(found.dtype))

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgen.data.histories import SECONDS, dated
 from dpgen.facts import Fact, Said, said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.relational.calendars import FEW, OF_DAYS, POOL, Days
 from dpgen.systems.relational.chains import TreeFitter
+from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, Sizes, measured, sizes
 from dpgen.systems.relational.sums import (
@@ -33,7 +36,7 @@ from dpgen.systems.relational.sums import (
     single_counts,
     stack_of,
 )
-from dpgen.systems.tables.discovery import SHARES, Discovery, thresholds
+from dpgen.systems.tables.discovery import SHARES, Discovery, Found, thresholds
 from dpgen.systems.tables.fit import COUNTING, LEAST_COLUMNS, PENALTY, SELECTING, growing
 from dpgen.systems.tables.marginals import (
     SCALE,
@@ -47,7 +50,7 @@ from dpgen.systems.tables.marginals import (
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
-    from dpgen.data.linked_tables import KeyColumn
+    from dpgen.data.linked_tables import KeyColumn, LinkedRows
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
 
@@ -77,7 +80,7 @@ def fit(
     ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
     """
     assert plan.budget is not None
-    drafts = [data.people_draft, *(table.draft for table in data.tables)]
+    drafts = [data.people_draft, *(table.to_buy for table in data.tables)]
     lists = sum(map(thresholds, drafts))
     keys = [key if lists and key and key.open else None for key in data.named]  # where all else is stated, nothing is bought
     lists += sum(key is not None for key in keys)
@@ -95,7 +98,11 @@ def fit(
     patterns, of_keys = _patterns(data, keys, budget, [n, *with_rows], COUNTING * whole)
     drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
     more = DOMAINS[config.method if config.method != "auto" else measured(mu, n, min(with_rows), drafted)]
+    days = _days(data, with_rows)
+    of_days = OF_DAYS * whole / max(1, sum(own is not None for own in days)) * (1 - 1e-9)
+    data = _in_years(data, days, budget, of_days)
     sides, facts = _domains(data, plan, budget, [n, *with_rows], more)
+    calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
     share = max((COLUMNS - (1 + counted) * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
     widths = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
     method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), widths)
@@ -121,13 +128,14 @@ def fit(
         spans=[[table.spans.get(name, "all") for name in own.domain.names] for table, own in zip(data.tables, schemas[1:])],
         schemas=schemas,
         size=round(n),
-        shown=data.shown(schemas, patterns),
+        shown=data.shown(schemas, patterns, calendars),
         statement=statement,
         layout=layout,
         sums=(*single, *picked),
         counted=((float(noisy), std), *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in numbers)),
     )
     model.size_std = std
+    Draws(model, np.random.default_rng(runtime.seed), PublicRandomness(runtime.seed).spawn("calendar").generator).learn(POOL)
     return model
 
 
@@ -188,6 +196,8 @@ class _Side:
     codes: Integers
     known: dict[int, Known]
     spans: tuple[Span, ...] = ()
+    days: Mapping[str, Any] = field(default_factory=dict)  # the field of the days of all rows, and its counts in a sample
+    of_days: Known | None = None
 
 
 def _numbers(data: LinkedTables) -> tuple[Histories, Shape]:
@@ -257,13 +267,15 @@ def _domains(
         list[Fact | Said](),
     )
     whole = budget.left
-    schemas, counts = list[Schema](), list[dict[int, Known]]()
-    sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.draft) for table in data.tables)]
+    schemas, counts, calendars = list[Schema](), list[dict[int, Known]](), list[Any]()
+    sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.to_buy) for table in data.tables)]
     for (source, draft), size in zip(sources, sizes):
         left = {part: share * whole / budget.left for part, share in shares.items()}
         found = Discovery(source, draft, budget, size, left).run()
         bought = {"dpgen:privacy": plan.paid} if found.facts else {}
-        schema = Schema.from_descriptor({**found.descriptor, **bought})
+        descriptor, *days = _calendar(found, data.tables[len(schemas) - 1] if schemas else None)
+        calendars.append(days)
+        schema = Schema.from_descriptor({**descriptor, **bought})
         earlier = any(field.get("dpgen:source") == "dp" for field in draft["fields"])
         facts += [fact for fact in said(schema.facts) if earlier or fact.fact is not Fact.BOUGHT_DOMAINS]
         facts += found.facts
@@ -271,7 +283,7 @@ def _domains(
         counts.append({schema.domain.names.index(name): values for name, values in found.counts.items()})
     of_people, *codes = data.coded(schemas)
     sides = [_Side(schemas[0], schemas[0].domain, of_people, counts[0])]
-    for table, own_codes, schema, sampled in zip(data.tables, codes, schemas[1:], counts[1:]):
+    for table, own_codes, schema, sampled, days in zip(data.tables, codes, schemas[1:], counts[1:], calendars[1:]):
         # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
         widened = {c: own._replace(stds=np.hypot(own.stds, np.sqrt(np.maximum(own.counts, 1.0)))) for c, own in sampled.items()}
         own = schema.domain
@@ -284,8 +296,42 @@ def _domains(
             missing=tuple(own.missing[c] for c in order),
         )
         placed = {place: widened[c] for place, c in enumerate(order) if c in widened}
-        sides.append(_Side(schema, domain, own_codes[:, order], placed, tuple(spans[c] for c in order)))
+        sides.append(_Side(schema, domain, own_codes[:, order], placed, tuple(spans[c] for c in order), *days))
     return sides, facts
+
+
+def _calendar(found: Found, table: LinkedRows | None) -> tuple[dict[str, Any], dict[str, Any], Known | None]:
+    """A complete schema, the field of the days of all rows, if rows have a calendar, and the counts bought with it.
+
+    Its domain is that of first days, too, but not its counts. Where first days follow from another table it is no column.
+    """
+    if table is None or not table.calendar or table.order is None:
+        return found.descriptor, {}, None
+    name, fields = table.order[0], found.descriptor["fields"]
+    days = next(given for given in fields if given["name"] == name)
+    left = fields if table.since is None else [given for given in fields if given is not days]
+    return {**found.descriptor, "fields": left}, days, found.counts.pop(name, None)
+
+
+def _days(data: LinkedTables, with_rows: Sequence[float]) -> list[Days | None]:
+    """The rows of each table that has a calendar."""
+    found = list[Days | None]()
+    for number, (table, n) in enumerate(zip(data.tables, with_rows), 1):
+        seconds = SECONDS[data.reader.time_unit] if table.order and dated(table.order[1]) else None
+        found.append(Days(table.times, seconds, _numbers(data), number, n) if table.calendar else None)
+    return found
+
+
+def _in_years(data: LinkedTables, days: Sequence[Days | None], budget: GaussianBudget, share: float) -> LinkedTables:
+    """The same with dates between years that are bought, where people are too few for cells and nobody states limits."""
+    tables = list(data.tables)
+    for i, (table, own) in enumerate(zip(tables, days)):
+        if own is None or own.seconds is None or table.order is None or own.cells(budget, share) >= FEW:
+            continue
+        given = table.order[1]
+        if given.get("dpgen:blank") and not {"minimum", "maximum"} & {*given.get("constraints", {})}:
+            tables[i] = table.between(*years) if (years := own.years(budget, share)) else table
+    return replace(data, tables=tuple(tables))
 
 
 def _released_columns(

@@ -1,0 +1,311 @@
+r"""The calendar of rows: when rows of people are, all of them together, and synthetic rows inside what is left of it.
+
+A row's time is that of the first row and of the times between rows up to it. Gaps alone know no end: their sums run past the
+last day. So the days of all rows are bought as one more column, from one row of each person, and counted for all rows.
+
+**Sensitivity.** The counts are those of a column of rows, see `sums`: each of the r rows of a person adds floor(2^20 / r) parts
+of a whole to the bin of its day, on lower levels divided by the numbers of rows above, too. The parts of one person are a
+function of that person's rows, non-negative, and add up to one whole at most: L1 and L2 sensitivity 1 when a person comes or
+goes, L2 sensitivity :math:`\sqrt 2` for another person in their place.
+
+**Use.** All of it follows from released numbers. With E the last bought unit, the gaps of a person reach over a span s:
+
+1. First days are exchanged between people of one class of first rows, then between all, until first + s <= E: laws of first
+   days and of gaps stay as they are.
+2. Where none fits, the gaps of a person are shortened to what is left, times :math:`U^{1 / k}` for k gaps.
+3. Later rows are moved by one non-decreasing function of their day, so that the days of all rows together have the released
+   law. The first row keeps its day, rows of one day stay together, and no row comes before the first one. The function is that
+   of a large public draw of the model (optimal transport on the line).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dpgen.columns.descriptors import field_of
+from dpgen.privacy.curator import GaussianBudget
+from dpgen.privacy.exact_sums import BoundedSum
+from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, single_counts, stack_of
+from dpgen.systems.tables.marginals import Known, smoothed
+
+DAYS, OF_YEARS = "days of all rows", "years of all rows"
+OF_DAYS = 0.06
+"""Share of mu^2 for the days of all rows, or their years, of all tables together."""
+YEARS = (1900, 2100)
+"""Years that are looked at where people are few."""
+FEW = 8
+"""Cells below which years are bought first, in place of cells."""
+LEAST = 512
+"""People that are drawn together, at least: first days are exchanged between them."""
+POOL = 4_096
+"""People of the public draw."""
+
+SEEN = 2.5
+"""Noise stds of the rows at an end of the calendar."""
+
+_ROUNDS, _STEPS = 40, 256  # of exchanges; of the function that moves later rows
+_ALL, _BESIDE = 4.7, 2.5  # noise stds of years among all sets of them, chance 1.6e-3, and of those beside others
+_CELLS, _EACH = 128, 10.0  # cells of a calendar at most; noise stds of the people that one should have, on average
+
+
+@dataclass(frozen=True, eq=False)
+class Days:
+    """All rows of a table, for releases of their days.
+
+    Arguments:
+        times: order (r,) of each row, PRIVATE.
+        seconds: of a unit, of dates; None: whole numbers.
+        people: numbers of rows alone, PRIVATE, and their shape.
+        number: of the table.
+        n: noisy number of people who have rows.
+    """
+
+    times: npt.NDArray[Any]
+    seconds: int | None
+    people: tuple[Histories, Shape]
+    number: int
+    n: float
+
+    def cells(self, budget: GaussianBudget, share: float) -> int:
+        """How many cells of a calendar the people are enough for, by noise alone."""
+        return min(_CELLS, int(self.n / (_EACH * budget.noise_std(share))))
+
+    def year_counts(self) -> BoundedSum:
+        """Sums of the years of all rows, and of all beyond these years."""
+        found, size = self.times.astype("datetime64[Y]").astype(np.int64) + 1970 - YEARS[0], YEARS[1] - YEARS[0]
+        codes = np.where((found >= 0) & (found < size), found, size)
+        return day_counts(*self.people, self.number, codes, size + 1)
+
+    def years(self, budget: GaussianBudget, share: float) -> tuple[int, int] | None:
+        """The first and the last year that stand out of the noise; None: none does, or rows beyond all of them do.
+
+        Some neighbours together, 1 to 32, must pass the level of all such sets; years beside them one of few tests.
+        """
+        size = YEARS[1] - YEARS[0]
+        noisy, std = budget.sums(OF_YEARS, self.year_counts(), share)
+        z, best = noisy.numpy()[:size] / std, (0.0, 0, 0)
+        for width in (1, 2, 4, 8, 16, 32):
+            level = np.convolve(z, np.ones(width), "valid") / math.sqrt(width)
+            best = max(best, (float(level.max()), int(level.argmax()), width))
+        highest, first, width = best
+        if highest < _ALL or noisy[size] > _BESIDE * std:
+            return None
+        clear = first + np.flatnonzero(z[first : first + width] > min(_BESIDE, z[first : first + width].max() - 1e-9))
+        low, high = int(clear[0]), int(clear[-1])
+        while low > 0 and z[low - 1] > _BESIDE:
+            low -= 1
+        while high + 1 < size and z[high + 1] > _BESIDE:
+            high += 1
+        return low + YEARS[0], high + YEARS[0]
+
+    def released(self, field: Mapping[str, Any], known: Known | None, budget: GaussianBudget, share: float) -> dict[str, Any]:
+        """Edges of cells of equal length in the bought range of a field, and their noisy shares, as JSON.
+
+        Of few people they are the bins that were bought with the field, with their counts.
+        """
+        begins, ends = field_of(field).bounds()
+        low, high = (int(end) for end in whole_units(np.array([begins[0], ends[-1]]), self.seconds))
+        size = min(self.cells(budget, share), high + 1 - low)
+        if size < FEW:
+            bins = len(begins) if known is not None and len(begins) == len(known.fitted) and known.fitted.any() else 1
+            shares = known.fitted / known.fitted.sum() if known is not None and bins > 1 else np.ones(1)
+            return {"edges": [*whole_units(begins[:bins], self.seconds).tolist(), high + 1], "shares": shares.tolist()}
+        edges = np.array([low + (high + 1 - low) * i // size for i in range(size + 1)])
+        codes = np.searchsorted(edges[1:-1], whole_units(self.times, self.seconds), side="right")
+        noisy, std = budget.sums(DAYS, day_counts(*self.people, self.number, codes, size), share)
+        counts = np.maximum(_trimmed(smoothed(noisy.numpy()[:, None], std)[:, 0], noisy.numpy(), std), 0.0)
+        found = counts if counts.any() else np.ones(size)
+        return {"edges": edges.tolist(), "shares": (found / found.sum()).tolist()}
+
+
+def day_counts(people: Histories, shape: Shape, number: int, codes: Integers, size: int) -> BoundedSum:
+    """Sums (size,) of the codes (r,) of all rows of a table, whose parts add up to a whole in each person at most."""
+    branch, rows, tables = shape.tables[number - 1], list(people.rows), list(shape.tables)
+    rows[number - 1] = np.column_stack([rows[number - 1], codes])
+    tables[number - 1] = replace(branch, sizes=(*branch.sizes, size), spans=(*branch.spans, "all"))
+    wide = Histories(people.people, rows, people.starts)
+    return single_counts(wide, Shape(shape.people, tuple(tables)), stack_of("all", number), branch.spans.count("all"))
+
+
+def _trimmed(smooth: Reals, counts: Reals, std: float) -> Reals:
+    """Smooth counts without the cells at both ends that together do not stand out of the noise."""
+    found = smooth.copy()
+    for step in (1, -1):
+        clear = counts[::step].cumsum() > SEEN * std * np.sqrt(np.arange(1, len(counts) + 1))
+        found[::step][: int(clear.argmax())] = 0.0
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Calendar:
+    """The released days of all rows of a table, in whole units, and how later rows are moved to them.
+
+    Arguments:
+        about: edges of cells and their shares, and `from` and `to` of the function that moves rows, once it is known.
+        seconds: of a unit, of dates; None: whole numbers.
+    """
+
+    about: dict[str, Any]
+    seconds: int | None
+
+    @cached_property
+    def _steps(self) -> Reals:
+        """Units (257,) before which equal shares of all rows are, from the first one to the end."""
+        own = slice(int(self._there[0]), int(self._there[-1]) + 1)
+        edges, shares = np.array(self.about["edges"], np.float64)[own.start : own.stop + 1], np.array(self.about["shares"])[own]
+        shares = shares + 1e-12  # an inverse, where cells inside are empty
+        return np.interp(np.linspace(0, 1, _STEPS + 1), np.r_[0.0, shares.cumsum()] / shares.sum(), edges)
+
+    @cached_property
+    def _there(self) -> Integers:
+        return np.flatnonzero(self.about["shares"])
+
+    @property
+    def first(self) -> int:
+        """The first bought unit."""
+        return int(self.about["edges"][self._there[0]])
+
+    @property
+    def last(self) -> int:
+        """The last bought unit, E."""
+        return int(self.about["edges"][self._there[-1] + 1]) - 1
+
+    def moved(self, units: Integers) -> Integers:
+        """Units (r,) of later rows where the days of all rows together follow their law."""
+        return np.floor(np.interp(units + 0.5, self.about["from"], self.about["to"])).astype(np.int64)
+
+    def learn(self, units: Integers, later: npt.NDArray[np.bool_], weights: Reals) -> None:
+        """How `later` ones of the rows (r,) of a large draw are to be moved, others staying where they are."""
+        edges = self._steps
+        staying = np.histogram(units[~later], edges, weights=weights[~later])[0] / weights.sum()
+        wanted = np.maximum(1.0 / _STEPS - staying, 0.0)
+        levels = np.linspace(0, 1, _STEPS + 1)
+        if later.any() and wanted.any():
+            order = np.argsort(units[later], kind="stable")
+            values, ends = units[later][order], weights[later][order].cumsum()
+            begin = values[np.minimum(np.searchsorted(ends, levels * ends[-1]), len(values) - 1)]
+            end = np.interp(levels, np.r_[0.0, wanted.cumsum()] / wanted.sum(), edges)
+            self.about.update({"from": (begin + 0.5).tolist(), "to": end.tolist()})
+        else:
+            self.about.update({end: [float(self.first), float(self.last)] for end in ("from", "to")})
+
+
+@dataclass(frozen=True, eq=False)
+class Times:
+    """Rows of people, or of rows above, in order of time, in whole units.
+
+    Arguments:
+        base: day (r,) from which each row's time counts: that of the first row, or of the row above.
+        after: units (r,) from this day on.
+        first: where the rows of each begin.
+        counts: how many each has.
+        fixed: first ones of each that stay where they are.
+        gaps: between successive rows, the least and the largest one.
+    """
+
+    base: Integers
+    after: Integers
+    first: Integers
+    counts: Integers
+    fixed: int
+    gaps: tuple[int, int]
+
+    def inside(
+        self, calendar: Calendar, groups: Integers | None, generator: np.random.Generator, weights: Reals | None = None
+    ) -> Integers:
+        """Units (r,) of all rows inside a calendar, that learns from them with `weights`; see the module.
+
+        `groups` are of those whose first days may be exchanged; None: all first days stay.
+        """
+        counts, owner = self.counts, np.repeat(np.arange(len(self.counts)), self.counts)
+        base, place = self.base, np.arange(len(self.base)) - np.repeat(self.first, counts)
+        if groups is not None:
+            spans, limits = self.after[self.first + counts - 1], (calendar.first, calendar.last)
+            ends = np.full(len(counts), calendar.first), calendar.last - spans
+            base = exchanged(base[self.first], ends, groups, limits, generator)[owner]
+        anchor = np.zeros(len(counts), np.int64)
+        if self.fixed:
+            anchor = self.after[self.first + np.minimum(self.fixed, counts) - 1]
+        begin, later = base[self.first] + anchor, place >= self.fixed
+        offsets = self.after - anchor[owner]
+        room = np.maximum(calendar.last - begin, 0)
+        moving = shortened(np.where(later, offsets, 0), owner, room, counts - self.fixed, generator)
+        units = begin[owner] + np.where(later, moving, offsets)
+        later &= moving > 0
+        if weights is not None:
+            calendar.learn(units, later, weights)
+        moved = np.where(later, np.maximum(np.minimum(calendar.moved(units), calendar.last), begin[owner]), units)
+        return np.where(place >= self.fixed, np.maximum(self._apart(moved, calendar.last), begin[owner]), moved)
+
+    def _apart(self, units: Integers, last: int) -> Integers:
+        """The same with `gaps` where there is room until the last unit, and rows of two days on two days."""
+        low, high = self.gaps
+        needed = np.minimum(np.diff(self.after, prepend=0), max(low, 1))
+        found, most = units.copy(), int(self.counts.max(initial=0))
+        for place in range(max(self.fixed, 1), most):
+            own = self.first[self.counts > place] + place
+            found[own] = found[own].clip(found[own - 1] + needed[own], found[own - 1] + high)
+        for place in range(most - 1, self.fixed - 1, -1):
+            own = self.first[self.counts > place] + place
+            after = np.minimum(own + 1, len(found) - 1)
+            room = np.where((self.counts > place + 1)[self.counts > place], found[after] - needed[after], last)
+            found[own] = np.minimum(found[own], room)
+        return found
+
+
+def whole_units(values: npt.NDArray[Any], seconds: int | None) -> Integers:
+    """Dates and times as units of so many seconds, whole numbers as they are."""
+    if seconds is None:
+        return np.asarray(values, np.int64)
+    return np.floor_divide(values.astype("datetime64[s]").astype(np.int64), seconds)
+
+
+def exchanged(
+    units: Integers, ends: tuple[Integers, Integers], groups: Integers, limits: tuple[int, int], generator: np.random.Generator
+) -> Integers:
+    """First days (n,), those outside of `limits` drawn from others, each inside the `ends` of its person if it can be.
+
+    They are exchanged at random between people of one group, where no person who was inside is outside afterwards, and then
+    between those who are outside and all others.
+    """
+    low, high = ends
+    inside = np.flatnonzero((units >= limits[0]) & (units <= limits[1]))
+    found = units.copy()
+    outside = np.delete(np.arange(len(units)), inside)
+    found[outside] = units[generator.choice(inside, len(outside))] if len(inside) else found[outside].clip(*limits)
+
+    def fits(people: Integers, days: Integers) -> Integers:
+        return ((days >= low[people]) & (days <= high[people])).astype(np.int64)
+
+    def exchange(one: Integers, other: Integers) -> None:
+        days, others = found[one], found[other]
+        better = fits(one, others) + fits(other, days) >= fits(one, days) + fits(other, others)
+        found[one[better]], found[other[better]] = others[better], days[better]
+
+    for _ in range(_ROUNDS):
+        order = np.lexsort((generator.random(len(units)), groups))
+        pairs = np.flatnonzero(groups[order[:-1]] == groups[order[1:]])
+        pairs = pairs[pairs % 2 == generator.integers(2)]
+        exchange(order[pairs], order[pairs + 1])
+    for _ in range(_ROUNDS):
+        order = generator.permutation(len(units))
+        good = fits(order, found[order]) > 0
+        most = min(int((~good).sum()), int(good.sum()))
+        exchange(order[~good][:most], order[good][:most])
+    return found
+
+
+def shortened(offsets: Integers, owner: Integers, room: Integers, counts: Integers, generator: np.random.Generator) -> Integers:
+    """Offsets (r,) from the day that a person's rows follow, which ascend in each person, inside the room (n,) that is left."""
+    span = np.zeros(len(room), np.int64)
+    np.maximum.at(span, owner, offsets)
+    share = room / np.maximum(span, 1) * generator.random(len(room)) ** (1.0 / np.maximum(counts, 1))
+    scaled = np.floor(np.maximum(offsets, 0) * share[owner]).astype(np.int64)
+    return np.where((span > room)[owner], np.minimum(offsets, scaled), offsets)
