@@ -183,32 +183,51 @@ def on_two(columns: Sequence[Column], found: Sequence[Candidate], most: float) -
     At most `most` pairs of values: beside too few rows each of them has one value by chance. Of many those of fewer cells.
     """
     keys = {column.name: column for column in columns if 1 < column.field.size <= MOST_VALUES and codes_as_texts(column.field)}
-    ways = [one.names for one in found if one.kind == "follows" and len(one.names) == 2]
-    tied = [{*one.names} for one in found if one.names not in ways]
+    told = _Told(found)
     among = list[tuple[int, Candidate]]()
-    for (first, a), (second, b) in combinations(keys.items(), 2):
+    for a, b in combinations(keys.values(), 2):
         own, beside = a.shares[named(a.field)], b.shares[named(b.field)]
-        said = reaches(ways, first, second) or reaches(ways, second, first) or any({first, second} <= names for names in tied)
-        if said or len(own) * len(beside) > min(MOST_KEYS, most):
+        if told.tied(a.name, b.name) or len(own) * len(beside) > min(MOST_KEYS, most):
             continue
-        for name, c in keys.items():
-            known = [reaches(ways, end, name) or any({end, name} <= names for names in tied) for end in (first, second)]
-            known += [_linked(ways, one.names, (first, second, name)) for one in found if one.kind == "follows"]
+        richest = _entropy(a.shares) + _entropy(b.shares) + _APART
+        for c in keys.values():
             expected = float(own.sum() * beside.sum()) * (1 - float(c.shares.max()))
-            if name in (first, second) or any(known) or expected < _WORTH_OF_TWO:
-                continue
-            if _entropy(c.shares) <= _entropy(a.shares) + _entropy(b.shares) + _APART:
+            new = c.name not in (a.name, b.name) and expected >= _WORTH_OF_TWO and _entropy(c.shares) <= richest
+            if new and not told.says(a.name, b.name, c.name):
                 cells = len(own) * len(beside) * c.field.size
-                among.append((cells, Candidate({"follows": name, "on": [first, second]}, expected)))
+                among.append((cells, Candidate({"follows": c.name, "on": [a.name, b.name]}, expected)))
     among.sort(key=lambda pair: pair[0])
     whole = np.cumsum([cells for cells, _ in among[:_MOST_OF_TWO]])
     return [one for (_, one), cells in zip(among, whole) if cells <= _MOST_CELLS]
 
 
-def _linked(ways: Sequence[tuple[str, ...]], names: Sequence[str], others: Sequence[str]) -> bool:
-    """Whether each of three columns is, or is tied by a dependency to, one of three others."""
-    pairs = {(a, b) for a in names for b in others if a == b or reaches(ways, a, b) or reaches(ways, b, a)}
-    return len(names) == 3 and {a for a, _ in pairs} == {*names} and {b for _, b in pairs} == {*others}
+class _Told:
+    """What rules say of columns: dependencies on one as edges, and sets of columns of all others."""
+
+    def __init__(self, found: Sequence[Candidate]) -> None:
+        self.ways = [one.names for one in found if one.kind == "follows" and len(one.names) == 2]
+        self.sets = [{*one.names} for one in found if one.names not in self.ways]
+        self.on_two = [one.names for one in found if one.kind == "follows" and len(one.names) == 3]
+
+    def beside(self, first: str, last: str) -> bool:
+        """Whether the last follows from the first, or a rule is about both."""
+        return reaches(self.ways, first, last) or any({first, last} <= names for names in self.sets)
+
+    def tied(self, first: str, last: str) -> bool:
+        """Whether one follows from the other, or a rule is about both."""
+        return self.beside(first, last) or self.beside(last, first)
+
+    def says(self, first: str, second: str, last: str) -> bool:
+        """Whether the last follows from one of them, or a rule is of these three, or of columns tied to them."""
+        return (
+            self.beside(first, last)
+            or self.beside(second, last)
+            or any(self._linked(names, (first, second, last)) for names in self.on_two)
+        )
+
+    def _linked(self, names: Sequence[str], others: Sequence[str]) -> bool:
+        pairs = {(a, b) for a in names for b in others if reaches(self.ways, a, b) or reaches(self.ways, b, a)}
+        return {a for a, _ in pairs} == {*names} and {b for _, b in pairs} == {*others}
 
 
 def named(given: Field) -> Integers:
