@@ -58,6 +58,10 @@ class Fact(Enum):
         "rows. At most {rows} of a person's rows are used: those with the smallest keyed hashes of their contents, a choice "
         "that depends on this person's rows alone. All counts are of rows.",
     )
+    ONE_PERSON_TRAINED = _U(
+        "Neighbouring data sets differ in one person, with all records. At most {rows} records of a person are used, evenly "
+        "spaced in the order of the data. Their gradients are added up and clipped together. All counts are of people.",
+    )
     ONE_PERSON_LINKED = _U(
         "One person is one value of the person's column, with all columns of the person and all of their rows. Neighbouring "
         "data sets differ in one such person. All counts are of people: every person counts for one in every table, however "

@@ -349,7 +349,7 @@ class PrivacyStatement:
     @property
     def counted(self) -> str:
         """What `records` counts."""
-        return "people" if self.says(Fact.ONE_PERSON_LINKED) else "records"
+        return "people" if self.says(Fact.ONE_PERSON_LINKED) or self.says(Fact.ONE_PERSON_TRAINED) else "records"
 
     def measured(self) -> str:
         """What looked at the private data, in one line."""

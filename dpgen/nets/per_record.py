@@ -490,7 +490,7 @@ class _Tape:
                 slope = full_precision(g.movedim(call.place, 0))
                 for f in self._of_layer(call.layer, call.columns, full_precision(x.detach()), slope):
                     found.setdefault(cast(slice, f.weight or f.bias).start, []).append(f)
-            return [_joined(uses) for uses in found.values()]
+            return [joined_uses(uses) for uses in found.values()]
 
     def _of_layer(self, layer: nn.Module, columns: dict[str, slice], x: Tensor, g: Tensor) -> Iterator[Factor]:
         """Factors of one call of a layer with inputs x (b, ...) and slopes g (b, ...)."""
@@ -538,7 +538,7 @@ def _positions(layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor
     return outputs.reshape(b, -1, outputs.shape[-1]), patches.reshape(b, -1, patches.shape[-1]), total
 
 
-def _joined(uses: list[Factor]) -> Factor:
+def joined_uses(uses: list[Factor]) -> Factor:
     """One factor of all uses of the same parameters: the positions of all, or what they are multiplied out."""
     first, columns = uses[0], cast(slice, uses[0].weight or uses[0].bias)
     if len(uses) == 1 and (first.inputs is None or first.inputs.ndim == 2 or not first.outputs.is_floating_point()):

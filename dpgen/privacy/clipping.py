@@ -106,12 +106,14 @@ class RecordGradients(NamedTuple):
 
     `offset` (k, p), if given, holds public values: record r of cluster c has gradient (factors of r) - offset[c].
     `present` (k,), if given, says how many of a cluster's rows are records; they come first, the rest only pads.
+    `least` (b,), if given, are norms that they count with at least.
     """
 
     factors: Sequence[Factor]
     bounds: Sequence[int]
     offset: Tensor | None = None
     present: Sequence[int] | None = None
+    least: Tensor | None = None
 
     def full(self) -> "RecordGradients":
         """The same gradients with every factor at least float32: those of half precision count with the values they have."""
@@ -166,6 +168,7 @@ def gradient_norms(gradients: RecordGradients) -> Tensor:
         # (1 - gamma_m)^(1/2) (1 + m u) >= 1 + m u / 4, which also covers the roundings of this line and the last one.
         norms.mul_(1.0 + (_longest(gradients) + len(gradients.factors) + 24) * 0.5 * torch.finfo(dtype).eps)
     norms = norms.to(dtype)
+    norms = norms if gradients.least is None else norms.maximum(gradients.least.to(dtype))
     return torch.where(norms < _LARGEST, norms, torch.nan)
 
 

@@ -24,6 +24,7 @@ from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import Epoch, PoissonMask
+from dpgen.systems.dp_sgd import people as whole
 from dpgen.systems.dp_sgd.module_sums import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
 from dpgen.systems.dp_sgd.plan import EPOCHS, STEPS
@@ -125,6 +126,17 @@ def averaged(people: np.ndarray) -> BoundedSum:
     return BoundedSum(total, sensitivity_of_people(2), "clipped gradients", of_unit=True)
 
 
+def clipped_together(people: np.ndarray, *, by_record: bool = False) -> BoundedSum:
+    """What a step adds up of people whose gradients are clipped together; or, which is wrong, each by itself."""
+    slots = torch.arange(3)
+    there = slots < torch.tensor([len(rows) for rows in people], dtype=torch.int64)[:, None]
+    rows, _ = joined(people, D)
+    made = whole.of_people([Factor(rows, None, None, slice(0, D))], there.flatten().nonzero()[:, 0], there, [0, len(people)])
+    made = factors(rows) if by_record else made
+    total = clipped_sums(made, flat_coefficients(gradient_norms(made), torch.tensor(BOUND)), torch.empty(1, D))
+    return BoundedSum(total, SENSITIVITY, "clipped gradients")
+
+
 def sizes_of_people(people: np.ndarray) -> BoundedSum:
     """Sizes of clusters in which every person counts for one."""
     rows, share = joined(people, D + 1)
@@ -197,6 +209,7 @@ ROWS = [
         )
     ),
     SumRow("dpgm", (STEPS,), of_people(gradients), person(at(1e4, 1e4, 1e4), at(-1e4, -1e4)), sums=averaged),
+    SumRow("dpgm", (STEPS,), of_people(gradients), person(at(0.3, 0.3, 0.3), at(-1e4, -1e4)), sums=clipped_together),
     SumRow("dpgm", (SIZES,), of_people(members), person(ONES.float(), ONES.repeat(3, 1) * 0.0 + CLUSTER), sums=sizes_of_people),
     SumRow("dpgm", (MEANS,), of_people(members), person(ONES.float(), ZEROS.float()), sums=means_of_people),
     SumRow("dpgm", (STEPS,), pairs_of(gradients), swapped(at(1.0, CENTRES[0]), at(CENTRES[2])), sums=norm_histogram(ADAPTIVE)),

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +27,7 @@ from conformance import (
 )
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
+from rows_networks import clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
 from rows_relational import in_days, in_whole_days
 from rows_rules import broken, broken_once, broken_shares
@@ -268,6 +270,16 @@ def test_rules_of_which_a_row_breaks_more_than_is_charged_are_found(wrong: Any, 
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is broken]
     with pytest.raises(AssertionError, match="moves the sums"):
         check_pairs(dataclasses.replace(row, sums=wrong), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_people_whose_gradients_are_clipped_one_by_one_and_added_up_are_found(relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and getattr(row.sums, "__name__", "") == "clipped_together"]
+    wrong = dataclasses.replace(row, sums=partial(clipped_together, by_record=True))
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_pairs(wrong, relation)
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_tight(wrong, relation)
 
 
 def test_a_price_of_replaced_rows_that_forgets_those_that_vanish_is_found() -> None:

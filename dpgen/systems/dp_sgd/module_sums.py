@@ -18,9 +18,12 @@ from torchmetrics import Metric
 from dpgen.nets.one_by_one import Singles, records_of
 from dpgen.nets.per_record import PerRecord, T, of_all_records, unseen
 from dpgen.nets.trials import SameForEach, require_codes, settle
+from dpgen.privacy.clipping import RecordGradients
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Held
+from dpgen.systems.dp_sgd.people import of_people, records_of_people
 from dpgen.systems.dp_sgd.plan import DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.sums import UNIT
 
 _SIGNATURES = {loss: inspect.signature(loss) for loss in (cross_entropy, nll_loss)}
 
@@ -53,7 +56,8 @@ class ModuleGradients:
 
     k, facts = 1, ()
 
-    def __init__(self, module: L.LightningModule) -> None:
+    def __init__(self, module: L.LightningModule, most: int | None = None) -> None:
+        self.most = most  # records of a person, where people are units
         self.module, self.step, self.index, self.trying = module, module.training_step, 0, False
         self.logs = self.live = False
         self.mixes: str | None = None
@@ -78,10 +82,21 @@ class ModuleGradients:
         return made.reshape(()) * records_of(values)
 
     def gradients(self, x: Held, bounds: Sequence[int], noise: Any) -> Any:
-        from dpgen.nets import RecordGradients
-
         with SameForEach() if self.trying else self.secretly(noise):
-            return RecordGradients(self.taken(self.per_record.factors, x), bounds)
+            if self.most is None:
+                return RecordGradients(self.taken(self.per_record.factors, x), bounds)
+            records, places = records_of_people(x, UNIT)
+            return of_people(self.taken(self.per_record.factors, records), places, x.values[1], bounds)
+
+    def losses(self, x: Held) -> Tensor:
+        """Losses (b,) of records, or the mean losses of people."""
+        if not len(x):
+            return torch.zeros(0)
+        if self.most is None:
+            return self.taken(self.per_record.losses, x)
+        (records, places), there = records_of_people(x, UNIT), x.values[1]
+        made = self.taken(self.per_record.losses, records)[: len(places)]
+        return made.new_zeros(there.shape).flatten().index_copy(0, places, made).view(there.shape).sum(1) / there.sum(1)
 
     def taken(self, way: Callable[..., T], x: Held) -> T:
         """Factors or losses of records, private ones while training is `live`."""
@@ -139,12 +154,13 @@ class ModuleGradients:
         if not self.p:
             raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
         self.per_record.apart = isinstance(records.values, Singles)
+        told = "" if exemplary else "; where random records are not like yours, give example="
         with self.quiet(trainer):
             try:
                 self.mixes = settle(self.per_record, self.total, public[torch.arange(_TRIED)].values)
+                told = ""
                 require_codes(self.per_record, self.total, records.values)
             except ValueError as error:
-                told = "" if exemplary else "; where random records are not like yours, give example="
                 raise ValueError(f"module is {name}; its training_step {error}{told}") from error
 
 

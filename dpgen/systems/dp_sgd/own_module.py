@@ -42,14 +42,15 @@ from dpgen.facts import Fact, Said
 from dpgen.nets.trials import SameForEach, choose, marks, moved
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.ledger import Ledger, Planned
-from dpgen.privacy.mechanisms import Relation, Sampling, require_positive
+from dpgen.privacy.mechanisms import Relation, Sampling, require_positive, require_whole
 from dpgen.privacy.sampling import Batch, Held, PoissonLoader
-from dpgen.statement import PrivacyStatement
+from dpgen.statement import PrivacyStatement, person
 from dpgen.systems.dp_sgd.engine import PrivateTraining, callback_of, keep_epochs_whole
 from dpgen.systems.dp_sgd.model import ReleasedModule
 from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, loss_sum
-from dpgen.systems.dp_sgd.own_records import HOOKS, loader_of, read
+from dpgen.systems.dp_sgd.own_records import HOOKS, loader_of, read, without_people
 from dpgen.systems.dp_sgd.partition import LabelPartition
+from dpgen.systems.dp_sgd.people import each_a_person, grouped
 from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
 from dpgen.systems.dp_sgd.sums import COMPANY, UNIT, Margin, widened
 
@@ -145,6 +146,8 @@ class ModuleTraining(PrivateTraining, Callback):
             raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
         self.begin(trainer, self.loader, self.accountant)
         self._assume(Fact.PUBLIC_MODULE)
+        if self.bank.most is not None:
+            self._assume(Fact.ONE_PERSON_TRAINED(rows=self.bank.most))
         if self.plan.sigma_loss is not None:
             self._assume(Fact.RELEASED_LOSS)
         if trainer.val_dataloaders is not None:
@@ -154,11 +157,15 @@ class ModuleTraining(PrivateTraining, Callback):
     @contextmanager
     def trying(self, trainer: L.Trainer) -> Iterator[None]:
         with self.bank.quiet(trainer):
-            choose(self.bank.per_record, self.bank.total, self.random_records()[torch.arange(5)].values)
+            choose(self.bank.per_record, self.bank.total, self._random.to(self.bank.theta.device)[torch.arange(5)].values)
             yield
 
     def random_records(self) -> Held:
-        return self._random.to(self.bank.theta.device)
+        most = self.bank.most
+        return (self._random if most is None else each_a_person(self._random, most)).to(self.bank.theta.device)
+
+    def most_records(self) -> int:
+        return self.bank.most or 1
 
     def compared(self) -> int:
         return min(self.config.micro_batch, 2 * UNIT) if self.bank.per_record.apart else self.config.micro_batch
@@ -218,8 +225,7 @@ class ModuleTraining(PrivateTraining, Callback):
     def losses(self, x: Held) -> Tensor:
         """Losses (b,) of records, in units of the bound."""
         with torch.no_grad():
-            made = self.bank.taken(self.bank.per_record.losses, x) if len(x) else torch.zeros(0)
-        return made.double() / self._most
+            return self.bank.losses(x).double() / self._most
 
     def noisy_loss(self, x: Held, draw: Draw) -> Tensor:
         """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
@@ -286,6 +292,8 @@ def make_private(
     trainer: L.Trainer,
     *,
     example: Any = None,
+    people: Any = None,
+    max_contributions: int = 8,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     delta: float = 1e-5,
@@ -310,6 +318,10 @@ def make_private(
         example: a public record as the data set has them, or a function that makes one each time, on which code is tried; for
             records that are no tensors of one shape, or that random numbers and codes in {0, 1} are not like.
         trainer: one device, with `max_steps` or `max_epochs`; an epoch is 1 / sampling_rate draws.
+        people: whose each record is, so that people are protected, each with all of their records: a key of the records, or the
+            place of a value in them, which the module then does not get; or the names (n,) of all records' people. Then
+            `batch_size` is the expected number of people in a draw. None: a record is protected.
+        max_contributions: most records of a person that are used.
         epsilon: budget of the whole training, in nats.
         noise_multiplier: noise std / `max_grad_norm`, in place of epsilon; needs `sampling_rate`. The release says epsilon.
         delta: of the guarantee.
@@ -345,9 +357,15 @@ def make_private(
         raise ValueError("module was trained privately before, with another ledger: build it anew, or go on with that one")
     policy = callback_of(trainer, Clipping)
     adaptive = None if policy is None else policy.noise_multiplier
-    config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
-    (records, public), gradients = read(loader, example), ModuleGradients(module)
+    data, whose = (loader.dataset, None) if people is None else without_people(loader, people)
+    most = None if people is None else require_whole("max_contributions", max_contributions)
+    (records, public), gradients = read(data, loader.collate_fn, example), ModuleGradients(module, most)
+    units = records if most is None else grouped(records, whose, most)
     gradients.settle(records, public, trainer, exemplary=example is not None)
+    if most is not None:
+        micro_batch = max(1, require_whole("micro_batch", micro_batch) // most)
+    unit = person(None if most is None else people if isinstance(people, str) else "people", most or 1)
+    config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
     plan = ModulePlan(
         epsilon=epsilon,
         delta=delta,
@@ -358,10 +376,10 @@ def make_private(
         sigma_loss=loss_noise,
         sigma_norm=DPSGDPlan.sigma_norm if adaptive is None else adaptive,
     )
-    book = _opened(ledger, plan)
+    book = _opened(ledger, plan, unit)
     curator = Curator(book)
     plan = plan._with_cluster_noise(config)
-    training = ModuleTraining(gradients, records, public, trainer, plan=plan, config=config, most=loss_bound)
+    training = ModuleTraining(gradients, units, public, trainer, plan=plan, config=config, most=loss_bound)
     try:
         _declare(training, curator, cast(int, loader.batch_size), sampling_rate)
     except BaseException:
@@ -370,7 +388,7 @@ def make_private(
             if book.path is not None and not book.committed:
                 book.path.unlink()
         raise
-    training.loader = private = PoissonLoader(cast(Any, records), **training.plan.drawn)
+    training.loader = private = PoissonLoader(cast(Any, units), **training.plan.drawn)
     private.assign(private.table.cluster, 1)
     training.accountant = PrivacyAccountant(curator, at_once=True)
     _TRAININGS[module] = training
@@ -503,17 +521,23 @@ def _same_book(book: Ledger, ledger: Ledger | Path | str | None) -> bool:
     return book.path is not None and Path(book.path).resolve() == Path(ledger).resolve()
 
 
-def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan) -> Ledger:
+def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan, unit: str) -> Ledger:
     """The ledger that is given, that of a file, or a new one."""
     if isinstance(ledger, Ledger):
-        return ledger
+        return _of_unit(ledger, unit)
     path = None if ledger is None else Path(ledger)
     if path is not None and path.exists():
-        book = Ledger.open(path)
+        book = _of_unit(Ledger.open(path), unit)
         if book.committed:
             book.resume()
         return book
-    return Ledger(plan.budget, delta=None if plan.budget else plan.delta, relation=plan.relation, path=path)
+    return Ledger(plan.budget, delta=None if plan.budget else plan.delta, relation=plan.relation, unit=unit, path=path)
+
+
+def _of_unit(book: Ledger, unit: str) -> Ledger:
+    if book.unit != unit:
+        raise ValueError(f"ledger has the unit {book.unit!r}; it must be {unit!r}, as people and max_contributions say")
+    return book
 
 
 def _bought(plan: ModulePlan, config: DPSGDConfig, ledger: Ledger, sizes: Sequence[Planned]) -> ModulePlan:

@@ -6,7 +6,6 @@
 | any others: texts, several lengths, a `collate_fn` of one's own | one after the other: what the loader makes of one record |
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 import lightning as L
@@ -45,19 +44,18 @@ def loader_of(loader: Any, trainer: L.Trainer) -> "DataLoader[Any]":
     return loader
 
 
-def read(loader: "DataLoader[Any]", example: Any = None) -> tuple[Held, Held]:
-    """All records of a loader, and `COMPANY` public ones: of the `example`, a record or a function that makes one, or random.
+def read(data: Any, collate: Any, example: Any = None) -> tuple[Held, Held]:
+    """All records of a data set, and `COMPANY` public ones: of the `example`, a record or a function, or random ones.
 
     Raises:
         ValueError: records of a form of which random ones cannot be made, without an example; or an example of another form.
     """
-    data: Any = loader.dataset
     try:
         rows = None if type(data) is TensorDataset else [data[i] for i in range(len(data))]
         values = list(data.tensors) if rows is None else _stacked(rows)
     except Exception as error:  # whose text may show a record
         raise ValueError(f"loader has records that cannot be read ({type(error).__name__})") from None
-    own = loader.collate_fn is not default_collate
+    own = collate is not default_collate
     if values is None and example is None:
         raise ValueError(
             "loader has records that do not stack, as tensors of one shape would: give example=, a public record as the data "
@@ -72,8 +70,27 @@ def read(loader: "DataLoader[Any]", example: Any = None) -> tuple[Held, Held]:
     else:
         examples = _examples(example)
     rows = [data[i] for i in range(len(data))] if rows is None else rows
-    collate = cast(Callable[[list[Any]], Any], loader.collate_fn)
     return Held(Singles(rows, collate)), Held(Singles(examples, collate))
+
+
+def without_people(loader: "DataLoader[Any]", people: Any) -> tuple[Any, Any]:
+    """The data set without the column, or the key, of people, and whose each record is; or as it is, with names (n,)."""
+    data: Any = loader.dataset
+    if not isinstance(people, str | int):
+        return data, people
+    try:
+        if type(data) is TensorDataset:
+            return TensorDataset(*(t for i, t in enumerate(data.tensors) if i != people)), data.tensors[cast(int, people)]
+        rows = [data[i] for i in range(len(data))]
+        named = [row[people] for row in rows]
+        if isinstance(people, str):
+            left: Any = [{name: value for name, value in row.items() if name != people} for row in rows]
+        else:
+            left = [tuple(value for i, value in enumerate(row) if i != people) for row in rows]
+    except Exception as error:  # whose text may show a record
+        problem = f"people is {people!r}; it must be a key of every record, or the place of one of its values"
+        raise ValueError(f"{problem} ({type(error).__name__})") from None
+    return left, [value.item() if isinstance(value, Tensor) else value for value in named]
 
 
 def _stacked(rows: list[Any]) -> Any:

@@ -136,8 +136,10 @@ def _rows(gradients: RecordGradients, cluster: int, rows: Tensor) -> RecordGradi
     factors = [
         f._replace(outputs=f.outputs[rows], inputs=None if f.inputs is None else f.inputs[rows]) for f in gradients.factors
     ]
-    k = len(gradients.bounds) - 1
-    return gradients._replace(factors=factors, bounds=[0] * (cluster + 1) + [len(rows)] * (k - cluster), present=None)
+    k, least = len(gradients.bounds) - 1, None if gradients.least is None else gradients.least[rows]
+    return gradients._replace(
+        factors=factors, least=least, bounds=[0] * (cluster + 1) + [len(rows)] * (k - cluster), present=None
+    )
 
 
 def _change(alone: RecordGradients, among: RecordGradients) -> float:
@@ -400,7 +402,7 @@ class PrivateSums:
             options: dict[str, Any] = {"categories": self.categories, "most": self.compared()}
             self._change = largest_change(self.bank, d + self.categories, records=self.random_records(), **options)
         likely = self.expected_records() if self.partitioned else 1.0
-        found = Margin(self._change, self.curator.rows * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
+        found = Margin(self._change, self.most_records() * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
         if not found.added <= ALLOWED:
             raise ValueError(
                 f"{type(self.bank).__name__} gives a record another gradient beside other records: by {found.change:.1e} of "
@@ -408,6 +410,11 @@ class PrivateSums:
                 f"{ALLOWED:g} is allowed: networks must not mix records (BatchNorm), and kernels must be deterministic"
             )
         return found
+
+    def most_records(self) -> int:
+        """Records that a unit has at most."""
+        assert self.curator is not None
+        return self.curator.rows
 
     def compared(self) -> int:
         """Most records that are taken at once, on which the margin is measured."""
