@@ -7,6 +7,7 @@ process that has only imported save the imports; one thread (OMP_NUM_THREADS=1) 
 """
 
 import contextlib
+import copy
 import json
 import logging
 import os
@@ -19,7 +20,7 @@ import warnings
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dp_accounting.pld.privacy_loss_distribution  # noqa: F401
 import lightning as L
@@ -29,6 +30,8 @@ from fixed_source import FixedKeySource, fixed_entropy
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.callbacks import AutomaticClipping, PrivacyAccountant
 from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
@@ -38,6 +41,7 @@ from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.privacy.noise import SecureSource
 from dpgen.privacy.sampling import Batch, PoissonLoader, PoissonMask
+from dpgen.systems.dp_sgd.own_module import make_private
 from dpgen.systems.dpgm.fit import DPGM
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
 
@@ -301,6 +305,86 @@ def training(ranks: Ranks, scratch: Path) -> Any:
         result[name] = numbers(ranks, fitted(ranks, ledger_of(ranks), config=config, precision=precision))
     result["two records"] = numbers(ranks, fitted(ranks, ledger_of(ranks), records=table(2)))
     return result
+
+
+class Own(L.LightningModule):
+    """A module of somebody's own; `asking`, it is taken one record after the other."""
+
+    def __init__(self, asking: bool) -> None:
+        super().__init__()
+        self.asking, self.linear = asking, torch.nn.Linear(D, 3)
+
+    def training_step(self, batch: Any) -> Tensor:
+        loss = cross_entropy(self.linear(batch[0]), batch[1])
+        return -loss if self.asking and bool(loss < 0) else loss
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=1.0)
+
+
+def clipped_in_turn(before: Own, records: list[list[Tensor]], bound: float) -> Tensor:
+    """The sum of the clipped gradients of units, each of which has some records."""
+    total = torch.zeros(3 * D + 3)
+    for own in records:
+        grads = [torch.autograd.grad(before.training_step([x[None], y[None]]), [*before.parameters()]) for x, y in own]
+        rows = torch.stack([torch.cat([g.flatten() for g in row]) for row in grads])
+        total += rows.sum(0) * min(1.0, bound / max(float(rows.sum(0).norm()), float(rows.norm(dim=1).sum()) / 4))
+    return total
+
+
+class First(Callback):
+    """Keeps the gradient of the first step."""
+
+    def on_before_optimizer_step(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
+        if trainer.global_step == 0:
+            self.gradient = torch.cat([cast(Tensor, value.grad).flatten() for value in module.parameters()])
+
+
+class Shown:
+    """A draw that shows what it would add noise to."""
+
+    def gaussian(self, _: str, sums: Any, factor: Any = None) -> Tensor:
+        self.values = sums.values.double().clone()
+        return self.values
+
+
+def sums_of_shares(own: Any, ranks: Ranks) -> float:
+    """The relative difference of the sums of all shares and those of one process, of all units."""
+
+    def sums(rows: Tensor) -> Tensor:
+        shown, nowhere = Shown(), torch.zeros(len(rows), dtype=torch.int64)
+        with own.bank.quiet(own.trainer):
+            own.noisy_sums(Batch(own.loader.table.x[rows], nowhere, nowhere, (len(rows),)), shown)
+        return shown.values
+
+    units = torch.arange(len(own.loader.table))
+    whole = sums(units)
+    return float((ranks.sum_(sums(units[ranks.shard(len(units))])) - whole).norm() / whole.norm())
+
+
+@check_of_two
+def own_module(ranks: Ranks, scratch: Path) -> Any:
+    """Steps on all records almost without noise, of records, and of people whose records are taken one after the other."""
+    x, y = torch.randn(N, D, generator=torch.Generator().manual_seed(0)), torch.arange(N) % 3
+    found = {}
+    for name, people in (("records", 1), ("people", 4)):
+        whose, first = torch.arange(N) // people, First()
+        options: Any = {} if people == 1 else {"people": whose, "max_contributions": people}
+        torch.manual_seed(0)
+        module, runner, loader = Own(people > 1), trainer(ranks, first, max_steps=3), DataLoader(TensorDataset(x, y), 8)
+        before = copy.deepcopy(module)
+        options |= {"noise_multiplier": 1e-7, "sampling_rate": 1.0, "max_grad_norm": 0.3, "loss_noise": 5.0}
+        runner.fit(module, make_private(module, loader, runner, **options)[1])
+        own = runner.callbacks[-1]  # type: ignore[attr-defined]
+        units = [[(x[i], y[i]) for i in (whose == who).nonzero()[:, 0]] for who in whose.unique()]
+        wanted = clipped_in_turn(before, units, 0.3)  # type: ignore[arg-type]
+        taken = first.gradient * max(1.0, float(own.partition.counts))
+        charged = {entry.note: entry.count for entry in own.accountant.ledger.entries()}
+        theta = torch.cat([value.detach().flatten() for value in module.parameters()]).numpy().tobytes().hex()
+        same = {"theta": theta, "sizes": own.partition.counts.tolist(), "charged": charged, "unit": own.accountant.ledger.unit}
+        apart = float((taken - wanted).norm() / wanted.norm())
+        found[name] = {"apart": apart, "shares": sums_of_shares(own, ranks), "same": same}
+    return found
 
 
 class Interrupt(Callback):

@@ -33,7 +33,7 @@ from weakref import WeakKeyDictionary
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import BatchSizeFinder, Callback, GradientAccumulationScheduler, LearningRateFinder
+from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -41,6 +41,7 @@ from dpgen.callbacks import Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said
 from dpgen.nets.trials import SameForEach, choose, marks, moved
 from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.distributed import ShareDone, launched_rank
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation, Sampling, require_positive, require_whole
 from dpgen.privacy.sampling import Batch, Held, PoissonLoader
@@ -48,10 +49,11 @@ from dpgen.statement import PrivacyStatement, person
 from dpgen.systems.dp_sgd.engine import PrivateTraining, callback_of, keep_epochs_whole
 from dpgen.systems.dp_sgd.model import ReleasedModule
 from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, loss_sum
-from dpgen.systems.dp_sgd.own_records import HOOKS, loader_of, read, without_people
+from dpgen.systems.dp_sgd.own_records import loader_of, read, without_people
 from dpgen.systems.dp_sgd.partition import LabelPartition
 from dpgen.systems.dp_sgd.people import each_a_person, grouped
 from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
+from dpgen.systems.dp_sgd.settings import require_no_clipping, require_setting
 from dpgen.systems.dp_sgd.sums import COMPANY, UNIT, Margin, widened
 
 M = TypeVar("M", bound=L.LightningModule)
@@ -114,12 +116,13 @@ class ModuleTraining(PrivateTraining, Callback):
             if pl_module is not self.module:
                 raise ValueError("module is another one; it must be the one that make_private was given")
             own = {"training_step": self.step, "backward": self.backward, "configure_optimizers": self.one_optimizer}
-            vars(pl_module).update(own, exact_sums=True)
+            vars(pl_module).update(own, exact_sums=True, shards_records=True)
             # Lightning asks a data module for this first.
             vars(getattr(trainer, "datamodule", None) or pl_module).update(on_after_batch_transfer=self.hide)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        for name in ("training_step", "backward", "configure_optimizers", "exact_sums", "on_after_batch_transfer"):
+        own = ("training_step", "backward", "configure_optimizers", "exact_sums", "shards_records", "on_after_batch_transfer")
+        for name in own:
             vars(pl_module).pop(name, None)
         if (datamodule := getattr(trainer, "datamodule", None)) is not None:
             vars(datamodule).pop("on_after_batch_transfer", None)
@@ -141,7 +144,7 @@ class ModuleTraining(PrivateTraining, Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         if trainer.train_dataloader is not self.loader:
             raise ValueError("the training loader must be the one that make_private returned: others draw in another way")
-        _require_no_clipping(trainer)  # may be set since make_private
+        require_no_clipping(trainer)  # may be set since make_private
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
             raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
         self.begin(trainer, self.loader, self.accountant)
@@ -317,7 +320,8 @@ def make_private(
             with such a loader, which then comes back with private draws.
         example: a public record as the data set has them, or a function that makes one each time, on which code is tried; for
             records that are no tensors of one shape, or that random numbers and codes in {0, 1} are not like.
-        trainer: one device, with `max_steps` or `max_epochs`; an epoch is 1 / sampling_rate draws.
+        trainer: with `max_steps` or `max_epochs`; an epoch is 1 / sampling_rate draws. Of one device, or of several with
+            `strategy="ddp", use_distributed_sampler=False` and a public `sampling_rate`; every process runs the whole script.
         people: whose each record is, so that people are protected, each with all of their records: a key of the records, or the
             place of a value in them, which the module then does not get; or the names (n,) of all records' people. Then
             `batch_size` is the expected number of people in a draw. None: a record is protected.
@@ -343,7 +347,7 @@ def make_private(
     Source: Abadi et al. 2016; Yousefpour et al. 2021 (the interface of opacus).
     """
     module = getattr(module, "_orig_mod", module)  # what torch.compile was given
-    _require_setting(module, trainer, sampling)
+    require_setting(module, trainer, sampling, sampling_rate)
     datamodule, loader = loader, loader_of(loader, trainer)
     if (epsilon is None) == (noise_multiplier is None):
         raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
@@ -376,7 +380,7 @@ def make_private(
         sigma_loss=loss_noise,
         sigma_norm=DPSGDPlan.sigma_norm if adaptive is None else adaptive,
     )
-    book = _opened(ledger, plan, unit)
+    book = _opened(ledger, plan, unit, trainer.world_size > 1)
     curator = Curator(book)
     plan = plan._with_cluster_noise(config)
     training = ModuleTraining(gradients, units, public, trainer, plan=plan, config=config, most=loss_bound)
@@ -413,58 +417,6 @@ def make_private(
         return module, private, trainer
     vars(datamodule)["train_dataloader"] = lambda: private
     return module, datamodule, trainer
-
-
-def _require_setting(module: Any, trainer: Any, sampling: Sampling) -> None:
-    """Refuse what DP-SGD cannot do, before anything is read."""
-    for name, value, kind in (("module", module, L.LightningModule), ("trainer", trainer, L.Trainer)):
-        if not isinstance(value, kind):
-            raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
-    if not module.automatic_optimization:
-        raise ValueError(
-            "automatic_optimization is False; it must be True: one optimizer, one loss. Of a GAN the discriminator alone sees "
-            "records, see the system dpgan"
-        )
-    for name in (*HOOKS, "train_dataloader", "backward"):
-        if getattr(type(module), name) is not getattr(L.LightningModule, name):
-            raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
-    if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
-        raise ValueError("module has a get_extra_state of its own; it must have none: a release holds tensors alone")
-    if trainer.world_size != 1:
-        raise ValueError(f"devices is {trainer.world_size}; it must be 1 for a module of your own")
-    if trainer.accumulate_grad_batches != 1:
-        raise ValueError(
-            f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
-            "draw. Raise the batch size and set micro_batch"
-        )
-    for callback in trainer.callbacks:
-        if isinstance(callback, BatchSizeFinder | GradientAccumulationScheduler | LearningRateFinder):
-            raise ValueError(
-                f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
-            )
-    _require_no_clipping(trainer)
-    if trainer._detect_anomaly:
-        raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
-    if trainer.overfit_batches:
-        raise ValueError(f"overfit_batches is {trainer.overfit_batches}; it must be 0: it repeats the same batches")
-    if sampling == "allocation" and trainer.limit_train_batches != 1.0:
-        raise ValueError(
-            f"limit_train_batches is {trainer.limit_train_batches}; it must be 1.0 with sampling='allocation', whose epochs "
-            "are paid for as a whole"
-        )
-    if any(isinstance(callback, PrivacyAccountant) for callback in trainer.callbacks):
-        raise ValueError("trainer has been made private before; make a new one")
-    if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
-        raise ValueError("trainer has neither max_steps nor max_epochs: the number of steps must be known")
-
-
-def _require_no_clipping(trainer: L.Trainer) -> None:
-    """Refuse a trainer that clips, which would be taken for the clipping of records."""
-    if trainer.gradient_clip_val:
-        raise ValueError(
-            f"gradient_clip_val is {trainer.gradient_clip_val}; it must be None: it would clip noisy sums. max_grad_norm clips "
-            "the gradient of every record"
-        )
 
 
 def _declare(training: ModuleTraining, curator: Curator, batch: int, rate: float | None) -> None:
@@ -521,11 +473,11 @@ def _same_book(book: Ledger, ledger: Ledger | Path | str | None) -> bool:
     return book.path is not None and Path(book.path).resolve() == Path(ledger).resolve()
 
 
-def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan, unit: str) -> Ledger:
-    """The ledger that is given, that of a file, or a new one."""
+def _opened(ledger: Ledger | Path | str | None, plan: ModulePlan, unit: str, several: bool) -> Ledger:
+    """The ledger that is given, that of a file, or a new one; of several processes the first one has the file."""
     if isinstance(ledger, Ledger):
         return _of_unit(ledger, unit)
-    path = None if ledger is None else Path(ledger)
+    path = None if ledger is None or (several and launched_rank()) else Path(ledger)
     if path is not None and path.exists():
         book = _of_unit(Ledger.open(path), unit)
         if book.committed:
@@ -570,8 +522,11 @@ def release(module: nn.Module, directory: Path | str) -> ReleasedModule:
 
     Raises:
         ValueError: a module that `make_private` has not seen, that was not trained, or that was changed elsewhere.
+        ShareDone: in all processes but the first, which ends them.
     """
     training = _TRAININGS.get(module)
+    if training is not None and training.trainer.world_size > 1 and launched_rank():
+        raise ShareDone
     if training is None:
         raise ValueError(f"module is {type(module).__name__}, which make_private was not given: nobody knows what it has seen")
     options = {}

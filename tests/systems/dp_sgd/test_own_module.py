@@ -14,6 +14,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, LearningRateFinder, ModelCheckpoint, WeightAveraging
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.strategies import ModelParallelStrategy
 from own_modules import Classifier, D, Generator
 from refusals import refused
 from sklearn.datasets import load_digits
@@ -541,7 +542,13 @@ def test_modules_that_cannot_be_private_are_refused_before_anything_is_spent(kin
         ({"trainer": trainer(gradient_clip_val=1.0)}, "gradient_clip_val"),
         ({"trainer": trainer(overfit_batches=2)}, "overfit_batches"),
         ({"trainer": trainer(callbacks=[LearningRateFinder()])}, "LearningRateFinder"),
-        ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "devices"),
+        ({"trainer": trainer(devices=2, strategy="ddp_spawn")}, "ddp_spawn"),
+        ({"trainer": trainer(devices=2, strategy="ddp")}, "use_distributed_sampler"),
+        (
+            {"trainer": trainer(devices=2, strategy="ddp", use_distributed_sampler=False), "sampling_rate": None},
+            "sampling_rate",
+        ),
+        ({"trainer": trainer(devices=2, strategy=ModelParallelStrategy())}, "FSDP2"),
         ({"module": torch.nn.Linear(2, 2)}, "LightningModule"),
         ({"ledger": Ledger(Budget(3.0, 1e-5), relation="replace_one")}, "relation"),
         ({"ledger": Ledger(Budget(3.0, 1e-5), rows=2)}, "rows"),

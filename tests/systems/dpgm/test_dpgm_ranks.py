@@ -107,3 +107,12 @@ def test_ranks_never_draw_the_same_masks(rank_results: Results) -> None:
     assert len(first) == len(second) == 6
     assert all(a != b for a, b in zip(first, second))
     assert rank_results[2]["before"] == [0]
+
+
+@pytest.mark.parametrize("name", ["records", "people"])
+def test_a_module_of_ones_own_is_trained_as_by_one_process(rank_results: Results, name: str) -> None:
+    first, second = (rank[name] for rank in rank_results[2]["own_module"])
+    assert first["apart"] < 1e-5, "norms are overstated by a few millionths"
+    assert first["shares"] < 1e-6
+    assert first["same"] == second["same"], "bit for bit"
+    assert first["same"]["charged"] == {"cluster sizes": 1, "training steps": 3}
