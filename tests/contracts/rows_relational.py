@@ -1,17 +1,21 @@
 """People and their rows: numbers of people and of rows, single columns, tables of two columns, and the choice of a table."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from conformance import Law, LawRow, Pair, SumRow
 
+from dpgen.columns.descriptors import field_of
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
+from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
 
@@ -22,6 +26,11 @@ GROUPS = (
     Coarsening((np.array([0, 1, 1]), np.arange(2), np.array([0, 0, 1, 1]), np.arange(2)), (2, 2, 2, 2)),
 )
 LAYOUT = Layout(SHAPE, (tuple(Coarsening.full(SHAPE.of(i)) for i in (0, 1)), GROUPS))
+
+FIELDS_OF = [
+    {"joined": "date", "left": "date", "city": "string", "spent": "integer"},
+    {"city": "string", "cost": "integer"},
+]
 
 Person = tuple[tuple[int, ...], list[tuple[int, ...]]]
 """Codes of a person, and of the rows in order of time."""
@@ -98,6 +107,53 @@ def in_years(people: list[Person]) -> BoundedSum:
     years = np.array([1_850, 1_999, 2_000, 2_001])[data.rows[0][:, 2]]
     times = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]")
     return Days(times, 86_400, (data, SHAPE), 1, 10.0).year_counts()
+
+
+FIELDS = [
+    {name: field_of({"name": name, "type": kind, "dpgen:blank": True}) for name, kind in own.items()} for own in FIELDS_OF
+]
+AMONG = [
+    Candidate("from", 1, "day", "joined"),
+    Candidate("until", 1, "day", "left"),
+    Candidate("copy", 1, "city", "city"),
+    Candidate("sum", 1, "cost", "spent"),
+]
+
+
+def as_tables(people: list[Person]) -> tuple[pd.DataFrame, Any]:
+    """People whose codes are their values, and rows that have a day, a city and a cost by theirs."""
+    own = np.array([codes for codes, _ in people], np.int64).reshape(-1, 2)
+    rows = np.array([row for _, of in people for row in of], np.int64).reshape(-1, len(SHAPE.of(1)))
+    day = np.datetime64("2020-01-02", "s")
+    dates = day + own[:, 0] * np.timedelta64(1, "D")
+    frame = {"joined": dates, "left": dates, "city": own[:, 1].astype(str), "spent": own[:, 1]}
+    below = pd.DataFrame({"city": rows[:, 0].astype(str), "cost": rows[:, 1]})
+    starts = np.cumsum([0, *(len(of) for _, of in people)])
+    return pd.DataFrame(frame), SimpleNamespace(
+        rows=below, starts=starts, order=("day", {"type": "date"}), times=day + (rows[:, 2] - 1) * np.timedelta64(1, "D")
+    )
+
+
+def broken_rules(people: list[Person]) -> BoundedSum:
+    """People who break an order of dates, a copy and a sum."""
+    frame, table = as_tables(people)
+    return breaking(frame, [table], FIELDS, AMONG)
+
+
+def broken_by_rows(people: list[Person]) -> BoundedSum:
+    """Wrong: every row that breaks a copy counts, not the person."""
+    frame, table = as_tables(people)
+    owner = np.repeat(np.arange(len(frame)), np.diff(table.starts))
+    wrong = int((table.rows["city"].to_numpy() != frame["city"].to_numpy()[owner]).sum())
+    found = broken_rules(people)
+    return replace(found, values=torch.cat([found.values[:2], torch.tensor([wrong]), found.values[3:]]))
+
+
+def breaks_all(relation: Relation) -> Pair:
+    """A person who breaks all rules leaves, or another one comes who keeps them."""
+    good: Person = ((1, 0), [])
+    bad: Person = ((1, 2), [(0, 0, 0, 0), (0, 0, 3, 0)])
+    return [good, bad], [good] if relation == "add_remove" else [good, good]
 
 
 def number_of_people(people: list[Person]) -> BoundedSum:
@@ -250,6 +306,7 @@ ROWS = [
     ),
     SumRow("relational", (NUMBER,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all", 1), relations=("add_remove",)),
     SumRow("relational", (NUMBER,), tree_neighbours, rows_come, sums=tree_single("all", 1), relations=("replace_one",)),
+    SumRow("relational", (BREAKING,), neighbours, breaks_all, sums=broken_rules),
     SumRow("relational", (DAYS,), neighbours, moved(4), sums=in_days),
     SumRow("relational", (OF_YEARS,), neighbours, moved(4), sums=in_years),
     SumRow("relational", (DAYS,), tree_neighbours, tree_moved(4, 2), sums=tree_days),

@@ -29,7 +29,7 @@ from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
 from rows_networks import clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
-from rows_relational import in_days, in_whole_days
+from rows_relational import broken_by_rows, broken_rules, in_days, in_whole_days
 from rows_rules import broken, broken_once, broken_shares
 from smoke import SMOKE
 
@@ -258,10 +258,11 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_rows_of_people_that_count_as_wholes_are_found(relation: Relation) -> None:
-    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is in_days]
+@pytest.mark.parametrize(("right", "wrong"), [(in_days, in_whole_days), (broken_rules, broken_by_rows)])
+def test_rows_of_people_that_count_as_wholes_are_found(right: Any, wrong: Any, relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is right]
     with pytest.raises(AssertionError, match="moves the sums"):
-        check_pairs(dataclasses.replace(row, sums=in_whole_days), relation)
+        check_pairs(dataclasses.replace(row, sums=wrong), relation)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -11,10 +11,10 @@ import pytest
 from smoke import linked_tables
 
 from dpgen.cli.main import main
-from dpgen.containers import Form
-from dpgen.data.linked import LinkedTables
+from dpgen.containers import Form, in_memory
+from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import simulated_patients
-from dpgen.evaluation.linked import coder, drawn, errors, evaluate, without_link
+from dpgen.evaluation.linked import broken_across, coder, drawn, errors, evaluate, without_link
 from dpgen.samples import LinkedSamples
 
 
@@ -97,3 +97,23 @@ def test_packages_are_compared_by_a_command(tmp_path: Path, capsys: pytest.Captu
     assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / "dealt"), f"--out={page}"]) == 0
     assert "not for publication" in capsys.readouterr().out
     assert page.read_text().count("<img") == len(drawn({"real": linked_tables()}))
+
+
+def test_rules_that_synthetic_people_break_come_first() -> None:
+    """Visits before a first day, of another region and with another total are named; nothing is where all hold."""
+    tables = simulated_patients(300)
+    people, rows = tables["patients"].set_index("patient"), tables["visits"]
+    first = rows.groupby("patient")["date"].min().reindex(people.index).fillna(rows["date"].min())
+    spent = rows.groupby("patient")["cost"].sum().reindex(people.index).fillna(0)
+    rows = rows.assign(region=people["region"].reindex(rows["patient"]).to_numpy())
+    real = {"patients": people.assign(since=first, spent=spent).reset_index(), "visits": rows}
+    wrong = real | {"patients": real["patients"].assign(since=first.to_numpy()[::-1], spent=1, region="nowhere")}
+    sources = {name: in_memory(table, "public") for name, table in real.items()}
+    for name, source in sources.items():
+        source.table = name
+    options: dict[str, Any] = {"person": "patient", "order": "date", "max_rows": 60, "test_fraction": 0.0}
+    data = load_linked(path=sources["visits"], people_path=sources["patients"], **options)
+    assert broken_across(data, data) == []
+    made = data.alike(dict(zip(data.names, wrong.values())))
+    named = " ".join(score.name for score in broken_across(data, made))
+    assert all(word in named for word in ("date not before", "region is", "spent is the sum"))

@@ -156,7 +156,7 @@ class Calendar:
     seconds: int | None
 
     @cached_property
-    def _steps(self) -> Reals:
+    def steps(self) -> Reals:
         """Units (257,) before which equal shares of all rows are, from the first one to the end."""
         own = slice(int(self._there[0]), int(self._there[-1]) + 1)
         edges, shares = np.array(self.about["edges"], np.float64)[own.start : own.stop + 1], np.array(self.about["shares"])[own]
@@ -183,7 +183,7 @@ class Calendar:
 
     def learn(self, units: Integers, later: npt.NDArray[np.bool_], weights: Reals) -> None:
         """How `later` ones of the rows (r,) of a large draw are to be moved, others staying where they are."""
-        edges = self._steps
+        edges = self.steps
         staying = np.histogram(units[~later], edges, weights=weights[~later])[0] / weights.sum()
         wanted = np.maximum(1.0 / _STEPS - staying, 0.0)
         levels = np.linspace(0, 1, _STEPS + 1)
@@ -218,33 +218,40 @@ class Times:
     gaps: tuple[int, int]
 
     def inside(
-        self, calendar: Calendar, groups: Integers | None, generator: np.random.Generator, weights: Reals | None = None
+        self,
+        calendar: Calendar,
+        groups: Integers | None,
+        limits: tuple[Reals, Reals],
+        generator: np.random.Generator,
+        weights: Reals | None = None,
     ) -> Integers:
         """Units (r,) of all rows inside a calendar, that learns from them with `weights`; see the module.
 
-        `groups` are of those whose first days may be exchanged; None: all first days stay.
+        `groups` are of those whose first days may be exchanged; None: all first days stay. `limits` (n,) are the first and the
+        last unit of each, where rules set them.
         """
+        low = np.maximum(limits[0], calendar.first).astype(np.int64)
+        last = np.minimum(np.maximum(limits[1], calendar.first), calendar.last).astype(np.int64)
         counts, owner = self.counts, np.repeat(np.arange(len(self.counts)), self.counts)
         base, place = self.base, np.arange(len(self.base)) - np.repeat(self.first, counts)
         if groups is not None:
-            spans, limits = self.after[self.first + counts - 1], (calendar.first, calendar.last)
-            ends = np.full(len(counts), calendar.first), calendar.last - spans
-            base = exchanged(base[self.first], ends, groups, limits, generator)[owner]
+            spans = self.after[self.first + counts - 1]
+            base = exchanged(base[self.first], (low, last, spans), groups, (calendar.first, calendar.last), generator)[owner]
         anchor = np.zeros(len(counts), np.int64)
         if self.fixed:
             anchor = self.after[self.first + np.minimum(self.fixed, counts) - 1]
         begin, later = base[self.first] + anchor, place >= self.fixed
         offsets = self.after - anchor[owner]
-        room = np.maximum(calendar.last - begin, 0)
+        room = np.maximum(last - begin, 0)
         moving = shortened(np.where(later, offsets, 0), owner, room, counts - self.fixed, generator)
         units = begin[owner] + np.where(later, moving, offsets)
         later &= moving > 0
         if weights is not None:
             calendar.learn(units, later, weights)
-        moved = np.where(later, np.maximum(np.minimum(calendar.moved(units), calendar.last), begin[owner]), units)
-        return np.where(place >= self.fixed, np.maximum(self._apart(moved, calendar.last), begin[owner]), moved)
+        moved = np.where(later, np.maximum(np.minimum(calendar.moved(units), last[owner]), begin[owner]), units)
+        return np.where(place >= self.fixed, np.maximum(self._apart(moved, last), begin[owner]), moved)
 
-    def _apart(self, units: Integers, last: int) -> Integers:
+    def _apart(self, units: Integers, last: Integers) -> Integers:
         """The same with `gaps` where there is room until the last unit, and rows of two days on two days."""
         low, high = self.gaps
         needed = np.minimum(np.diff(self.after, prepend=0), max(low, 1))
@@ -253,9 +260,10 @@ class Times:
             own = self.first[self.counts > place] + place
             found[own] = found[own].clip(found[own - 1] + needed[own], found[own - 1] + high)
         for place in range(most - 1, self.fixed - 1, -1):
-            own = self.first[self.counts > place] + place
+            there = self.counts > place
+            own = self.first[there] + place
             after = np.minimum(own + 1, len(found) - 1)
-            room = np.where((self.counts > place + 1)[self.counts > place], found[after] - needed[after], last)
+            room = np.where(self.counts[there] > place + 1, found[after] - needed[after], last[there])
             found[own] = np.minimum(found[own], room)
         return found
 
@@ -268,14 +276,21 @@ def whole_units(values: npt.NDArray[Any], seconds: int | None) -> Integers:
 
 
 def exchanged(
-    units: Integers, ends: tuple[Integers, Integers], groups: Integers, limits: tuple[int, int], generator: np.random.Generator
+    units: Integers,
+    ends: tuple[Integers, Integers, Integers],
+    groups: Integers,
+    limits: tuple[int, int],
+    generator: np.random.Generator,
 ) -> Integers:
-    """First days (n,), those outside of `limits` drawn from others, each inside the `ends` of its person if it can be.
+    """First days (n,) of people; `ends` are the first and the last day of each, and the span of the rows.
+
+    Those outside of `limits` are drawn from others. A person who finds no day for all of the span gets one between both ends.
 
     They are exchanged at random between people of one group, where no person who was inside is outside afterwards, and then
     between those who are outside and all others.
     """
-    low, high = ends
+    low, last, spans = ends
+    high = last - spans
     inside = np.flatnonzero((units >= limits[0]) & (units <= limits[1]))
     found = units.copy()
     outside = np.delete(np.arange(len(units)), inside)
@@ -294,12 +309,14 @@ def exchanged(
         pairs = np.flatnonzero(groups[order[:-1]] == groups[order[1:]])
         pairs = pairs[pairs % 2 == generator.integers(2)]
         exchange(order[pairs], order[pairs + 1])
-    for _ in range(_ROUNDS):
-        order = generator.permutation(len(units))
-        good = fits(order, found[order]) > 0
-        most = min(int((~good).sum()), int(good.sum()))
-        exchange(order[~good][:most], order[good][:most])
-    return found
+    for latest in (last - spans, last):
+        high = latest
+        for _ in range(_ROUNDS):
+            order = generator.permutation(len(units))
+            good = fits(order, found[order]) > 0
+            most = min(int((~good).sum()), int(good.sum()))
+            exchange(order[~good][:most], order[good][:most])
+    return np.maximum(found, np.minimum(low, limits[1]))
 
 
 def shortened(offsets: Integers, owner: Integers, room: Integers, counts: Integers, generator: np.random.Generator) -> Integers:

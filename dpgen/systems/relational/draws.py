@@ -18,6 +18,7 @@ from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.calendars import LEAST, Calendar, Times, whole_units
 from dpgen.systems.relational.chains import Chain
+from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
@@ -267,6 +268,9 @@ class Draws:
                 for _, described in rules:
                     if "sum" in described:
                         self._add_up(frames, described["sum"][0], described["total"])
+                for found in [found for number in range(1, len(frames)) for found in self._rules(number)]:
+                    if found["kind"] == "sum":
+                        self._computed(frames, found)
                 return frames
             more = draw(int(left.sum()))
             kept = self._of_people(frames, ~left)
@@ -315,6 +319,14 @@ class Draws:
             rows, number = self._owner(number, frames)[rows], self.model.about[number - 1]["parent"]
         frames[high][total.partition(".")[2]] = np.bincount(rows, values, len(frames[high])).round(9)
 
+    def _computed(self, frames: list[pd.DataFrame], rule: Mapping[str, Any]) -> None:
+        """A column of people is the sum of one of their rows, but for the share of people who break this rule."""
+        before, table = frames[0][rule["of"]], self.model.about[rule["table"] - 1]["name"]
+        names = f"{table}.{rule['column']}", f"{self.model.shown['tables'][0]}.{rule['of']}"
+        self._add_up(frames, *names)
+        found = frames[0][rule["of"]].where(self.generator.random(len(before)) >= rule["broken"], before)
+        frames[0][rule["of"]] = found.round().astype(before.dtype) if pd.api.types.is_integer_dtype(before.dtype) else found
+
     def _linked(
         self,
         number: int,
@@ -323,7 +335,8 @@ class Draws:
         begun: Begun,
     ) -> tuple[Integers, pd.DataFrame]:
         """Classes and values of the rows that hang on people, or rows, of classes z (n,)."""
-        counts = above[self.model.about[number - 1]["count"]].to_numpy(np.int64)
+        table = self.model.about[number - 1]
+        counts = above[table["count"]].to_numpy(np.int64)
         owner = np.repeat(np.arange(len(counts)), counts)
         place = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
         self._shares[number] = (self._shares[self.model.about[number - 1]["parent"]] / np.maximum(counts, 1))[owner]
@@ -338,7 +351,14 @@ class Draws:
             fixed = schema.overlaid(rows.iloc[own].reset_index(drop=True), begun.known.iloc[place[own]].reset_index(drop=True))
             rows = pd.concat([fixed.set_axis(own), rows.drop(index=own)]).sort_index()
         self._put_in_time(number, rows, above, owner, w, begun.rows)
+        if table["order"] is not None:
+            settled(self._rules(number), rows, (table["order"], int(table["seconds"])), above, owner)
+        copied(self._rules(number), rows, above, owner, self.generator)
         return w, rows
+
+    def _rules(self, number: int) -> list[Mapping[str, Any]]:
+        """Rules between people and the rows of a table that were found."""
+        return [rule for rule in self.model.shown.get("rules", []) if rule["table"] == number]
 
     def _holds(self, schema: Schema) -> Any:
         """Which rows of a table (n,) satisfy the schema."""
@@ -393,7 +413,9 @@ class Draws:
             histories = Times(base, after, first, counts, max(begun, int(since is None)), gaps)
             groups = w[first] if since is None and not begun else None
             calendar = Calendar(table["calendar"], seconds)
-            units = histories.inside(calendar, groups, self.generator, self._shares[number] if self.learns else None)
+            limits = ends(self._rules(number), above, seconds, self.generator)
+            limits = limits[0][owner[first]], limits[1][owner[first]]
+            units = histories.inside(calendar, groups, limits, self.generator, self._shares[number] if self.learns else None)
         if seconds is None:
             found, last = units, table["until"]
         else:

@@ -14,9 +14,10 @@ from dpgen.facts import Fact, Said, said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
 from dpgen.progress import steps
-from dpgen.schema import Schema, TableDomain
+from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.relational.calendars import FEW, OF_DAYS, POOL, Days
+from dpgen.systems.relational import rules
+from dpgen.systems.relational.calendars import FEW, OF_DAYS, POOL, Calendar, Days
 from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.model import RelationalModel
@@ -80,6 +81,7 @@ def fit(
     ValueError is raised for a budget too small for any noise, `BudgetExceeded` where the ledger allows less than the plan.
     """
     assert plan.budget is not None
+    _require_columns(config, data)
     drafts = [data.people_draft, *(table.to_buy for table in data.tables)]
     lists = sum(map(thresholds, drafts))
     keys = [key if lists and key and key.open else None for key in data.named]  # where all else is stated, nothing is bought
@@ -103,6 +105,7 @@ def fit(
     data = _in_years(data, days, budget, of_days)
     sides, facts = _domains(data, plan, budget, [n, *with_rows], more)
     calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
+    kept_rules, told_rules = _rules(data, sides, calendars, numbers, n, budget, config)
     share = max((COLUMNS - (1 + counted) * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
     widths = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
     method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), widths)
@@ -120,7 +123,7 @@ def fit(
     picked = _in_rounds(private, fitter, smooth, _KINDS[method], config, picks, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     told = _told(method, config, len(picked), mu, min(with_rows), widths)
-    statement = statement.extended([*told, *facts, *of_keys, *bounded])
+    statement = statement.extended([*told, *facts, *of_keys, *bounded, *told_rules])
     schemas = [side.schema for side in sides]
     model = RelationalModel(
         fitter.tree,
@@ -128,7 +131,7 @@ def fit(
         spans=[[table.spans.get(name, "all") for name in own.domain.names] for table, own in zip(data.tables, schemas[1:])],
         schemas=schemas,
         size=round(n),
-        shown=data.shown(schemas, patterns, calendars),
+        shown=data.shown(schemas, patterns, calendars) | {"rules": kept_rules},
         statement=statement,
         layout=layout,
         sums=(*single, *picked),
@@ -137,6 +140,16 @@ def fit(
     model.size_std = std
     Draws(model, np.random.default_rng(runtime.seed), PublicRandomness(runtime.seed).spawn("calendar").generator).learn(POOL)
     return model
+
+
+def _require_columns(config: RelationalConfig, data: LinkedTables) -> None:
+    """Refuse columns of `rules` that no table has: names are public."""
+    fields = {data.names[0]: data.people_draft["fields"]} if data.source is not None else {}
+    fields |= {table.name: table.to_buy["fields"] for table in data.tables}
+    names = [f"{table}.{given['name']}" for table, own in fields.items() for given in own]
+    for name in config.rules if isinstance(config.rules, tuple) else ():
+        if name not in names:
+            raise nearest("a column of rules", name, names)
 
 
 def _patterns(
@@ -332,6 +345,38 @@ def _in_years(data: LinkedTables, days: Sequence[Days | None], budget: GaussianB
         if given.get("dpgen:blank") and not {"minimum", "maximum"} & {*given.get("constraints", {})}:
             tables[i] = table.between(*years) if (years := own.years(budget, share)) else table
     return replace(data, tables=tuple(tables))
+
+
+def _rules(
+    data: LinkedTables,
+    sides: Sequence[_Side],
+    calendars: Sequence[Any],
+    numbers: Sequence[Measurement],
+    n: float,
+    budget: GaussianBudget,
+    config: RelationalConfig,
+) -> tuple[list[dict[str, Any]], list[Said]]:
+    """Rules between people and their rows that hold by noisy counts."""
+    if config.rules == "off" or data.source is None:
+        return [], []
+    found = list[rules.Side]()
+    for i, side in enumerate(sides):
+        table = data.tables[i - 1] if i else None
+        made = {child.count for child in data.tables if child.parent == i} | ({table.gap, table.since} if table else set())
+        order = table.order[0] if table and table.order else ""
+        names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
+        columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}
+        seconds = SECONDS[data.reader.time_unit] if table and table.order and dated(table.order[1]) else None
+        each = float(table.least + np.arange(len(own := numbers[i - 1].values)) @ np.maximum(own, 0) / n) if table else 0.0
+        calendar = Calendar(calendars[i - 1], seconds) if i and calendars[i - 1] else None
+        found.append(rules.Side(columns, each, calendar, order))
+    of_people = {i: side for i, side in enumerate(found) if i and not data.tables[i - 1].parent}
+    among = list(rules.candidates(found[0], of_people))
+    if isinstance(config.rules, tuple):
+        named = [(f"{data.names[one.table]}.{one.column}", f"{data.names[0]}.{one.of}") for one in among]
+        among = [one for one, both in zip(among, named) if {*both} <= {*config.rules}]
+    fields = [side.schema.by_name for side in sides]
+    return rules.found_rules(data.people, data.tables, fields, among, n, budget, data.names)
 
 
 def _released_columns(

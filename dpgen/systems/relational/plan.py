@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, get_args
 from dpgen.facts import Fact, Said
 from dpgen.privacy.mechanisms import Relation, require_whole
 from dpgen.systems.plan import Plan
+from dpgen.systems.tables.plan import Rules, require_rules
 
 Method = Literal["auto", "linked", "apart", "independent"]
 
@@ -116,6 +117,8 @@ class RelationalConfig:
         rounds: how often the model is fitted before the next tables are chosen.
         picks: tables that are chosen in all rounds together; None: the public rule.
         steps: of the fit at the end; a quarter of them after each round, five eighths at first.
+        rules: "auto": rules between people and their rows are looked for and kept, "off": they are not; a list of columns, as
+            TABLE.COLUMN: between these alone.
 
     Raises:
         ValueError: unknown method, or a number out of its range.
@@ -127,10 +130,12 @@ class RelationalConfig:
     rounds: int = 16
     picks: int | None = None
     steps: int = 160
+    rules: Rules = "auto"
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
+        require_rules(self.rules)
         for name in ("classes", "row_classes"):
             if (value := getattr(self, name)) is not None:
                 require_whole(name, value, 1, 1024)

@@ -87,6 +87,13 @@ def few_cells(sizes: Sequence[int], signal: float) -> bool:
     return len(sizes) <= _MOST_AXES and cells <= min(MOST_CELLS * signal, MOST_CLASSES_OF_CELLS * max(sizes))
 
 
+def require_rules(rules: Rules) -> None:
+    """Refuse what is neither auto, off nor two columns."""
+    if rules not in ("auto", "off") and (isinstance(rules, str) or len(set(rules)) < 2):
+        given = rules if isinstance(rules, str) else ", ".join(rules)
+        raise ValueError(f"rules is {given!r}; it must be auto, off, or a list of two columns or more")
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablesConfig:
     """Model of a mixed table; public choices, none of them private.
@@ -110,9 +117,7 @@ class TablesConfig:
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
-        if self.rules not in ("auto", "off") and (isinstance(self.rules, str) or len(set(self.rules)) < 2):
-            given = self.rules if isinstance(self.rules, str) else ", ".join(self.rules)
-            raise ValueError(f"rules is {given!r}; it must be auto, off, or a list of two columns or more")
+        require_rules(self.rules)
         if self.components is not None:
             require_whole("components", self.components, 1, 4096)
         require_whole("rounds", self.rounds, 1, 1000)
