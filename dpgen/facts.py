@@ -155,6 +155,14 @@ class Fact(Enum):
         "runs.",
     )
     MEASURED_MARGINALS = _M("{count} marginals of two or three columns were chosen by the exponential mechanism and measured.")
+    WORKLOAD = _M(
+        "Questions of the user were measured before any marginal was chosen, with {share} of the budget (in brackets the noise "
+        "std of a count or a mean, then the error of the model's answer): {questions}.",
+    )
+    NOT_ASKED = _W(
+        "Questions of the user were not measured, as a column was left out, or is no number whose mean could be asked: "
+        "{questions}.",
+    )
     WHOLE_TABLE = _M(
         "The table of all {columns} columns together, {cells} cells, is one release (noise std {std} of each count), so "
         "dependence of any order is in the model.",

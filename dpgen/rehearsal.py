@@ -6,7 +6,7 @@ import math
 import resource
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -63,6 +63,7 @@ class Expected:
         rows: about how many there are, as their owner says.
         singles: noise in counts of single columns.
         tables: noise in those of several columns; None: there would be none.
+        workload: noise std of a count, or of a mean, for each question of the user; None: too few rows for a mean.
         epsilons: for some total variations of `tables`, or of `singles`, the epsilon in [.001, 1000] at which noise makes as
             much, if the same is measured.
         seconds: of CPU, here.
@@ -72,6 +73,7 @@ class Expected:
     rows: int
     singles: Noise
     tables: Noise | None
+    workload: Mapping[str, float | None]
     epsilons: Mapping[float, float]
     seconds: float
     gigabytes: float
@@ -88,6 +90,8 @@ class Expected:
                     f"noise std {noise.std:.3g} of a count, total variation {noise.variation:.2g} before the fit takes some off"
                 )
                 lines.append(f"  {name:<16} {noise.marginals}: {told}")
+        for question, std in self.workload.items():
+            lines.append(f"  {'question':<16} {question}: noise std {'unknown' if std is None else f'{std:.3g}'}")
         lines += [f"  {'epsilon':<16} about {found:.2g} for a total variation of {w:g}" for w, found in self.epsilons.items()]
         return "\n".join([*lines, f"  {'time, memory':<16} {self.seconds:.0f} CPU s here, {self.gigabytes:.1f} GB"])
 
@@ -119,7 +123,8 @@ def rehearsed(job: RunConfig, data: Any, n: int) -> Expected:
     epsilons = {wanted: worst([(gaussian_event(noise * wanted), 1)], plan.resolved_delta, plan.relation) for wanted in WANTED}
     epsilons = {wanted: epsilon for wanted, epsilon in epsilons.items() if _EPSILONS[0] <= epsilon <= _EPSILONS[1]}
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    return Expected(n, singles, tables, epsilons, seconds, most / 1e9)
+    workload = {str(own.question): own.noise_std for own in model.answers}
+    return Expected(n, singles, tables, workload, epsilons, seconds, most / 1e9)
 
 
 def _of_columns(model: TablesModel) -> list[Reals]:
@@ -146,18 +151,21 @@ def _made(job: RunConfig, data: Any, n: int) -> Any:
         kept = possible[torch.arange(n) % max(1, len(possible))] if len(possible) else codes[:n]
         return replace(data, codes=kept, test_codes=kept[:0], rows=None, test_rows=None)
     if isinstance(data, RawTable):
-        return _raw(data, n)
+        asked = getattr(job.model.options, "questions", ())
+        return _raw(data, n, {question.mean for question in asked})
     raise ValueError(f"model is {job.model.name!r}; noise of a number of rows is foreseen of 'tables' alone")
 
 
-def _raw(data: Any, n: int) -> Any:
-    """n rows of a draft."""
+def _raw(data: Any, n: int, numbers: Container[str | None]) -> Any:
+    """n rows of a draft; columns in `numbers` are no texts."""
     import pandas as pd
 
     from dpgen.data.raw_tables import Rows
 
     fields = data.draft["fields"]
-    frame = pd.DataFrame({given["name"]: _values(given, i, n) for i, given in enumerate(fields)})
+    frame = pd.DataFrame(
+        {given["name"]: _values(given, i, n, number=given["name"] in numbers) for i, given in enumerate(fields)}
+    )
     draft = {key: value for key, value in data.draft.items() if key != "dpgen:constraints"}
     table_of = partial(_coded, data.name)
     return replace(data, rows=Rows(frame), draft=draft, test=frame[:0], table_of=table_of)
@@ -169,8 +177,8 @@ def _coded(name: str, schema: Any, codes: Any, test: Any) -> Any:
     return Table(name, codes, schema, test)
 
 
-def _values(given: Mapping[str, Any], i: int, n: int) -> pd.Series:
-    """Values of one column by its field in a draft."""
+def _values(given: Mapping[str, Any], i: int, n: int, *, number: bool) -> pd.Series:
+    """Values of one column by its field in a draft, of which nobody knows the type but that it is a `number`."""
     import pandas as pd
     import torch
 
@@ -181,7 +189,7 @@ def _values(given: Mapping[str, Any], i: int, n: int) -> pd.Series:
         schema = Schema.from_descriptor({"fields": [dict(given)]})
         codes = torch.from_numpy(rng.integers(0, schema.domain.sizes[0], (n, 1)))
         return schema.decode(codes, torch.Generator().manual_seed(i))[given["name"]]
-    kind = given["type"] if given["type"] != "any" else ("number", "string")[i % 2]
+    kind = given["type"] if given["type"] != "any" else ("number", "string")[i % 2 * (not number)]
     if kind == "boolean":
         return pd.Series(rng.integers(0, 2, n).astype(bool))
     if kind in ("date", "datetime"):

@@ -1,8 +1,10 @@
 """Mixed tables: the number of records, marginals, and the choice of the marginal that is answered worst."""
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
 from conformance import Law, LawRow, SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
@@ -10,6 +12,7 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
 from dpgen.systems.tables.marginals import JOINT, NOTE, SCALE, Coarsening, Counts, Marginal
+from dpgen.systems.tables.workload import QUESTION
 
 SIZES = (3, 2, 5)
 ROWS_OF = pairs_of(lambda rng, n: np.stack([rng.integers(0, size, n) for size in SIZES], axis=1))
@@ -27,6 +30,12 @@ def counted(marginal: Marginal) -> Any:
         return Counts.of(x, [Marginal((1,), 0), marginal, Marginal((0, 2), 0)], LEVELS).sums(1)
 
     return of
+
+
+def all_questions(x: np.ndarray) -> BoundedSum:
+    """Two questions at the price of one."""
+    counts = Counts.of(x, TWO, LEVELS)
+    return BoundedSum(torch.from_numpy(counts.values), 1.0, replaced=math.sqrt(2.0))
 
 
 TWO = [Marginal((0, 1), 0), Marginal((1, 2), 0)]
@@ -48,5 +57,6 @@ ROWS = [
     SumRow("tables", (NOTE, MEASUREMENT), ROWS_OF, MOVED, sums=counted(Marginal((0, 1), 0))),
     SumRow("tables", (MEASUREMENT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 1))),
     SumRow("tables", (JOINT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 0))),
+    SumRow("tables", (QUESTION,), ROWS_OF, MOVED, sums=counted(Marginal((0, 2), 1))),
     LawRow("tables", (SELECTION,), ROWS_OF, MOVED, law=selected, at=(1e-6, 0.2, 0.5)),
 ]

@@ -113,6 +113,9 @@ def small_table() -> Any:
     return load_table(path=in_memory(frame), schema={"fields": fields}, test_fraction=0.0)
 
 
+_ASKED = [["ward"], ["spent", "ward"], {"mean": "spent", "by": ["ward"]}]
+
+
 def raw_table() -> Any:
     """A table of which nothing is known."""
     rng = np.random.default_rng(0)
@@ -207,6 +210,10 @@ SMOKE = [
     Smoke("tables", {"epsilon": 2.0}, {"method": "independent"}),
     *(Smoke("tables", {"epsilon": 2.0} | of, {}, small_table) for of in ({}, PEOPLE)),
     *(Smoke("tables", {"epsilon": 2.0} | of, {"method": "independent"}, raw_table) for of in ({}, PEOPLE)),
+    *(
+        Smoke("tables", {"epsilon": 2.0} | of, {"components": 4, "rounds": 1, "workload": _ASKED}, raw_table)
+        for of in ({}, PEOPLE)
+    ),
     Smoke("tables", {"epsilon": 2.0} | PEOPLE, {"method": "mixture", "components": 4, "rounds": 2, "picks": 4}),
     Smoke("relational", {"epsilon": 2.0}, {**_LINKED, "classes": 4, "row_classes": 3, "rounds": 2}),
     Smoke("relational", {"epsilon": 2.0}, _APART, raw_linked_tables),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, cast
 
@@ -34,9 +35,10 @@ from dpgen.systems.tables.marginals import (
 )
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
 from dpgen.systems.tables.model import TablesModel
-from dpgen.systems.tables.plan import LEAST_SIGNAL, Sizes, TablesConfig, few_cells, sizes
+from dpgen.systems.tables.plan import LEAST_SIGNAL, Question, Sizes, TablesConfig, few_cells, sizes
 from dpgen.systems.tables.rules import MOST_LENGTHS, Search, in_domain
 from dpgen.systems.tables.whole import table_of, whole_mixture
+from dpgen.systems.tables.workload import MOST_OF_LEFT, OF_WORKLOAD, Answer, Workload, require_columns, sorted_out
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable, Table
@@ -91,23 +93,36 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     d = len(domain.sizes)
     codes = table.codes.numpy() if isinstance(table.codes, torch.Tensor) else table.codes
     known = {} if found is None else {domain.names.index(name): counts for name, counts in found.counts.items()}
-    joint = _joint(config, domain.sizes, mu * size)
+    asked, unasked = sorted_out(config.questions, table.schema)
+    reserved = min(OF_WORKLOAD * whole, MOST_OF_LEFT * budget.left) if asked else 0.0
+    joint = not asked and _joint(config, domain.sizes, mu * size)
     alone = not joint and _apart(config, mu * size, d)
     bought = (1 - COUNTING) * whole - budget.left
     least = min(LEAST_COLUMNS * whole, budget.left / 2)
-    share = budget.left if alone or joint else max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
+    share = max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
+    share = budget.left - reserved if alone or joint else share
     columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, joint=joint, known=known)
     columns = columns.with_measured(in_domain(tables, domain.names))
     rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
-    if alone or joint:
-        measurements, levels = list(columns.measurements), [Coarsening.full(columns.coarse.sizes)]
-        mixture = whole_mixture(columns, table.schema) if joint else _alone(columns, table.schema, rule, generator)
+    levels, picks, workload = [Coarsening.full(columns.coarse.sizes)], 0, None
+    measurements, answers = list(columns.measurements), list[Answer]()
+    if joint:
+        mixture = whole_mixture(columns, table.schema)
+    elif alone and not asked:
+        mixture = _alone(columns, table.schema, rule, generator)
     else:
-        mixture, measurements, levels = _in_rounds(codes, columns, table.schema, config, rule, budget, generator)
-    picks = len(measurements) - len(columns.measurements)
+        levels = _levels(columns, rule, domain)
+        workload = Workload.measure(codes, columns, table.schema, asked, budget, reserved, len(levels))
+        choices = _Choices(config, 0 if alone else config.rounds, rule, [*levels, *workload.coarsenings], generator)
+        fitter, picked = _in_rounds(codes, columns, table.schema, choices, workload.measurements, budget)
+        mixture, picks, levels = with_rare(fitter.mixture, columns, domain), len(picked), choices.levels
+        measurements += [*workload.measurements, *picked]
+        measured, place = [*columns.smooth, *workload.measurements, *picked], len(columns.measurements)
+        answers = workload.answers(fitter, mixture, measured, levels, place, choices.rounds, rule.corrected) if asked else []
     declared = _of_table(columns) if joint else _declared(picks, mu, size, d)
     told = joint or (alone and config.method == "auto" and d > 1)
-    statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*FACTS, declared) if told else FACTS)
+    facts = [*FACTS, *([declared] if told else ()), *_of_workload(workload, answers, unasked, reserved / whole)]
+    statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     if found is not None:
         statement = statement.extended(found.facts)
     wide = wide_bins(table.schema, columns.shares, but=columns_of(statement.facts, Fact.UNSEEN))
@@ -120,6 +135,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         levels=levels,
         statement=statement,
         declared=(declared.sentence,),
+        answers=answers,
     )
     model.size_std = std
     if found is not None:
@@ -133,9 +149,10 @@ def _lists(draft: Mapping[str, Any], config: TablesConfig) -> int:
 
 
 def _require_columns(config: TablesConfig, data: Table | RawTable) -> None:
-    """Refuse columns of `rules` that the table does not have: names are public."""
+    """Refuse columns of `rules` and `workload` that the table does not have: names are public."""
     fields = data.draft["fields"] if hasattr(data, "draft") else data.schema.descriptor()["fields"]
     names = [str(given["name"]) for given in fields]
+    require_columns(config.questions, fields)
     for name in config.rules if isinstance(config.rules, tuple) else ():
         if name not in names:
             raise nearest("a column of rules", name, names)
@@ -210,36 +227,49 @@ def _of_table(columns: Columns) -> Said:
     return Fact.WHOLE_TABLE(columns=len(columns.shares), cells=cells, std=f"{np.mean(table.noise_std):.3g}")
 
 
-def _in_rounds(
-    codes: Any,
-    columns: Columns,
-    schema: Schema,
-    config: TablesConfig,
-    rule: Sizes,
-    budget: GaussianBudget,
-    generator: np.random.Generator,
-) -> tuple[Mixture, list[Measurement], list[Coarsening]]:
-    """The mixture with what it was fitted to: select marginals, measure them, fit it again; spends all that is left."""
-    domain = schema.domain
+@dataclass(frozen=True, eq=False)
+class _Choices:
+    """Public choices of a fit in rounds."""
+
+    config: TablesConfig
+    rounds: int
+    rule: Sizes
+    levels: list[Coarsening]
+    generator: np.random.Generator
+
+
+def _levels(columns: Columns, rule: Sizes, domain: TableDomain) -> list[Coarsening]:
+    """All groups, those of pairs, and those of triples, which stand last."""
     groups = (*rule.pair_groups, rule.triple_groups)
-    levels = [Coarsening.full(columns.coarse.sizes), *(columns.coarser(most, domain) for most in groups)]
-    pairs, triples = [*range(1, len(levels) - 1), 0], [len(levels) - 1]
-    marginals = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES)
+    return [Coarsening.full(columns.coarse.sizes), *(columns.coarser(most, domain) for most in groups)]
+
+
+def _in_rounds(
+    codes: Any, columns: Columns, schema: Schema, choices: _Choices, asked: Sequence[Measurement], budget: GaussianBudget
+) -> tuple[Fitter, list[Measurement]]:
+    """A mixture that was fitted to chosen marginals, with these: select marginals, measure them, fit it again.
+
+    What was `asked` is measured already. All that is left is spent, where there are rounds.
+    """
+    domain, rule, levels, rounds = schema.domain, choices.rule, choices.levels, choices.rounds
+    pairs, triples = [*range(1, len(rule.pair_groups) + 1), 0], [len(rule.pair_groups) + 1]
+    marginals = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES) if rounds else []
     weights = np.array([WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in marginals], np.int64)
     fitter = Fitter(
         columns.group_shares,
         columns.n,
-        components=config.components or rule.components,
+        components=choices.config.components or rule.components,
         information=rule.information,
         zeros=zeros_of(schema, columns),
-        generator=generator,
+        followed=[m.marginal for m in asked],
+        generator=choices.generator,
     )
-    picks = max(1, round((config.picks or rule.picks) / config.rounds))
+    picks = max(1, round((choices.config.picks or rule.picks) / max(1, rounds)))
     counts = Counts.of(codes, marginals, [columns.coarse.then(level) for level in levels])
-    picked = list[Measurement]()
-    fitter.measure(columns.smooth, levels)
+    first, picked = [*columns.smooth, *asked], list[Measurement]()
+    fitter.measure(first, levels)
     fitter.run(_FIRST, _RATE, _RATE)
-    for i, share in enumerate(steps(growing(config.rounds), "rounds")):
+    for i, share in enumerate(steps(growing(rounds), "rounds")):
         part = share * budget.left / picks * (1 - 1e-9)
         expected = fitter.n * fitter.mixture.expected(marginals, levels)
         noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
@@ -255,11 +285,24 @@ def _in_rounds(
             picked.append(Measurement(marginals[best], values.numpy().reshape(shape(marginals[best], levels)), std))
             taken = _pairs(marginals[best].columns)  # no two marginals of a round share a pair of columns
             free = np.array([i for i in free if not taken & _pairs(marginals[i].columns)], np.int64)
-        fitter.measure([*columns.smooth, *picked], levels, corrected=rule.corrected and i > 0)
+        fitter.measure([*first, *picked], levels, corrected=rule.corrected and i > 0)
         fitter.run(_EACH, _RATE, _RATE / 2)
-    fitter.measure([*columns.smooth, *picked], levels, corrected=rule.corrected)
+    fitter.measure([*first, *picked], levels, corrected=rule.corrected)
     fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
-    return with_rare(fitter.mixture, columns, domain), [*columns.measurements, *picked], levels
+    return fitter, picked
+
+
+def _of_workload(workload: Workload | None, answers: Sequence[Answer], unasked: Sequence[Question], share: float) -> list[Said]:
+    """What a statement says of questions."""
+    found = list[Said]()
+    if workload is not None and answers:
+        told = tuple(f"{workload.told[i]} ({_error(a.noise_std)}, {_error(a.model_std)})" for i, a in enumerate(answers))
+        found.append(Fact.WORKLOAD(share=f"{share:.0%}", questions=told))
+    return found + ([Fact.NOT_ASKED(questions=tuple(map(str, unasked)))] if unasked else [])
+
+
+def _error(std: float | None) -> str:
+    return "unknown" if std is None else f"{std:.3g}"
 
 
 def with_rare(mixture: Mixture, columns: Columns, domain: TableDomain) -> Mixture:

@@ -21,6 +21,7 @@ gap is that of noise.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -50,6 +51,7 @@ AVOIDED, EXCLUDED = 0.5, 5.0
 _HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
 _FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
 _SURE, _CORRECTED = 3.0, 0.5  # stds of a chi-square over which a measurement is aimed at further, and by what share
+_FOLLOWED = 0.5  # of a chi-square, for one that is followed
 _RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
 
 
@@ -124,8 +126,8 @@ class Mixture:
 class Fitter:
     """A mixture that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
 
-    `shares` are released marginals of columns, above 0; `n` is the released number of records, `information` beta; `generator`
-    is public.
+    `shares` are released marginals of columns, above 0; `n` is the released number of records, `information` beta; `followed`
+    are marginals whose measurements bias would spoil; `generator` is public.
     """
 
     def __init__(
@@ -136,9 +138,11 @@ class Fitter:
         components: int,
         information: float,
         zeros: Sequence[Zero] = (),
+        followed: Sequence[Marginal] = (),
         generator: np.random.Generator,
     ) -> None:
         self.sizes, self.n, self._zeros = tuple(len(p) for p in shares), n, tuple(zeros)
+        self._followed = frozenset(followed)
         self._starts = np.cumsum([0, *self.sizes[:-1]])
         self._column = np.repeat(np.arange(len(self.sizes)), self.sizes)
         self.prior = np.log(np.concatenate(shares)).astype(np.float32)[:, None]
@@ -163,13 +167,16 @@ class Fitter:
 
         The penalty holds a fit back, the more the stronger the dependence is. `corrected`: where the gap :math:`g = y - n p` of
         a marginal of m cells that was fitted is more than noise, :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`,
-        half of :math:`(1 - t / \chi^2) g` is added for good to what is fitted in the place of y.
+        half of :math:`(1 - t / \chi^2) g` is added for good to what is fitted in the place of y. For those that are `followed`
+        it is so in any case, with t = m / 2.
 
         Source: Bregman iterations of Osher, Burger, Goldfarb, Xu, Yin 2005, up to the discrepancy of Morozov 1966.
         """
-        for m, expected in zip(self._fitted, self._expected() if corrected else ()):
+        further = self._fitted if corrected else [m for m in self._fitted if m.marginal in self._followed]
+        for m, expected in zip(further, self._expected(further)):
             gap = m.values - expected
             square, most = float(((gap / m.noise_std) ** 2).sum()), gap.size + _SURE * (2 * gap.size) ** 0.5
+            most = _FOLLOWED * gap.size if m.marginal in self._followed else most
             if square > most:
                 self._beyond[m.marginal] = self._beyond.get(m.marginal, 0.0) + _CORRECTED * (1 - most / square) * gap
         merged, self._levels = _merged(measurements), levels
@@ -182,11 +189,13 @@ class Fitter:
             for level, numbers in together([m.marginal for m in deep])
         ]
 
-    def _expected(self) -> list[Reals]:
-        """Counts that the mixture expects in the marginals of several columns that were fitted."""
-        counts = self.n * self.mixture.expected([m.marginal for m in self._fitted], self._levels)
-        ends = np.cumsum([m.values.size for m in self._fitted])[:-1]
-        return [own.reshape(m.values.shape) for m, own in zip(self._fitted, np.split(counts, ends))]
+    def _expected(self, measurements: Sequence[Measurement]) -> list[Reals]:
+        """Counts that the mixture expects in marginals of several columns."""
+        if not measurements:
+            return []
+        counts = self.n * self.mixture.expected([m.marginal for m in measurements], self._levels)
+        ends = np.cumsum([m.values.size for m in measurements])[:-1]
+        return [own.reshape(m.values.shape) for m, own in zip(measurements, np.split(counts, ends))]
 
     @property
     def mixture(self) -> Mixture:
@@ -199,6 +208,18 @@ class Fitter:
         self._avoided = avoided * self.n
         for i in range(steps):
             self._step(last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps)))
+
+    def again(
+        self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], times: int, *run: Any, corrected: bool
+    ) -> Mixture:
+        """The mixture after more steps (`run`) on other measurements, several times; the fitter stays as it is."""
+        own = copy.copy(self)
+        own.logits, own._first, own._second = ([x.copy() for x in xs] for xs in (self.logits, self._first, self._second))
+        own._beyond = dict(self._beyond)
+        for i in range(times):
+            own.measure(measurements, levels, corrected=corrected and i > 0)
+            own.run(*run)
+        return own.mixture
 
     def _softmax(self) -> tuple[Floats, Floats]:
         logits, weights = self.logits

@@ -23,15 +23,15 @@ from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
-from dpgen.systems.tables.plan import sizes
+from dpgen.systems.tables.plan import Question, sizes
 from dpgen.systems.tables.whole import whole_mixture
+from dpgen.systems.tables.workload import Answer, code_means, quantiles
 
 Rows = Literal["iid", "matched"]
 Given = Mapping[str, Any]
 
 _AT_ONCE = 4096
 _DRAWS = 2**16
-_PLACES = 4096  # in a bin that a condition cuts
 _MANY = 1_000
 _TRIES = tuple((present, copies) for present in (True, False) for copies in (1, 10, 100, _MANY))
 """Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
@@ -61,10 +61,11 @@ class TablesModel(PublicModel, kind="tables"):
         levels: Sequence[Coarsening],
         statement: PrivacyStatement,
         declared: Sequence[str] = (),
+        answers: Sequence[Answer] = (),
     ) -> None:
         self.mixture, self.schema, self.statement = mixture, schema, statement
         self.measurements, self.levels, self.declared = list(measurements), list(levels), tuple(declared)
-        self.columns = columns
+        self.columns, self.answers = columns, list(answers)
 
     @property
     def size(self) -> int:
@@ -160,6 +161,24 @@ class TablesModel(PublicModel, kind="tables"):
             }
             for m in self.measurements
         ]
+
+    def workload(self) -> list[dict[str, Any]]:
+        """The user's questions, with the error of a count or a mean before and after consistency.
+
+        `measured` is the place of its counts in `measured()`, `noise_std` their error or that of means from them, `model_std`
+        that of the answers of the model; None: too few records for a mean. `answer` is the model's: expected counts of a table,
+        or means, an axis for each column of `by`, over all codes.
+        """
+        return [{**own.to_dict(), "answer": self._answer(own.question)} for own in self.answers]
+
+    def _answer(self, question: Question) -> Reals:
+        law = self.columns.n * self.marginal(question.columns)
+        if question.mean is None:
+            return law
+        c = self._column(question.mean)
+        values = code_means(self.schema.modelled[c], self.columns.shares[c])
+        there = np.isfinite(values)
+        return np.asarray((law[..., there] @ values[there]) / law[..., there].sum(-1))
 
     # -- samples -------------------------------------------------------------------------------------------------------
 
@@ -372,7 +391,7 @@ class TablesModel(PublicModel, kind="tables"):
         some = ~whole & _between(last, low, None) & _between(first, None, high)
         parts = whole.astype(np.float64)
         for code in np.flatnonzero(some):
-            parts[code] = _between(_values(field, int(code), self.columns.shares[c]), low, high).mean()
+            parts[code] = _between(quantiles(field, int(code), self.columns.shares[c]), low, high).mean()
         return parts
 
     def _length_code(self, c: int, value: Any, given: Given) -> int:
@@ -481,6 +500,7 @@ class TablesModel(PublicModel, kind="tables"):
             "levels": [level.sizes for level in self.levels],
             "marginals": [[m.marginal.columns, m.marginal.level] for m in self.measurements],
             "declared": self.declared,
+            "workload": [own.to_dict() for own in self.answers],
         }
 
     @classmethod
@@ -508,6 +528,7 @@ class TablesModel(PublicModel, kind="tables"):
             levels=levels,
             statement=statement,
             declared=description["declared"],
+            answers=[Answer.from_dict(own) for own in description.get("workload", [])],
         )
 
 
@@ -520,12 +541,6 @@ def _in_turn(weights: Reals, generator: np.random.Generator, *, enough: bool) ->
     turn = np.where(plain, np.arange(len(weights)), races / np.where(weights > 0, weights, 1.0))
     kept = plain | ((weights > 0) & enough)
     return np.argsort(np.where(kept, turn, np.inf), kind="stable")[: int(kept.sum())]
-
-
-def _values(field: Any, code: int, shares: Reals) -> npt.NDArray[Any]:
-    """Quantiles of the values of a code, by the law of its field."""
-    codes, places = np.full(_PLACES, code), (np.arange(_PLACES) + 0.5) / _PLACES
-    return np.asarray(field.decode(codes, lambda _: field.inside(codes, places, shares)))
 
 
 def _between(values: npt.NDArray[Any], low: Any, high: Any) -> npt.NDArray[np.bool_]:

@@ -20,9 +20,10 @@ public.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
 
 from dpgen.privacy.mechanisms import require_whole
 
@@ -35,6 +36,8 @@ MOST_CELLS = 0.4
 """Of the signal mu n, for a table that is released whole: noise in its cells is then .16 in total variation at most."""
 MOST_CLASSES_OF_CELLS = 4096
 """Of the model of such a table."""
+MOST_ASKED = 3
+"""Columns of a question of the workload."""
 _MOST_AXES = 32
 
 
@@ -94,6 +97,43 @@ def require_rules(rules: Rules) -> None:
         raise ValueError(f"rules is {given!r}; it must be auto, off, or a list of two columns or more")
 
 
+@dataclass(frozen=True)
+class Question:
+    """The table of some columns, or the mean of a number by the other ones.
+
+    >>> Question.of(["ward", "diagnosis"]).columns, str(Question.of({"mean": "cost", "by": ["ward"]}))
+    (('ward', 'diagnosis'), 'mean of cost by ward')
+    """
+
+    columns: tuple[str, ...]
+    mean: str | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> Self:
+        """As `workload` lists it; another one is refused."""
+        mean, names = None, given
+        if isinstance(given, Mapping):
+            if set(given) != {"mean", "by"}:
+                raise ValueError(f"workload has {dict(given)!r}; it must be {{'mean': COLUMN, 'by': [COLUMNS]}}")
+            mean, names = given["mean"], [given["by"]] if isinstance(given["by"], str) else given["by"]
+        listed = isinstance(names, list | tuple) and len(names) > 0 and all(isinstance(name, str) for name in names)
+        if not listed or not isinstance(mean, str | None):
+            raise ValueError(f"workload has {given!r}; a question is a list of columns, or {{'mean': COLUMN, 'by': [COLUMNS]}}")
+        columns = (*names, mean) if mean is not None else tuple(names)
+        if len(set(columns)) < len(columns) or len(columns) > MOST_ASKED:
+            raise ValueError(f"workload has {given!r}; a question must be of 1 to {MOST_ASKED} columns, each once")
+        return cls(columns, mean)
+
+    @property
+    def given(self) -> list[str] | dict[str, Any]:
+        """As `of` takes it."""
+        return list(self.columns) if self.mean is None else {"mean": self.mean, "by": list(self.columns[:-1])}
+
+    def __str__(self) -> str:
+        *by, last = self.columns
+        return " x ".join(self.columns) if self.mean is None else f"mean of {last} by {' x '.join(by)}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class TablesConfig:
     """Model of a mixed table; public choices, none of them private.
@@ -106,6 +146,8 @@ class TablesConfig:
         picks: marginals that are chosen in all rounds together; None: the public rule.
         rules: "auto": rules between columns whose domains are bought are looked for and kept, "off": they are not; a list of
             columns: between these alone.
+        workload: questions that are measured before any marginal is chosen: lists of columns (`[ward,diagnosis]`), and means
+            (`{mean: cost, by: [ward]}`).
     """
 
     method: Method = "auto"
@@ -113,11 +155,20 @@ class TablesConfig:
     rounds: int = 20
     picks: int | None = None
     rules: Rules = "auto"
+    workload: list[Any] | dict[str, Any] | None = None
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """The workload, each question once."""
+        listed = [self.workload] if isinstance(self.workload, Mapping) else self.workload or []
+        return tuple(dict.fromkeys(Question.of(given) for given in listed))
 
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
         require_rules(self.rules)
+        if self.questions and self.method == "independent":
+            raise ValueError("method is 'independent'; it must be another one with a workload, which is of several columns")
         if self.components is not None:
             require_whole("components", self.components, 1, 4096)
         require_whole("rounds", self.rounds, 1, 1000)

@@ -42,13 +42,13 @@ def people(n: int, seed: int = 0) -> Any:
     return SimpleNamespace(codes=torch.from_numpy(np.stack([age, job, home, rich], 1)), schema=SCHEMA)
 
 
-def released(data: Any, config: TablesConfig = SMALL, seed: int = 0, **plan: Any) -> TablesModel:
+def released(data: Any, config: TablesConfig = SMALL, seed: int = 0, *, noise: int = 0, **plan: Any) -> TablesModel:
     spent = SumsPlan(**plan)
     return fit(
         data,
         plan=spent,
         config=config,
-        curator=Curator(spent.open_ledger(), source=FixedKeySource()),
+        curator=Curator(spent.open_ledger(), source=FixedKeySource(noise)),
         runtime=Runtime(seed=seed),
     )
 
