@@ -273,7 +273,7 @@ class Fact(Enum):
     )
     OWN_NETWORK = _A(
         "The code of the network {path} gets one record at a time, so its loss is of that record alone. It keeps nothing of "
-        "it: this was tried on random records, and is no proof.",
+        "it: this was tried on public records, and is no proof.",
     )
     OWN_CRITIC = _A(
         "The code of the critic {path} gets one record at a time, so its score is of that record alone. It keeps and hands on "

@@ -17,7 +17,7 @@ from torchmetrics import Metric
 
 from dpgen.nets.one_by_one import Singles, records_of
 from dpgen.nets.per_record import PerRecord, T, of_all_records, unseen
-from dpgen.nets.trials import SameForEach, require_codes, settle
+from dpgen.nets.trials import SameForEach, UnlikeAlone, require_codes, settle
 from dpgen.privacy.clipping import RecordGradients
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.sampling import Held
@@ -154,13 +154,13 @@ class ModuleGradients:
         if not self.p:
             raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
         self.per_record.apart = isinstance(records.values, Singles)
-        told = "" if exemplary else "; where random records are not like yours, give example="
         with self.quiet(trainer):
             try:
                 self.mixes = settle(self.per_record, self.total, public[torch.arange(_TRIED)].values)
-                told = ""
                 require_codes(self.per_record, self.total, records.values)
             except ValueError as error:
+                random = isinstance(error, UnlikeAlone) and error.of_code and not exemplary
+                told = "; where random records are not like yours, give example=" if random else ""
                 raise ValueError(f"module is {name}; its training_step {error}{told}") from error
 
 

@@ -12,7 +12,7 @@ import lightning as L
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
-from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, TensorDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
 from dpgen.nets.one_by_one import Singles
 from dpgen.nets.per_record import in_one_line
@@ -39,6 +39,8 @@ def loader_of(loader: Any, trainer: L.Trainer) -> "DataLoader[Any]":
         raise TypeError(
             f"loader is a {type(loader).__name__}; it must be a DataLoader, or a LightningDataModule that makes one"
         )
+    if isinstance(loader.dataset, IterableDataset):
+        raise ValueError("loader has an IterableDataset; it must have one of which any record can be drawn")
     if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
         raise ValueError("loader has a sampler of its own; it must have a batch_size and none: records are drawn secretly")
     return loader
