@@ -66,7 +66,7 @@ def load_linked(
         links: by what such a table hangs on another one where names do not say it: {"prescriptions": "visits.visit"}.
         person: column that names the person, in both files; it is no data.
         order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
-            Of several tables of rows a column for each: {"visits": "date"}.
+            Of several tables of rows a column for each, {"visits": "date"}, or the name where one table has it.
         max_rows: m, rows of a person, or of a row above, that are used, in [1, 60]; of more a window of successive ones. None:
             it is bought, the least m that 95 % of noisy people keep to. Of several tables one for each, too.
         schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
@@ -221,9 +221,11 @@ def _specs(
             if name not in waiting:
                 raise nearest(f"a table of {option}", name, waiting)
     if isinstance(orders, str):
-        if len(waiting) > 1:
-            raise ValueError(f"order is {orders!r}; of several tables it must be {{TABLE: COLUMN}} of {', '.join(waiting)}")
-        orders = {waiting[0]: orders}
+        having = [name for name in waiting if orders in columns[name]] if len(waiting) > 1 else waiting
+        if len(having) != 1:
+            where = f"{len(having)} tables have it" if having else "no table has it"
+            raise ValueError(f"order is {orders!r}, and {where}; write {{TABLE: COLUMN}} of {', '.join(having or waiting)}")
+        orders = {having[0]: orders}
     while waiting:
         found = dict[str, tuple[str, str]]()
         for name in waiting:

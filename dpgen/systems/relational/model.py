@@ -343,9 +343,12 @@ class RelationalModel(PublicModel, kind="relational"):
 
     # -- samples -------------------------------------------------------------------------------------------------------
 
-    def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
-        """n synthetic people with their rows as the data came: tables by name, or the rows alone; free of further cost."""
-        return self.samples(n, random_state=random_state, **options).restored()
+    def sample(self, n: int | None = None, random_state: RandomState = None, **options: Any) -> Any:
+        """n synthetic people with their rows as the data came: tables by name, or the rows alone; free of further cost.
+
+        Without n they are as many as the noisy number of people.
+        """
+        return self.samples(self.size if n is None else n, random_state=random_state, **options).restored()
 
     def samples(self, n: int, *, random_state: RandomState = None, given: Mapping[str, Any] | None = None) -> LinkedSamples:
         """n synthetic people with their rows, free of further privacy cost.
