@@ -96,6 +96,12 @@ class LinkedRows:
         """The rows, wherever they are."""
         return Rows(self.rows)
 
+    def values(self, name: str) -> pd.Series:
+        """A column of all rows, wherever they are."""
+        if isinstance(self.rows, pd.DataFrame):
+            return self.rows[name]
+        return pd.concat([part[name] for part in frames(self.rows.batches(ROWS, "read"))], ignore_index=True)
+
     def one_row_each(self) -> Rows:
         """A row of each person who has any; columns that later rows alone have are those of a later row, or missing."""
         return Rows(self.sample)
@@ -115,6 +121,10 @@ class LinkedRows:
             times=self.times[mask] if len(self.times) else self.times,
         )
         return made, mask, owner
+
+    def seconds(self, unit: TimeUnit) -> int | None:
+        """Seconds of a unit of the order; None: it is no time."""
+        return SECONDS[unit] if self.order is not None and dated(self.order[1]) else None
 
     def shown(self, unit: TimeUnit) -> dict[str, Any]:
         """Names, parent, m and units of time of this table for a released model, as JSON: what `LinkedSamples` needs of it."""

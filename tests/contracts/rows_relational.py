@@ -130,7 +130,11 @@ def as_tables(people: list[Person]) -> tuple[pd.DataFrame, Any]:
     below = pd.DataFrame({"city": rows[:, 0].astype(str), "cost": rows[:, 1]})
     starts = np.cumsum([0, *(len(of) for _, of in people)])
     return pd.DataFrame(frame), SimpleNamespace(
-        rows=below, starts=starts, order=("day", {"type": "date"}), times=day + (rows[:, 2] - 1) * np.timedelta64(1, "D")
+        values=below.get,
+        rows=below,
+        starts=starts,
+        order=("day", {"type": "date"}),
+        times=day + (rows[:, 2] - 1) * np.timedelta64(1, "D"),
     )
 
 

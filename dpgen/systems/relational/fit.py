@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgen.data.histories import SECONDS, dated
 from dpgen.facts import Fact, Said, said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
@@ -330,7 +329,7 @@ def _days(data: LinkedTables, with_rows: Sequence[float]) -> list[Days | None]:
     """The rows of each table that has a calendar."""
     found = list[Days | None]()
     for number, (table, n) in enumerate(zip(data.tables, with_rows), 1):
-        seconds = SECONDS[data.reader.time_unit] if table.order and dated(table.order[1]) else None
+        seconds = table.seconds(data.reader.time_unit)
         found.append(Days(table.times, seconds, _numbers(data), number, n) if table.calendar else None)
     return found
 
@@ -359,17 +358,8 @@ def _rules(
     """Rules between people and their rows that hold by noisy counts."""
     if config.rules == "off" or data.source is None:
         return [], []
-    found = list[rules.Side]()
-    for i, side in enumerate(sides):
-        table = data.tables[i - 1] if i else None
-        made = {child.count for child in data.tables if child.parent == i} | ({table.gap, table.since} if table else set())
-        order = table.order[0] if table and table.order else ""
-        names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
-        columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}
-        seconds = SECONDS[data.reader.time_unit] if table and table.order and dated(table.order[1]) else None
-        each = float(table.least + np.arange(len(own := numbers[i - 1].values)) @ np.maximum(own, 0) / n) if table else 0.0
-        calendar = Calendar(calendars[i - 1], seconds) if i and calendars[i - 1] else None
-        found.append(rules.Side(columns, each, calendar, order))
+    means = [0.0, *(float(np.arange(len(own.values)) @ np.maximum(own.values, 0) / n) for own in numbers)]
+    found = [_released(data, i, side, means[i], calendars[i - 1] if i else None) for i, side in enumerate(sides)]
     of_people = {i: side for i, side in enumerate(found) if i and not data.tables[i - 1].parent}
     among = list(rules.candidates(found[0], of_people))
     if isinstance(config.rules, tuple):
@@ -377,6 +367,20 @@ def _rules(
         among = [one for one, both in zip(among, named) if {*both} <= {*config.rules}]
     fields = [side.schema.by_name for side in sides]
     return rules.found_rules(data.people, data.tables, fields, among, n, budget, data.names)
+
+
+def _released(data: LinkedTables, number: int, side: _Side, rows: float, calendar: Any) -> rules.Side:
+    """A table as it was released; of rows with so many of a person above the least number, on average."""
+    made = {child.count for child in data.tables if child.parent == number}
+    table, order, seconds = None, "", None
+    if number:
+        table = data.tables[number - 1]
+        made |= {table.gap, str(table.since)}
+        order, seconds = table.order[0] if table.order else "", table.seconds(data.reader.time_unit)
+    names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
+    columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}
+    each = 0.0 if table is None else table.least + rows
+    return rules.Side(columns, each, Calendar(calendar, seconds) if calendar else None, order)
 
 
 def _released_columns(

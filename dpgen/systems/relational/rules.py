@@ -30,7 +30,6 @@ import torch
 from dpgen.columns.constraints import as_texts, codes_as_texts
 from dpgen.columns.fields import CategoryField, Field, as_numbers
 from dpgen.columns.forms import DAY
-from dpgen.data.batches import ROWS, frames
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
@@ -135,18 +134,12 @@ def broken_by(one: Candidate, people: pd.DataFrame, table: LinkedRows, fields: S
         days, dates = as_numbers(pd.Series(table.times)), (as_numbers(own) // unit * unit)[owner]
         wrong = days < dates if one.kind == "from" else days > dates
         return np.bincount(owner, wrong, len(counts)) > 0
-    given = fields[one.table][one.column].read(_column(table, one.column)).reset_index(drop=True)
+    given = fields[one.table][one.column].read(table.values(one.column)).reset_index(drop=True)
     if one.kind == "copy":
         wrong = as_texts(given).fillna("").to_numpy() != as_texts(own).fillna("").to_numpy()[owner]
         return np.bincount(owner, wrong, len(counts)) > 0
     found = np.bincount(owner, np.nan_to_num(as_numbers(given)), len(counts))
     return ~np.isclose(found, np.nan_to_num(as_numbers(own)), rtol=1e-9, atol=1e-6)
-
-
-def _column(table: LinkedRows, name: str) -> pd.Series:
-    if isinstance(table.rows, pd.DataFrame):
-        return table.rows[name]
-    return pd.concat([part[name] for part in frames(table.rows.batches(ROWS, "read"))], ignore_index=True)
 
 
 def found_rules(
