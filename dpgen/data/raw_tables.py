@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -255,23 +255,16 @@ def draft_of(
         raise ValueError(f"{source} has no column; it must have one at least")
     given = descriptor_of(schema)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
-    named: dict[str, Sequence[str]] = {"a field of the schema": [*known], "columns": columns or (), "drop": drop}
-    named |= {"target": [] if target is None else [target], "key": [] if key is None else [key]}
-    for option, names in named.items():
-        for name in names:
-            if name not in types:
-                raise nearest(option, name, list(types))
+    options = {"target": [] if target is None else [target], "key": [] if key is None else [key]}
+    _require_names(types, {"a field of the schema": [*known], "columns": columns or (), "drop": drop} | options)
     gone = {*drop} | ({*types} - {*columns} if columns is not None else set())
     known = {name: entry for name, entry in known.items() if name not in gone}
     draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
     draft |= {"dpgen:dates": dates} if dates else {}
     if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
         raise nearest("dpgen:dates", str(order), get_args(Dates))
-    generated = {*computed_names(draft), draft.get("primaryKey"), *(name for name in known if "dpgen:key" in known[name])}
-    stated = all("type" in field and not is_blank(field, draft) for field in known.values())
-    whole = schema is not None and stated and not set(known) <= generated
-    subset = given.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
     own = {*known, draft.get("primaryKey")}  # a key need not be listed
+    subset = _leaves_out(draft, known, complete=schema is not None)
     wanted = [name for name in types if name not in gone and (name in own or not (subset or name == unit))]
     if not wanted:
         raise ValueError(f"columns and drop leave no column of {', '.join(types)}; one at least must be released")
@@ -279,34 +272,61 @@ def draft_of(
         draft.pop("primaryKey")
     if "" in wanted:
         raise ValueError(f"{getattr(source, 'name', source)} has a column without a name; write one into its header")
-    left = set(known) - set(wanted)
+    fields = _with_types(source, types, wanted, known)
+    draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
+    _mark_blank(fields, draft, types)
+    Schema.from_descriptor(draft)  # refuses what no bought domain could mend
+    return draft
+
+
+def _require_names(types: Collection[str], named: Mapping[str, Sequence[str]]) -> None:
+    """Refuse names, by what names them, that no column has."""
+    for option, names in named.items():
+        for name in names:
+            if name not in types:
+                raise nearest(option, name, list(types))
+
+
+def _leaves_out(draft: Descriptor, known: Mapping[str, Descriptor], *, complete: bool) -> bool:
+    """Whether a schema leaves other columns out: it says so, or is `complete` and states the domains of its fields."""
+    generated = {*computed_names(draft), draft.get("primaryKey"), *(name for name in known if "dpgen:key" in known[name])}
+    stated = all("type" in field and not is_blank(field, draft) for field in known.values())
+    whole = complete and stated and not set(known) <= generated
+    return draft.get("fieldsMatch", "subset" if whole else "partial") in ("subset", "exact", "equal")
+
+
+def _with_types(
+    source: str | EngineTable, types: Mapping[str, str], wanted: Sequence[str], known: Mapping[str, Descriptor]
+) -> list[Descriptor]:
+    """Fields of the wanted columns, with their public types, and those that the schema alone knows."""
     complete = set[str]()  # columns whose public type holds no missing value
     if isinstance(source, InMemory) and source.form.container == "pandas":
         typed = zip(source.form.names, source.form.types)
         complete = {str(name) for name, kind in typed if re.fullmatch(r"u?int\d+|bool", kind)}
     of_csv = not isinstance(source, EngineTable | InMemory) and form_of(source) == "csv"
     fields = [_field(name, types[name], known.get(name, {}), never=name in complete, as_texts=of_csv) for name in wanted]
-    fields += [known[name] for name in left]
-    fields = [{key: value for key, value in entry.items() if key != "dpgen:check"} for entry in fields]
-    draft |= {"fields": fields} | ({"missingValues": list(MISSING)} if schema is None else {})
+    fields += [known[name] for name in set(known) - set(wanted)]
+    return [{key: value for key, value in entry.items() if key != "dpgen:check"} for entry in fields]
+
+
+def _mark_blank(fields: Sequence[Descriptor], draft: Descriptor, types: Mapping[str, str]) -> None:
+    """Mark fields whose domains are to be bought, and give a type to those that are not bought and have none."""
     totals = [rule.get("total") for rule in draft.get("dpgen:constraints", []) if isinstance(rule, Mapping)]
+    keys = [entry for entry in fields if entry["name"] == draft.get("primaryKey")]
     for entry in fields:
         if is_blank(entry, draft) or _needs_bins(entry, draft):
-            if types[entry["name"]].startswith(_NESTED):
-                advice = "texts: decode it" if "binary" in types[entry["name"]] else "single values: flatten it"
-                raise ValueError(f"column {entry['name']!r} is {types[entry['name']]}; it must hold {advice}")
+            if (found := types[entry["name"]]).startswith(_NESTED):
+                advice = "texts: decode it" if "binary" in found else "single values: flatten it"
+                raise ValueError(f"column {entry['name']!r} is {found}; it must hold {advice}")
             entry["dpgen:blank"] = _blank(entry, types)
-        elif entry["type"] == "any" and entry["name"] != draft.get("primaryKey"):  # what a constraint computes
+        elif entry["type"] == "any" and entry not in keys:  # what a constraint computes
             entry["type"] = "number" if entry["name"] in totals else "string"
     bought = any("dpgen:blank" in entry for entry in fields)
-    for entry in fields:
-        if entry["name"] == draft.get("primaryKey") and entry["type"] in ("any", "string"):
-            if bought and not stated_key(entry):
-                entry["dpgen:blank"] = _blank(entry, types)  # its pattern, and whether it is a number
-            elif entry["type"] == "any":
-                entry["type"] = "string"
-    Schema.from_descriptor(draft)  # refuses what no bought domain could mend
-    return draft
+    for entry in keys:
+        if bought and entry["type"] in ("any", "string") and not stated_key(entry):
+            entry["dpgen:blank"] = _blank(entry, types)  # its pattern, and whether it is a number
+        elif entry["type"] == "any":
+            entry["type"] = "string"
 
 
 def _blank(entry: Descriptor, types: Mapping[str, str]) -> bool | str:
