@@ -18,6 +18,7 @@ from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.excel import is_excel
 from dpgen.data.images import ARCHIVES
+from dpgen.data.links import PERSON, keys_of, roles_of
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
 from dpgen.data.raw_tables import types_of
@@ -209,7 +210,7 @@ def chosen_model(data: Any, dtypes: Dtypes = "bought") -> str:
 
 def job_of(model: str, data: Any, options: Options, dtypes: Dtypes = "bought") -> RunConfig:
     if model == AUTO:
-        linked = _named_tables(data) or "person" in options
+        linked = _named_tables(data) or not {"person", "links"}.isdisjoint(options)
         made = job_of("relational" if linked else chosen_model(data, dtypes), data, options, dtypes)
         return replace(made, model=replace(made.model, chosen=True))
     if _named_tables(data):
@@ -237,43 +238,56 @@ def _named_tables(data: Any) -> bool:
 
 
 def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: Dtypes) -> RunConfig:
-    """People and their rows by the names of their tables; which is which, public names say.
+    """People and their rows by the names of their tables; which is which, public names say, see `roles_of`.
 
-    Tables that `order` names hold rows. Of the others, people's is the first one that has the column of the person; of two
-    tables without an order the last one holds the rows.
+    Tables that `order` names hold rows; of two tables without an order the last one does.
     """
     system = systems()[choose("model", model, list(systems()))]
     if "linked" not in system.kinds:
         raise TypeError(f"data is a mapping of tables; model {model!r} works on {' or '.join(system.kinds)}")
-    order, names, person = options.get("order"), list(data), options.get("person", "person")
+    if "people_path" in options or "path" in options:
+        raise ValueError("path and people_path must be left out: the data are tables in memory")
     tables = {name: in_memory(table, dtypes) for name, table in data.items()}
     for name, table in tables.items():
         table.table = str(name)
+    engine, timed = _in_one_engine(tables), _timed(options.get("order"), list(data))
+    columns = {name: list(table.types if engine else types_of(table)) for name, table in tables.items()}
+    drop = options.get("drop") or []
+    keys = keys_of(options.get("links") or {}, columns, drop.split(",") if isinstance(drop, str) else drop)
+    roles = roles_of(columns, keys, options.get("person"), timed)
+    given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
+    if engine:  # its loader knows two tables, whose link is the person
+        given = {name: value for name, value in given.items() if name != "links"}
+        given |= {"order": options["order"][roles.rows]} if isinstance(options.get("order"), Mapping) else {}
+    loader, place = ("sql", "people_source") if engine else ("linked", "people_path")
+    beside: Options = {} if roles.people is None else {place: tables[roles.people]}
+    more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}
+    beside |= {"tables": more} if more else {}
+    shown = {option: _shown(held) for option, held in beside.items()}
+    made = keyword_job(model, _all_private(loader, system, given) | shown, data=loader, private=tables[roles.rows])
+    return replace(made, data=replace(made.data, options={**made.data.options, **beside}))
+
+
+def _shown(held: Any) -> Any:
+    """A table, or tables by name, as settings name them."""
+    return {name: str(table) for name, table in held.items()} if isinstance(held, Mapping) else str(held)
+
+
+def _timed(order: Any, names: list[str]) -> list[str]:
+    """Tables of rows by their order: those that it names, else the last one of two."""
     timed = list(order) if isinstance(order, Mapping) else names[-1:] if len(names) < 3 else []
     for name in timed:
         if name not in names:
             raise ValueError(f"order is {dict(order or {})!r}; it must be {{TABLE: COLUMN}} of {', '.join(map(repr, names))}")
-    engine = any(table.like == "sql" for table in tables.values())
-    if engine and (len(tables) > 2 or not all(table.like == "sql" for table in tables.values())):
-        raise TypeError(f"data has {len(names)} tables, some in an engine; all must be in memory, or two in one engine")
-    hung = options.get("links") or {}
-    able = [name for name in names if name not in hung and (engine or person in types_of(tables[name]))]
-    people = next((name for name in able if name not in timed), None) if len(able) > 1 else None
-    rows = next((name for name in able if name != people), None)
-    if rows is None:
-        raise ValueError(f"data has no table with the column {person!r}; it must have one of people and one of their rows")
-    if "people_path" in options or "path" in options:
-        raise ValueError("path and people_path must be left out: the data are tables in memory")
-    more = {name: table for name, table in tables.items() if name not in (people, rows)}
-    if engine and isinstance(order, Mapping):
-        options = options | {"order": order[rows]}
-    loader, place = ("sql", "people_source") if engine else ("linked", "people_path")
-    completed = _all_private(loader, system, {"progress_bar": False} | options)
-    completed |= {place: str(tables[people])} if people else {}
-    completed |= {"tables": {name: str(table) for name, table in more.items()}} if more else {}
-    made = keyword_job(model, completed, data=loader, private=tables[rows])
-    named = {**made.data.options} | ({place: tables[people]} if people else {}) | ({"tables": more} if more else {})
-    return replace(made, data=replace(made.data, options=named))
+    return timed
+
+
+def _in_one_engine(tables: Mapping[str, InMemory]) -> bool:
+    """Whether the tables, two at most, are in an engine."""
+    held = [table.like == "sql" for table in tables.values()]
+    if any(held) and (len(tables) > 2 or not all(held)):
+        raise TypeError(f"data has {len(tables)} tables, some in an engine; all must be in memory, or two in one engine")
+    return any(held)
 
 
 def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> tuple[str, str]:

@@ -57,7 +57,7 @@ def with_file(arguments: Sequence[str]) -> dict[str, str]:
     for name in ("data", "path", "source", "config"):
         if name in given:
             raise ValueError(f"{name} is {given[name]!r}; it must be left out beside the file {path!r}")
-    model = given.get("model") or ("relational" if "person" in given else chosen_model(path))
+    model = given.get("model") or ("relational" if {"person", "links"} & {*given} else chosen_model(path))
     loader, place = loader_of_file(path, model, given)
     return {"model": model, "data": loader, place: path} | given
 

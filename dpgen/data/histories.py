@@ -142,7 +142,10 @@ class Reading:
             People(self.key, 1, self.secret).require_names(rows[self.key])
             self.known = pd.Index(rows[self.key].astype(str).to_numpy(object))
             if not self.known.is_unique:
-                raise ValueError(f"{self.path} has a row of {self.key!r} twice; each must have one line")
+                raise ValueError(
+                    f"{self.path} has a row of {self.key!r} twice, so no rows of another table can hang on it; if it is a key "
+                    "to that table, leave the table out"
+                )
 
     def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """Which rows hang on something."""

@@ -22,6 +22,7 @@ from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY, Orphans, TimeUnit
 from dpgen.data.linked_reader import MOST_ROWS, Reader, Source, Spec
 from dpgen.data.linked_tables import LinkedTables
+from dpgen.data.links import PERSON, Key, keys_of, person_of, without_keys
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import TEST_FRACTION, SplitOptions
@@ -39,8 +40,8 @@ def load_linked(
     path: str | None = None,
     people_path: str | None = None,
     tables: dict[str, str] | None = None,
-    links: dict[str, str] | None = None,
-    person: str = "person",
+    links: dict[str, str | dict[str, str]] | None = None,
+    person: str | None = None,
     order: str | dict[str, str] | None = None,
     max_rows: int | dict[str, int | None] | None = 10,
     schema: dict[str, Any] | str | None = None,
@@ -63,8 +64,9 @@ def load_linked(
         people_path: file of the people, one line for each; without it people are those who have rows.
         tables: files of further rows, by the names of their tables. One with the column of the person hangs on people, another
             one on the rows of the one table with which it shares a column, its key.
-        links: by what such a table hangs on another one where names do not say it: {"prescriptions": "visits.visit"}.
-        person: column that names the person, in both files; it is no data.
+        links: by what a table hangs on people or on another one: {"prescriptions": "visits.visit"}, the column has this name
+            in both; {"visits": {"patient": "patients.patient"}} is the same with both names.
+        person: column that names the person, in both files; it is no data. None: that of a link to people, else "person".
         order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
             Of several tables of rows a column for each, {"visits": "date"}, or the name where one table has it.
         max_rows: m, rows of a person, or of a row above, that are used, in [1, 60]; of more a window of successive ones. None:
@@ -85,6 +87,7 @@ def load_linked(
             tables hang on each other in a circle or on several others, or values outside of the schema.
     """
     sources: dict[str, Any]
+    keys: tuple[Key, ...] = ()
     known: dict[str, Any] = dict(schemas or {})
     people: str | None
     if path is None:
@@ -94,32 +97,34 @@ def load_linked(
         person, order, people = "patient", {"visits": "date"}, "patients"
         known = {"patients": dict(PATIENTS), "visits": dict(VISITS)}
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
-        if people_path is not None or tables or person != "person":
-            raise ValueError(f"path is {str(path)!r}; people_path, tables and person must be left out: the package says them")
-        sources, person, links, known = linked_package(Path(path))
+        if any((people_path, tables, links)) or person not in (None, PERSON):
+            raise ValueError(
+                f"path is {str(path)!r}; people_path, tables, links and person must be left out: the package says them"
+            )
+        sources, person, keys, known = linked_package(Path(path), drop or [])
         people, *rows = sources
         named = {name: known[name].pop(ORDER) for name in rows if ORDER in known[name]}
         order = named if order is None else order
     else:
         first = [source for source in (people_path, path) if source is not None]
         names = _names(first)
-        sources = dict(zip(names, first))
+        sources = _by_name(names, first, tables or {})
         people = names[0] if people_path is not None else None
-        if len(names) > len(sources):
-            raise ValueError(f"both tables are called {names[0]!r}; people and rows must have two names")
-        for name, source in (tables or {}).items():
-            if name in sources:
-                raise ValueError(f"tables has {name!r}, which is the name of another table; each must have its own")
-            sources[name] = source
         own = zip(names, [people_schema, schema][-len(names) :])
         known |= {name: given for name, given in own if given is not None or name not in known}
     if delimiter is not None or encoding is not None:
         sources = {name: table_path(source, delimiter, encoding) for name, source in sources.items()}
+    columns = {name: list(types_of(source)) for name, source in sources.items()}
+    known = {n: given if given is None else without_keys(n, descriptor_of(given), drop or []) for n, given in known.items()}
+    if links:
+        keys = keys_of(links, columns, drop or [])
+        person = person_of(keys, people, person)
+    person = person or PERSON
     options = SplitOptions(test_fraction, split_key=split_key)
     unknown = next((name for name in known if name not in sources and schemas), None)
     if unknown is not None:
         raise nearest("a table of schemas", unknown, list(sources))
-    specs = _specs(sources, people, person, links or {}, order, max_rows, known)
+    specs = _specs(sources, columns, people, person, keys, order, max_rows, known)
     reader = Reader(person, people, specs, time_unit, orphans, drop=_dropped(drop or [], sources, person, specs))
     return reader.read(sources[people] if people else None, known.get(people or ""), options)
 
@@ -204,17 +209,30 @@ def _names(sources: Sequence[Any]) -> tuple[str, ...]:
     return tuple(getattr(source, "table", None) or stem for source, stem in zip(sources, stems))
 
 
+def _by_name(names: Sequence[str], first: Sequence[Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Sources of all tables by their names, which must differ."""
+    sources = dict(zip(names, first))
+    if len(names) > len(sources):
+        raise ValueError(f"both tables are called {names[0]!r}; people and rows must have two names")
+    for name, source in more.items():
+        if name in sources:
+            raise ValueError(f"tables has {name!r}, which is the name of another table; each must have its own")
+        sources[name] = source
+    return sources
+
+
 def _specs(
     sources: Mapping[str, Source],
+    columns: Mapping[str, Sequence[str]],
     people: str | None,
     person: str,
-    links: Mapping[str, str],
+    keys_given: Sequence[Key],
     orders: str | Mapping[str, str] | None,
     max_rows: int | Mapping[str, int | None] | None,
     schemas: Mapping[str, Any],
 ) -> tuple[Spec, ...]:
     """All tables of rows, each after the one that it hangs on, by public names alone."""
-    columns = {name: list(types_of(source)) for name, source in sources.items()}
+    links = {key.table: key for key in keys_given}
     waiting, hung = [name for name in sources if name != people], dict[str, tuple[str, str]]()
     for option, given in (("links", links), ("order", orders), ("max_rows", max_rows)):
         for name in given if isinstance(given, Mapping) else ():
@@ -266,18 +284,11 @@ def _above(
     hung: Mapping[str, tuple[str, str]],
     people: str | None,
     person: str,
-    links: Mapping[str, str],
+    links: Mapping[str, Key],
 ) -> tuple[str, str] | None:
     """The table that one hangs on, "" are people, and the column; None where none is known yet."""
     if name in links:
-        above, _, column = links[name].rpartition(".")
-        if above not in columns or above == name:
-            raise nearest(f"the table of links[{name!r}]", above, [other for other in columns if other != name])
-        for table in (name, above):
-            if column not in columns[table]:
-                raise nearest(f"the column of links[{name!r}] in {table}", column, list(columns[table]))
-        if above == people and column != person:
-            raise ValueError(f"links[{name!r}] is {links[name]!r}; tables hang on people by {person!r}")
+        above, column = links[name].above, links[name].other
         return ("", column) if above == people else (above, column) if above in hung else None
     if person in columns[name] or len(columns) - (people is not None) == 1:  # a single one without it is refused later
         return "", person

@@ -1,50 +1,42 @@
 """Data Packages (Frictionless) of people and their rows: which table hangs on which, and what everybody knows of them."""
 
 import json
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from dpgen.columns.descriptors import stated_key
+from dpgen.data.links import PACKAGE_KEYS, Key, require_shapes
 from dpgen.data.table_files import read_table
 
 PACKAGE = "datapackage.json"
 
 
-def linked_package(path: Path) -> tuple[dict[str, str], str, dict[str, str], dict[str, Any]]:
-    """Files by table, people's first, the column of the person, what each table hangs on as TABLE.COLUMN, and schemas.
+def linked_package(path: Path, drop: Collection[str] = ()) -> tuple[dict[str, str], str, tuple[Key, ...], dict[str, Any]]:
+    """Files by table, people's first, the column of the person, the key of each table to another one, and schemas.
 
     A resource with "dpgen:public" is a table that everybody knows, such as one of drugs: its key is the domain of a column
-    that refers to it, and nothing of it is private or modelled.
+    that refers to it, and nothing of it is private or modelled. A column in `drop` is no key.
     """
     try:
         resources = json.loads(path.read_text(encoding="utf-8"))["resources"]
         by_name = {resource["name"]: resource for resource in resources}
         public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
         keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
-        private, links, columns = [name for name in by_name if name not in public], dict[str, str](), dict[str, set[str]]()
-        for resource, key in keys:
-            above, name = key["reference"]["resource"], resource["name"]
-            own, other = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
-            if above in public:
-                continue
-            if name in links:
-                raise ValueError(
-                    f"{path} has a table with two protected sides, {name!r}; its rows would be of two people, not of one"
-                )
-            if own != other or above == name or name in public:
-                raise ValueError(f"{path} links {own!r} to {other!r}; the column must have one name in two protected tables")
-            links[name] = f"{above}.{own}"
-            for table in (by_name[above]["name"], name):
-                columns.setdefault(table, set()).add(own)
-        people = [name for name in private if name not in links]
+        private, columns = [name for name in by_name if name not in public], dict[str, set[str]]()
+        found = _private_keys(path, keys, public, drop)
+        for link in found:
+            for table in (by_name[link.above]["name"], link.table):
+                columns.setdefault(table, set()).add(link.column)
+        people = [name for name in private if name not in {link.table for link in found}]
         if len(people) != 1 or len(private) < 2:
             raise ValueError(
-                f"{path} has {len(private)} tables that are not public, {len(links)} foreign keys between them; it must have "
+                f"{path} has {len(private)} tables that are not public, {len(found)} foreign keys between them; it must have "
                 "one table of people without a foreign key, and every other one must have one that leads there"
             )
         [root], schemas = people, dict[str, Any]()
-        persons = {link.removeprefix(f"{root}.") for link in links.values() if link.startswith(f"{root}.")}
+        persons = {link.other for link in found if link.above == root}
         if len(persons) != 1:
             raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
         for name in private:
@@ -54,16 +46,35 @@ def linked_package(path: Path) -> tuple[dict[str, str], str, dict[str, str], dic
             listed = known.pop("fields", [])
             keyed = [field for field in listed if field.get("name") in columns[name]]
             fields = [field for field in listed if field not in keyed]
-            for _, reference in [(r, k) for r, k in keys if r["name"] == name and k["reference"]["resource"] in public]:
+            for _, reference in [(r, k) for r, k in keys if r["name"] == name and _above(r, k) in public]:
                 fields = _of_public(path, reference, by_name[reference["reference"]["resource"]], fields)
-            link = known.get("primaryKey") in (*columns[name], *([own] for own in columns[name]))
-            kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (link and k == "primaryKey")}
+            linked = known.get("primaryKey") in (*columns[name], *([own] for own in columns[name]))
+            kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (linked and k == "primaryKey")}
             fields = [*(field for field in fields if set(field) - {"name"}), *_generated(keyed)]
             schemas[name] = {**kept, "fields": fields, "fieldsMatch": "partial"}
         files = {name: str(path.parent / by_name[name]["path"]) for name in [root, *(n for n in private if n != root)]}
-        return files, persons.pop(), links, schemas
+        return files, persons.pop(), found, schemas
     except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
+
+
+def _above(resource: Any, key: Any) -> str:
+    """The table that a foreign key refers to; "" and none at all are its own."""
+    return str(key["reference"].get("resource") or resource["name"])
+
+
+def _private_keys(path: Path, declared: list[Any], public: set[str], drop: Collection[str]) -> tuple[Key, ...]:
+    """Foreign keys between tables that are not public, one of each table at most."""
+    found = list[Key]()
+    for resource, key in declared:
+        if (above := _above(resource, key)) in public:
+            continue
+        found.append(Key(resource["name"], _column(path, key["fields"]), above, _column(path, key["reference"]["fields"])))
+        if resource["name"] in public:
+            raise ValueError(f"{path} has the key {found[-1]} of a public table to one that is not public; it must have none")
+    kept = [key for key in dict.fromkeys(found) if not {key.column, str(key)} & {*drop}]
+    require_shapes(str(path), kept, PACKAGE_KEYS)
+    return tuple(kept)
 
 
 def _generated(keys: list[Any]) -> list[dict[str, str]]:

@@ -22,6 +22,7 @@ from dpgen.columns.forms import NUMBER
 from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
 from dpgen.data.engines import EngineTable
+from dpgen.data.links import without_keys
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, form_of, header, table_path
 from dpgen.facts import Fact, Said, listed
@@ -253,11 +254,11 @@ def draft_of(
     types = types_of(source) | dict(types or {})
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
-    given = descriptor_of(schema)
+    gone = {*drop} | ({*types} - {*columns} if columns is not None else set())
+    given = without_keys("", descriptor_of(schema), gone)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
     options = {"target": [] if target is None else [target], "key": [] if key is None else [key]}
     _require_names(types, {"a field of the schema": [*known], "columns": columns or (), "drop": drop} | options)
-    gone = {*drop} | ({*types} - {*columns} if columns is not None else set())
     known = {name: entry for name, entry in known.items() if name not in gone}
     draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
     draft |= {"dpgen:dates": dates} if dates else {}

@@ -379,6 +379,99 @@ def test_keys_that_link_tables_keep_their_pattern(form: str, tmp_path: Path) -> 
     load_linked(path=str(tmp_path / "out" / "datapackage.json"), test_fraction=0.0)  # what is written is read again
 
 
+P = pd.DataFrame({"pid": range(40), "age": np.arange(40) % 7})
+V = pd.DataFrame({"pid": np.arange(60) % 40, "when": pd.date_range("2020-01-01", periods=60), "kind": np.arange(60) % 3})
+EMP = P.assign(boss=P["pid"] // 5).rename(columns={"pid": "id"})
+JOBS = V.rename(columns={"pid": "id"})
+OWN_KEY = {"fields": [], "foreignKeys": [{"fields": "boss", "reference": {"resource": "", "fields": "id"}}]}
+SENT = V.rename(columns={"pid": "sender"}).assign(receiver=np.arange(60) % 9)
+TAKEN = V.assign(cid=np.arange(60) % 4)
+COURSES = pd.DataFrame({"cid": range(4), "title": [*"abcd"]})
+WITHOUT = (
+    ({"emp": EMP, "jobs": JOBS}, {"links": {"jobs": "emp.id"}, "drop": ["emp.boss"]}, ["id", "age"]),
+    ({"emp": EMP, "jobs": JOBS}, {"person": "id", "people_schema": OWN_KEY, "drop": ["emp.boss"]}, ["id", "age"]),
+)
+
+
+@pytest.mark.parametrize("form", ["memory", "columns", "engine", "files"])
+def test_a_link_to_people_names_their_column(form: str, tmp_path: Path) -> None:
+    """The unit is that column: of one person's rows nothing is anybody else's."""
+    links: dict[str, Any] = {"visits": {"pid": "patients.pid"} if form == "columns" else "patients.pid"}
+    tables: dict[str, Any] = {"patients": P, "visits": V}
+    if form == "engine":
+        tables = {name: pytest.importorskip("duckdb").from_df(table) for name, table in tables.items()}
+    if form == "files":
+        for name, table in tables.items():
+            table.to_csv(tmp_path / f"{name}.csv", index=False)
+        paths = {"data": str(tmp_path / "visits.csv"), "people_path": str(tmp_path / "patients.csv")}
+        release = dpgen.fit(**paths, links=links, order="when", epsilon=5, **FAST)
+    else:
+        release = dpgen.fit(tables, links=links, order="when", epsilon=5, **FAST)
+    assert (release.shown["person"], release.shown["tables"]) == ("pid", ["patients", "visits"])
+    made = release.sample(30, random_state=0)
+    assert [table.columns.tolist() for table in made.values()] == [["pid", "age"], ["pid", "when", "kind"]]
+    assert set(made["visits"]["pid"]) <= set(made["patients"]["pid"])
+
+
+@pytest.mark.parametrize(("tables", "options", "columns"), WITHOUT, ids=["links", "schema"])
+def test_a_key_that_is_dropped_is_not_followed(tables: dict[str, Any], options: dict[str, Any], columns: list[str]) -> None:
+    assert dpgen.fit(tables, epsilon=5, **options, **FAST).sample(3)["emp"].columns.tolist() == columns
+
+
+SHAPES: list[tuple[dict[str, pd.DataFrame], dict[str, Any], list[str]]] = [
+    (
+        {"people": P, "sent": SENT},
+        {"links": {"sent": {"sender": "people.pid", "receiver": "people.pid"}}},
+        [
+            "sent.sender and sent.receiver are two keys",
+            "sender renamed to pid",
+            "links={'sent': 'people.pid'}",
+            "['sent.receiver']",
+        ],
+    ),
+    (
+        {"students": P, "courses": COURSES, "taken": TAKEN},
+        {"links": {"taken": {"pid": "students.pid", "cid": "courses.cid"}}},
+        ["taken.pid and taken.cid", "two private tables", "without courses", "links={'taken': 'students.pid'}"],
+    ),
+    ({"students": P, "courses": COURSES, "taken": TAKEN}, {"person": "pid"}, ["'cid' twice", "leave the table out"]),
+    ({"emp": EMP}, {"links": {"emp": {"boss": "emp.id"}}}, ["emp.boss is a key to its own table", "drop=['emp.boss']"]),
+    (
+        {"emp": EMP, "jobs": JOBS},
+        {"person": "id", "people_schema": OWN_KEY},
+        ["emp.boss", "its own table", "drop=['emp.boss']"],
+    ),
+    ({"people": P, "sent": SENT}, {"links": {"sent": {"sender": "people.pid"}}}, ["sent.sender", "renamed to pid", "links={"]),
+    (
+        {"people": P, "sent": SENT},
+        {"links": {"sent": "people.pid"}},
+        ["no column 'pid'", "links={'sent': {COLUMN: 'people.pid'}}"],
+    ),
+    ({"people": P, "visits": V}, {"links": {"visits": "people.pib"}}, ["people", "'pib'", "pid"]),
+    ({"people": P, "visits": V}, {"links": {"visit": "people.pid"}}, ["'visit'", "visits"]),
+    ({"people": P, "visits": V}, {"links": "people.pid"}, ["links is 'people.pid'", "TABLE.COLUMN"]),
+    ({"people": P, "visits": V}, {"links": {"visits": ["people.pid"]}}, ["links['visits']", "TABLE.COLUMN"]),
+    ({"people": P, "visits": V}, {"person": "pid", "schema": {"fields": [], "foreignKeys": [3]}}, ["'foreignKeys'"]),
+    ({"people": P, "visits": V}, {}, ["column 'person'", "person='COLUMN'", "links={'visits': 'people.COLUMN'}"]),
+    (  # a visit would be the unit, where patients are above it
+        {"patients": P, "visits": V.assign(visit=range(60)), "pills": pd.DataFrame({"visit": range(60), "pill": "x"})},
+        {"links": {"pills": "visits.visit"}},
+        ["column 'person'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("tables", "options", "words"), SHAPES, ids=[" ".join(words[:1]) for _, _, words in SHAPES])
+def test_links_that_no_model_has_are_one_line(tables: dict[str, Any], options: dict[str, Any], words: list[str]) -> None:
+    with refused(*words):
+        dpgen.fit(tables, epsilon=5, **options, **FAST)
+
+
+def test_a_key_to_its_own_table_in_the_schema_of_one_table() -> None:
+    with refused("boss is a key to its own table", "drop=['boss']"):
+        dpgen.fit(EMP, "tables", epsilon=5, schema=OWN_KEY)
+
+
 def test_mappings_of_other_tables_are_refused() -> None:
     tables = {"people": PEOPLE, "visits": ROWS}
     with refused("'drugs' hangs on nothing", "'who'", "links"):
@@ -485,13 +578,18 @@ def test_a_data_package_names_both_tables(tmp_path: Path) -> None:
     (tmp_path / "drugs.csv").write_text("drug,group\nx,1\n")
     with refused("kind", "breaks a rule"):
         load_linked(path=package(tmp_path, [drugs], foreignKeys=[own, reference]), test_fraction=0.0)
-    with refused("two protected sides"):
-        load_linked(path=package(tmp_path, foreignKeys=[own, own]))
+    load_linked(path=package(tmp_path, foreignKeys=[own, own]))  # a key that stands there twice is one key
+    with refused("visits.who and visits.kind are two keys to people", "drop=['visits.kind']"):
+        load_linked(path=package(tmp_path, foreignKeys=[own, own | {"fields": "kind"}]))
+    itself = {"fields": "kind", "reference": {"resource": "", "fields": "who"}}
+    with refused("visits.kind is a key to its own table", "drop=['visits.kind']"):
+        load_linked(path=package(tmp_path, foreignKeys=[own, itself]))
+    assert "kind" not in load_linked(path=package(tmp_path, foreignKeys=[own, itself]), drop=["visits.kind"]).frames[1]
     with refused("3 tables", "one table of people"):
         load_linked(path=package(tmp_path, [drugs | {"dpgen:public": False}]))
     with refused("0 foreign keys", "one table of people"):
         load_linked(path=package(tmp_path, foreignKeys=[]))
-    with refused("links 'who' to 'whom'"):
+    with refused("visits.who is a key to people.whom", "renamed to whom"):
         load_linked(
             path=package(tmp_path, foreignKeys=[{"fields": "who", "reference": {"resource": "people", "fields": "whom"}}])
         )

@@ -62,7 +62,7 @@ def test_every_training_command_is_understood() -> None:
     for arguments in training:
         arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
         if not arguments[0].startswith("-"):  # a file, which has to be there
-            linked = "--person" in arguments or arguments[0] == "datapackage.json"
+            linked = not {"--person", "--links"}.isdisjoint(arguments) or arguments[0] == "datapackage.json"
             chosen = ("--model=relational", "--data=linked") if linked else ("--model=tables", "--data=table")
             arguments = [*chosen, f"--path={arguments[0]}", *arguments[1:]]
         seen.add(parse_job(split_command(arguments)[1], config_root=ROOT / "configs").model.name)

@@ -1,0 +1,187 @@
+"""Keys between private tables: which table is of people, by which column, and keys that no model has yet; by public names.
+
+A row belongs to one person, so a table has one key, to a column of the same name in another table. `SHAPES` are the keys that
+this leaves out, with the line to type.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from typing import Any
+
+from dpgen.schema import nearest
+
+PERSON = "person"
+"""The column of the person where neither `person` nor a link names another one."""
+
+Links = Mapping[str, str | Mapping[str, str]]
+Columns = Mapping[str, Collection[str]]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A column whose values are those of a column of another table."""
+
+    table: str
+    column: str
+    above: str
+    other: str
+
+    def __str__(self) -> str:
+        return f"{self.table}.{self.column}" if self.table else self.column
+
+    @property
+    def renamed(self) -> str:
+        """What must be done first for both columns to have one name, in words; "" where they have."""
+        same = self.column == self.other
+        return "" if same else f"with {self.column} renamed to {self.other} in {self.table}, "
+
+
+LINKS = "links={{'{a.table}': '{a.above}.{a.other}'}}"
+PACKAGE_KEYS = "the one foreign key of {a.table}, {a.other} to {a.above}.{a.other},"
+"""The line that keeps key a alone."""
+
+SHAPES: tuple[tuple[Callable[[Key, Key], bool], str], ...] = (
+    (
+        lambda a, b: a.above == a.table,
+        "{a} is a key to its own table, which no model has yet; leave its column out: drop=['{a}']",
+    ),
+    (
+        lambda a, b: a is not b and a.above == b.above,
+        "{a} and {b} are two keys to {a.above}, and a row belongs to one; {a.renamed}{line} with drop=['{b}'] keeps the first "
+        "one, whose people alone are protected",
+    ),
+    (
+        lambda a, b: a is not b,
+        "{a} and {b} are keys to two private tables, and a row belongs to one; without {b.above} and this key, {a.renamed}"
+        "{line} protects {a.above} alone",
+    ),
+    (
+        lambda a, b: a.column != a.other,
+        "{a} is a key to {a.above}.{a.other}, and both must have one name; {a.renamed}{line} is enough",
+    ),
+)
+"""Keys a and b of one table, or one key as both, that are refused, the first row that holds; and the sentence."""
+
+
+def require_shapes(where: str, keys: Sequence[Key], line: str = LINKS) -> None:
+    """Refuse keys of `SHAPES`, in one sentence that begins with where they were given and has the line to type."""
+    for refused, sentence in SHAPES:
+        for a, b in combinations_with_replacement(keys, 2):
+            if a.table == b.table and refused(a, b):
+                raise ValueError(f"{where}: {sentence.format(a=a, b=b, line=line.format(a=a))}")
+
+
+def keys_of(links: Links, columns: Columns, drop: Collection[str] = ()) -> tuple[Key, ...]:
+    """The keys that links name, TABLE.COLUMN by table, or by column of a table; of a dropped column there is none.
+
+    Raises:
+        ValueError: a table or a column that is not there, or keys of `SHAPES`.
+    """
+    keys = [key for key in _named(links, columns) if key.column == key.other or not {key.column, str(key)} & {*drop}]
+    require_shapes("links", keys)
+    return tuple(keys)
+
+
+def _texts(links: Any) -> dict[str, dict[str, str]]:
+    """TABLE.COLUMN by table and by its column, "" where one name stands for both."""
+    if not isinstance(links, Mapping):
+        raise ValueError(f"links is {links!r}; it must be {{TABLE: 'TABLE.COLUMN'}}")
+    made = {table: {"": given} if isinstance(given, str) else given for table, given in links.items()}
+    for table, given in made.items():
+        if not isinstance(given, Mapping) or not all(isinstance(text, str) for text in (*given, *given.values())):
+            raise ValueError(f"links[{table!r}] is {given!r}; it must be 'TABLE.COLUMN', or {{COLUMN: 'TABLE.COLUMN'}}")
+    return made
+
+
+def _named(links: Links, columns: Columns) -> Iterator[Key]:
+    for table, given in _texts(links).items():
+        if table not in columns:
+            raise nearest("a table of links", table, list(columns))
+        for column, target in given.items():
+            above, _, other = target.rpartition(".")
+            key, option = Key(table, column or other, above, other), f"links[{table!r}]"
+            if above not in columns:
+                raise nearest(f"the table of {option}", above, [name for name in columns if name != table])
+            if other not in columns[above]:
+                raise nearest(f"the column of {option} in {above}", other, list(columns[above]))
+            if key.column not in columns[table]:
+                raise ValueError(
+                    f"{option} is {target!r}, and {table} has no column {key.column!r}; it has {', '.join(columns[table])}: "
+                    f"its key must be named in links={{{table!r}: {{COLUMN: {target!r}}}}}"
+                )
+            yield key
+
+
+def _is_key(declared: Any) -> bool:
+    """Whether a foreign key of a schema has columns on both sides."""
+    sides = (declared, declared.get("reference")) if isinstance(declared, Mapping) else (None,)
+    return all(isinstance(side, Mapping) and isinstance(side.get("fields"), str | list) for side in sides)
+
+
+def without_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) -> Mapping[str, Any]:
+    """The schema of a table without its foreign keys to the table itself; columns that are not gone must have none."""
+    left, keys = list[Any](), list[Key]()
+    for declared in schema.get("foreignKeys", []):
+        reference = declared["reference"] if _is_key(declared) else {"resource": None}  # the schema refuses it
+        if reference.get("resource", "") not in ("", table):
+            left.append(declared)
+            continue
+        pairs = [[names] if isinstance(names, str) else names for names in (declared["fields"], reference["fields"])]
+        keys += [Key(table, own, table, other) for own, other in zip(*pairs)]
+    require_shapes("schema", [key for key in keys if not {key.column, str(key)} & {*gone}])
+    rest = {name: value for name, value in schema.items() if name != "foreignKeys"}
+    return {**rest, "foreignKeys": left} if left else rest
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The column of the person, the table of people, None: there is none, and the first one of their rows."""
+
+    person: str
+    people: str | None
+    rows: str
+
+
+def person_of(keys: Sequence[Key], people: str | None, person: str | None) -> str:
+    """The column of the person: the given one, else that by which tables hang on the table of people."""
+    named = list(dict.fromkeys(key.other for key in keys if key.above == people))
+    if len(named) > 1:
+        raise ValueError(f"links name {' and '.join(named)} as keys of {people}; tables must hang on people by one column")
+    if named and person not in (None, *named):
+        first = next(key for key in keys if key.above == people)
+        raise ValueError(f"links[{first.table!r}] is '{people}.{first.other}'; tables hang on people by {person!r}")
+    return named[0] if named else person or PERSON
+
+
+def _root(columns: Columns, keys: Sequence[Key], person: str | None) -> str | None:
+    """The table of people by links: all keys lead to it, it has no key, and no other table can be above it."""
+    hung, wanted = {key.table for key in keys}, person or PERSON
+    roots = {k.above: k.other for k in keys if k.above not in hung and (k.other == wanted or wanted not in columns[k.above])}
+    if len(roots) != 1 or not (person is None or person in columns[next(iter(roots))]):
+        return None
+    [(root, column)] = roots.items()
+    others = [own for name, own in columns.items() if name not in (root, *hung) and column not in own]
+    return None if any({*own} & {*columns[root]} for own in others) else root
+
+
+def roles_of(columns: Columns, keys: Sequence[Key], person: str | None, timed: Collection[str]) -> Roles:
+    """Which tables are of people and of their rows, by links, else by the column of the person.
+
+    Without a link to people, tables of `timed` are of rows; people's is the first other one that has the column.
+
+    Raises:
+        ValueError: no table has the column of the person.
+    """
+    hung = {key.table for key in keys}
+    wanted = person or PERSON
+    if (people := _root(columns, keys, person)) is not None:
+        return Roles(person_of(keys, people, person), people, next(key.table for key in keys if key.above == people))
+    able = [name for name in columns if name not in hung and wanted in columns[name]]
+    people = next((name for name in able if name not in timed), None) if len(able) > 1 else None
+    rows = next((name for name in able if name != people), None)
+    if rows is None:
+        first, last = next(iter(columns)), list(columns)[-1]
+        line = f", or links={{{last!r}: '{first}.COLUMN'}} the one that they share" if last != first else ""
+        raise ValueError(f"data has no table with the column {wanted!r}; person='COLUMN' names it{line}")
+    return Roles(wanted, people, rows)
