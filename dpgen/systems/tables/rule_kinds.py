@@ -183,16 +183,16 @@ def on_two(columns: Sequence[Column], found: Sequence[Candidate], most: float) -
     At most `most` pairs of values: beside too few rows each of them has one value by chance. Of many those of fewer cells.
     """
     keys = {column.name: column for column in columns if 1 < column.field.size <= MOST_VALUES and codes_as_texts(column.field)}
-    told = _Told(found)
+    told, richness = _Told(found), {name: _entropy(column.shares) for name, column in keys.items()}
     among = list[tuple[int, Candidate]]()
     for a, b in combinations(keys.values(), 2):
         own, beside = a.shares[named(a.field)], b.shares[named(b.field)]
         if told.tied(a.name, b.name) or len(own) * len(beside) > min(MOST_KEYS, most):
             continue
-        richest = _entropy(a.shares) + _entropy(b.shares) + _APART
+        richest = richness[a.name] + richness[b.name] + _APART
         for c in keys.values():
             expected = float(own.sum() * beside.sum()) * (1 - float(c.shares.max()))
-            new = c.name not in (a.name, b.name) and expected >= _WORTH_OF_TWO and _entropy(c.shares) <= richest
+            new = c.name not in (a.name, b.name) and expected >= _WORTH_OF_TWO and richness[c.name] <= richest
             if new and not told.says(a.name, b.name, c.name):
                 cells = len(own) * len(beside) * c.field.size
                 among.append((cells, Candidate({"follows": c.name, "on": [a.name, b.name]}, expected)))
