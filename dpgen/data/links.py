@@ -32,7 +32,7 @@ class Key:
 
     @property
     def renamed(self) -> str:
-        """What must be done first for both columns to have one name, in words; "" where they have."""
+        """The change that gives both columns one name, in words; "" where they have one."""
         same = self.column == self.other
         return "" if same else f"with {self.column} renamed to {self.other} in {self.table}, "
 

@@ -117,3 +117,15 @@ def test_rules_that_synthetic_people_break_come_first() -> None:
     made = data.alike(dict(zip(data.names, wrong.values())))
     named = " ".join(score.name for score in broken_across(data, made))
     assert all(word in named for word in ("date not before", "region is", "spent is the sum"))
+
+
+def test_the_command_lists_rules_that_are_broken_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tables = simulated_patients(200)
+    region = tables["patients"].set_index("patient")["region"].reindex(tables["visits"]["patient"]).to_numpy()
+    links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
+    for name, own in (("real", region), ("dealt", np.random.default_rng(0).permutation(region))):
+        made = tables | {"visits": tables["visits"].assign(region=own)}
+        forms = {key: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for key, t in made.items()}
+        LinkedSamples(tables=made, forms=forms, person="patient", **links).save(tmp_path / name)
+    assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / "dealt"), "--json"]) == 0
+    assert "region is" in json.loads(capsys.readouterr().out)["scores"][0]["name"]
