@@ -1,6 +1,6 @@
 """Rules of simulated tables, found and kept: which were found, in how many samples they hold, and what it costs columns.
 
-    python benchmarks/rules.py [--records 20000] [--epsilons .5 1 3] [--seeds 1] [--only hospital shop independent]
+    python benchmarks/rules.py [--records 20000] [--epsilons .5 1 3] [--seeds 1] [--only hospital shop power independent]
 
 Without options 20,000 records at epsilon 1: about 10 minutes on one core. Of each table one fit with rules and one without. Of
 orders: the share of rows in which they hold, W1 of the length by its std, its mean by the real one, W1 / std of both columns.
@@ -31,6 +31,8 @@ RESULTS = Path(__file__).parent / "results" / "rules.json"
 Reals = npt.NDArray[np.float64]
 ORDERS = {"hospital": [("admitted", "discharged"), ("ordered", "reported")], "shop": [("ordered", "shipped"), ("net", "gross")]}
 DEPENDENCIES = {"hospital": [("ward", "department")], "shop": [("city", "region"), ("region", "code"), ("status", "number")]}
+ON_TWO = {"power": [(["hour", "weekday"], "tariff"), (["zone", "fare"], "class")]}
+TABLES = ("hospital", "shop", "power")
 DAY = 86_400
 
 
@@ -84,6 +86,26 @@ def shop(rng: np.random.Generator, n: int) -> pd.DataFrame:
     )
 
 
+def power(rng: np.random.Generator, n: int) -> pd.DataFrame:
+    """Meters, whose tariff follows from hour and weekday, and whose class from zone and fare."""
+    zone, kind = rng.choice(5, n, p=[0.3, 0.25, 0.2, 0.15, 0.1]), rng.choice(3, n, p=[0.2, 0.5, 0.3])
+    hour, day = rng.integers(0, 24, n), rng.choice(["Mo", "Tu", "We", "Th", "Fr", "Sa", "Su"], n)
+    busy = ~np.isin(day, ["Sa", "Su"]) & (hour >= 7) & (hour < 20)
+    return pd.DataFrame(
+        {
+            "zone": np.array([*"ABCDE"])[zone],
+            "class": np.array(["first", "second", "third"])[kind],
+            "fare": np.array([f"T{i}" for i in range(7)])[(3 * zone + 5 * kind) % 7],
+            "hour": hour,
+            "weekday": day,
+            "tariff": np.where(busy, "high", "low"),
+            "age": rng.normal(45, 12, n).round().astype(int),
+            "kwh": rng.gamma(2, 3, n).round(2),
+            "paid": rng.random(n) < 0.8,
+        }
+    )
+
+
 def independent(rng: np.random.Generator, n: int) -> pd.DataFrame:
     """Independent columns of alike laws: dates, numbers, categories."""
     days = {name: pd.Timestamp("2020-01-01") + pd.to_timedelta(late + rng.integers(0, 900, n), unit="D") for name, late in
@@ -110,16 +132,20 @@ def distance(one: Reals, other: Reals) -> float:
 def judged(name: str, real: pd.DataFrame, rows: pd.DataFrame) -> dict[str, list[float]]:
     """Figures of the rules of a table."""
     found = {}
-    for a, b in ORDERS[name]:
+    for a, b in ORDERS.get(name, []):
         (low, high), (own_low, own_high) = [[numbers(table[column]) for column in (a, b)] for table in (real, rows)]
         length, own = high - low, own_high - own_low
         held = float(np.mean(own[~np.isnan(own)] >= 0))
         mean = float(np.nanmean(own) / np.nanmean(length))
         apart = [distance(own, length), round(mean, 3), distance(own_low, low), distance(own_high, high)]
         found[f"{a} <= {b}"] = [round(held, 4), *apart]
-    for a, b in DEPENDENCIES[name]:
+    for a, b in DEPENDENCIES.get(name, []):
         table, there = real.groupby(a)[b].first(), rows[a].isin(real[a])
         found[f"{a} -> {b}"] = [round(float((rows[a][there].map(table) == rows[b][there]).mean()), 4)]
+    for on, b in ON_TWO.get(name, []):
+        likely = rows[on].apply(tuple, axis=1).map(real.groupby(on)[b].first().to_dict())
+        there = likely.notna()
+        found[f"{', '.join(on)} -> {b}"] = [round(float((likely[there] == rows[b][there]).mean()), 4)]
     return found
 
 
@@ -140,9 +166,7 @@ def main() -> None:
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0])
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--fits", type=int, default=50)
-    parser.add_argument(
-        "--only", nargs="+", choices=("hospital", "shop", "independent"), default=["hospital", "shop", "independent"]
-    )
+    parser.add_argument("--only", nargs="+", choices=(*TABLES, "independent"), default=[*TABLES, "independent"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     given = parser.parse_args()
     for n in given.records:
@@ -155,7 +179,7 @@ def main() -> None:
                     print(block, name, hits, given.fits, flush=True)
                     continue
                 for seed in range(given.seeds):
-                    real = {"hospital": hospital, "shop": shop}[name](np.random.default_rng(seed), n)
+                    real = {"hospital": hospital, "shop": shop, "power": power}[name](np.random.default_rng(seed), n)
                     for rules in ("auto", "off"):
                         start = time.process_time()
                         release = dpgen.fit(real, epsilon=epsilon, delta=1e-6, rules=rules)

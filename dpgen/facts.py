@@ -1,4 +1,4 @@
-"""What statements say: the facts that fits and loaders return, and the one sentence of each."""
+"""Parts of statements: the facts that fits and loaders return, and the one sentence of each."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Section(Enum):
     WARNINGS = "warnings"
     """To be known before the release is used."""
     MADE = "made"
-    """How the release was made."""
+    """The way in which the release was made."""
     UNIT = "protected"
-    """What neighbouring data sets differ in."""
+    """The difference of neighbouring data sets."""
     PRICE = "price"
     """What the epsilon was paid for."""
     ASSUMPTIONS = "assumptions"

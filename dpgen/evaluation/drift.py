@@ -370,5 +370,5 @@ def _picture(name: str, first: Night, second: Night) -> Figure:
 
 
 def drift(first: Path | str, second: Path | str) -> Drift:
-    """What changed between two runs of tables, by what they released."""
+    """Changes between two runs of tables, by what they released."""
     return Drift.between(Night.at(Path(first)), Night.at(Path(second)))

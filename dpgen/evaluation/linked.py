@@ -306,7 +306,7 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:
-    """How values of a column become groups, by its private values, and how many there are; gaps are the last one."""
+    """A function from values of a column to groups, by its private values, and their number; gaps are the last one."""
     for kind in (
         ("number", "datetime") if private.dtype.kind not in "bM" else ("datetime",) if private.dtype.kind == "M" else ()
     ):

@@ -293,7 +293,7 @@ def _differs(made: _Made, step: float) -> Callable[..., Flags]:
 
 
 def _step(values: Reals) -> float:
-    """What numbers are rounded to, at most 1; 1e-6 times their size where they are not."""
+    """The step that numbers are rounded to, at most 1; 1e-6 times their size where they are not."""
     there = values[np.isfinite(values)][: 10 * _TRIED]
     for places in range(6):
         if np.allclose(there, there.round(places), rtol=1e-12, atol=1e-9):
@@ -359,13 +359,17 @@ def _table(a: Values, b: Values) -> Codes:
 def _dependencies(columns: Columns) -> Iterator[Rule]:
     few = {name: values for name, values in columns.items() if values.few(_MOST_VALUES)}
     for (first, a), (last, b) in permutations(few.items(), 2):
-        counts = _table(a, b)
-        of_b = counts.sum(0)
-        if not of_b.sum() or counts.max(1).sum() < (1 - BROKEN) * of_b.sum():
-            continue
-        likely = counts.argmax(1)
+        yield from _learnt("follows", (first, last), a, b)
+
+
+def _learnt(kind: str, names: tuple[str, ...], a: Values, b: Values) -> Iterator[Rule]:
+    """That each value of a has one of b, the likeliest in own rows, if this holds there."""
+    counts = _table(a, b)
+    of_b = counts.sum(0)
+    if of_b.sum() and counts.max(1).sum() >= (1 - BROKEN) * of_b.sum():
+        likely, (*first, last) = counts.argmax(1), names
         chance = float((counts.sum(1) / of_b.sum()) @ (1 - of_b[likely] / of_b.sum()))
-        yield Rule("follows", (first, last), f"{first} -> {last}", _of_table(a, b, likely), chance, learnt=True)
+        yield Rule(kind, names, f"{', '.join(first)} -> {last}", _of_table(a, b, likely), chance, learnt=True)
 
 
 def _on_two(columns: Columns) -> Iterator[Rule]:
@@ -381,15 +385,7 @@ def _on_two(columns: Columns) -> Iterator[Rule]:
         for last, c in few.items():
             if last in (first, second):
                 continue
-            counts = _table(both, c)
-            of_c = counts.sum(0)
-            if not of_c.sum() or counts.max(1).sum() < (1 - BROKEN) * of_c.sum():
-                continue
-            likely = counts.argmax(1)
-            chance = float((counts.sum(1) / of_c.sum()) @ (1 - of_c[likely] / of_c.sum()))
-            yield Rule(
-                "on two", (first, second, last), f"{first}, {second} -> {last}", _of_table(both, c, likely), chance, True
-            )
+            yield from _learnt("on two", (first, second, last), both, c)
 
 
 def _of_table(a: Values, b: Values, likely: Codes) -> Test:
