@@ -262,9 +262,15 @@ def truths(values: Array) -> Read:
 
 def texts(values: Array) -> Read:
     """The texts of values; lists and the like have none."""
-    tokens = values if values.dtype.kind == "O" else np.array([token(value) for value in values.astype(object)], object)
+    tokens = values if values.dtype.kind == "O" else _of_numbers(values)
     finite = np.isfinite(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
     return Read.of((tokens != NESTED) & finite, plain(tokens))
+
+
+def _of_numbers(values: Array) -> Array:
+    """Tokens (n,) of numbers, truth values or time stamps of NumPy, each different one written once."""
+    place, different = pd.factorize(values, use_na_sentinel=False)
+    return np.array([token(value) for value in different.astype(object)], object)[place]
 
 
 # -- the table of forms ------------------------------------------------------------------------------------------------
@@ -388,7 +394,7 @@ def _in_writing(values: Array, writing: Writing) -> Read:
     """Values (n,) by a writing; dates that are no texts as they are."""
     if values.dtype.kind == "M":
         return dates(values)
-    tokens = values if values.dtype.kind == "O" else np.array([token(value) for value in values.astype(object)], object)
+    tokens = values if values.dtype.kind == "O" else _of_numbers(values)
     there, x = writing.read(np.array([text.strip() for text in tokens], object))
     if writing.kind in ("date", "datetime"):
         native = np.array([text.startswith(_DATE) for text in tokens], bool)

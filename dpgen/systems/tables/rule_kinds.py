@@ -21,8 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, permutations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,8 @@ UNITS = [(float(k), 0.0) for k in _TIMES] + [(1.0 / k, 0.0) for k in _TIMES] + [
 """Conversions k a + c of a unit, or of an amount with a tax, to another one."""
 
 
-class Column(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Column:
     """A column as it was released: its field, the shares of its codes, and that of gaps."""
 
     field: Field
@@ -79,6 +81,7 @@ class Column(NamedTuple):
     def name(self) -> str:
         return self.field.name
 
+    @cached_property
     def values(self) -> Reals:
         """Sorted values that stand for its law."""
         own = self.shares[: self.field.size]
@@ -152,7 +155,7 @@ def candidates(columns: Sequence[Column]) -> list[Candidate]:
 
 def orders(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Pairs of numbers or times of which one has the lower law."""
-    lie = [(column, column.field, column.values()) for column in columns if isinstance(column.field, DensityField)]
+    lie = [(column, column.field, column.values) for column in columns if isinstance(column.field, DensityField)]
     for (a, first, low), (b, second, high) in permutations(lie, 2):
         if not (isinstance(first, DensityField) and isinstance(second, DensityField)) or first.of_dates != second.of_dates:
             continue
@@ -338,7 +341,7 @@ Moments = Mapping[str, tuple[float, float]]
 
 def _moments(columns: Sequence[Column]) -> tuple[dict[str, Column], Moments, Moments]:
     """Numbers by name, and means and stds of them and of the logs of those above 0."""
-    lie = [(c, c.values()) for c in columns if isinstance(c.field, DensityField) and not c.field.of_dates and c.field.size > 2]
+    lie = [(c, c.values) for c in columns if isinstance(c.field, DensityField) and not c.field.of_dates and c.field.size > 2]
     lie = lie[:_MOST_NUMBERS]
     plain = {c.name: (float(v.mean()), float(v.std())) for c, v in lie}
     logs = {c.name: (float(np.log(v).mean()), float(np.log(v).std())) for c, v in lie if v[0] > 0}
@@ -365,7 +368,7 @@ def units(columns: Sequence[Column]) -> Iterator[Candidate]:
 def _total(rule: Mapping[str, Any], columns_of: Mapping[str, Column]) -> Iterator[Candidate]:
     """A total as a candidate, if independent columns would break it often: of few values, or rounded ones, they need not."""
     constraint, rng = constraint_of(rule), np.random.default_rng(0)
-    drawn = pd.DataFrame({name: rng.permutation(columns_of[name].values()) for name in constraint.names})
+    drawn = pd.DataFrame({name: rng.permutation(columns_of[name].values) for name in constraint.names})
     there = float(np.prod([1 - columns_of[name].gaps for name in constraint.names]))
     expected = there * float(1 - constraint.holds(drawn).mean())
     if expected >= WORTH:
@@ -374,7 +377,7 @@ def _total(rule: Mapping[str, Any], columns_of: Mapping[str, Column]) -> Iterato
 
 def _conversions(columns_of: Mapping[str, Column]) -> list[Candidate]:
     """Numbers in another unit, from the coarser steps to the finer ones first: those that are rounded less follow."""
-    inner = {name: np.sort(column.values())[_DRAWS // 10 : -_DRAWS // 10] for name, column in columns_of.items()}  # no tails
+    inner = {name: np.sort(column.values)[_DRAWS // 10 : -_DRAWS // 10] for name, column in columns_of.items()}  # no tails
     found = list[tuple[float, Candidate]]()
     for first, last in permutations(inner, 2):
         low, high, a, b = inner[first], inner[last], columns_of[first], columns_of[last]

@@ -64,6 +64,9 @@ OF_FEW, OF_MANY, OF_SEARCH, OF_TABLES = 0.02, 0.005, 0.03, 0.01
 """Shares of mu^2 at most: for counts of few candidates, of many before, all of the search, and tables of dependencies."""
 OF_TABLE = 0.01
 """Of one table."""
+AGAIN, OF_ALL_AGAIN, UNSURE = 0.02, 0.05, 0.002
+"""Shares of a second measurement of a table, and of those of all tables; share of the rows with values left to noise from which
+a table is measured again."""
 FINE, FEW, LEAST, MANY = 1_500.0, 225.0, 100.0, 60.0
 """n by the noise std of the counts of few candidates, at best, with many rows and with few; and of many candidates."""
 ENOUGH, APART = 6, 9.0
@@ -340,19 +343,13 @@ class Search:
 
     def _table(self, schema: Schema, one: Candidate, among: int) -> dict[str, Any]:
         """The constraint of a dependency: its table is measured."""
-        [(counts, on)] = table_counts(self.rows, schema, [one])
-        sums = BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
-        share = min(OF_TABLE, OF_TABLES / among) * self.budget.whole
-        noisy, std = self.budget.sums(TABLE, sums, min(share, self.budget.left / 4))
-        values = noisy.numpy().reshape(counts.shape)
+        values, std, on = self._values(schema, one, among)
         for pair in combinations(range(len(one.names)), 2):
             others = tuple({*range(values.ndim)} - {*pair})
             kept = math.sqrt(math.prod(values.shape[c] for c in others))
             self.tables.append(((one.names[pair[0]], one.names[pair[1]]), values.sum(others), std * kept))
         *keys, texts = (codes_as_texts(schema.by_name[name]) or [] for name in one.names)
-        highest = np.sort(values, axis=-1)
-        sure = (highest[..., -1] > _NAMED * std) & (highest[..., -1] - highest[..., -2] > _NAMED * std)
-        table = dict[Any, Any]()
+        sure, table = _sure(values, std), dict[Any, Any]()
         for cell in product(*map(named, on)):
             if sure[cell]:
                 level = table
@@ -360,6 +357,32 @@ class Search:
                     level = level.setdefault(own[code], {})
                 level[keys[-1][cell[-1]]] = texts[int(values[cell].argmax())]
         return {**one.rule, "table": table}
+
+    def _values(self, schema: Schema, one: Candidate, among: int) -> tuple[Reals, float, tuple[Field, ...]]:
+        """Noisy counts of the columns of a dependency, their noise std, and the fields but the last.
+
+        A record is in one cell. The counts are released a second time, with more of the budget, where noise leaves values of
+        more than `UNSURE` of the rows undecided; both are averaged by their precision.
+        """
+        [(counts, on)] = table_counts(self.rows, schema, [one])
+        sums = BoundedSum(torch.from_numpy(counts.copy()), 1.0, replaced=math.sqrt(2.0))
+        values, precision = np.zeros(counts.shape), 0.0
+        for most, of_all in ((OF_TABLE, OF_TABLES), (AGAIN, OF_ALL_AGAIN)):
+            share = min(most, of_all / among) * self.budget.whole
+            noisy, std = self.budget.sums(TABLE, sums, min(share, self.budget.left / 4))
+            weight = std**-2
+            values = (precision * values + weight * noisy.numpy().reshape(counts.shape)) / (precision + weight)
+            precision += weight
+            unsure = (values.sum(-1) * ~_sure(values, precision**-0.5))[np.ix_(*map(named, on))]
+            if unsure.sum() <= UNSURE * self.n:
+                break
+        return values, precision**-0.5, on
+
+
+def _sure(values: Reals, std: float) -> Flags:
+    """Whether noise tells the last code of each cell of the other ones: the highest count is above 0 and above the next one."""
+    highest = np.sort(values, axis=-1)
+    return (highest[..., -1] > _NAMED * std) & (highest[..., -1] - highest[..., -2] > _NAMED * std)
 
 
 def _rank(one: Candidate, times: Collection[str]) -> int:

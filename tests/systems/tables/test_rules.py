@@ -1,5 +1,7 @@
 """Rules of raw tables: found where they hold and nowhere else, kept by samples, conditions and imputation, and said."""
 
+import math
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -315,6 +317,21 @@ def test_a_region_follows_from_hundreds_of_cities() -> None:
     rows = model.sample(n, random_state=0)
     assert (rows["city"].map(regions) == rows["region"]).mean() > 0.97
     assert rows["region"].value_counts(normalize=True).to_numpy() == pytest.approx(np.full(4, 0.25), abs=0.02)
+
+
+@pytest.mark.parametrize(("epsilon", "measured"), [(2.0, 0.03), (40.0, 0.01)])
+def test_a_table_is_measured_again_where_noise_hides_values(epsilon: float, measured: float) -> None:
+    """Counts of both times are averaged by their precision, as if they were one of both shares."""
+    n, regions = 20_000, {f"city {i}": "ABCD"[i % 4] for i in range(200)}
+    city = pd.Series([*regions] * (n // 200))
+    search = searched(pd.DataFrame({"city": city, "region": city.map(regions)}), epsilon, n)
+    whole = search.budget.left
+    search.run()
+    [(names, counts, std)] = search.tables
+    assert names == ("city", "region")
+    assert std == pytest.approx(search.budget.noise_std(1.0) / math.sqrt(measured * search.budget.whole), rel=0.01)
+    assert (counts - np.where(counts > 50, 100, 0)).std() == pytest.approx(std, rel=0.3)
+    assert whole - search.budget.left <= (0.03 + measured) * search.budget.whole
 
 
 def fares(n: int, seed: int = 0) -> pd.DataFrame:
