@@ -89,7 +89,7 @@ def candidates(people: Side, tables: Mapping[int, Side]) -> Iterator[Candidate]:
     for number, side in tables.items():
         for name, own in people.columns.items():
             if side.calendar is not None and side.calendar.seconds and own.field.type in ("date", "datetime"):
-                days, dates = side.calendar.steps * side.calendar.seconds, own.values()
+                days, dates = side.calendar.steps * side.calendar.seconds, own.values
                 before = float(np.searchsorted(days, dates, side="left").mean()) / len(days) * (1.0 - own.gaps)
                 after = 1.0 - own.gaps - before
                 yield Candidate("from" if before < after else "until", number, side.order, name, min(before, after))
@@ -97,7 +97,7 @@ def candidates(people: Side, tables: Mapping[int, Side]) -> Iterator[Candidate]:
                 yield Candidate("copy", number, name, name, 1.0 - _agree(own, side.columns[name]))
             if own.field.type in ("integer", "number") and own.field.size > 1:
                 sums = [given for given in side.columns.values() if given.field.type in ("integer", "number")]
-                alike = [given for given in sums if _near(own.values(), given.values(), side.rows)]
+                alike = [given for given in sums if _near(own.values, given.values(), side.rows)]
                 yield from (Candidate("sum", number, given.name, name) for given in alike)
 
 
