@@ -97,7 +97,7 @@ def candidates(people: Side, tables: Mapping[int, Side]) -> Iterator[Candidate]:
                 yield Candidate("copy", number, name, name, 1.0 - _agree(own, side.columns[name]))
             if own.field.type in ("integer", "number") and own.field.size > 1:
                 sums = [given for given in side.columns.values() if given.field.type in ("integer", "number")]
-                alike = [given for given in sums if _near(own.values, given.values(), side.rows)]
+                alike = [given for given in sums if _near(own.values, given.values, side.rows)]
                 yield from (Candidate("sum", number, given.name, name) for given in alike)
 
 
