@@ -30,11 +30,11 @@ import pyarrow.parquet
 from measuring import machine, store
 
 from dpgen.config import keyword_job
-from dpgen.data.columns import load_sql_columns
+from dpgen.data.columns import load_columns
 from dpgen.data.engines import MEMORY
 from dpgen.data.records import MappedRecords, load_mapped, load_records
-from dpgen.data.stored import load_sql_records
-from dpgen.data.tables import load_sql_table
+from dpgen.data.stored import load_streamed
+from dpgen.data.tables import load_table
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.noise import SecureSource
 from dpgen.runtime import Runtime, quiet_training
@@ -79,7 +79,7 @@ def scan(directory: Path, rows: int) -> None:
 
 def merr(directory: Path, rows: int) -> None:
     """A release of the distribution of the column."""
-    data = load_sql_columns(source=column_files(directory, rows), columns="x", low=0, high=2**31 - 1)
+    data = load_columns(path=column_files(directory, rows), columns="x", low=0, high=2**31 - 1)
     plan = OrderedPlan(epsilon=1.0, delta=1e-9)
     release = fit(data, plan=plan, config=OrderedConfig(), curator=Curator(plan.open_ledger()), runtime=Runtime())
     print(f"{len(release.cdfs['x'].knots)} knots", file=sys.stderr)
@@ -160,7 +160,7 @@ def tables(directory: Path, rows: int) -> dict[str, float]:
     fields = [{"name": f"name{i}", "type": "string", "constraints": rule} for i, rule in enumerate(rules)]
     fields += [{"name": f"number{i}", "type": "number", "constraints": rule} for i, rule in enumerate(limits)]
     path, before = _visit_file(directory, rows), time.process_time()
-    data = load_sql_table(source=path, schema={"fields": fields})
+    data = load_table(path=path, engine=True, schema={"fields": fields})
     read = time.process_time()
     record_count(data.codes)
     Counts.of(data.codes, [Marginal(way, 0) for way in combinations(range(10), 2)], [Coarsening.full(data.schema.domain.sizes)])
@@ -195,7 +195,7 @@ def _scans(directory: Path, rows: int) -> str:
 def gaussian(directory: Path, rows: int) -> dict[str, float]:
     """A release of grey images, after one pass of float64 X.T @ X over the same batches, and a pass that only reads them."""
     source, times = _scans(directory, rows), [time.process_time()]
-    data = load_sql_records(source=source, image_shape=(_SIDE, _SIDE), grey_threshold=127)
+    data = load_streamed(path=source, image_shape=(_SIDE, _SIDE), grey_threshold=127)
     times.append(time.process_time())
     total = np.zeros((_SIDE**2, _SIDE**2))
     spent = 0.0
@@ -223,7 +223,7 @@ def spark(executors: int, directory: Path, rows: int) -> dict[str, float]:
     session = builder.getOrCreate()
     try:
         frame = session.read.parquet(str(Path(column_files(directory, rows)).parent))
-        load_sql_columns(source=in_memory(frame), columns="x", low=0, high=2**31 - 1)
+        load_columns(path=in_memory(frame), columns="x", low=0, high=2**31 - 1)
         spent = _task_seconds(f"{session.sparkContext.uiWebUrl}/api/v1/applications/{session.sparkContext.applicationId}")
     finally:
         session.stop()

@@ -224,8 +224,8 @@ def job_of(model: str, data: Any, options: Options, dtypes: Dtypes = "bought") -
     if isinstance(data, str | Path):
         if str(data) in loaders(system.kinds):
             return keyword_job(model, options, data=str(data))
-        name, place = loader_of_file(data, model, options)
-        return keyword_job(model, _all_private(name, system, {place: data} | options), data=name)
+        name = loader_of_file(data, model, options)
+        return keyword_job(model, _all_private(name, system, {"path": data} | options), data=name)
     private = in_memory(data, dtypes)
     loader = _loader_of(private, model, system, options)
     completed = _all_private(loader, system, _completed(private, loader, system, options))
@@ -250,21 +250,17 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: D
     tables = {name: in_memory(table, dtypes) for name, table in data.items()}
     for name, table in tables.items():
         table.table = str(name)
-    engine, timed = _in_one_engine(tables), _timed(options.get("order"), list(data))
-    columns = {name: list(table.types if engine else types_of(table)) for name, table in tables.items()}
+    timed = _timed(options.get("order"), list(data))
+    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
     drop = options.get("drop") or []
     keys = keys_of(options.get("links") or {}, columns, drop.split(",") if isinstance(drop, str) else drop)
     roles = roles_of(columns, keys, options.get("person"), timed)
     given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
-    if engine:  # its loader knows two tables, whose link is the person
-        given = {name: value for name, value in given.items() if name != "links"}
-        given |= {"order": options["order"][roles.rows]} if isinstance(options.get("order"), Mapping) else {}
-    loader, place = ("sql", "people_source") if engine else ("linked", "people_path")
-    beside: Options = {} if roles.people is None else {place: tables[roles.people]}
+    beside: Options = {} if roles.people is None else {"people_path": tables[roles.people]}
     more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}
     beside |= {"tables": more} if more else {}
     shown = {option: _shown(held) for option, held in beside.items()}
-    made = keyword_job(model, _all_private(loader, system, given) | shown, data=loader, private=tables[roles.rows])
+    made = keyword_job(model, _all_private("linked", system, given) | shown, data="linked", private=tables[roles.rows])
     return replace(made, data=replace(made.data, options={**made.data.options, **beside}))
 
 
@@ -282,25 +278,17 @@ def _timed(order: Any, names: list[str]) -> list[str]:
     return timed
 
 
-def _in_one_engine(tables: Mapping[str, InMemory]) -> bool:
-    """Whether the tables, two at most, are in an engine."""
-    held = [table.like == "sql" for table in tables.values()]
-    if any(held) and (len(tables) > 2 or not all(held)):
-        raise TypeError(f"data has {len(tables)} tables, some in an engine; all must be in memory, or two in one engine")
-    return any(held)
-
-
-def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> tuple[str, str]:
-    """Name of the loader that reads a file, a folder or an archive of images, or the table of an engine; its option for it."""
+def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> str:
+    """Name of the loader that reads a file, a folder or an archive of images, or the table of an engine."""
     system = systems()[choose("model", model, list(systems()))]
     if is_source(path):
-        return "sql", "source"
+        return _one_loader(system, given) or next((name for name in ("sql", "table") if name in loaders(system.kinds)), "sql")
     if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
-        return _one_loader(system, given) or ("parquet" if is_excel(path) else form_of(path)), "path"
+        return _one_loader(system, given) or ("parquet" if is_excel(path) else form_of(path))
     if "images" not in system.kinds:
         fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
         raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")
-    return "images", "path"
+    return "images"
 
 
 def _one_loader(system: System, given: Iterable[str]) -> str | None:
@@ -311,7 +299,7 @@ def _one_loader(system: System, given: Iterable[str]) -> str | None:
 
 def _loader_of(private: InMemory, model: str, system: System, given: Iterable[str]) -> str:
     """Name of the loader that reads such data as it reads a file."""
-    name = (_one_loader(system, given) if private.like == "parquet" else None) or private.like
+    name = (_one_loader(system, given) if private.like in ("parquet", "sql") else None) or private.like
     if name not in loaders(system.kinds):
         tables = [kind for kind in LOADERS if kind in system.kinds]
         raise TypeError(f"data is {article(private)}; model {model!r} works on {' or '.join(tables)}, which it does not hold")

@@ -466,14 +466,13 @@ def keyword_job(model: str, options: Mapping[str, Any], *, data: str | None = No
     given = {name: plain(name, value) for name, value in options.items()} | {"model": model}
     given |= {} if data is None else {"data": data}
     read = isinstance(private, str)
-    place = "source" if getattr(private, "like", None) == "sql" else "path"
     if read:
-        if place in given:
-            raise ValueError(f"{place} is {given[place]!r}; it must be left out: the data are {private}")
-        given[place] = str(private)
+        if "path" in given:
+            raise ValueError(f"path is {given['path']!r}; it must be left out: the data are {private}")
+        given["path"] = str(private)
     loaded = None if private is None or read else _name_of(private)
     made = Request.of(given, loaded=loaded).config(private=None if read else private)
-    return replace(made, data=replace(made.data, options={**made.data.options, place: private})) if read else made
+    return replace(made, data=replace(made.data, options={**made.data.options, "path": private})) if read else made
 
 
 def _named(title: str, kind: Callable[[str, dict[str, Any]], Any], block: str | Mapping[str, Any]) -> Any:

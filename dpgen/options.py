@@ -40,7 +40,8 @@ group_size iterations postprocess set_column item_column random_gaussians
 REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
 
-RENAMED = {"rows_per_unit": "max_contributions", "encoder": "component"}
+RENAMED = {"rows_per_unit": "max_contributions", "encoder": "component"} | dict.fromkeys(("source", "table"), "path")
+RENAMED |= {"people_source": "people_path"}
 """Options that have another name now."""
 
 

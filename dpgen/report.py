@@ -166,12 +166,11 @@ def _title(settings: dict[str, Any]) -> str:
 
     >>> _title({"model": {"name": "tables"}, "data": {"name": "table", "path": "data/customers.csv"}})
     'tables on customers'
-    >>> _title({"model": {"name": "tables"}, "data": {"name": "sql", "source": "visits/*.parquet"}})
+    >>> _title({"model": {"name": "tables"}, "data": {"name": "sql", "path": "visits/*.parquet"}})
     'tables on visits'
     """
     data = settings["data"]
-    place = Path(next((data[name] for name in ("table", "path", "source") if data.get(name)), data["name"]))
-    return f"{settings['model']['name']} on {name_of(place.parent if '*' in place.name else place) or data['name']}"
+    return f"{settings['model']['name']} on {name_of(data.get('path') or data['name'])}"
 
 
 def _of_release(release: Release, title: str) -> Content:

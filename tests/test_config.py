@@ -65,7 +65,7 @@ def test_a_wrong_option_is_refused_by_its_name(argument: str) -> None:
 
 
 @pytest.mark.parametrize("path", [PureWindowsPath("C:/new/tab le.csv"), PureWindowsPath("//server/share/b c.csv")])
-@pytest.mark.parametrize("options", ["--data=table --path", "--data=table --path=a.csv --schema", "--data=sql --source"])
+@pytest.mark.parametrize("options", ["--data=table --path", "--data=table --path=a.csv --schema"])
 def test_paths_of_windows_stay_as_they_are(options: str, path: PureWindowsPath, tmp_path: Path) -> None:
     job = parse_job(["--model=tables", *options.split(), str(path)])
     again = parse_job(["--config", str(write(tmp_path / "c.yaml", written(job)))])

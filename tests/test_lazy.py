@@ -55,7 +55,7 @@ def test_the_base_fits_a_table_and_names_the_extra_that_networks_and_engines_nee
         "sample run --n 100 --out b.csv",
         "compare a.csv b.csv",
     )
-    refused = (("--model dpgm", "train"), ("--model tables --data sql --source a.csv --epsilon 1", "sql"))
+    refused = (("--model dpgm", "train"), ("--model tables --data table --path a.csv --engine --epsilon 1", "sql"))
     code = BASE.format(runs=runs, refused=refused)
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120, cwd=tmp_path)
     assert not (tmp_path / "no").exists()

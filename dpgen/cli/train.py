@@ -54,12 +54,11 @@ def with_file(arguments: Sequence[str]) -> dict[str, str]:
     from dpgen.api import chosen_model, loader_of_file
 
     path = file[0]
-    for name in ("data", "path", "source", "config"):
+    for name in ("data", "path", "config"):
         if name in given:
             raise ValueError(f"{name} is {given[name]!r}; it must be left out beside the file {path!r}")
     model = given.get("model") or ("relational" if {"person", "links"} & {*given} else chosen_model(path))
-    loader, place = loader_of_file(path, model, given)
-    return {"model": model, "data": loader, place: path} | given
+    return {"model": model, "data": loader_of_file(path, model, given), "path": path} | given
 
 
 def usage(given: Mapping[str, str], *, config_root: Path | None = None) -> str:

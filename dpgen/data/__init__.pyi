@@ -10,7 +10,6 @@ from .images import load_images as load_images
 from .images import load_mnist as load_mnist
 from .linked import LinkedTables as LinkedTables
 from .linked import load_linked as load_linked
-from .linked import load_sql_linked as load_sql_linked
 from .loaders import LOADERS as LOADERS
 from .points import Points as Points
 from .points import load_points as load_points

@@ -23,6 +23,7 @@ from dpgen.data.table_files import (
     Missing,
     column_names,
     form_of,
+    in_engine,
     name_of,
     read_npy,
     read_table,
@@ -247,14 +248,16 @@ def load_columns(
     missing: Missing = "error",
     delimiter: str | None = None,
     encoding: str | None = None,
+    engine: bool = False,
     people: People | None = None,
 ) -> Columns:
-    """Columns of a csv (plain or .gz), parquet or npy file.
+    """Columns of a csv (plain or .gz), parquet or npy file, or of a table in an engine.
 
-    Values of a csv file on a grid finer than float64 are read as text, so that 18 digits survive.
+    Values of a csv file on a grid finer than float64 are read as text, so that 18 digits survive. An engine reads the table
+    once; positions on the grids are kept, of DuckDB in a temporary file, of Spark on its executors.
 
     Arguments:
-        path: file to read, of a form that `table_files` recognises.
+        path: file to read, or FILE.duckdb::TABLE, or parquet or csv files larger than memory, as in "visits/*.parquet".
         columns: names of the columns to use, a list or "x,y"; of an npy file, names for all of its columns, in order.
         low: public lower bound, a number or an ISO date; or one for each column.
         high: public upper bound, likewise.
@@ -264,10 +267,20 @@ def load_columns(
         missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
+        engine: DuckDB reads a single file, too, which is larger than memory.
     """
     path = table_path(path, delimiter, encoding)
     names, categories = column_names(columns), _with_gaps(categories, missing)
     grids, whole = public_grids(names, low=low, high=high, resolution=resolution, categories=categories)
+    named = dict.fromkeys(names, tuple(categories)) if categories else None
+    if in_engine(path, engine):
+        opened = open_table(path, text=None)
+        coder = ColumnCoder(opened.name, grids, whole, out_of_range, missing, people, numbered=False)
+        rows = opened.columns(coder.columns)
+        batches = EngineBatches(rows, coder, by=None if people is None else people.column)
+        codes = batches.kept(coder.width, max(grid.size for grid in grids.values()))
+        form, facts = rows.form(names).of_columns(names, categories=named), (*opened.kept_facts, Split(0.0).fact("rows"))
+        return assemble_columns(opened.name, coder, codes, form=form, facts=facts)
     coder = ColumnCoder(path, grids, whole, out_of_range, missing, people)
     if form_of(path) == "npy":
         if people is not None:
@@ -279,44 +292,5 @@ def load_columns(
     else:
         text = [name for name, grid in grids.items() if grid.kind != "number" or grid.decimals]
         table = read_table(path, coder.columns, text=[*coder.columns[len(names) :], *text], whole=names)
-    form = sample_form(path, names, categories=dict.fromkeys(names, tuple(categories)) if categories else None)
+    form = sample_form(path, names, categories=named)
     return assemble_columns(name_of(path), coder, coder.coded(table), form=form)
-
-
-def load_sql_columns(
-    *,
-    source: str,
-    table: str | None = None,
-    columns: list[str] | str = "x",
-    low: Bound = None,
-    high: Bound = None,
-    resolution: Bound = None,
-    categories: list[str] | None = None,
-    out_of_range: OutOfRange = "refuse",
-    missing: Missing = "error",
-    people: People | None = None,
-) -> Columns:
-    """Columns of a table in DuckDB, of parquet or csv files larger than memory, or in Spark.
-
-    The table is read once. What is kept are positions on the grids: of DuckDB in a temporary file, of Spark on its executors.
-
-    Arguments:
-        source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".
-        table: of the DuckDB file; it may be left out where there is one.
-        columns: names of the columns to use, a list or "x,y".
-        low: public lower bound, a number or an ISO date; or one for each column.
-        high: public upper bound, likewise.
-        resolution: public step of the grid, for dates in seconds; without it numbers must be whole.
-        categories: all names in their order, for categorical columns; bounds are not used then.
-        out_of_range: "refuse" values outside the bounds, or "clamp" them and release their noisy number.
-        missing: "error", or "drop" records with a missing value, or let it be a "category" behind the others.
-    """
-    opened = open_table(source, table, text=None)
-    names, categories = column_names(columns), _with_gaps(categories, missing)
-    grids, whole = public_grids(names, low=low, high=high, resolution=resolution, categories=categories)
-    coder = ColumnCoder(opened.name, grids, whole, out_of_range, missing, people, numbered=False)
-    rows = opened.columns(coder.columns)
-    by = None if people is None else people.column
-    codes = EngineBatches(rows, coder, by=by).kept(coder.width, max(grid.size for grid in grids.values()))
-    form = rows.form(names).of_columns(names, categories=dict.fromkeys(names, tuple(categories)) if categories else None)
-    return assemble_columns(opened.name, coder, codes, form=form, facts=(*opened.kept_facts, Split(0.0).fact("rows")))

@@ -2,7 +2,7 @@
 
 | a source | read by | the table while it is read |
 |---|---|---|
-| DuckDB file | DuckDB, read-only | locked: one snapshot |
+| DuckDB file, FILE.duckdb::TABLE | DuckDB, read-only | locked: one snapshot |
 | parquet or csv files, by a glob | DuckDB | refused if a file changes between two scans |
 | DuckDB relation, Spark DataFrame | their own engine | refused if counts of two scans differ |
 """
@@ -199,41 +199,36 @@ class EngineTable:
 
 
 def open_table(
-    source: str,
-    table: str | None = None,
-    *,
-    text: Sequence[str] | None = (),
-    missing: Sequence[str] = MISSING,
-    memory: str = MEMORY,
-    option: str = "table",
+    path: str, *, text: Sequence[str] | None = (), missing: Sequence[str] = MISSING, memory: str = MEMORY
 ) -> EngineTable:
-    """The table of a DuckDB file, of parquet or csv files, or the one that a program handed over.
+    """The table of a DuckDB file, FILE.duckdb::TABLE, of parquet or csv files, or the one that a program handed over.
 
     Columns in `text` of csv files are texts even where they look like numbers, None: all of them; texts in `missing` stand for
-    no value; `option` names the table in messages.
+    no value.
     """
-    if isinstance(source, InMemory):
-        return EngineTable(str(source), source.content, {}, snapshot=False, declared=any(source.types.values()))
+    if isinstance(path, InMemory):
+        return EngineTable(str(path), path.content, {}, snapshot=False, declared=any(path.types.values()))
     with extras():
         import duckdb
+    source, _, table = str(path).partition("::")
     files = sorted(glob.glob(source, recursive=True))
     if not files:
-        raise ValueError(f"source is {source!r}: there is no such file")
+        raise ValueError(f"path is {path!r}: there is no such file")
     wrong = next((file for file in files if not Path(file).is_file()), None)
     if wrong is not None:
-        raise ValueError(f"source is {source!r}: {wrong} is no file; name the files in it, as in {wrong}/*.parquet")
+        raise ValueError(f"path is {path!r}: {wrong} is no file; name the files in it, as in {wrong}/*.parquet")
     seen = {file: _seen(file) for file in files}
     ending = "".join(Path(files[0]).suffixes[-2:]).lower()
     of_files = ending.endswith(_PARQUET) or ending.endswith(_CSV)
     if not of_files and len(files) > 1:
-        raise ValueError(f"source is {source!r}: {len(files)} files fit, and only parquet and csv files make one table")
+        raise ValueError(f"path is {path!r}: {len(files)} files fit, and only parquet and csv files make one table")
     opened = (lambda: duckdb.connect()) if of_files else (lambda: duckdb.connect(files[0], read_only=True))
     connection = _opened(opened, source)
     _spilling(connection, memory)
     connection.execute("SET preserve_insertion_order = false")
     if of_files:
-        if table is not None:
-            raise ValueError(f"{option} is {table!r}: it must be left out, {source} holds one table")
+        if table:
+            raise ValueError(f"path is {path!r}: ::{table} must be left out, {source} holds one table")
         _require_one_schema(files, ending)
         if ending.endswith(_PARQUET):
             return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
@@ -247,14 +242,13 @@ def open_table(
         return EngineTable(source, csv, seen, False, connection, declared=False)
     listed = connection.execute("select table_name, table_type from information_schema.tables").fetchall()
     known = sorted(name for name, _ in listed)
-    if table is None and len(known) == 1:
+    if not table and len(known) == 1:
         [table] = known
-    if table is None:
-        raise ValueError(f"{option} is not given: {source} has the tables {', '.join(known) or '(none)'}")
     if table not in known:
         near = get_close_matches(table, known, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"{option} is {table!r}: the tables of {source} are {', '.join(known)}{hint}")
+        listed = f"it holds {', '.join(known)}" if known else "it holds no table"
+        hint = f"; did you mean {near[0]!r}?" if near else f"; write {source}::{known[0]}" if known else ""
+        raise ValueError(f"path is {path!r}: {listed}{hint}")
     name = table.replace('"', '""')
     rows, declared = connection.sql(f'select * from "{name}"'), dict(listed)[table] == "BASE TABLE"
     return EngineTable(f"{name_of(source)}.{table}", rows, {}, True, connection, declared=declared)

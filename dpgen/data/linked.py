@@ -14,6 +14,7 @@ them over some people at a time; what is used of them is kept on disk, so the sa
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,8 @@ from dpgen.data.linked_tables import LinkedTables
 from dpgen.data.links import PERSON, Key, keys_of, person_of, without_keys
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.raw_tables import descriptor_of, types_of
-from dpgen.data.split import TEST_FRACTION, SplitOptions
-from dpgen.data.table_files import MISSING, is_source, name_of, table_path
+from dpgen.data.split import SplitOptions
+from dpgen.data.table_files import MISSING, in_engine, is_source, name_of, table_path
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.schema import nearest
 
@@ -49,19 +50,22 @@ def load_linked(
     schemas: dict[str, Any] | None = None,
     time_unit: TimeUnit = "day",
     orphans: Orphans = "error",
-    test_fraction: float = TEST_FRACTION,
+    test_fraction: float | None = None,
     split_key: Path | None = None,
     delimiter: str | None = None,
     encoding: str | None = None,
     drop: list[str] | None = None,
+    engine: bool = False,
 ) -> LinkedTables:
-    """Rows of people in order of time, and a table of these people: csv, tsv or parquet files, or a Data Package of all tables.
+    """Rows of people in order of time, and a table of these people: of files, of an engine, or of a Data Package.
 
-    What no public schema says of their columns the fit buys inside of its budget.
+    What no public schema says of their columns the fit buys inside of its budget. DuckDB and Spark sort rows by person; the
+    rows that are used are kept in a temporary folder, and people are held in memory.
 
     Arguments:
-        path: file of the rows, or a `datapackage.json` of tables with foreign keys; without it simulated patients.
-        people_path: file of the people, one line for each; without it people are those who have rows.
+        path: file of the rows, or FILE.duckdb::TABLE, or parquet or csv files larger than memory, as in "visits/*.parquet", or
+            a `datapackage.json` of tables with foreign keys; without it simulated patients.
+        people_path: the same of the people, one line for each; without it people are those who have rows.
         tables: files of further rows, by the names of their tables. One with the column of the person hangs on people, another
             one on the rows of the one table with which it shares a column, its key.
         links: by what a table hangs on people or on another one: {"prescriptions": "visits.visit"}, the column has this name
@@ -76,11 +80,12 @@ def load_linked(
         schemas: the same of further tables, by name.
         time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
         orphans: rows of nobody in the file of people are an "error", or "drop" them.
-        test_fraction: probability of each person to be kept for evaluation, in [0, 1).
+        test_fraction: probability of each person to be kept for evaluation, in [0, 1). None: .2 of files, 0 in an engine.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         delimiter: of csv files, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of csv files, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
         drop: columns that are not released, and cost nothing, as TABLE.COLUMN, or COLUMN where one table has it.
+        engine: DuckDB reads single files, too, which are larger than memory.
 
     Raises:
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
@@ -112,7 +117,10 @@ def load_linked(
         people = names[0] if people_path is not None else None
         own = zip(names, [people_schema, schema][-len(names) :])
         known |= {name: given for name, given in own if given is not None or name not in known}
-    if delimiter is not None or encoding is not None:
+    far = path is not None and any(in_engine(source, engine) for source in sources.values())
+    if far:
+        sources = {name: _opened(name, source, known.get(name)) for name, source in sources.items()}
+    elif delimiter is not None or encoding is not None:
         sources = {name: table_path(source, delimiter, encoding) for name, source in sources.items()}
     columns = {name: list(types_of(source)) for name, source in sources.items()}
     known = {n: given if given is None else without_keys(n, descriptor_of(given), drop or []) for n, given in known.items()}
@@ -120,7 +128,8 @@ def load_linked(
         keys = keys_of(links, columns, drop or [])
         person = person_of(keys, people, person)
     person = person or PERSON
-    options = SplitOptions(test_fraction, split_key=split_key)
+    options = SplitOptions.of(test_fraction, None, None, engine=far)
+    options = replace(options, split_key=split_key)
     unknown = next((name for name in known if name not in sources and schemas), None)
     if unknown is not None:
         raise nearest("a table of schemas", unknown, list(sources))
@@ -148,64 +157,17 @@ def _dropped(drop: Sequence[str], sources: Mapping[str, Source], person: str, sp
     return found
 
 
-def load_sql_linked(
-    *,
-    source: str,
-    people_source: str | None = None,
-    rows: str | None = None,
-    person: str = "person",
-    order: str | None = None,
-    max_rows: int | None = 10,
-    schema: dict[str, Any] | str | None = None,
-    people_schema: dict[str, Any] | str | None = None,
-    time_unit: TimeUnit = "day",
-    orphans: Orphans = "error",
-    split_key: Path | None = None,
-) -> LinkedTables:
-    """People and their rows in DuckDB, in parquet or csv files larger than memory, or in Spark.
-
-    The engine sorts rows by person; the rows that are used are kept in a temporary folder, and people are held in memory. No
-    people are held out for evaluation.
-
-    Arguments:
-        source: a DuckDB file, or the parquet or csv files of the rows, as in "visits/*.parquet".
-        people_source: the parquet or csv files of the people; without it, and without a table in `person`, people are those
-            who have rows.
-        rows: table of the rows in a DuckDB file; it may be left out where there is one.
-        person: column that names the person, in both tables; TABLE.COLUMN names the table of people of a DuckDB file, too.
-        order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
-        max_rows: m, rows of a person that are used, in [1, 60]; of more a window of successive ones. None: it is bought.
-        schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
-        people_schema: the same of the people.
-        time_unit: in which dates and times are modelled, "day" or "second"; times of a day are left out of samples by day.
-        orphans: rows of nobody among the people are an "error", or "drop" them.
-        split_key: file of the secret key by which windows are chosen; a run has its own without it.
-    """
-    table, _, column = person.rpartition(".")
-    if people_source is not None or isinstance(source, InMemory):
-        table, column = "", person
-    known = [MISSING if given is None else descriptor_of(given).get("missingValues", [""]) for given in (schema, people_schema)]
-    opened = open_table(source, rows, text=None, missing=known[0], memory=MEMORY, option="rows")
-    people = None
-    if people_source is not None:
-        people = open_table(people_source, text=None, missing=known[1], memory=MEMORY)
-    elif table:
-        people = open_table(source, table, text=None, missing=known[1], memory=MEMORY, option="the table of person")
-    named = [part for part in (people_source or (people and table), rows or source) if part]
-    tables = (table, rows) if table and rows else _names(named)
-    if len(set(tables)) < len(tables):
-        raise ValueError(f"both tables are called {tables[0]!r}; people and rows must have two names")
-    spec = Spec(tables[-1], opened, schema, 0, column, None, order, max_rows)
-    reader = Reader(column, None if people is None else tables[0], (spec,), time_unit, orphans)
-    return reader.read(people, people_schema, SplitOptions(0.0, split_key=split_key))
+def _opened(name: str, source: str, schema: Any) -> EngineTable:
+    """A table in an engine, of two tables at most."""
+    if isinstance(source, InMemory) and not is_source(source):
+        raise TypeError(f"table {name!r} is in memory, another one in an engine; all must be in one of both")
+    missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
+    return open_table(source, text=None, missing=missing, memory=MEMORY)
 
 
 def _names(sources: Sequence[Any]) -> tuple[str, ...]:
     """Names of tables in samples: their own, or those of their files, of many in a folder that of the folder; rows."""
-    stems = [
-        "rows" if isinstance(source, InMemory) else name_of(source).strip("*?-_") or Path(source).parent.name
-        for source in sources
-    ]
+    stems = ["rows" if isinstance(source, InMemory) else name_of(source) for source in sources]
     return tuple(getattr(source, "table", None) or stem for source, stem in zip(sources, stems))
 
 
@@ -272,8 +234,7 @@ def _specs(
         together[name] = together[table] * (MOST_ROWS if most is None else most)
         if together[name] > MOST_TOGETHER:
             raise ValueError(f"max_rows allow {together[name]} rows of {name} for a person; it must be {MOST_TOGETHER} at most")
-        engine = source.like == "sql" if isinstance(source, InMemory) else isinstance(source, EngineTable) or is_source(source)
-        if engine and len(hung) > 1:
+        if isinstance(source, EngineTable) and len(hung) > 1:
             raise TypeError(f"table {name!r} is in an engine; three tables or more must be in memory or in files")
     return tuple(specs)
 

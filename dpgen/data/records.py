@@ -339,7 +339,7 @@ def load_mapped(
         labels, names = class_labels(pd.concat([values, test_values], ignore_index=True))
         found = {"labels": labels[: len(x)], "test_labels": labels[len(x) :], "n_classes": len(names), "class_names": names}
     facts = (Fact.READ_CLASSES(k=found["n_classes"]),) if found else ()
-    form, name = Form(container="numpy", types=("uint8",)), name_of(path).strip("*?-_") or Path(path).resolve().parent.name
+    form, name = Form(container="numpy", types=("uint8",)), name_of(path)
     return MappedRecords(name, x, test, image_shape=image_shape, facts=(*facts, split.fact()), form=form, **found)
 
 

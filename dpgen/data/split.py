@@ -255,6 +255,19 @@ class SplitOptions:
                 raise ValueError(f"test_fraction is {self.test_fraction} with a test_path: it must be 0 or left out")
             existing_file(self.test_path, option="test_path")
 
+    @classmethod
+    def of(
+        cls, test_fraction: float | None, test_path: str | None, split_key: Path | None, *, engine: bool, **more: Any
+    ) -> "SplitOptions":
+        """Options of a file in memory, or of a table in an engine, of which nothing is held out."""
+        held_out = {"test_fraction": test_fraction or None, "test_path": test_path, "split_key": split_key}
+        given = held_out if engine else {}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(f"{name} is {value!r}; it must be left out: nothing is held out of a table in an engine")
+        usual = 0.0 if engine else TEST_FRACTION
+        return cls(usual if test_fraction is None else test_fraction, test_path, split_key, **more)
+
     def split(self, *, people: Sequence[str] | None = None, held_out: int | None = None) -> Split:
         """The split, under the key of the file ``split_key``, or a fresh one that is kept nowhere."""
         key = os.urandom(KEY_BYTES) if self.split_key is None else secret_key(self.split_key)

@@ -86,10 +86,9 @@ def _between(values: Values, *, labelled: bool, grey: bool, threshold: int | Non
     return x.to(torch.float32) / (WHITE if grey else 1.0), labels if labelled else None
 
 
-def load_sql_records(
+def load_streamed(
     *,
-    source: str,
-    table: str | None = None,
+    path: str,
     label_column: str | None = None,
     image_shape: tuple[int, int] | None = None,
     grey_threshold: int | None = None,
@@ -103,8 +102,7 @@ def load_sql_records(
     several times, in batches. No records are held out for evaluation.
 
     Arguments:
-        source: a DuckDB file, or parquet or csv files, as in "scans/*.parquet".
-        table: of the DuckDB file; it may be left out where there is one.
+        path: FILE.duckdb::TABLE, or parquet or csv files, as in "scans/*.parquet".
         label_column: column with the class of each record; the classes are sorted.
         image_shape: (height, width) when the features are the pixels of an image, row by row.
         grey_threshold: features are grey values, whole numbers from 0 to 255, or from 0 to 1 where their type is floating
@@ -116,7 +114,7 @@ def load_sql_records(
         raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
     if grey_threshold is not None:
         require_threshold(grey_threshold)
-    opened = open_table(source, table, text=[] if people is None else [people.column])
+    opened = open_table(path, text=[] if people is None else [people.column])
     own = [name for name in (label_column, None if people is None else people.column) if name is not None]
     require_columns(opened.name, own, opened.schema.names)
     rows = opened.complete() if missing == "drop" else opened

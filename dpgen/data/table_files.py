@@ -134,10 +134,11 @@ def existing_file(path: str | Path, *, option: str = "path") -> Path:
 def name_of(path: str | Path) -> str:
     """Name of the data in a file: that of the file up to the first dot.
 
-    >>> name_of("logs/clicks.csv.gz")
-    'clicks'
+    >>> name_of("logs/clicks.csv.gz"), name_of("w.duckdb::visits"), name_of("visits/*.parquet")
+    ('clicks', 'visits', 'visits')
     """
-    return Path(path).name.split(".")[0]
+    file, _, table = str(path).partition("::")
+    return table or Path(file).name.split(".")[0].strip("*?-_") or Path(file).resolve().parent.name
 
 
 def one_line(error: BaseException) -> str:
@@ -169,12 +170,24 @@ def form_of(path: str | Path) -> FileForm:
 
 
 def is_source(path: str | Path) -> bool:
-    """Whether an engine reads what has this name: a DuckDB file, or several files by a glob.
+    """Whether an engine reads it: a DuckDB file or a table of one, several files by a glob, a relation or a DataFrame of Spark.
 
-    >>> is_source("w.duckdb"), is_source("visits/*.parquet"), is_source("visits.csv")
+    >>> is_source("w.duckdb::visits"), is_source("visits/*.parquet"), is_source("visits.csv")
     (True, True, False)
     """
-    return Path(path).suffix in (".duckdb", ".ddb") or (not Path(path).exists() and glob.has_magic(str(path)))
+    if isinstance(path, InMemory):
+        return path.like == "sql"
+    file = Path(str(path).partition("::")[0])
+    return file.suffix in (".duckdb", ".ddb") or (not file.exists() and glob.has_magic(str(file)))
+
+
+def in_engine(path: str, engine: bool) -> bool:
+    """Whether an engine reads it: `is_source`, or one file whose owner asks for DuckDB."""
+    if engine and isinstance(path, CsvPath):
+        raise ValueError(f"engine is true: delimiter and encoding must be left out, DuckDB reads {path} by its header line")
+    if engine and isinstance(path, InMemory) and not is_source(path):
+        raise ValueError(f"engine is true: it must be left out, {path} is in memory")
+    return engine or is_source(path)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------

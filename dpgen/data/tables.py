@@ -22,8 +22,8 @@ from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, foreseen, load_raw, raw_in_engine, types_of, unnamed
-from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, form_of, header, name_of, sample_form, table_path
+from dpgen.data.split import People, Split, SplitOptions
+from dpgen.data.table_files import MISSING, form_of, header, in_engine, name_of, sample_form, table_path
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
 
@@ -81,7 +81,7 @@ def load_table(
     schema: dict[str, Any] | str | None = None,
     target: str | None = None,
     key: str | None = None,
-    test_fraction: float = TEST_FRACTION,
+    test_fraction: float | None = None,
     test_path: str | None = None,
     split_key: Path | None = None,
     delimiter: str | None = None,
@@ -89,17 +89,22 @@ def load_table(
     dates: Dates | None = None,
     columns: list[str] | None = None,
     drop: list[str] | None = None,
+    engine: bool = False,
     people: People | None = None,
 ) -> Table | RawTable:
-    """A csv, tsv (plain or .gz) or parquet file; what no public schema says of it, the fit buys inside of its budget.
+    """A csv, tsv (plain or .gz) or parquet file, or a table in an engine; what no public schema says of it, the fit buys.
+
+    DuckDB and Spark read a column six times at most for what is bought. Then the table is read once, and codes are kept, one or
+    two bytes a value: of DuckDB in a temporary file, of Spark on its executors.
 
     Arguments:
-        path: file to read; without it simulated visits to a hospital, with their own schema.
+        path: file to read, or FILE.duckdb::TABLE, or parquet or csv files larger than memory, as in "visits/*.parquet"; without
+            it simulated visits to a hospital, with their own schema.
         schema: file of the public Table Schema in JSON or YAML, or the schema itself; every part of it may be missing, and
             `dpgen schema FILE` drafts one. It leaves out columns that it does not name if it states all of its fields' domains.
         target: column that users want to predict, in place of the schema's dpgen:target.
         key: column that is no data, whose values are generated, in place of the schema's primaryKey.
-        test_fraction: probability of each row to be kept for evaluation, in [0, 1).
+        test_fraction: probability of each row to be kept for evaluation, in [0, 1). None: .2 of files, 0 in an engine.
         test_path: file of the test rows, with the same columns; then all of ``path`` is private.
         split_key: file of the secret key of the split, made if it is not there; a run has its own without it.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
@@ -107,11 +112,17 @@ def load_table(
         dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
         columns: those that are released, and paid for; without it all.
         drop: columns that are not released, and cost nothing.
+        engine: DuckDB reads a single file, too, which is larger than memory.
     """
     if path is not None:
         path = table_path(path, delimiter, encoding)
-    elif delimiter is not None or encoding is not None:
-        raise ValueError("path is None: delimiter and encoding must be left out, for they are of a csv file")
+    elif delimiter is not None or encoding is not None or engine:
+        raise ValueError("path is None: delimiter, encoding and engine must be left out, for they are of a file")
+    far = path is not None and in_engine(path, engine)
+    options = SplitOptions.of(test_fraction, test_path, split_key, engine=far, missing=None, people=people)
+    chosen: Any = {"target": target, "key": key, "dates": dates, "columns": columns, "drop": drop or ()}
+    if path is not None and far:
+        return _in_engine(path, schema, people, **chosen)
     if path is None and schema is not None:
         shown = "given" if isinstance(schema, dict) else repr(str(schema))
         raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
@@ -119,9 +130,7 @@ def load_table(
     unit = None if people is None else people.column
     name = name_of(source) if path is not None else "visits"
     given = VISITS if path is None else schema
-    chosen: Any = {"columns": columns, "drop": drop or ()}
-    declared = draft_of(source, given, target=target, key=key, unit=unit, dates=dates, **chosen)
-    options = SplitOptions(test_fraction, test_path, split_key, missing=None, people=people)
+    declared = draft_of(source, given, unit=unit, **chosen)
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, source, name)
         return load_raw(source, dict(declared), options, name=name, table_of=made)
@@ -148,6 +157,37 @@ def load_table(
         form=form_of_samples(source, public, [name for name in names if name in table]),
         rows=table[~test.numpy()],
         test_rows=table[test.numpy()],
+    )
+
+
+def _in_engine(path: str, schema: dict[str, Any] | str | None, people: People | None, **chosen: Any) -> Table | RawTable:
+    """A table that an engine reads; `chosen` are options of `draft_of`."""
+    missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
+    opened = open_table(path, text=None, missing=missing)
+    unit = None if people is None else people.column
+    declared = draft_of(opened, schema, unit=unit, **chosen)
+    if unit in [field["name"] for field in declared["fields"]]:
+        raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
+    if any("dpgen:blank" in field for field in declared["fields"]):
+        made = partial(_table_of, opened, opened.name)
+        return raw_in_engine(opened, declared, people, table_of=made)
+    public = Schema.from_descriptor(declared)
+    fixed = {field.name for field in public.fields if field not in public.modelled}
+    names = opened.schema.names
+    wanted = [name for name in names if name in fixed] + [field.name for field in public.modelled]
+    rows = opened.columns(wanted if people is None else [*wanted, people.column])
+    read = partial(_codes, schema=public, people=people)
+    batches = EngineBatches(rows, read, by=None if people is None else people.column)
+    codes = batches.kept(len(public.modelled), max(public.domain.sizes))
+    if not len(codes):
+        raise ValueError(f"{opened.name} is empty: it has {len(names)} columns and no record")
+    return Table(
+        name=opened.name,
+        codes=codes,
+        schema=public,
+        test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
+        facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows"), *unnamed(opened, declared, unit)),
+        form=form_of_samples(opened, public, [name for name in names if name in wanted]),
     )
 
 
@@ -291,64 +331,6 @@ def simulated_visits(n: int = 6000, *, seed: int = 0) -> InMemory:
         }
     )
     return in_memory(frame, "public")
-
-
-def load_sql_table(
-    *,
-    source: str,
-    table: str | None = None,
-    schema: dict[str, Any] | str | None = None,
-    target: str | None = None,
-    key: str | None = None,
-    dates: Dates | None = None,
-    columns: list[str] | None = None,
-    drop: list[str] | None = None,
-    people: People | None = None,
-) -> Table | RawTable:
-    """A table in DuckDB, of parquet or csv files larger than memory, or in Spark.
-
-    What no public schema says of it, the fit buys inside of its budget; for that each column is read six times at most. Then
-    the table is read once, and codes are kept, one or two bytes a value: of DuckDB in a temporary file, of Spark on its
-    executors. No rows are held out for evaluation.
-
-    Arguments:
-        source: a DuckDB file, or parquet or csv files, as in "visits/*.parquet".
-        table: of the DuckDB file; it may be left out where there is one.
-        schema: file of the public Table Schema in JSON or YAML, or the schema itself; every part of it may be missing.
-        target: column that users want to predict, in place of the schema's dpgen:target.
-        key: column that is no data, whose values are generated, in place of the schema's primaryKey.
-        dates: whether 03/04/2023 is in April, "day_first", or in March, "month_first", where no day beyond 12 tells it.
-        columns: those that are released, and paid for; without it all.
-        drop: columns that are not released, and cost nothing.
-    """
-    missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
-    opened = open_table(source, table, text=None, missing=missing)
-    unit = None if people is None else people.column
-    chosen: Any = {"columns": columns, "drop": drop or ()}
-    declared = draft_of(opened, schema, target=target, key=key, unit=unit, dates=dates, **chosen)
-    if unit in [field["name"] for field in declared["fields"]]:
-        raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
-    if any("dpgen:blank" in field for field in declared["fields"]):
-        made = partial(_table_of, opened, opened.name)
-        return raw_in_engine(opened, declared, people, table_of=made)
-    public = Schema.from_descriptor(declared)
-    fixed = {field.name for field in public.fields if field not in public.modelled}
-    names = opened.schema.names
-    wanted = [name for name in names if name in fixed] + [field.name for field in public.modelled]
-    rows = opened.columns(wanted if people is None else [*wanted, people.column])
-    read = partial(_codes, schema=public, people=people)
-    batches = EngineBatches(rows, read, by=None if people is None else people.column)
-    codes = batches.kept(len(public.modelled), max(public.domain.sizes))
-    if not len(codes):
-        raise ValueError(f"{opened.name} is empty: it has {len(names)} columns and no record")
-    return Table(
-        name=opened.name,
-        codes=codes,
-        schema=public,
-        test_codes=torch.empty(0, len(public.modelled), dtype=torch.int64),
-        facts=(*public.facts, *opened.kept_facts, Split(0.0).fact("rows"), *unnamed(opened, declared, unit)),
-        form=form_of_samples(opened, public, [name for name in names if name in wanted]),
-    )
 
 
 def _codes(batches: Iterable[pyarrow.RecordBatch], schema: Schema, people: People | None) -> Iterator[npt.NDArray[np.int64]]:

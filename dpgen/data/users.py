@@ -20,6 +20,7 @@ from dpgen.data.table_files import (
     MISSING_CATEGORY,
     Missing,
     existing_file,
+    in_engine,
     name_of,
     read_table,
     sample_form,
@@ -379,19 +380,21 @@ def load_events(
     missing: Missing = "error",
     delimiter: str | None = None,
     encoding: str | None = None,
+    engine: bool = False,
 ) -> Users:
-    """Users from a table of events (.csv, .tsv, .parquet), and the prior that is known about them.
+    """Users from a table of events (.csv, .tsv, .parquet, or in an engine), and the prior that is known about them.
 
     Which categories there are must not depend on private events. ``categories_path`` names them; else the file of the
     prior does; else the public table; else they are read from the events and ``facts`` say that epsilon does not cover it.
     The prior is uniform, or read from ``prior_path`` (columns ``category`` and ``probability``), or the average user of
-    ``public_path`` (same columns as ``path``). It is never computed from ``path``.
+    ``public_path`` (same columns as ``path``). It is never computed from ``path``. An engine adds up the events: one row for
+    each pair of user and category leaves it.
 
     Arguments:
-        path: private events.
+        path: private events: a file, or FILE.duckdb::TABLE, or parquet or csv files, as in "clicks/*.parquet".
         user: column of the user's id, read as text.
         category: column of the category.
-        weight: column of how much an event counts (a rating, a 0/1 click), >= 0; 1 each without.
+        weight: column of how much an event counts (a rating, a 0/1 click), >= 0, in an engine whole numbers; 1 each without.
         group: column of the user's public group.
         categories_path: file of public category names, one a line.
         prior_path: file of probabilities.
@@ -399,19 +402,18 @@ def load_events(
         missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
         delimiter: of a csv file, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of a csv file, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
+        engine: DuckDB reads a single file, too.
     """
     path = table_path(path, delimiter, encoding)
     columns = EventColumns(user, category, weight, group)
-    users = _users(
-        name_of(path),
-        path,
-        columns,
-        lambda: read_events(path, columns, missing),
-        categories_path=categories_path,
-        prior_path=prior_path,
-        public_path=public_path if public_path is None else table_path(public_path, delimiter, encoding),
-        missing=missing,
-    )
+    known: dict[str, Any] = {"categories_path": categories_path, "prior_path": prior_path, "missing": missing}
+    known["public_path"] = public_path if public_path is None else table_path(public_path, delimiter, encoding)
+    if in_engine(path, engine):
+        opened = open_table(path, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
+        summed = replace(columns, weight=_SUM)
+        read = lambda: named_events(_event_sums(opened, columns, missing), summed, missing, source=opened.name)  # noqa: E731
+        return _users(opened.name, opened.name, columns, read, **known)
+    users = _users(name_of(path), path, columns, lambda: read_events(path, columns, missing), **known)
     if not isinstance(path, InMemory) and not path.endswith(".parquet"):  # which have no types
         return users
     drawn = {name: meaning for meaning, name in columns.named.items() if meaning != "weight"}
@@ -419,49 +421,6 @@ def load_events(
     public = {"user": users.user_names, "category": users.categories, "group": users.groups or ()}
     types = (dtype or natural(public[drawn[str(name)]]) for name, dtype in zip(form.names, form.types))
     return replace(users, form=replace(form, types=tuple(types), renamed=drawn))
-
-
-def load_sql_events(
-    *,
-    source: str,
-    table: str | None = None,
-    user: str = "user",
-    category: str = "category",
-    weight: str | None = None,
-    group: str | None = None,
-    categories_path: str | None = None,
-    prior_path: str | None = None,
-    public_path: str | None = None,
-    missing: Missing = "error",
-) -> Users:
-    """Users from a table of events in DuckDB, in parquet or csv files, or in Spark, which the engine adds up.
-
-    One row for each pair of user and category leaves the engine. Categories and prior are as for events of a file.
-
-    Arguments:
-        source: a DuckDB file, or parquet or csv files, as in "clicks/*.parquet".
-        table: of the DuckDB file; it may be left out where there is one.
-        user: column of the user's id, read as text.
-        category: column of the category.
-        weight: column of how much an event counts, whole numbers >= 0; 1 each without.
-        group: column of the user's public group.
-        categories_path: file of public category names, one a line.
-        prior_path: file of probabilities.
-        public_path: table of public users, a file.
-        missing: "error", or "drop" events with a missing value, or let it be a "category", of categories and groups.
-    """
-    columns = EventColumns(user, category, weight, group)
-    opened = open_table(source, table, text=[name for name in columns.wanted if name != columns.weight], missing=[""])
-    return _users(
-        opened.name,
-        opened.name,
-        columns,
-        lambda: named_events(_event_sums(opened, columns, missing), replace(columns, weight=_SUM), missing, source=opened.name),
-        categories_path=categories_path,
-        prior_path=prior_path,
-        public_path=public_path,
-        missing=missing,
-    )
 
 
 _SUM = "sum of weights"

@@ -51,15 +51,14 @@ def unpaid(path: Path, job: Callable[..., RunConfig]) -> bool:
 
 def read_by(loader: Any, source: str, options: dict[str, Any], **more: Any) -> RunConfig:
     kind, name = NAMES[loader.__name__]
-    option = "source" if name == "sql" else "path"
-    return keyword_job(MODELS[kind], {"epsilon": 1.0, option: source, "progress_bar": False} | options | more, data=name)
+    return keyword_job(MODELS[kind], {"epsilon": 1.0, "path": source, "progress_bar": False} | options | more, data=name)
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
 @pytest.mark.parametrize("case", FILES)
 def test_files_that_are_refused_are_free(case: str, ending: str, tmp_path: Path) -> None:
     (tmp_path / "names").write_text("b\nc\n")
-    loader, _, given = FILES[case]
+    loader, given = FILES[case]
     options = {name: v.format(folder=tmp_path) if isinstance(v, str) else v for name, v in given.items()}
     path = written(tmp_path, marked(TEXT), ending)
     assert unpaid(tmp_path, lambda **more: read_by(loader, path, options, **more))
@@ -122,7 +121,7 @@ def declared(container: str, folder: Path, frame: pd.DataFrame, schema: dict[str
     if container == "people":
         given |= {"unit": "who", "max_contributions": 2}
     if container == "DuckDB":
-        return keyword_job("tables", given | {"source": str(path)}, data="sql")
+        return keyword_job("tables", given | {"path": str(path), "engine": True}, data="table")
     return keyword_job("tables", given | {"path": str(path)}, data="table")
 
 

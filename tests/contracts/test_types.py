@@ -28,7 +28,6 @@ from dpgen.columns.votes import CELLS, Vote
 from dpgen.columns.writings.cells import cells_of
 from dpgen.containers import in_memory, is_columns
 from dpgen.data import draft_schema, load_linked, load_records, load_table
-from dpgen.data.tables import load_sql_table
 from dpgen.schema import Schema
 from dpgen.systems.tables.discovery import FORM, Discovery
 
@@ -126,7 +125,7 @@ def loaded(container: str, data: Any, dtypes: Any = "bought") -> Any:
     """The table as a fit reads it."""
     data = data if isinstance(data, str) else in_memory(data, dtypes)
     if container.startswith("DuckDB"):
-        return load_sql_table(source=data)
+        return load_table(path=data)
     return load_table(path=data, test_fraction=0.0)
 
 

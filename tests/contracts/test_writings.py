@@ -15,7 +15,6 @@ import dpgen
 from dpgen.columns.writings import writing_of
 from dpgen.containers import in_memory
 from dpgen.data import load_table
-from dpgen.data.tables import load_sql_table
 from dpgen.systems.tables.discovery import Discovery
 
 Write = Callable[[float, datetime], str]
@@ -145,7 +144,7 @@ def from_parquet(frame: pd.DataFrame, folder: Path) -> Any:
 def from_duckdb(frame: pd.DataFrame, folder: Path) -> Any:
     with duckdb.connect(str(folder / "a.duckdb")) as connection:
         connection.execute("create table t as select * from frame")
-    return load_sql_table(source=str(folder / "a.duckdb"))
+    return load_table(path=str(folder / "a.duckdb"))
 
 
 CONTAINERS: dict[str, Callable[[pd.DataFrame, Path], Any]] = {

@@ -17,7 +17,7 @@ import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import Records, load_records
 from dpgen.data.split import People
-from dpgen.data.stored import StreamedRecords, load_sql_records
+from dpgen.data.stored import StreamedRecords, load_streamed
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
@@ -68,7 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def stream(folder: Path, table: str = "plain", **options: Any) -> StreamedRecords:
-    return load_sql_records(source=str(folder / "w.duckdb"), table=table, label_column="kind", **options)
+    return load_streamed(path=f"{folder}/w.duckdb::{table}", label_column="kind", **options)
 
 
 def memory(folder: Path, name: str = "plain", **options: Any) -> Records:
@@ -114,7 +114,7 @@ def test_grey_values_in_lists_release_those_of_columns_in_memory(folder: Path, t
 def test_cells_of_mwem_are_counted_with_their_classes(folder: Path) -> None:
     frame = bits().iloc[:, [0, 1, 2, D]]
     whole = load_records(path=in_memory(frame), label_column="kind", test_fraction=0.0)
-    engine = load_sql_records(source=in_memory(duckdb.from_df(frame)), label_column="kind")
+    engine = load_streamed(path=in_memory(duckdb.from_df(frame)), label_column="kind")
     assert engine.class_names == whole.class_names == ("a", "b", "c")
     require_equal(released("mwem", engine, domain="cells"), released("mwem", whole, domain="cells"))
 
@@ -136,7 +136,7 @@ def test_of_a_person_whose_rows_come_in_several_batches_m_are_used(tmp_path: Pat
     """150,000 rows of three people are more than two batches."""
     pd.DataFrame({"who": np.arange(150_000) % 3, "x": np.arange(150_000) % 2}).to_parquet(tmp_path / "x.parquet")
     source, people = str(tmp_path / "x.parquet"), People("who", 2, bytes(32))
-    assert load_sql_records(source=source, people=people).n == 3 * 2
+    assert load_streamed(path=source, people=people).n == 3 * 2
 
 
 def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path) -> None:
@@ -168,7 +168,7 @@ def test_what_is_wrong_is_refused_in_one_line(tmp_path: Path, case: str) -> None
         frame.loc[600, name] = value
     frame.to_parquet(tmp_path / "w.parquet")
     with pytest.raises(ValueError, match=message) as refused:
-        load_sql_records(**{"source": str(tmp_path / "w.parquet"), "label_column": "kind", **options})
+        load_streamed(**{"path": str(tmp_path / "w.parquet"), "label_column": "kind", **options})
     assert "\n" not in str(refused.value)
 
 
@@ -193,14 +193,14 @@ def test_rows_with_gaps_are_left_out_and_a_table_that_changes_is_refused(tmp_pat
     frame.loc[:9, "x3"] = np.nan
     with duckdb.connect(str(tmp_path / "w.duckdb")) as connection:
         connection.execute("create table t as select * from frame")
-    assert load_sql_records(source=str(tmp_path / "w.duckdb"), label_column="kind", missing="drop").n == N - 10
+    assert load_streamed(path=str(tmp_path / "w.duckdb"), label_column="kind", missing="drop").n == N - 10
     x3 = pyarrow.array(frame["x3"].to_numpy())  # not null, but NaN
     parquet.write_table(pyarrow.Table.from_pandas(frame).set_column(3, "x3", [x3]), tmp_path / "n.parquet")
-    assert load_sql_records(source=str(tmp_path / "n.parquet"), label_column="kind", missing="drop").n == N - 10
+    assert load_streamed(path=str(tmp_path / "n.parquet"), label_column="kind", missing="drop").n == N - 10
     with duckdb.connect() as own:
         for change in ("delete from t where x0 = 1", "update t set kind = 'new' where kind = 'a'"):
             own.execute("create or replace table t as select * from frame where x3 is not null")
-            data = load_sql_records(source=in_memory(own.table("t")), label_column="kind")
+            data = load_streamed(path=in_memory(own.table("t")), label_column="kind")
             own.execute(change)
             with pytest.raises(ValueError, match="has changed while it was read"):
                 released("marginals", data)

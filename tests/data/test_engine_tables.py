@@ -15,7 +15,7 @@ from dpgen.containers import in_memory
 from dpgen.data import Table, load_table
 from dpgen.data.batches import ROWS, KeptCodes, whole_groups
 from dpgen.data.split import People
-from dpgen.data.tables import VISITS, load_sql_table, simulated_visits
+from dpgen.data.tables import VISITS, simulated_visits
 from dpgen.evaluation import evaluate
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
@@ -51,14 +51,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+SOURCES = {"duckdb": "w.duckdb::visits", "parquet": "parts/*.parquet", "csv": "parts/*.csv"}
+
+
 def memory(folder: Path, **options: Any) -> Table:
     return load_table(path=str(folder / "all.parquet"), schema=SCHEMA, test_fraction=0.0, **options)
 
 
 def engine(folder: Path, where: str, **options: Any) -> Table:
-    source = {"duckdb": "w.duckdb", "parquet": "parts/*.parquet", "csv": "parts/*.csv"}[where]
-    table = "visits" if where == "duckdb" else None
-    return load_sql_table(source=str(folder / source), table=table, schema=SCHEMA, **options)
+    return load_table(path=f"{folder}/{SOURCES[where]}", schema=SCHEMA, **options)
 
 
 def rows(table: Table) -> list[tuple[int, ...]]:
@@ -106,9 +107,7 @@ def test_a_table_as_it_is_releases_the_bits_of_memory(folder: Path, where: str, 
     """Types of a csv file, gaps, categories, bins, keys: bought of an engine as of a file that is read into memory."""
     path = str(folder / ("all.csv" if where == "csv" else "all.parquet"))
     memory = load_table(path=path, test_fraction=0.0, target="sex", people=people)
-    source = {"duckdb": "w.duckdb", "parquet": "parts/*.parquet", "csv": "parts/*.csv"}[where]
-    table = "visits" if where == "duckdb" else None
-    engine = load_sql_table(source=str(folder / source), table=table, target="sex", people=people)
+    engine = load_table(path=f"{folder}/{SOURCES[where]}", target="sex", people=people)
     assert engine.n == memory.n == (N if people is None else 37 * 3)
     expected = bought(memory)
     assert same_bits(bought(engine), expected)
@@ -117,7 +116,7 @@ def test_a_table_as_it_is_releases_the_bits_of_memory(folder: Path, where: str, 
 
 
 def test_different_values_are_counted_by_the_engine_and_only_frequent_ones_are_named(folder: Path) -> None:
-    table = load_sql_table(source=str(folder / "w.duckdb"), table="visits")
+    table = load_table(path=f"{folder}/w.duckdb::visits")
     found = table.rows.column("visit", lambda values: values.to_numpy(object)).different()
     assert found.counts.tolist() == [1] * N
     assert found.named(np.array([0, 4])).tolist() == ["V000001", "V000005"]
@@ -177,7 +176,7 @@ def test_values_outside_of_the_schema_are_refused_as_in_memory(tmp_path: Path, c
         frame.loc[500, name] = value
     frame.to_parquet(tmp_path / "w.parquet")
     with pytest.raises(ValueError, match=message) as in_engine:
-        load_sql_table(source=str(tmp_path / "w.parquet"), schema=SCHEMA)
+        load_table(path=str(tmp_path / "w.parquet"), engine=True, schema=SCHEMA)
     with pytest.raises(ValueError, match=message) as in_memory:
         load_table(path=str(tmp_path / "w.parquet"), schema=SCHEMA)
     assert str(in_engine.value) == str(in_memory.value)
@@ -187,18 +186,23 @@ def test_values_outside_of_the_schema_are_refused_as_in_memory(tmp_path: Path, c
     ("options", "message"),
     [
         ({"target": "agee"}, "target is 'agee'; it must be one of .*did you mean 'age'"),
-        ({"table": "nothing"}, "w.nothing is empty: it has 14 columns and no record"),
+        ({"path": "{folder}/w.duckdb::nothing"}, "w.nothing is empty: it has 14 columns and no record"),
         (
             {"schema": {"fields": [{"name": "agee", "type": "boolean"}]}},
             "a field of the schema is 'agee'; .*did you mean 'age'",
         ),
         ({"people": People("age", 1, bytes(32))}, "unit is 'age'; it must be no field of the schema"),
         ({"people": People("clinic", 1, bytes(32))}, "has no column 'clinic'"),
+        ({"test_fraction": 0.2}, "test_fraction is 0.2; it must be left out: nothing is held out"),
+        ({"split_key": Path("k")}, "split_key is .*; it must be left out"),
+        ({"delimiter": ";"}, "delimiter is ';': it must be left out"),
     ],
 )
 def test_what_is_wrong_is_refused_in_one_line(folder: Path, options: dict[str, Any], message: str) -> None:
+    given = {"path": "{folder}/w.duckdb::visits", "schema": SCHEMA, **options}
+    given["path"] = given["path"].format(folder=folder)
     with pytest.raises(ValueError, match=message) as refused:
-        load_sql_table(**{"source": str(folder / "w.duckdb"), "table": "visits", "schema": SCHEMA, **options})
+        load_table(**given)
     assert "\n" not in str(refused.value)
 
 
@@ -207,7 +211,7 @@ def test_a_row_without_a_person_is_refused(tmp_path: Path) -> None:
     frame.loc[3, "hospital"] = None
     frame.to_parquet(tmp_path / "0.parquet")
     with pytest.raises(ValueError, match="unit 'hospital' has no value in"):
-        load_sql_table(source=str(tmp_path / "0.parquet"), schema=SCHEMA, people=People("hospital", 2, bytes(32)))
+        load_table(path=str(tmp_path / "0.parquet"), engine=True, schema=SCHEMA, people=People("hospital", 2, bytes(32)))
 
 
 def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:

@@ -13,10 +13,10 @@ import tiny
 from fixed_source import FixedKeySource
 
 import dpgen
-from dpgen.data.columns import load_columns, load_sql_columns
+from dpgen.data.columns import load_columns
 from dpgen.data.engines import open_table, own_tables
 from dpgen.data.split import People
-from dpgen.data.users import load_events, load_sql_events
+from dpgen.data.users import load_events
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
@@ -81,14 +81,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sources(folder: Path) -> dict[str, dict[str, str]]:
-    return {"duckdb": {"source": str(folder / "w.duckdb"), "table": "visits"}, "parts": {"source": f"{folder}/parts/*.parquet"}}
+    return {"duckdb": {"path": f"{folder}/w.duckdb::visits"}, "parts": {"path": f"{folder}/parts/*.parquet"}}
 
 
 @pytest.mark.parametrize("grid", GRIDS)
 def test_counts_are_those_of_the_column_in_memory(folder: Path, grid: str) -> None:
     name, options = GRIDS[grid]
     memory = load_columns(path=str(folder / "all.parquet"), columns=name, **options)
-    engine = load_sql_columns(**sources(folder)["parts"], columns=name, **options)
+    engine = load_columns(**sources(folder)["parts"], columns=name, **options)
     assert engine.domains == memory.domains
     assert engine.clamped == memory.clamped
     ordered, ranks, N = np.sort(memory.values[name]), engine.values[name], memory.domains[name].size
@@ -103,7 +103,7 @@ def test_counts_are_those_of_the_column_in_memory(folder: Path, grid: str) -> No
 @pytest.mark.parametrize("name", ["whole", "spiked", "skewed"])
 def test_heavy_cells_have_their_exact_counts(folder: Path, name: str, threshold: int) -> None:
     options = {"low": -50, "high": 2**41, "resolution": "1e-3"}
-    found = load_sql_columns(**sources(folder)["duckdb"], columns=name, **options)
+    found = load_columns(**sources(folder)["duckdb"], columns=name, **options)
     ranks, N, decay = found.values[name], found.domains[name].size, 2
     knots, sums = outline(ranks, threshold, decay)
     ordered = ranks.in_order()
@@ -132,34 +132,34 @@ def test_released_bits_are_those_of_the_column_in_memory(folder: Path, method: s
     if method == "points":
         options = {"columns": "whole", "low": -50, "high": 10**6}
     memory = load_columns(path=str(folder / "all.parquet"), **options)
-    engine = load_sql_columns(**sources(folder)["parts"], **options)
+    engine = load_columns(**sources(folder)["parts"], **options)
     assert released(engine, method, relation) == released(memory, method, relation)
 
 
 def test_csv_files_are_tables(folder: Path) -> None:
-    data = load_sql_columns(source=str(folder / "all.csv"), columns="whole,counted", low=-50, high=10**6)
+    data = load_columns(path=str(folder / "all.csv"), engine=True, columns="whole,counted", low=-50, high=10**6)
     assert data.values["whole"].in_order().tolist() == np.sort(frame()["whole"] + 50).tolist()
     assert Fact.READ_AGAIN not in tiny.told(data)
-    assert Fact.READ_AGAIN not in tiny.told(open_table(str(folder / "w.duckdb"), "visits"))
+    assert Fact.READ_AGAIN not in tiny.told(open_table(f"{folder}/w.duckdb::visits"))
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "no file": ({"source": "{folder}/none.duckdb"}, "there is no such file"),
-    "a folder": ({"source": "{folder}/parts"}, r"is no file; name the files in it, as in .*\*\.parquet"),
-    "no database": ({"source": "{folder}/text.duckdb"}, "cannot be read by duckdb"),
-    "two tables": ({"table": None}, "table is not given: .* has the tables nothing, visits"),
-    "another table": ({"table": "visit"}, "table is 'visit': .*did you mean 'visits'"),
-    "a table of files": ({"source": "{folder}/parts/*.parquet", "table": "x"}, "it must be left out"),
+    "no file": ({"path": "{folder}/none.duckdb"}, "there is no such file"),
+    "a folder": ({"path": "{folder}/parts"}, r"is no file; name the files in it, as in .*\*\.parquet"),
+    "no database": ({"path": "{folder}/text.duckdb"}, "cannot be read by duckdb"),
+    "two tables": ({"path": "{folder}/w.duckdb"}, "it holds nothing, visits; write .*w.duckdb::nothing"),
+    "another table": ({"path": "{folder}/w.duckdb::visit"}, "it holds .*did you mean 'visits'"),
+    "a table of files": ({"path": "{folder}/parts/*.parquet::x"}, "::x must be left out"),
     "no column": ({"columns": "wole"}, "no column 'wole'.*did you mean 'whole'"),
-    "no records": ({"table": "nothing"}, "is empty"),
+    "no records": ({"path": "{folder}/w.duckdb::nothing"}, "is empty"),
     "outside": ({"low": 0}, r"column .whole.: value in a row is outside \[0, 1000000\]"),
     "not whole": ({"columns": "skewed", "low": 0}, "no whole number: give the public resolution"),
     "text": ({"columns": "site", "low": 0}, "is not a finite number"),
     "no dates": ({"low": "2024-01-01", "high": "2024-02-01"}, "dates must be"),
     "other categories": ({"columns": "site", "categories": ["a", "b"]}, "none of the 2 public categories"),
-    "missing": ({"source": "{folder}/holes.parquet", "table": None, "columns": "x"}, "has no value in a row.*missing=drop$"),
+    "missing": ({"path": "{folder}/holes.parquet", "columns": "x"}, "has no value in a row.*missing=drop$"),
     "wrong missing": ({"missing": "skip"}, "missing is 'skip'; it must be one of error, drop, category"),
-    "other types": ({"source": "{folder}/mixed*.parquet", "table": None, "columns": "x"}, "'x' is double; it must be int64"),
+    "other types": ({"path": "{folder}/mixed*.parquet", "columns": "x"}, "'x' is double; it must be int64"),
 }
 
 
@@ -171,9 +171,9 @@ def test_what_is_wrong_is_refused_in_one_line(folder: Path, case: str) -> None:
     pd.DataFrame({"x": [1.0, 2.0]}).to_parquet(folder / "mixed1.parquet")
     given, message = REFUSED[case]
     options = {**sources(folder)["duckdb"], "columns": "whole", "low": -50, "high": 10**6} | given
-    options["source"] = options["source"].format(folder=folder)
+    options["path"] = options["path"].format(folder=folder)
     with pytest.raises(ValueError, match=message) as error:
-        load_sql_columns(**options)
+        load_columns(**options, engine=True)
     assert "\n" not in str(error.value)
 
 
@@ -181,7 +181,7 @@ def test_what_is_wrong_is_refused_in_one_line(folder: Path, case: str) -> None:
 def test_missing_values_are_dropped_or_a_category(tmp_path: Path, missing: Any, found: list[Any]) -> None:
     pd.DataFrame({"x": pd.array([3, None, 1], "Int64")}).to_parquet(tmp_path / "holes.parquet")
     kind: dict[str, Any] = {"low": 0, "high": 9} if missing == "drop" else {"categories": ["1", "3"]}
-    data = load_sql_columns(source=str(tmp_path / "holes.parquet"), columns="x", missing=missing, **kind)
+    data = load_columns(path=str(tmp_path / "holes.parquet"), engine=True, columns="x", missing=missing, **kind)
     assert data.domains["x"].decode(data.values["x"].in_order()).tolist() == found
 
 
@@ -191,7 +191,7 @@ def test_tables_of_engines_go_where_frames_go(folder: Path) -> None:
     for data in (connection.table("visits"), duckdb.read_parquet(str(folder / "all.parquet")), f"{folder}/parts/*.parquet"):
         release = dpgen.fit(data, "merr", **options)
         assert release.sample(3).dtypes.to_dict() == {"whole": np.dtype("int64")}
-    assert dpgen.fit(str(folder / "w.duckdb"), "merr", table="visits", **options).epsilon <= 1
+    assert dpgen.fit(f"{folder}/w.duckdb::visits", "merr", **options).epsilon <= 1
     connection.close()
 
 
@@ -205,7 +205,7 @@ def events() -> pd.DataFrame:
 def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, Any]) -> None:
     events().to_parquet(tmp_path / "e.parquet")
     memory = load_events(path=str(tmp_path / "e.parquet"), category="site", **options)
-    engine = load_sql_events(source=str(tmp_path / "e.parquet"), category="site", **options)
+    engine = load_events(path=str(tmp_path / "e.parquet"), engine=True, category="site", **options)
     for name in ("user_names", "categories", "groups", "prior_origin", "facts"):
         assert getattr(engine, name) == getattr(memory, name), name
     assert engine.counts.tolist() == memory.counts.tolist()
@@ -222,7 +222,7 @@ def test_users_are_those_of_events_in_memory(tmp_path: Path, options: dict[str, 
 def test_wrong_events_are_refused(tmp_path: Path, change: dict[str, Any], options: dict[str, Any], message: str) -> None:
     events().assign(**change).astype({"site": str} if "site" not in change else {}).to_parquet(tmp_path / "e.parquet")
     with pytest.raises(ValueError, match=message):
-        load_sql_events(**{"source": str(tmp_path / "e.parquet"), "category": "site", "weight": "times"} | options)
+        load_events(**{"path": str(tmp_path / "e.parquet"), "engine": True, "category": "site", "weight": "times"} | options)
 
 
 @pytest.mark.parametrize("person", ["small", "site"])
@@ -233,7 +233,7 @@ def test_the_rows_of_people_are_those_that_memory_keeps(folder: Path, where: str
     options: dict[str, Any] = {"columns": ["whole", "skewed"], "low": -50, "high": high, "resolution": [1, "0.001"]}
     options |= {"out_of_range": out_of_range, "people": People(person, 3, bytes(range(32)))}
     memory = load_columns(path=str(folder / "all.parquet"), **options)
-    engine = load_sql_columns(**sources(folder)[where], **options)
+    engine = load_columns(**sources(folder)[where], **options)
     assert memory.n < ROWS
     assert engine.clamped == memory.clamped
     for name, values in memory.values.items():
@@ -245,7 +245,7 @@ def test_bad_people_are_refused(tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 2], "who": ["a", None]}).to_parquet(path)
     for column, message in (("who", "no value"), ("x", "none of the columns")):
         with pytest.raises(ValueError, match=message):
-            load_sql_columns(source=str(path), columns="x", low=0, high=9, people=People(column, 1))
+            load_columns(path=str(path), engine=True, columns="x", low=0, high=9, people=People(column, 1))
 
 
 @pytest.mark.parametrize(
@@ -273,8 +273,8 @@ def test_a_number_of_a_csv_file_is_read_without_its_neighbours(tmp_path: Path) -
     counts = []
     for name, other in (("whole", "1"), ("decimal", "0.5")):
         (tmp_path / f"{name}.csv").write_text(f"x\n9007199254740993\n{other}\n")
-        ranks: Any = load_sql_columns(
-            source=str(tmp_path / f"{name}.csv"), columns="x", low=0, high=2**60, resolution=0.5
+        ranks: Any = load_columns(
+            path=str(tmp_path / f"{name}.csv"), engine=True, columns="x", low=0, high=2**60, resolution=0.5
         ).values["x"]
         counts.append(ranks.below(np.array([2 * 9007199254740993, 2 * 9007199254740993 + 1])).tolist())
     assert counts == [[1, 2], [1, 2]]

@@ -17,7 +17,7 @@ from three_tables import three_tables
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
-from dpgen.data.linked import MOST_ROWS, LinkedTables, load_sql_linked
+from dpgen.data.linked import MOST_ROWS, LinkedTables
 from dpgen.data.split import secret_key
 from dpgen.data.toy import simulated_patients
 from dpgen.privacy.curator import Curator
@@ -291,15 +291,15 @@ def test_a_name_with_a_zero_byte_is_another_person() -> None:
 
 
 @pytest.mark.parametrize(
-    ("person", "column", "word"),
+    ("people", "column", "word"),
     [
-        ("people.who", "0", "whose person is not in"),
-        ("who", "date '1999-01-01' + 4000000 * (i > 190)::int", "years 1"),
-        ("who", "case when i > 190 then 170141183460469231731687303715884105727::hugeint else i end", "type of its column"),
+        (True, "0", "whose person is not in"),
+        (False, "date '1999-01-01' + 4000000 * (i > 190)::int", "years 1"),
+        (False, "case when i > 190 then 170141183460469231731687303715884105727::hugeint else i end", "type of its column"),
     ],
 )
 def test_what_a_later_batch_of_an_engine_refuses_is_one_line(
-    person: str, column: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    people: bool, column: str, word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """DuckDB would make a traceback of it, and Python would quote the private year of a date."""
     duckdb = pytest.importorskip("duckdb")
@@ -308,7 +308,12 @@ def test_what_a_later_batch_of_an_engine_refuses_is_one_line(
         connection.sql("select i as who, 0 as old from range(199) t(i)").create("people")
         connection.sql(f"select i as who, 0 as day, {column} as x from range(200) t(i)").create("visits")
     with refused(word):
-        load_sql_linked(source=str(tmp_path / "w.duckdb"), person=person, rows="visits", order="day")
+        load_linked(
+            path=f"{tmp_path}/w.duckdb::visits",
+            people_path=f"{tmp_path}/w.duckdb::people" if people else None,
+            person="who",
+            order="day",
+        )
 
 
 @pytest.mark.parametrize("most", [1, 6])
@@ -490,12 +495,12 @@ def in_engine(form: str, folder: Path, tables: dict[str, pd.DataFrame]) -> dict[
     if form == "parquet":
         for name, table in tables.items():
             table.to_parquet(folder / f"{name}.parquet")
-        sources = {"data": str(folder / "visits*.parquet"), "people_source": str(folder / "patients*.parquet")}
+        sources = {"data": str(folder / "visits*.parquet"), "people_path": str(folder / "patients*.parquet")}
         return sources | {"person": "patient"}
     with duckdb.connect(str(folder / "w.duckdb")) as connection:
         for name, table in tables.items():
             connection.from_df(table.sample(frac=1.0, random_state=0)).create(name)
-    return {"data": str(folder / "w.duckdb"), "person": "patients.patient", "rows": "visits"}
+    return {"data": f"{folder}/w.duckdb::visits", "people_path": f"{folder}/w.duckdb::patients", "person": "patient"}
 
 
 @pytest.fixture

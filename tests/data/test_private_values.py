@@ -25,11 +25,8 @@ from dpgen.data import (
     load_sets,
     load_table,
 )
-from dpgen.data.columns import load_sql_columns
 from dpgen.data.records import pixels
-from dpgen.data.stored import load_sql_records
-from dpgen.data.tables import load_sql_table
-from dpgen.data.users import load_sql_events
+from dpgen.data.stored import load_streamed
 
 TEXT, NUMBER = "C1203928", 79.98
 SCHEMA = {"fields": [{"name": "x", "type": "integer", "constraints": {"minimum": 0, "maximum": 9, "required": True}}]}
@@ -56,24 +53,24 @@ def marked(marker: Any) -> list[Any]:
     return [1, marker, 0] if isinstance(marker, float) else ["1", marker, "0"]
 
 
-FILES: dict[str, tuple[Callable[..., Any], str, dict[str, Any]]] = {
-    "records": (load_records, "path", {}),
-    "grey records": (load_records, "path", {"grey_threshold": 5}),
-    "columns": (load_columns, "path", GRID),
-    "fine columns": (load_columns, "path", GRID | {"high": "1e3", "resolution": "1e-16"}),
-    "dates": (load_columns, "path", {"columns": "x", "low": "2024-01-01", "high": "2025-01-01"}),
-    "categories": (load_columns, "path", {"columns": "x", "categories": ["1", "0"]}),
-    "points": (load_points, "path", {"bounds": "0,9", "columns": "x"}),
-    "events": (load_events, "path", {"weight": "x"}),
-    "names": (load_events, "path", {"category": "x", "user": "user", "categories_path": "{folder}/names"}),
-    "groups": (load_events, "path", {"group": "x"}),
-    "table": (load_table, "path", {"schema": SCHEMA}),
-    "sql columns": (load_sql_columns, "source", GRID),
-    "sql categories": (load_sql_columns, "source", {"columns": "x", "categories": ["1", "0"]}),
-    "sql records": (load_sql_records, "source", {}),
-    "sql events": (load_sql_events, "source", {"weight": "x"}),
-    "sql groups": (load_sql_events, "source", {"group": "x"}),
-    "sql table": (load_sql_table, "source", {"schema": SCHEMA}),
+FILES: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "records": (load_records, {}),
+    "grey records": (load_records, {"grey_threshold": 5}),
+    "columns": (load_columns, GRID),
+    "fine columns": (load_columns, GRID | {"high": "1e3", "resolution": "1e-16"}),
+    "dates": (load_columns, {"columns": "x", "low": "2024-01-01", "high": "2025-01-01"}),
+    "categories": (load_columns, {"columns": "x", "categories": ["1", "0"]}),
+    "points": (load_points, {"bounds": "0,9", "columns": "x"}),
+    "events": (load_events, {"weight": "x"}),
+    "names": (load_events, {"category": "x", "user": "user", "categories_path": "{folder}/names"}),
+    "groups": (load_events, {"group": "x"}),
+    "table": (load_table, {"schema": SCHEMA}),
+    "sql columns": (load_columns, GRID | {"engine": True}),
+    "sql categories": (load_columns, {"columns": "x", "categories": ["1", "0"], "engine": True}),
+    "sql records": (load_streamed, {}),
+    "sql events": (load_events, {"weight": "x", "engine": True}),
+    "sql groups": (load_events, {"group": "x", "engine": True}),
+    "sql table": (load_table, {"schema": SCHEMA, "engine": True}),
 }
 
 
@@ -90,10 +87,10 @@ def shown(call: Callable[[], Any]) -> tuple[str, str]:
 @pytest.mark.parametrize("loader", FILES)
 def test_messages_of_files_show_no_value(tmp_path: Path, loader: str, ending: str, marker: Any) -> None:
     (tmp_path / "names").write_text("b\nc\n")
-    load, option, given = FILES[loader]
+    load, given = FILES[loader]
     options = {name: v.format(folder=tmp_path) if isinstance(v, str) else v for name, v in given.items()}
     path = written(tmp_path, marked(marker), ending)
-    message, text = shown(lambda: load(**{option: path}, **options))
+    message, text = shown(lambda: load(path=path, **options))
     for part in (TEXT, "79.98", "1234567"):
         assert part not in message
         assert part not in text

@@ -20,12 +20,12 @@ from test_linked import key, require_same_bits  # noqa: F401  (fixtures)
 from dpgen.api import job_of
 from dpgen.containers import in_memory
 from dpgen.data import load_records, load_table
-from dpgen.data.columns import load_columns, load_sql_columns
+from dpgen.data.columns import load_columns
 from dpgen.data.split import People
-from dpgen.data.stored import load_sql_records
-from dpgen.data.tables import VISITS, load_sql_table
+from dpgen.data.stored import load_streamed
+from dpgen.data.tables import VISITS
 from dpgen.data.toy import simulated_patients
-from dpgen.data.users import load_events, load_sql_events
+from dpgen.data.users import load_events
 from dpgen.privacy.exact_sums import totals
 
 pytestmark = [
@@ -57,7 +57,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def both(spark: Any, path: Path, name: Any, options: dict[str, Any]) -> tuple[Any, Any]:
     memory = load_columns(path=str(path), columns=name, **options)
-    return memory, load_sql_columns(source=in_memory(spark.read.parquet(str(path))), columns=name, **options)
+    return memory, load_columns(path=in_memory(spark.read.parquet(str(path))), columns=name, **options)
 
 
 @pytest.mark.parametrize("grid", KINDS)
@@ -86,7 +86,7 @@ def test_users_are_those_of_events_in_memory(spark: Any, tmp_path: Path) -> None
     events().to_parquet(tmp_path / "e.parquet")
     memory = load_events(path=str(tmp_path / "e.parquet"), category="site", weight="times")
     rows = in_memory(spark.read.parquet(str(tmp_path / "e.parquet")))
-    engine = load_sql_events(source=rows, category="site", weight="times")
+    engine = load_events(path=rows, category="site", weight="times")
     assert (engine.user_names, engine.categories) == (memory.user_names, memory.categories)
     assert engine.counts.tolist() == memory.counts.tolist()
 
@@ -94,7 +94,7 @@ def test_users_are_those_of_events_in_memory(spark: Any, tmp_path: Path) -> None
 def test_values_outside_are_refused(spark: Any, tmp_path: Path) -> None:
     pd.DataFrame({"x": [1, 20]}).to_parquet(tmp_path / "x.parquet")
     with pytest.raises(ValueError, match=r"Spark DataFrame column 'x': value in a row is outside \[0, 9\]"):
-        load_sql_columns(source=in_memory(spark.read.parquet(str(tmp_path / "x.parquet"))), columns="x", low=0, high=9)
+        load_columns(path=in_memory(spark.read.parquet(str(tmp_path / "x.parquet"))), columns="x", low=0, high=9)
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ SCHEMA = {**VISITS, "fields": FIELDS, "dpgen:constraints": RULES}
 def test_tables_release_the_bits_of_memory(spark: Any, visited: Path, people: People | None) -> None:
     frame = pd.concat([pd.read_parquet(visited / f"{i}.parquet") for i in range(3)])
     memory = load_table(path=in_memory(frame), schema=SCHEMA, test_fraction=0.0, people=people)
-    engine = load_sql_table(source=in_memory(spark.read.parquet(str(visited))), schema=SCHEMA, people=people)
+    engine = load_table(path=in_memory(spark.read.parquet(str(visited))), schema=SCHEMA, people=people)
     assert engine.n == memory.n
     expected, found = released_table(memory).tensors(), released_table(engine).tensors()
     assert all(torch.equal(tensor, expected[name]) for name, tensor in found.items())
@@ -131,7 +131,7 @@ def test_tables_as_they_are_release_the_bits_of_memory(
     memory = load_table(
         path=str(tmp_path / "all.parquet"), test_fraction=0.0, people=people
     )  # a file: any column may have gaps
-    engine = load_sql_table(source=in_memory(spark.read.parquet(str(visited))), people=people)
+    engine = load_table(path=in_memory(spark.read.parquet(str(visited))), people=people)
     assert engine.n == memory.n
     assert same_bits(bought(engine), bought(memory))
 
@@ -152,7 +152,7 @@ def test_what_an_executor_refuses_is_one_line(spark: Any, tmp_path: Path) -> Non
     visits().drop(columns=["admitted", "discharged"]).assign(age=123).to_parquet(tmp_path / "w.parquet")
     data = in_memory(spark.read.parquet(str(tmp_path / "w.parquet")))
     with pytest.raises(ValueError, match=r"^column 'age' breaks a rule of the schema: minimum is 0 .* \(which row and"):
-        load_sql_table(source=data, schema=SCHEMA)
+        load_table(path=data, schema=SCHEMA)
 
 
 @pytest.mark.parametrize("case", CONTRADICTED)
@@ -168,9 +168,9 @@ def test_records_release_the_bits_of_memory_and_duckdb(spark: Any, tmp_path: Pat
     frame = bits().drop(columns="who")
     frame.to_parquet(tmp_path / "b.parquet")
     memory = load_records(path=str(tmp_path / "b.parquet"), label_column="kind", test_fraction=0.0)
-    duck = load_sql_records(source=str(tmp_path / "b.parquet"), label_column="kind")
+    duck = load_streamed(path=str(tmp_path / "b.parquet"), label_column="kind")
     rows = in_memory(spark.read.parquet(str(tmp_path / "b.parquet")).repartition(3))
-    engine = load_sql_records(source=rows, label_column="kind")
+    engine = load_streamed(path=rows, label_column="kind")
     assert 30 < engine.some(100).n < 200
     expected = released_records(model, memory)
     for data in (duck, engine):
@@ -186,6 +186,6 @@ def test_grey_values_are_those_of_duckdb(spark: Any, tmp_path: Path) -> None:
 
     path = str(tmp_path / "s.parquet")
     sources = (path, in_memory(spark.read.parquet(path)))
-    both = [load_sql_records(source=source, width=2, grey_threshold=50) for source in sources]
+    both = [load_streamed(path=source, width=2, grey_threshold=50) for source in sources]
     assert torch.equal(*(totals(data.stream(grey=True), added) for data in both))
     assert both[0].n == both[1].n

@@ -15,7 +15,7 @@ import pytest
 from test_engines import released
 
 from dpgen.containers import in_memory
-from dpgen.data.columns import load_columns, load_sql_columns
+from dpgen.data.columns import load_columns
 
 pytestmark = [
     pytest.mark.spark,
@@ -85,7 +85,7 @@ def test_a_lost_executor_doubles_no_totals(cluster: Any) -> None:
     tracker, rows = cluster.sparkContext.statusTracker(), in_memory(slow_rows(cluster))
 
     def load() -> None:
-        found.append(load_sql_columns(source=rows, columns="x", low=0, high=10_006))
+        found.append(load_columns(path=rows, columns="x", low=0, high=10_006))
 
     thread = Thread(target=load)
     thread.start()
@@ -109,7 +109,7 @@ def test_released_bits_are_those_of_one_process(cluster: Any, tmp_path: Path) ->
     path = tmp_path / "x.parquet"
     pd.DataFrame({"x": squared()}).to_parquet(path, row_group_size=5000)
     options: dict[str, Any] = {"columns": "x", "low": 0, "high": 10_006}
-    engine = load_sql_columns(source=in_memory(cluster.read.parquet(str(path))), **options)
+    engine = load_columns(path=in_memory(cluster.read.parquet(str(path))), **options)
     memory = load_columns(path=str(path), **options)
     for relation in ("add_remove", "replace_one"):
         assert released(engine, "partition", relation) == released(memory, "partition", relation)

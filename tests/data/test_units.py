@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refusals import refused
 
-from dpgen.data.columns import load_columns, load_sql_columns
+from dpgen.data.columns import load_columns
 from dpgen.data.points import load_points
 from dpgen.data.records import load_records
 from dpgen.data.split import People, texts
@@ -99,7 +99,7 @@ def test_people_are_told_apart_as_texts(tmp_path: Path, form: str) -> None:
     path = tmp_path / f"rows.{form}"
     table.to_csv(path, index=False) if form == "csv" else table.to_parquet(path)
     options: dict[str, Any] = {"columns": "x", "low": 0, "high": 6, "people": People("who", 1, KEY)}
-    memory, engine = load_columns(path=str(path), **options), load_sql_columns(source=str(path), **options)
+    memory, engine = load_columns(path=str(path), **options), load_columns(path=str(path), engine=True, **options)
     assert memory.n == 3_004
     assert engine.values["x"].in_order().tolist() == np.sort(memory.values["x"]).tolist()
 
@@ -108,16 +108,16 @@ def test_missing_people_are_the_same_texts_everywhere(tmp_path: Path) -> None:
     pd.DataFrame({"who": ["NA", "null", "n"], "x": [0, 1, 2]}).to_csv(tmp_path / "x.csv", index=False)
     options: dict[str, Any] = {"columns": "x", "low": 0, "high": 6, "missing": "drop", "people": People("who", 1, KEY)}
     assert load_columns(path=str(tmp_path / "x.csv"), **options).n == 1
-    assert load_sql_columns(source=str(tmp_path / "x.csv"), **options).n == 1
+    assert load_columns(path=str(tmp_path / "x.csv"), engine=True, **options).n == 1
 
 
 @pytest.mark.parametrize("named", [[1.0, 2.5], [True, False]])
 def test_people_are_named_by_whole_numbers_or_texts(tmp_path: Path, named: list[Any]) -> None:
     pd.DataFrame({"who": named, "x": [0, 1]}).to_parquet(tmp_path / "x.parquet")
     path, people = str(tmp_path / "x.parquet"), People("who", 1, KEY)
-    for load, where in ((load_columns, "path"), (load_sql_columns, "source")):
+    for engine in (False, True):
         with pytest.raises(ValueError, match=r"unit 'who' is (float64|bool|boolean); it must hold whole numbers or text"):
-            load(**{where: path, "columns": "x", "low": 0, "high": 1, "people": people})
+            load_columns(path=path, engine=engine, columns="x", low=0, high=1, people=people)
     named_by_categories = pd.DataFrame({"who": pd.Categorical(["a", "b", "a"]), "x": [0, 1, 1]})
     named_by_categories.to_parquet(tmp_path / "c.parquet")
     assert load_columns(path=str(tmp_path / "c.parquet"), columns="x", low=0, high=1, people=people).n == 2
