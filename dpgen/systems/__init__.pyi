@@ -1,6 +1,7 @@
 """Public names of dpgen.systems, for type checkers and for `lazy_loader`, which imports each on first use."""
 
 from .dp_sgd.partition import LabelPartition as LabelPartition
+from .dp_sgd.plain_loop import private_steps as private_steps
 from .dp_sgd.plan import DPSGDConfig as DPSGDConfig
 from .dp_sgd.plan import DPSGDPlan as DPSGDPlan
 from .dp_sgd.sums import PrivateSums as PrivateSums

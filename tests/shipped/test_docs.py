@@ -82,12 +82,12 @@ def test_networks_of_your_own_are_trained_released_and_loaded(
     monkeypatch.syspath_prepend(tmp_path)
     text = (DOCS / "own_model.md").read_text()
     files = re.findall(r'^```python title="(\w+)\.py"\n(.*?)\n```$', text, re.DOTALL | re.MULTILINE)
-    assert [name for name, _ in files] == ["mymodule", "fit", "with_opacus", "mynets", "train", "mygan", "train_gan"]
-    assert files[3][1].count("\n") + files[4][1].count("\n") <= 40
+    assert [name for name, _ in files] == ["mymodule", "fit", "with_opacus", "loop", "mynets", "train", "mygan", "train_gan"]
+    assert files[4][1].count("\n") + files[5][1].count("\n") <= 40
     for name, source in files:
         (tmp_path / f"{name}.py").write_text(source)
     try:
-        for name in ("fit", "train", "train_gan"):
+        for name in ("fit", "loop", "train", "train_gan"):
             runpy.run_path(str(tmp_path / f"{name}.py"))
         released = dpgen.load("my_model").statement
     finally:
@@ -96,6 +96,7 @@ def test_networks_of_your_own_are_trained_released_and_loaded(
     said = capsys.readouterr().out
     assert re.search(r"^torch.Size\(\[1000, 64\]\) torch.Size\(\[1000\]\) [12]\.\d+$", said, re.MULTILINE)
     assert "3.0 torch.Size([1000, 10])\n" in said
+    assert re.search(r"^[23]\.\d+ \['0.bias', '0.weight', '2.bias', '2.weight'\]$", said, re.MULTILINE)
     assert [line["note"] for line in released.mechanisms] == ["cluster sizes", "training steps"]
     with pytest.raises(ValueError, match="needs the network 'mynets:MyVAE', which has not been imported"):
         dpgen.load("digits_model")

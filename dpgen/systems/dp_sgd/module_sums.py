@@ -10,7 +10,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.utilities.signature_utils import is_param_in_hook_signature
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, nll_loss
 from torch.overrides import TorchFunctionMode
 from torchmetrics import Metric
@@ -51,6 +51,24 @@ class _ByTarget(TorchFunctionMode):
         return made.mean() if mean else made
 
 
+class WithLoss(L.LightningModule):
+    """An nn.Module whose `training_step` is a function of it and a batch, see `dpgen.systems.private_steps`."""
+
+    def __init__(self, plain: nn.Module, loss: Callable[[Any, Any], Tensor]) -> None:
+        super().__init__()
+        self.plain, self.loss, self.used = plain, loss, list[Any]()
+        if inspect.isfunction(loss):  # what it could keep records in, see `marks`
+            found = inspect.getclosurevars(loss)
+            self.used = [*found.nonlocals.values(), *found.globals.values()]
+
+    @property
+    def device(self) -> torch.device:
+        return next((value.device for value in self.plain.parameters()), torch.device("cpu"))
+
+    def training_step(self, batch: Any) -> Tensor:
+        return self.loss(self.plain, batch)
+
+
 class ModuleGradients:
     """Gradients of a module's `training_step` as those of a bank with one model."""
 
@@ -59,6 +77,7 @@ class ModuleGradients:
     def __init__(self, module: L.LightningModule, most: int | None = None) -> None:
         self.most = most  # records of a person, where people are units
         self.module, self.step, self.index, self.trying = module, module.training_step, 0, False
+        self.author, self.code = (module.plain, "loss") if isinstance(module, WithLoss) else (module, "training_step")
         self.logs = self.live = False
         self.mixes: str | None = None
         self.more = is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
@@ -101,7 +120,7 @@ class ModuleGradients:
     def taken(self, way: Callable[..., T], x: Held) -> T:
         """Factors or losses of records, private ones while training is `live`."""
         if self.live:
-            return self.per_record.of_private(way, "training_step", self.total, x.values)
+            return self.per_record.of_private(way, self.code, self.total, x.values)
         return way(self.total, x.values)
 
     @contextmanager
@@ -150,7 +169,7 @@ class ModuleGradients:
 
     def settle(self, records: Held, public: Held, trainer: L.Trainer, *, exemplary: bool = False) -> None:
         """Refuse a module whose gradients cannot be taken record by record, and records that its code fails for."""
-        name = type(self.module).__name__
+        name = type(self.author).__name__
         if not self.p:
             raise ValueError(f"module is {name}; it has no parameter that needs a gradient: there is nothing to train")
         self.per_record.apart = isinstance(records.values, Singles)
@@ -161,7 +180,7 @@ class ModuleGradients:
             except ValueError as error:
                 random = isinstance(error, UnlikeAlone) and error.of_code and not exemplary
                 told = "; where random records are not like yours, give example=" if random else ""
-                raise ValueError(f"module is {name}; its training_step {error}{told}") from error
+                raise ValueError(f"module is {name}; its {self.code} {error}{told}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

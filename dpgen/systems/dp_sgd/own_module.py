@@ -64,7 +64,8 @@ LOSS = "released/loss"
 
 # -- training ------------------------------------------------------------------------------------------------------------
 
-_TRAININGS: "WeakKeyDictionary[nn.Module, ModuleTraining]" = WeakKeyDictionary()
+TRAININGS: "WeakKeyDictionary[nn.Module, ModuleTraining]" = WeakKeyDictionary()
+"""Modules that have been made private, and how."""
 
 
 class ModuleTraining(PrivateTraining, Callback):
@@ -147,6 +148,10 @@ class ModuleTraining(PrivateTraining, Callback):
         require_no_clipping(trainer)  # may be set since make_private
         if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
             raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
+        self.open(trainer)
+
+    def open(self, trainer: L.Trainer) -> None:
+        """What comes before the first step, see `begin`, and what the statement says of this module."""
         self.begin(trainer, self.loader, self.accountant)
         self._assume(Fact.PUBLIC_MODULE)
         if self.bank.most is not None:
@@ -155,7 +160,8 @@ class ModuleTraining(PrivateTraining, Callback):
             self._assume(Fact.RELEASED_LOSS)
         if trainer.val_dataloaders is not None:
             self._assume(Fact.VALIDATION_PART)
-        self._assume(Fact.OWN_NETWORK(path=f"{type(pl_module).__module__}:{type(pl_module).__qualname__}"))
+        kind = type(self.bank.author)
+        self._assume(Fact.OWN_NETWORK(path=f"{kind.__module__}:{kind.__qualname__}"))
 
     @contextmanager
     def trying(self, trainer: L.Trainer) -> Iterator[None]:
@@ -192,30 +198,38 @@ class ModuleTraining(PrivateTraining, Callback):
     def step(self, _: Any, batch_idx: int) -> Tensor | None:
         """In the place of `training_step`: a loss that says nothing, or the noisy one."""
         batch, self._batch = self._batch, None
-        trainer, found = self.module.trainer, {n: v for n, v in self.module.named_parameters() if v.requires_grad}
+        trainer = self.module.trainer
+        if batch is None:
+            raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
+        loss = self.released(batch, batch_idx, trainer)
+        if loss is None:
+            trainer.should_stop = True
+            return None
+        if self.plan.sigma_loss is not None:
+            self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
+        return loss.to(torch.float32).requires_grad_()
+
+    def released(self, batch: Batch, index: int, trainer: L.Trainer) -> Tensor | None:
+        """The loss of a draw, 0 or a noisy one, when its gradients are released; None where the budget refuses them."""
+        found = {n: v for n, v in self.module.named_parameters() if v.requires_grad}
         kept = self.bank.per_record.values
         for name in {**found, **kept}:
             if found.get(name) is not kept.get(name):
                 raise ValueError(f"parameter {name!r} is trained in some steps only; freeze or add it before make_private")
-        if batch is None:
-            raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
         draw = self.granted(batch)
         if draw is None:
-            trainer.should_stop = True
-            warnings.warn(f"the budget ended training after {trainer.global_step} steps", stacklevel=2)
+            warnings.warn(f"the budget ended training after {self.steps} steps", stacklevel=3)
             return None
-        self.bank.index, self.bank.live, before = batch_idx, True, marks(self.module)
+        self.bank.index, self.bank.live, before = index, True, marks(self.module)
         loss = torch.zeros((), device=self.module.device)
         with draw, self.bank.quiet(trainer):
             self._gradient = self.noisy_sums(batch, draw, averaged=True)[0]
             if self.plan.sigma_loss is not None:
                 loss = self.noisy_loss(cast(Any, batch.x), draw)
         if name := moved(before, marks(self.module)):
-            raise ValueError(f"training_step changes {name}, which would carry records into the release")
-        if self.plan.sigma_loss is not None:
-            self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
+            raise ValueError(f"{self.bank.code} changes {name}, which would carry records into the release")
         self.steps += 1
-        return loss.to(torch.float32).requires_grad_()
+        return loss
 
     def parts(self) -> dict[str, float]:
         return super().parts() | ({} if self.plan.sigma_loss is None else {"losses": self.plan.sigma_loss})
@@ -255,11 +269,15 @@ class ModuleTraining(PrivateTraining, Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         if pl_module.device.type == "cpu":
-            self.on_train_epoch_end(trainer, pl_module)
+            self.require_finite()
 
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:  # where a device may be waited for
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        self.require_finite()
+
+    def require_finite(self) -> None:
+        """End a training whose weights are lost, where a device may be waited for."""
         if not all(bool(torch.isfinite(value).all()) for value in self.bank.per_record.values.values()):
-            raise ValueError(f"weights are not finite after step {trainer.global_step}: lower the learning rate")
+            raise ValueError(f"weights are not finite after step {self.steps}: lower the learning rate")
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -356,7 +374,7 @@ def make_private(
     for name, value in (("loss_noise", loss_noise), ("loss_bound", loss_bound), ("max_grad_norm", max_grad_norm)):
         if value is not None:
             require_positive(name, value)
-    earlier = _TRAININGS.get(module)
+    earlier = TRAININGS.get(module)
     if earlier is not None and earlier.steps and not _same_book(earlier.accountant.ledger, ledger):
         raise ValueError("module was trained privately before, with another ledger: build it anew, or go on with that one")
     policy = callback_of(trainer, Clipping)
@@ -395,22 +413,23 @@ def make_private(
     training.loader = private = PoissonLoader(cast(Any, units), **training.plan.drawn)
     private.assign(private.table.cluster, 1)
     training.accountant = PrivacyAccountant(curator, at_once=True)
-    _TRAININGS[module] = training
+    TRAININGS[module] = training
     trainer.callbacks += [training.accountant, training]  # type: ignore[attr-defined]
     if gradients.mixes:
         warnings.warn(
-            f"training_step mixes records, with {gradients.mixes} in the batch: in training it gets one record at a time, and "
-            "the loss is the mean of those",
+            f"{gradients.code} mixes records, with {gradients.mixes} in the batch: in training it gets one record at a time, "
+            "and the loss is the mean of those",
             stacklevel=2,
         )
     if gradients.logs:
         warnings.warn(
-            "what training_step logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss",
+            f"what {gradients.code} logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss",
             stacklevel=2,
         )
     if gradients.per_record.apart:
         warnings.warn(
-            "records are taken one after the other, which is slow: they do not stack, or torch.func cannot take training_step",
+            "records are taken one after the other, which is slow: they do not stack, or torch.func cannot take "
+            f"{gradients.code}",
             stacklevel=2,
         )
     if datamodule is loader:
@@ -524,7 +543,8 @@ def release(module: nn.Module, directory: Path | str) -> ReleasedModule:
         ValueError: a module that `make_private` has not seen, that was not trained, or that was changed elsewhere.
         ShareDone: in all processes but the first, which ends them.
     """
-    training = _TRAININGS.get(module)
+    module = getattr(module, "_orig_mod", module)
+    training = TRAININGS.get(module)
     if training is not None and training.trainer.world_size > 1 and launched_rank():
         raise ShareDone
     if training is None:
