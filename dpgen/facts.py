@@ -167,6 +167,10 @@ class Fact(Enum):
         "The table of all {columns} columns together, {cells} cells, is one release (noise std {std} of each count), so "
         "dependence of any order is in the model.",
     )
+    BLOCKS = _M(
+        "Blocks of three to seven columns that depend on each other in a way that fewer of them do not show were looked for by "
+        "the exponential mechanism, with {share} of the budget: {found}.",
+    )
     MEASURED_LINKED = _M(
         "{count} tables of two columns (of people, of people and rows, of one row, of two rows of a person, of successive "
         "rows) were chosen by the exponential mechanism and measured.",

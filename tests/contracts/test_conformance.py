@@ -31,7 +31,7 @@ from rows_networks import clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
 from rows_relational import broken_by_rows, broken_rules, in_days, in_whole_days
 from rows_rules import broken, broken_once, broken_shares
-from rows_tables import all_questions
+from rows_tables import all_questions, chosen_block
 from smoke import SMOKE
 
 from dpgen.privacy.exact_sums import BoundedSum
@@ -40,6 +40,7 @@ from dpgen.privacy.mechanisms import ApproximateDpEvent, Relation, gaussian_even
 from dpgen.release import PublicModel, Release
 from dpgen.runtime import quiet_training
 from dpgen.systems.registry import load
+from dpgen.systems.tables.blocks import CHOICE as CHOICE_OF_BLOCK
 from dpgen.systems.tables.workload import QUESTION
 
 CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]
@@ -272,6 +273,13 @@ def test_questions_at_the_price_of_one_are_found(relation: Relation) -> None:
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.covers(QUESTION)]
     with pytest.raises(AssertionError, match="moves the sums"):
         check_pairs(dataclasses.replace(row, sums=all_questions), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_parities_that_a_row_moves_by_two_at_the_price_of_one_are_found(relation: Relation) -> None:
+    [row] = [row for row in all_rows() if isinstance(row, LawRow) and row.covers(CHOICE_OF_BLOCK)]
+    with pytest.raises(AssertionError, match="delta is"):
+        check_tight(dataclasses.replace(row, law=partial(chosen_block, times=2)), relation)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -20,6 +20,8 @@ from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
+from dpgen.systems.tables.blocks import Search as Blocks
+from dpgen.systems.tables.blocks import Seeds
 from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
 from dpgen.systems.tables.marginals import (
     SCALE,
@@ -67,9 +69,13 @@ WEIGHTS = {2: 2, 3: 1}
 """Of scores of pairs and triples; three times as much with the target."""
 MOST_TRIPLES = 1_000
 
+LEAST_ROUNDS, LAST_ROUNDS = 10, 3
+"""Rounds from which on blocks are looked for, and those that follow: what pairs explain must be in the model."""
+
 _RARE = 0.02  # share of a category that is rare
 _FORCED_COMPONENTS = 64  # where constraints alone tie columns
 _RATE, _FIRST, _EACH, _LAST = 0.1, 60, 80, 300  # steps of the fit at first, after each round and at the end
+_SEEDED = 300  # where products were put into cells of blocks
 
 
 def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator: Curator, runtime: Runtime) -> TablesModel:
@@ -105,7 +111,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     columns = columns.with_measured(in_domain(tables, domain.names))
     rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
     levels, picks, workload = [Coarsening.full(columns.coarse.sizes)], 0, None
-    measurements, answers = list(columns.measurements), list[Answer]()
+    measurements, answers, blocks, of_blocks = list(columns.measurements), list[Answer](), list[Measurement](), list[Said]()
     if joint:
         mixture = whole_mixture(columns, table.schema)
     elif alone and not asked:
@@ -114,14 +120,14 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         levels = _levels(columns, rule, domain)
         workload = Workload.measure(codes, columns, table.schema, asked, budget, reserved, len(levels))
         choices = _Choices(config, 0 if alone else config.rounds, rule, [*levels, *workload.coarsenings], generator)
-        fitter, picked = _in_rounds(codes, columns, table.schema, choices, workload.measurements, budget)
+        fitter, picked, blocks, of_blocks = _in_rounds(codes, columns, table.schema, choices, workload.measurements, budget)
         mixture, picks, levels = with_rare(fitter.mixture, columns, domain), len(picked), choices.levels
-        measurements += [*workload.measurements, *picked]
+        measurements += [*workload.measurements, *picked, *blocks]
         measured, place = [*columns.smooth, *workload.measurements, *picked], len(columns.measurements)
         answers = workload.answers(fitter, mixture, measured, levels, place, choices.rounds, rule.corrected) if asked else []
     declared = _of_table(columns) if joint else _declared(picks, mu, size, d)
     told = joint or (alone and config.method == "auto" and d > 1)
-    facts = [*FACTS, *([declared] if told else ()), *_of_workload(workload, answers, unasked, reserved / whole)]
+    facts = [*FACTS, *([declared] if told else ()), *of_blocks, *_of_workload(workload, answers, unasked, reserved / whole)]
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     if found is not None:
         statement = statement.extended(found.facts)
@@ -136,6 +142,7 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         statement=statement,
         declared=(declared.sentence,),
         answers=answers,
+        blocks=len(blocks),
     )
     model.size_std = std
     if found is not None:
@@ -237,6 +244,11 @@ class _Choices:
     levels: list[Coarsening]
     generator: np.random.Generator
 
+    @property
+    def deep(self) -> bool:
+        """Whether blocks are looked for: where as many pairs are measured as the rule says."""
+        return self.rounds >= LEAST_ROUNDS and self.config.picks is None and self.config.components is None
+
 
 def _levels(columns: Columns, rule: Sizes, domain: TableDomain) -> list[Coarsening]:
     """All groups, those of pairs, and those of triples, which stand last."""
@@ -246,7 +258,7 @@ def _levels(columns: Columns, rule: Sizes, domain: TableDomain) -> list[Coarseni
 
 def _in_rounds(
     codes: Any, columns: Columns, schema: Schema, choices: _Choices, asked: Sequence[Measurement], budget: GaussianBudget
-) -> tuple[Fitter, list[Measurement]]:
+) -> tuple[Fitter, list[Measurement], list[Measurement], list[Said]]:
     """A mixture that was fitted to chosen marginals, with these: select marginals, measure them, fit it again.
 
     What was `asked` is measured already. All that is left is spent, where there are rounds.
@@ -255,22 +267,34 @@ def _in_rounds(
     pairs, triples = [*range(1, len(rule.pair_groups) + 1), 0], [len(rule.pair_groups) + 1]
     marginals = candidates(levels, pairs, triples, target=domain.target, most_triples=MOST_TRIPLES) if rounds else []
     weights = np.array([WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in marginals], np.int64)
-    fitter = Fitter(
-        columns.group_shares,
-        columns.n,
-        components=choices.config.components or rule.components,
-        information=rule.information,
-        zeros=zeros_of(schema, columns),
-        followed=[m.marginal for m in asked],
-        generator=choices.generator,
-    )
+    first, picked, blocks = [*columns.smooth, *asked], list[Measurement](), list[Measurement]()
+
+    def started(seeds: Seeds | None) -> Fitter:
+        fitter = Fitter(
+            columns.group_shares,
+            columns.n,
+            components=choices.config.components or rule.components,
+            information=rule.information,
+            zeros=zeros_of(schema, columns),
+            followed=[m.marginal for m in asked],
+            seeds=seeds,
+            generator=choices.generator,
+        )
+        fitter.measure([*first, *picked], levels)
+        fitter.run(_FIRST if seeds is None else _SEEDED, _RATE, _RATE)
+        return fitter
+
+    search = Blocks.of(columns, domain, budget)
+    kept = search.price if choices.deep else 0.0
+    fitter = started(None)
     picks = max(1, round((choices.config.picks or rule.picks) / max(1, rounds)))
     counts = Counts.of(codes, marginals, [columns.coarse.then(level) for level in levels])
-    first, picked = [*columns.smooth, *asked], list[Measurement]()
-    fitter.measure(first, levels)
-    fitter.run(_FIRST, _RATE, _RATE)
     for i, share in enumerate(steps(growing(rounds), "rounds")):
-        part = share * budget.left / picks * (1 - 1e-9)
+        if kept and i == rounds - LAST_ROUNDS:
+            fitter, blocks = search.run(codes, fitter, levels, started)
+            levels.extend([search.split] if blocks else [])
+            kept = 0.0
+        part = share * (budget.left - kept) / picks * (1 - 1e-9)
         expected = fitter.n * fitter.mixture.expected(marginals, levels)
         noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
         scores = counts.scores(expected, weights, PENALTY * noise * np.diff(counts.starts))
@@ -289,7 +313,7 @@ def _in_rounds(
         fitter.run(_EACH, _RATE, _RATE / 2)
     fitter.measure([*first, *picked], levels, corrected=rule.corrected)
     fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
-    return fitter, picked
+    return fitter, picked, blocks, search.told(blocks, domain.names)
 
 
 def _of_workload(workload: Workload | None, answers: Sequence[Answer], unasked: Sequence[Question], share: float) -> list[Said]:

@@ -37,6 +37,7 @@ from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, sh
 
 if TYPE_CHECKING:
     from dpgen.schema import Schema
+    from dpgen.systems.tables.blocks import Seeds
     from dpgen.systems.tables.marginals import Columns
 
 Floats = npt.NDArray[np.float32]
@@ -77,6 +78,11 @@ class Mixture:
         most = np.maximum.reduceat(self.probabilities, self.offsets[:-1], axis=0)
         certain = ((most == 1.0) | (most == 0.0)).all(1)  # 0 of all: the component is not among what is given
         return int(certain.sum()) >= len(self.sizes) - 1 > 0
+
+    @cached_property
+    def in_cells(self) -> npt.NDArray[np.bool_]:
+        """Columns (d,) of which each component lacks some values: those of blocks."""
+        return np.asarray((np.minimum.reduceat(self.probabilities, self.offsets[:-1], axis=0) == 0.0).all(1))
 
     def block(self, column: int) -> Floats:
         """Probabilities (size, K) of one column."""
@@ -127,7 +133,7 @@ class Fitter:
     """A mixture that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
 
     `shares` are released marginals of columns, above 0; `n` is the released number of records, `information` beta; `followed`
-    are marginals whose measurements bias would spoil; `generator` is public.
+    are marginals whose measurements bias would spoil; `seeds` put products into cells of blocks; `generator` is public.
     """
 
     def __init__(
@@ -139,20 +145,25 @@ class Fitter:
         information: float,
         zeros: Sequence[Zero] = (),
         followed: Sequence[Marginal] = (),
+        seeds: Seeds | None = None,
         generator: np.random.Generator,
     ) -> None:
         self.sizes, self.n, self._zeros = tuple(len(p) for p in shares), n, tuple(zeros)
         self._followed = frozenset(followed)
         self._starts = np.cumsum([0, *self.sizes[:-1]])
         self._column = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        self.prior = np.log(np.concatenate(shares)).astype(np.float32)[:, None]
+        self._shares, self._seeds = np.concatenate(shares).astype(np.float32), seeds
+        self.prior = np.log(self._shares)[:, None]
+        if seeds is not None:
+            self.prior, components = seeds.within(self.prior, self._starts, self._column), len(seeds.cells)
         self._information = np.full((len(self._column), 1), information, np.float32)
         for rows in [rows for zero in self._zeros for rows in zero.rows]:
             self._information[rows] = _FORCED * information
         held = [np.arange(len(self._column))[rows] for zero in self._zeros for rows in zero.rows]
         self._held = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
         noise = generator.normal(0.0, 1.0, (len(self._column), components))
-        self.logits: list[Floats] = [(self.prior + noise).astype(np.float32), np.zeros(components, np.float32)]
+        weights = np.zeros(components, np.float32) if seeds is None else seeds.weights
+        self.logits: list[Floats] = [(self.prior + noise).astype(np.float32), weights]
         self._first = [np.zeros_like(values) for values in self.logits]
         self._second = [np.zeros_like(values) for values in self.logits]
         self._steps, self._avoided = 0, AVOIDED * n
@@ -246,10 +257,12 @@ class Fitter:
             if part is not None:
                 part.add_gradients(p, w, of_p, of_w)
         if len(self._held):
-            gap = p[self._held] @ w / np.exp(self.prior[self._held, 0]) - 1
+            gap = p[self._held] @ w / self._shares[self._held] - 1
             slope = np.float32(2 * _HELD * self._avoided) * gap
             of_p[self._held] += slope[:, None] * w
             of_w += slope @ p[self._held]
+        if self._seeds is not None:
+            self._seeds.add_gradients(w, of_w)
         for zero in self._zeros:
             zero.add_gradients(self._avoided, p, w, of_p, of_w)
         ratio = np.log(np.maximum(p, 1e-30)) - self.prior
@@ -451,7 +464,8 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
 
     Systematic draws of components and of values in each component, then one pass over all cells in random order: a cell whose
     value too many rows hold takes the value that lowers :math:`\sum |n p - \text{count}|` over cells of triples and, with
-    weight 2, of pairs the most, but where components are cells: their draws have their counts. Rows are not independent any
+    weight 2, of pairs the most, but where components are cells, and in columns of blocks: their draws have their counts.
+    Rows are not independent any
     more; it is post-processing of the model.
     """
     ends = edges(mixture.weights.astype(np.float64))
@@ -467,7 +481,9 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
         cells = sum(math.prod(chosen) for chosen in combinations(mixture.sizes, 3)) if len(sizes) < 100 else math.inf
         deep = len(sizes) > 2 and cells <= _MOST_CELLS
         triples, triple_at = _gaps(mixture, rows, 3) if deep else (np.zeros(1, np.float32), np.zeros((1, 1, 1), np.int64))
-        _move(rows, generator.permutation(rows.size), sizes, pairs, pair_at, triples, triple_at, deep)
+        order = generator.permutation(rows.size)
+        order = order[~mixture.in_cells[order % len(sizes)]]
+        _move(rows, order, sizes, pairs, pair_at, triples, triple_at, deep)
     return np.asarray(generator.permutation(rows))
 
 

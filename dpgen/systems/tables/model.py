@@ -21,6 +21,7 @@ from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.tables.blocks import Seeds
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import Question, sizes
@@ -48,7 +49,7 @@ class TablesModel(PublicModel, kind="tables"):
     .. math:: p(x) = \sum_k w_k \prod_c p_{kc}(g_c(x_c)) \, s_c(x_c) / s_c(g_c(x_c))
 
     `columns` has g, s and the noisy number of records; `measurements` at `levels` of coarsening are for those who want to
-    estimate from them themselves.
+    estimate from them themselves. The last `blocks` of them are tables of blocks of columns, at the last level.
     """
 
     def __init__(
@@ -62,10 +63,11 @@ class TablesModel(PublicModel, kind="tables"):
         statement: PrivacyStatement,
         declared: Sequence[str] = (),
         answers: Sequence[Answer] = (),
+        blocks: int = 0,
     ) -> None:
         self.mixture, self.schema, self.statement = mixture, schema, statement
         self.measurements, self.levels, self.declared = list(measurements), list(levels), tuple(declared)
-        self.columns, self.answers = columns, list(answers)
+        self.columns, self.answers, self.blocks = columns, list(answers), blocks
 
     @property
     def size(self) -> int:
@@ -453,12 +455,18 @@ class TablesModel(PublicModel, kind="tables"):
             components=min(_COMPONENTS, len(self.mixture.weights)),
             information=_HELD_BACK * sizes(float(precisions.sum()) ** 0.5, n).information,
             zeros=zeros_of(self.schema, self.columns),
+            seeds=self._seeds(found.measurements, n),
             generator=np.random.default_rng(generator.integers(2**63)),
         )
         fitter.measure(found.measurements, self.levels)
         fitter.run(_STEPS, _RATE, _LAST_RATE, avoided=EXCLUDED)
         found.mixture = fitter.mixture
         return found
+
+    def _seeds(self, measurements: Sequence[Measurement], n: float) -> Seeds | None:
+        if not self.blocks:
+            return None
+        return Seeds.of(measurements[-self.blocks :], self.columns.group_shares, self.levels[-1], n, _COMPONENTS)
 
     def measured_again(self, generator: np.random.Generator) -> list[Measurement]:
         """The measured marginals of as many rows of the model, with noise as there."""
@@ -500,6 +508,7 @@ class TablesModel(PublicModel, kind="tables"):
             "levels": [level.sizes for level in self.levels],
             "marginals": [[m.marginal.columns, m.marginal.level] for m in self.measurements],
             "declared": self.declared,
+            "blocks": self.blocks,
             "workload": [own.to_dict() for own in self.answers],
         }
 
@@ -529,6 +538,7 @@ class TablesModel(PublicModel, kind="tables"):
             statement=statement,
             declared=description["declared"],
             answers=[Answer.from_dict(own) for own in description.get("workload", [])],
+            blocks=description.get("blocks", 0),
         )
 
 

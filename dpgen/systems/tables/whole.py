@@ -65,7 +65,7 @@ def whole_mixture(columns: Columns, schema: Schema, measurements: Sequence[Measu
     seen = allowed & (reduce(np.minimum.outer, shares) > _EMPTY / n)
     std = float(np.mean(np.square(table.noise_std)) ** 0.5)
     y = np.where(seen, table.values, 0.0)
-    law = _projected(_denoised(y, std, n, seen), n, seen)
+    law = _projected(denoised(y, std, n, seen), n, seen)
     law = _with_columns(law, [_column(y, law, c, own, std, n) for c, own in enumerate(alone)], seen)
     product = np.where(allowed, reduce(np.multiply.outer, shares), 0.0)
     return table_mixture((n * law + product / product.sum()) / (n + 1))
@@ -99,10 +99,10 @@ def table_mixture(law: Reals) -> Mixture:
     return Mixture(np.concatenate(blocks).astype(np.float32), total.astype(np.float32), law.shape)
 
 
-def _denoised(y: Reals, std: float, n: float, seen: Flags) -> Reals:
+def denoised(y: Reals, std: float, n: float, seen: Flags) -> Reals:
     """Counts of cells with less noise: pairs of columns as they are, other interactions by what stands out."""
     first = (n * _projected(_shrunk(y, std), n, seen) + seen / seen.sum()) / (n + 1)
-    expected = n * _of_pairs(first, seen)
+    expected = n * of_margins(first, seen, 2)
     return np.asarray(expected + _shrunk(y - expected, std))
 
 
@@ -135,10 +135,10 @@ def _turned(values: Reals, bases: Sequence[Reals]) -> Reals:
     return values
 
 
-def _of_pairs(law: Reals, seen: Flags) -> Reals:
-    """The law of greatest entropy on `seen` cells with the pairs of columns of another, by proportional fitting."""
+def of_margins(law: Reals, seen: Flags, size: int) -> Reals:
+    """The law of greatest entropy on `seen` cells with the margins of so many columns of another, by proportional fitting."""
     d, found = law.ndim, seen / seen.sum()
-    others = [tuple(c for c in range(d) if c not in kept) for kept in combinations(range(d), min(2, d - 1))]
+    others = [tuple(c for c in range(d) if c not in kept) for kept in combinations(range(d), min(size, d - 1))]
     wanted = [law.sum(axes, keepdims=True) for axes in others]
     for _ in range(_SWEEPS):
         for axes, sums in zip(others, wanted):

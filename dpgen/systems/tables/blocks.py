@@ -1,0 +1,363 @@
+r"""Blocks: sets of three to seven columns that depend on each other in a way that fewer of them do not show.
+
+Codes of each column are joined to halves of about equal released shares, with signs :math:`s = \pm 1`. Of each set S of columns
+in a public list the parity :math:`x_S = \sum_{\text{rows}} \prod_{c \in S} s_c` is counted exactly, by bits. The model that was
+fitted so far expects :math:`n e_S`, so what pairs and triples explain is in it. One set is chosen by :math:`|x_S - n e_S|`, and
+the table of its halves is measured. It is a block where the parity in this table is clearly away from what the model expects,
+and from that of the law of greatest entropy with all its tables of one column less, which has what fewer columns show.
+
+A row moves each parity by 1, and is in one cell of the table.
+
+Random starts do not lead a fit to a parity. So each product of the mixture is put into one cell of the blocks: it is 0 in the
+other half of their columns, and free elsewhere. The sums of weights in cells are fitted to the table of each block, of which
+noise is taken off as of a small table (`whole.denoised`).
+
+Source: parities as orthogonal parts of a table, Barak, Chaudhuri, Dwork, Kale, McSherry, Talwar 2007.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from dpgen.facts import Fact, Said
+from dpgen.privacy.exact_sums import totals
+from dpgen.privacy.selection import bounded_range
+from dpgen.systems.simplex_projection import project_to_simplex
+from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, shape
+from dpgen.systems.tables.whole import denoised, of_margins
+
+if TYPE_CHECKING:
+    from dpgen.privacy.curator import GaussianBudget
+    from dpgen.schema import TableDomain
+    from dpgen.systems.tables.marginals import Columns
+    from dpgen.systems.tables.mixture import Fitter, Mixture
+
+Floats = npt.NDArray[np.float32]
+Integers = npt.NDArray[np.int64]
+Reals = npt.NDArray[np.float64]
+
+CHOICE, TABLE = "choice of a block of columns", "table of a block of columns"
+OF_CHOICE, OF_TABLE = 0.003, 0.007
+"""Shares of mu^2 for one choice, and for the table of what is chosen."""
+MOST_BLOCKS = 3
+FEWEST, MOST = 3, 7
+"""Columns of a block."""
+MOST_COLUMNS = 7
+"""Columns of all blocks together: 2 to this are cells, each with products of its own."""
+
+_MOST_SETS, _MOST_WORDS = 130_000, 3e8  # sets, and words of 64 rows that their parities are counted in
+_LEAST_HALF = 0.1  # share of the smaller half of a column, below which no parity of it is far from that of the others
+_CLEAR, _SHARE = (
+    6.0,
+    0.1,
+)  # stds of noise and of chance, and share of all rows, that the parity of a block misses the model's by
+_REACHED = 0.5  # of all rows: where a parity must miss the model's by more to be found, nothing is looked for
+_APART = 4
+_SURE = 5.0  # log odds of the choice
+_ROWS = 2**18  # that are counted together
+_ABSENT = -200.0  # logit of what is exactly 0 in float32
+_SWEEPS = 50
+_PRODUCTS = 4  # of the mixture for each cell, at least
+
+
+def halves(columns: Columns, domain: TableDomain) -> Coarsening:
+    """Two groups of about equal released shares of the model's groups of each column; gaps go to the smaller one."""
+    found = []
+    for c, shares in enumerate(columns.group_shares):
+        code, group = domain.missing[c], np.zeros(len(shares), np.int64)
+        gap = None if code is None else int(columns.coarse.groups[c][code])
+        live = np.array([i for i in range(len(shares)) if i != gap])
+        weights = np.zeros(2)
+        if domain.ordered[c]:
+            cut = 1 + int(np.argmin(np.abs(shares[live].cumsum() - shares[live].sum() / 2)[:-1])) if len(live) > 1 else 1
+            group[live[cut:]] = 1
+            weights += shares[live[:cut]].sum(), shares[live[cut:]].sum()
+        else:
+            for i in live[np.argsort(-shares[live], kind="stable")]:
+                group[i] = int(weights.argmin())
+                weights[group[i]] += shares[i]
+        if gap is not None:
+            group[gap] = int(weights.argmin())
+        found.append(group)
+    return Coarsening(tuple(found), tuple(int(group.max()) + 1 for group in found))
+
+
+@dataclass(frozen=True)
+class Sets:
+    """The public list of sets of columns: all of some sizes, and of greater sizes those with the first column.
+
+    `columns` are those that sets are of, `deep` the most columns of a set that begins with each of them.
+    """
+
+    columns: tuple[int, ...]
+    deep: tuple[int, ...]
+
+    @classmethod
+    def of(cls, columns: Columns, split: Coarsening, target: int | None) -> Sets:
+        """Sets of columns whose halves are both frequent, as many as can be counted soon; the target comes first."""
+        least = [np.bincount(group, share, 2).min() for group, share in zip(split.groups, columns.group_shares)]
+        there = [c for c, (size, half) in enumerate(zip(split.sizes, least)) if size == 2 and half >= _LEAST_HALF]
+        there = sorted(there, key=lambda c: c != target)
+        p, left = len(there), min(_MOST_SETS, _MOST_WORDS * 64 / max(columns.n, 64.0))
+        most = FEWEST - 1
+        while most < MOST and math.comb(p, most + 1) <= left:
+            most += 1
+            left -= math.comb(p, most)
+        first = most
+        while there[:1] == [target] and first < MOST and math.comb(p - 1, first) <= left:
+            left -= math.comb(p - 1, first)
+            first += 1
+        return cls(tuple(there), (first, *(most,) * (p - 1))[:p])
+
+    @cached_property
+    def _stems(self) -> list[tuple[int, ...]]:
+        """All but the last column of sets, by place, each after what it begins with."""
+
+        def longer(stem: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+            if len(stem) >= FEWEST - 1:
+                yield stem
+            if len(stem) + 1 < self.deep[stem[0]]:
+                for c in range(stem[-1] + 1, len(self.columns) - 1):
+                    yield from longer((*stem, c))
+
+        return [stem for c in range(len(self.columns) - FEWEST + 1) for stem in longer((c,)) if self.deep[c] >= FEWEST]
+
+    @cached_property
+    def _ends(self) -> Integers:
+        return np.cumsum([len(self.columns) - 1 - stem[-1] for stem in self._stems], dtype=np.int64)
+
+    def __len__(self) -> int:
+        return int(self._ends[-1]) if self._stems else 0
+
+    def __getitem__(self, i: int) -> tuple[int, ...]:
+        at = int(np.searchsorted(self._ends, i, side="right"))
+        stem = self._stems[at]
+        last = stem[-1] + 1 + i - (int(self._ends[at - 1]) if at else 0)
+        return tuple(sorted(self.columns[c] for c in (*stem, last)))
+
+    def sums(self, values: Any, join: Callable[..., Any], total: Callable[..., Any]) -> Any:
+        """`total` of each set, of what `join` makes of values (columns, m) of its columns but the last, and of the last."""
+        stack, found = [None] * MOST, []
+        for stem in self._stems:
+            stack[1] = values[stem[0]]
+            stack[len(stem)] = join(stack[len(stem) - 1], values[stem[-1]])
+            found.append(total(stack[len(stem)], values[stem[-1] + 1 :]))
+        return np.concatenate(found) if found else np.empty(0)
+
+    def parities(self, codes: Any, split: Coarsening) -> Integers:
+        """Sums (sets,) over rows of codes (n, d) of products of signs, PRIVATE; `split` are halves of codes."""
+        groups = [split.groups[c].astype(np.uint8) for c in self.columns]
+
+        def counted(batches: Iterable[Integers]) -> torch.Tensor:
+            found = np.zeros(len(self), np.int64)
+            for batch in batches:
+                for first in range(0, len(batch), _ROWS):
+                    rows = batch[first : first + _ROWS]
+                    bits = np.zeros((len(groups), -(-len(rows) // 64) * 64), np.uint8)
+                    for own, group, c in zip(bits, groups, self.columns):
+                        own[: len(rows)] = group[rows[:, c]]
+                    words = np.packbits(bits, axis=1).view(np.uint64)
+                    found += len(rows) - 2 * self.sums(words, np.bitwise_xor, _ones)
+            return torch.from_numpy(found)
+
+        return totals(codes, counted).numpy()
+
+    def expected(self, mixture: Mixture, split: Coarsening) -> Reals:
+        """What they are in a row of a mixture on average; `split` are halves of its groups."""
+        signs = np.stack([(1.0 - 2.0 * split.groups[c]) @ mixture.block(c) for c in self.columns])
+        signs = signs.astype(np.float64)
+        return np.asarray(self.sums(signs, np.multiply, lambda stem, last: last @ (stem * mixture.weights)))
+
+    def apart(self, blocks: Sequence[Measurement]) -> Integers:
+        """Numbers of the sets that differ from each block in four columns or more.
+
+        Others may be a block together with a pair or a triple that depends on it, or on its own.
+        """
+        far = np.ones(len(self), bool)
+        for m in blocks:
+            other = np.array([1 - 2 * (c in m.marginal.columns) for c in self.columns])
+            far &= len(m.marginal.columns) + self.sums(other, np.add, np.add) >= _APART
+        return np.flatnonzero(far)
+
+
+def _ones(stem: npt.NDArray[np.uint64], last: npt.NDArray[np.uint64]) -> Integers:
+    return np.bitwise_count(stem ^ last).sum(1, dtype=np.int64)
+
+
+def scores(parities: Integers, expected: Reals) -> Integers:
+    """Scores (sets,) of a choice, in units of 1 / 1024: :math:`|x - e|`, rounded before x is seen.
+
+    A row moves each parity x by 1, hence a score by at most 1024, twice that if it is replaced.
+    """
+    return np.abs(SCALE * parities - np.rint(SCALE * expected).astype(np.int64))
+
+
+def price(budget: GaussianBudget, n: float, sets: Sets) -> float:
+    """Share of 1 / s^2 for one choice with its table; 0: public facts say that nothing would be found."""
+    if not len(sets):
+        return 0.0
+    lost = 2 * (math.log(len(sets)) + _SURE) / bounded_range(1 / budget.noise_std(OF_CHOICE * budget.whole))
+    wanted = lost + _threshold(budget.noise_std(OF_TABLE * budget.whole), n, FEWEST + 1)
+    return (OF_CHOICE + OF_TABLE) * budget.whole if wanted <= _REACHED * n else 0.0
+
+
+def _threshold(std: float, n: float, size: int) -> float:
+    """Rows that the parity of a block of so many columns misses the model's by, at least."""
+    return max(_SHARE * n, _CLEAR * (std * 2 ** (size / 2) + math.sqrt(n)))
+
+
+@dataclass
+class Search:
+    """The search for blocks of a table: what is kept for it of 1 / s^2 (0: it is not made), and what it has found."""
+
+    columns: Columns
+    split: Coarsening
+    sets: Sets
+    price: float
+    budget: GaussianBudget
+    choices: int = 0
+
+    @classmethod
+    def of(cls, columns: Columns, domain: TableDomain, budget: GaussianBudget) -> Search:
+        """Of released columns."""
+        split = halves(columns, domain)
+        sets = Sets.of(columns, split, domain.target)
+        return cls(columns, split, sets, price(budget, columns.n, sets), budget)
+
+    def run(
+        self, codes: Any, fitter: Fitter, levels: Sequence[Coarsening], again: Callable[[Seeds], Fitter]
+    ) -> tuple[Fitter, list[Measurement]]:
+        """Blocks one after the other, each missed by the model that has the ones before; their halves follow `levels`.
+
+        `again` fits a model anew, with products in cells.
+        """
+        blocks, together, finer = list[Measurement](), set[int](), [*levels, self.split]
+        parities = self.sets.parities(codes, self.columns.coarse.then(self.split)) if self.price else np.zeros(0, np.int64)
+        while len(blocks) < MOST_BLOCKS and self.price and self.budget.left > self.price * (1 + bool(blocks)):
+            if not len(self.sets.apart(blocks)):
+                break
+            self.choices += 1
+            one = self._next(codes, parities, fitter, finer, blocks)
+            if one is None or len(together | {*one.marginal.columns}) > MOST_COLUMNS:
+                break
+            blocks, together = [*blocks, one], together | {*one.marginal.columns}
+            fitter = again(Seeds.of(blocks, self.columns.group_shares, self.split, fitter.n, len(fitter.mixture.weights)))
+        return fitter, blocks
+
+    def told(self, blocks: Sequence[Measurement], names: Sequence[str]) -> list[Said]:
+        """What a statement says of the search, where it was made."""
+        found = [" x ".join(names[c] for c in m.marginal.columns) for m in blocks]
+        share = f"{self.choices * self.price / self.budget.whole:.1%}"
+        return [Fact.BLOCKS(share=share, found="; ".join(found) or "there is none")] if self.choices else []
+
+    def _next(
+        self,
+        codes: Any,
+        parities: Integers,
+        fitter: Fitter,
+        levels: Sequence[Coarsening],
+        blocks: Sequence[Measurement],
+    ) -> Measurement | None:
+        """The table of a set whose parity neither the model nor fewer of its columns tell, apart from earlier ones, if any."""
+        mixture, apart = fitter.mixture, self.sets.apart(blocks)
+        expected = fitter.n * self.sets.expected(mixture, self.split)
+        found = scores(parities, expected)
+        i = int(apart[self.budget.select(CHOICE, found[apart], SCALE, OF_CHOICE * self.budget.whole)])
+        marginal = Marginal(self.sets[i], len(levels) - 1)
+        counts = Counts.of(codes, [marginal], [self.columns.coarse.then(level) for level in levels])
+        values, std = self.budget.sums(TABLE, counts.sums(0), OF_TABLE * self.budget.whole * (1 - 1e-9))
+        table = values.numpy().reshape(shape(marginal, levels))
+        law = project_to_simplex(table.ravel() / fitter.n).reshape(table.shape)
+        told = fitter.n * _parity(of_margins(law, np.ones(law.shape, bool), law.ndim - 1))
+        missed = min(abs(_parity(table) - expected[i]), abs(_parity(table) - told))
+        return Measurement(marginal, table, std) if missed > _threshold(std, fitter.n, table.ndim) else None
+
+
+def _parity(table: Reals) -> float:
+    """Of the halves of all columns of a table or a law."""
+    return float((table * (1 - 2 * (np.indices(table.shape).sum(0) % 2))).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """Products of a mixture, each in one cell of the columns of all blocks.
+
+    `cells` (K,) are those of products, `law` (cells,) their expected shares; `inside` (rows, K) whether a group of stacked
+    columns is in the half of a product; `tables` of blocks: their cell (K,) of each product, shares of cells, and 1 / noise
+    variance of shares.
+    """
+
+    law: Reals
+    cells: Integers
+    inside: npt.NDArray[np.bool_]
+    tables: tuple[tuple[Integers, Reals, float], ...]
+
+    @classmethod
+    def of(cls, blocks: Sequence[Measurement], shares: Sequence[Reals], split: Coarsening, n: float, components: int) -> Seeds:
+        """Products for blocks, at least so many, by halves `split` of groups of these shares."""
+        together = sorted({c for m in blocks for c in m.marginal.columns})
+        law = np.ones((2,) * len(together))
+        for axis, c in enumerate(together):
+            law *= np.bincount(split.groups[c], shares[c], 2).reshape([2 if i == axis else 1 for i in range(law.ndim)])
+        product, laws = law, list[Reals]()
+        for m in blocks:
+            counts = denoised(m.values, float(np.mean(m.noise_std)), n, np.ones(m.values.shape, bool))
+            laws.append((np.maximum(counts, 0.0) + 1.0 / counts.size) / (np.maximum(counts, 0.0).sum() + 1.0))
+        others = [tuple(i for i, c in enumerate(together) if c not in m.marginal.columns) for m in blocks]
+        for _ in range(_SWEEPS):
+            for axes, own in zip(others, laws):
+                now = law.sum(axes, keepdims=True)
+                law = law * (own.reshape(now.shape) / now)
+        law = (n * law / law.sum() + product) / (n + 1)
+        return cls._in_cells(law, together, laws, blocks, split, n, components)
+
+    @classmethod
+    def _in_cells(
+        cls,
+        law: Reals,
+        together: Sequence[int],
+        laws: Sequence[Reals],
+        blocks: Sequence[Measurement],
+        split: Coarsening,
+        n: float,
+        components: int,
+    ) -> Seeds:
+        """Products as the law of cells has them, one for each cell at least."""
+        count = max(components, _PRODUCTS * law.size)
+        wanted = np.floor((count - law.size) * law.ravel().cumsum() / law.sum()).astype(np.int64)
+        cells = np.repeat(np.arange(law.size), 1 + np.diff(wanted, prepend=0))
+        signs = dict(zip(together, np.unravel_index(cells, law.shape)))
+        inside = [
+            split.groups[c][:, None] == signs[c][None] if c in signs else np.ones((len(group), len(cells)), bool)
+            for c, group in enumerate(split.groups)
+        ]
+        tables = []
+        for m, own in zip(blocks, laws):
+            place = np.ravel_multi_index([signs[c] for c in m.marginal.columns], own.shape)
+            tables.append((place, own.ravel(), (n / float(np.mean(m.noise_std))) ** 2))
+        return cls(law.ravel(), cells, np.concatenate(inside), tuple(tables))
+
+    @property
+    def weights(self) -> Floats:
+        """Logits (K,) of the products' weights at first."""
+        return np.log(self.law[self.cells] / np.bincount(self.cells)[self.cells]).astype(np.float32)
+
+    def within(self, prior: Floats, starts: Integers, column: Integers) -> Floats:
+        """Logits (rows, K) of released columns inside of the halves of each product."""
+        found = np.where(self.inside, np.exp(prior.astype(np.float64)), 0.0)
+        found /= np.add.reduceat(found, starts, axis=0)[column]
+        return np.asarray(np.where(self.inside, np.log(np.maximum(found, 1e-300)), _ABSENT), np.float32)
+
+    def add_gradients(self, w: Floats, of_w: Floats) -> None:
+        """Of the squared errors of the tables of blocks, in the weights w."""
+        for place, shares, precision in self.tables:
+            gap = np.bincount(place, w, len(shares)) - shares
+            of_w += (precision * gap[place]).astype(np.float32)
