@@ -19,20 +19,24 @@ of classes about columns (of z about a and q, of w about b and R), which keeps i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding_bag, pad
 
-from dpgen.systems.relational.sums import SPANS, Block, Integers, Layout, Reals, Shape, Stack, place_of, stack_of
+from dpgen.systems.relational.sums import SPANS, Block, Integers, Layout, Reals, Shape, Table, place_of
 from dpgen.systems.tables.mixture import Mixture
 
 Weight = Callable[[int, int], float]
 """Weight of position t of k rows."""
 
+_EARLIER = ("all", "later")  # spans of the earlier of two rows
 _MOMENTS = (0.9, 0.99)  # Adam's
 _RIDGE = 1e-3
 _USUAL = 0.25  # of beta: what rows of a person share should come from the person, not from a slow chain
@@ -88,7 +92,8 @@ class Tree:
 
         rows = [tensors(own.usual, own.first, own.steps, own.kept, own.rows.probabilities) for own in self.chains]
         a, pi = tensors(self.people.probabilities, self.people.weights)
-        return {block: law.numpy().astype(np.float64) for block, law in laws(shape, a, pi, rows).items()}
+        found = factors(shape, a, pi, rows)
+        return {block: (left @ right.T).numpy().astype(np.float64) for block, (left, right) in found.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,67 +102,92 @@ class _Laws:
 
     stacks: dict[str, Tensor]  # columns in each class (codes, W)
     occupied: dict[str, Tensor]  # average weight (W,) of the classes of rows, over people
-    counts: Tensor  # (numbers of rows, K), how many rows there are
-    alphas: Tensor  # (m, K, W), the class of each row
-    shares: dict[str, Tensor]  # weight (m, K) of each position
+    alphas: Tensor  # (K, m, W), the class of each row
+    shares: Tensor  # weight (m, K) of each position of all rows
     means: dict[str, Tensor]  # average law (K, W) of the class of rows
+    across: dict[tuple[str, str], Tensor]  # law (W, W) of two rows by kind, "pair" or "next", and span of the earlier one
+
+
+_SHARED: dict[str, Weight] = {
+    "all": lambda k, t: 1 / k,
+    "later": lambda k, t: 1 / (k - 1) if t > 1 else 0.0,
+    "first": lambda k, t: float(t == 1),
+    "next all": lambda k, t: 1 / (k - 1) if t > 1 else 0.0,
+    "next later": lambda k, t: 1 / (k - 2) if t > 2 else 0.0,
+    "pair all": lambda k, t: 2 / (k * (k - 1)) if t > 1 else 0.0,
+    "pair later": lambda k, t: 2 / ((k - 1) * (k - 2)) if t > 2 else 0.0,
+}
+"""Weight of position t of k rows, among those of a span, or as the later one of two rows of which the earlier is of a span."""
+
+
+@cache
+def _tails(most: int, least: int, of: str) -> Tensor:
+    """Weights (m, numbers of rows) of position t of k rows, 0 for t > k."""
+    found = [[_SHARED[of](k, t) if k >= t else 0.0 for k in range(least, most + 1)] for t in range(1, most + 1)]
+    return torch.tensor(found)
 
 
 def _table(shape: Shape, number: int, above: _Laws, q: Tensor, first: Tensor, steps: Tensor, rho: Tensor, b: Tensor) -> _Laws:
-    branch, least = shape.tables[number - 1], shape.least(number)
-    begin = sum(shape.of(branch.parent)[: branch.count])
-    counts = above.stacks["all"][begin : begin + branch.most + 1 - least]
-    chain = [first]
-    for _ in range(branch.most - 1):
-        chain.append((1 - rho)[:, None] * q + rho[:, None] * (chain[-1] @ steps))
-    alphas = torch.stack(chain)
-    stacks = dict(zip(SPANS, b.split([sum(shape.sizes(stack)) for stack in shape.stacks(number)])))
-    weights: dict[str, Weight] = {
-        "all": lambda k, t: 1 / k,
-        "later": lambda k, t: 1 / (k - 1) if t > 1 else 0.0,
-        "first": lambda k, t: float(t == 1),
-    }
-    shares = {span: _tails(branch.most, least, weight) @ counts for span, weight in weights.items()}
-    means = {span: (share[:, :, None] * alphas).sum(0) for span, share in shares.items()}
-    return _Laws(stacks, {span: above.occupied["all"] @ mean for span, mean in means.items()}, counts, alphas, shares, means)
+    branch, least, (k, w) = shape.tables[number - 1], shape.least(number), q.shape
+    begin, most = sum(shape.of(branch.parent)[: branch.count]), branch.most
+    counts, pi = above.stacks["all"][begin : begin + most + 1 - least], above.occupied["all"]
+    fresh, kept = (1 - rho)[:, None] * q, rho[:, None]
+    laws = [torch.cat([first, fresh, steps])]  # of each row, and so many rows after a reset, or without one, by one rule
+    resets, stays = torch.cat([fresh, fresh, torch.zeros(w, w)]), torch.cat([kept, kept, torch.ones(w, 1)])
+    for _ in range(most - 1):
+        laws.append(torch.addcmul(resets, stays, laws[-1] @ steps))
+    alphas, aparts, powers = torch.stack(laws, 1).split([k, k, w])
+    weights = {of: _tails(most, least, of) @ counts for of in _SHARED}  # (m, K)
+    spans, pairs = torch.stack([weights[span] for span in SPANS], 2), list[Tensor]()
+    for span in _EARLIER:
+        inside = (torch.arange(most) >= (span == "later"))[None, None].float()
+        for kind, distances in (("next", 1), ("pair", most - 1)):
+            ahead = pad(weights[f"{kind} {span}"].T, (0, distances)).unfold(1, most, 1)[:, 1:]
+            pairs.append(ahead * inside * pi[:, None, None])  # of the earlier row, by the distance to the later one
+    found = (torch.cat([spans.permute(1, 2, 0), *pairs], 1) @ alphas).split([1, 1, 1, *[1, most - 1] * len(_EARLIER)], 1)
+    means: dict[str, Tensor] = {span: mean[:, 0] for span, mean in zip(SPANS, found)}
+    across = {}
+    for span, following, before in zip(_EARLIER, found[3::2], found[4::2]):
+        across["next", span] = following[:, 0].T @ fresh + (rho @ following[:, 0])[:, None] * steps
+        stay = torch.einsum("kd,kdw->wd", rho[:, None].expand(-1, most - 1).cumprod(1), before)
+        reset = before.reshape(-1, w).T @ aparts[:, :-1].reshape(-1, w) if most > 1 else 0.0
+        across["pair", span] = torch.einsum("wd,wdv->wv", stay, powers[:, :-1]) + reset
+    stacks: dict[str, Tensor] = dict(zip(SPANS, b.split([sum(shape.sizes(stack)) for stack in shape.stacks(number)])))
+    occupied = {span: pi @ mean for span, mean in means.items()}
+    return _Laws(stacks, occupied, alphas, weights["all"], means, across)
 
 
-def laws(
-    shape: Shape, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]], *, kinds: Sequence[str] | None = None
-) -> dict[Block, Tensor]:
-    """Laws of all blocks, of stacked columns a (sum of sizes, K) and pi, and of q, first, R, rho and b of each table of rows.
+Factors = dict[Block, tuple[Tensor, Tensor]]
+"""Matrices (codes, classes) of both sides of blocks: the law of a block is the product of one and the other transposed."""
 
-    Only those of some `kinds` are made where they are given; others are 0.
-    """
+
+def factors(
+    shape: Shape, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]], blocks: Collection[Block] | None = None
+) -> Factors:
+    """Laws of blocks, or of some, of stacked columns a (sum of sizes, K), pi, and q, first, R, rho, b of each table of rows."""
     tables = [_Laws({"all": a}, {"all": pi}, a, a, {}, {})]
     for number, branch in enumerate(shape.tables, 1):
         tables.append(_table(shape, number, tables[branch.parent], *rows[number - 1]))
-    across: dict[tuple[str, Stack], Tensor] = {}
-    found: dict[Block, Tensor] = {}
-    for kind, left, right in shape.blocks:
+    found: Factors = {}
+    for block in shape.blocks if blocks is None else blocks:
+        kind, left, right = block
         (above, span), (number, other) = place_of(left), place_of(right)
         own, under = tables[above], tables[number]
-        if kinds is not None and kind not in kinds:
-            law = torch.zeros(sum(shape.sizes(left)), sum(shape.sizes(right)))
-        elif kind == "one":
-            law = (own.stacks[span] * pi).sum(1)[:, None] if not above else own.stacks[span] @ own.occupied[span][:, None]
-        elif kind == "people":
-            law = (a * pi) @ a.T
+        if kind == "one":
+            found[block] = own.stacks[span] @ own.occupied[span if above else "all"][:, None], torch.ones(1, 1)
+            continue
+        if kind == "people":
+            law = a * pi
         elif kind == "both":
-            law = _given(shape, tables, above, number, span, other) @ under.stacks[other].T
+            law = _given(shape, tables, above, number, span, other)
         elif kind == "row":
-            law = (own.stacks[span] * own.occupied[other if span == "all" else span]) @ own.stacks[other].T
+            law = own.stacks[span] * own.occupied[other if span == "all" else span]
+        elif kind == "place":
+            of_parents = tables[shape.tables[number - 1].parent].occupied["all"]
+            law = torch.einsum("mk,kmw->mw", under.shares * of_parents, under.alphas)
         else:
-            branch = shape.tables[number - 1]
-            of_parents = tables[branch.parent].occupied["all"]
-            if kind == "place":
-                law = ((under.shares["all"] * of_parents)[:, :, None] * under.alphas).sum(1) @ under.stacks[other].T
-            else:
-                if (kind, left) not in across:
-                    joint, begin = _successive if kind == "next" else _any_two, 2 if span == "later" else 1
-                    across[kind, left] = joint(branch.most, shape.least(number), begin, under, of_parents, rows[number - 1])
-                law = own.stacks[span] @ across[kind, left] @ under.stacks[other].T
-        found[kind, left, right] = law
+            law = own.stacks[span] @ own.across[kind, span]
+        found[block] = law, under.stacks[other]
     return found
 
 
@@ -173,7 +203,9 @@ def _given(shape: Shape, tables: Sequence[_Laws], above: int, number: int, span:
     branch = shape.tables[path[0] - 1]  # given how many rows there are, only so many of the first ones are there
     begin = sum(shape.of(above)[: branch.count])
     end = begin + shape.of(above)[branch.count]
-    numbers = _by_number(branch.most, shape.least(path[0]), spans[0], weighted[begin:end], tables[path[0]].alphas)
+    alphas = tables[path[0]].alphas
+    of_rows = (weighted[begin:end] @ alphas.flatten(1)).view(end - begin, branch.most, -1)
+    numbers = (of_rows * _tails(branch.most, shape.least(path[0]), spans[0]).T[:, :, None]).sum(1)
     return torch.cat([_along(weighted[:begin], means), _along(numbers, means[1:]), _along(weighted[end:], means)])
 
 
@@ -183,62 +215,59 @@ def _along(law: Tensor, means: Sequence[Tensor]) -> Tensor:
     return law
 
 
-def _by_number(most: int, least: int, span: str, weighted: Tensor, alphas: Tensor) -> Tensor:
-    """Law (numbers of rows, W) of the number of rows and the class of one of them: given k, only the first k rows are there."""
-    begin, last = int(span == "later"), 1 if span == "first" else most
-    total, sums, found = torch.zeros_like(alphas[0]), {0: torch.zeros_like(alphas[0])}, []
-    for t in range(begin, last):
-        total = total + alphas[t]
-        sums[t + 1] = total / (t + 1 - begin)
-    for number, chance in enumerate(weighted):
-        k = min(number + least, last)
-        found.append(chance @ sums[k if k > begin else 0])
-    return torch.stack(found)
+class _Measured:
+    """Noisy sums of tables whose laws come from classes of one kind; those of one level are padded to one shape.
 
+    Codes of a group are one bag, so that sums over bags of the factors of all blocks are the factors of all tables.
+    """
 
-def _tails(most: int, least: int, weight: Weight) -> Tensor:
-    """Weights (m, numbers of rows) of position t of k rows, 0 for t > k."""
-    found = [[weight(k, t) if k >= t else 0.0 for k in range(least, most + 1)] for t in range(1, most + 1)]
-    return torch.tensor(found)
+    def __init__(self, layout: Layout, sums: Sequence[tuple[Table, Reals, Any]], n: float) -> None:
+        self.blocks = sorted({table.block for table, _, _ in sums})
+        self._rights = {block[2]: block for block in self.blocks}
+        stacks = [block[1] for block in self.blocks], list(self._rights)
+        starts = [np.cumsum([0, *(sum(layout.shape.sizes(stack)) for stack in own)]) for own in stacks]
+        bags: list[list[Any]] = [[], []]
+        self._shapes, values, precisions = list[tuple[int, int, int]](), list[Tensor](), list[Tensor]()
+        for level in sorted({table.level for table, _, _ in sums}):
+            own = [(table, noisy.reshape(len(noisy), -1), std) for table, noisy, std in sums if table.level == level]
+            rows, columns = (max(noisy.shape[axis] for _, noisy, _ in own) for axis in (0, 1))
+            self._shapes.append((len(own), rows, columns))
+            aim = torch.zeros(2, *self._shapes[-1])
+            for i, (table, noisy, std) in enumerate(own):
+                begins = starts[0][self.blocks.index(table.block)], starts[1][stacks[1].index(table.block[2])]
+                for side in (0, 1):
+                    found = layout.bags(table.block[1 + side], (table.left, table.right)[side], level)
+                    bags[side] += [begins[side] + bag for bag in found]
+                    bags[side] += [np.empty(0, np.int64)] * ((rows, columns)[side] - len(found))
+                part = aim[:, i, : noisy.shape[0], : noisy.shape[1]]
+                part[0] = torch.from_numpy(noisy / n)
+                part[1] = torch.from_numpy((n / np.broadcast_to(std, noisy.size).reshape(noisy.shape)) ** 2)
+            values.append(aim[0].flatten())
+            precisions.append(aim[1].flatten())
+        self._values, self._precisions = torch.cat(values), torch.cat(precisions)
+        self._bags = [
+            (torch.from_numpy(np.concatenate(own)), torch.from_numpy(np.cumsum([0, *map(len, own[:-1])]))) for own in bags
+        ]
 
-
-def _successive(most: int, least: int, begin: int, own: _Laws, pi: Tensor, chain: Sequence[Tensor]) -> Tensor:
-    """Law (W, W) of the classes of a row from `begin` on and the next one."""
-    q, _, steps, rho, _ = chain
-    later = pi * (_tails(most, least, lambda k, t: 1 / (k - begin) if t > begin else 0.0) @ own.counts)  # (m, K), of the later
-    before = (later[1:, :, None] * own.alphas[:-1]).sum(0)
-    return (before * (1 - rho)[:, None]).T @ q + (rho @ before)[:, None] * steps
-
-
-def _any_two(most: int, least: int, begin: int, own: _Laws, pi: Tensor, chain: Sequence[Tensor]) -> Tensor:
-    """Law (W, W) of the classes of an earlier row, from `begin` on, and of a later one."""
-    q, _, steps, rho, _ = chain
-    w = len(steps)
-
-    def weight(k: int, t: int) -> float:
-        rows = k - begin + 1
-        return 2 / (rows * (rows - 1)) if t > begin else 0.0
-
-    if most == begin:
-        return torch.zeros(w, w)
-    later = pi * (_tails(most, least, weight) @ own.counts)
-    fresh = (1 - rho)[:, None] * q
-    apart, power, kept, sums, befores, aparts = fresh, steps, rho[:, None], torch.zeros(w, w), [], []
-    for distance in range(1, most - begin + 1):
-        before = (later[begin - 1 + distance :, :, None] * own.alphas[begin - 1 : most - distance]).sum(0)  # (K, W)
-        sums = sums + (before * kept).sum(0)[:, None] * power
-        befores.append(before)
-        aparts.append(apart)
-        apart, power, kept = fresh + rho[:, None] * (apart @ steps), power @ steps, kept * rho[:, None]
-    return sums + torch.cat(befores).T @ torch.cat(aparts)
+    def loss(self, found: Factors) -> Tensor:
+        """Half the sum of squares by their precision."""
+        sides = torch.cat([found[b][0] for b in self.blocks]), torch.cat([found[b][1] for b in self._rights.values()])
+        left, right = (embedding_bag(own, side, starts, mode="sum") for (own, starts), side in zip(self._bags, sides))
+        lefts, rights = (
+            side.split([shape[0] * shape[axis] for shape in self._shapes]) for axis, side in ((1, left), (2, right))
+        )
+        laws = [
+            (own.view(size, rows, -1) @ other.view(size, columns, -1).transpose(1, 2)).flatten()
+            for (size, rows, columns), own, other in zip(self._shapes, lefts, rights)
+        ]
+        return 0.5 * (self._precisions * (torch.cat(laws) - self._values) ** 2).sum()
 
 
 class TreeFitter:
     """A tree that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
 
     `shares` are released ones of the columns of people, and of each table of rows, above 0; `n` is the released number of
-    people, `classes` are K, and W of each table of rows; `information` is beta, `generator` public; `kinds` are of the tables
-    that will be measured.
+    people, `classes` are K, and W of each table of rows; `information` is beta, `generator` public.
     """
 
     def __init__(
@@ -250,21 +279,13 @@ class TreeFitter:
         classes: tuple[int, int],
         information: float,
         generator: torch.Generator,
-        kinds: Sequence[str] | None = None,
     ) -> None:
-        self._kinds = kinds
         self.layout, self.n, self._information = layout, n, information
         self._priors = [torch.from_numpy(np.concatenate(p)).float().log()[:, None] for p in shares]
         self._classes, self._generator = classes, generator
+        self._measured: list[_Measured] = []
+        self._cells = 1
         self.restart()
-        stacks = ["unit", "person"]
-        for number in range(1, len(shares)):
-            stacks += [*layout.shape.stacks(number), stack_of("position", number)]
-        self._matrices = [
-            {stack: torch.from_numpy(layout.shape.sums(stack, level)) for stack in stacks} for level in layout.levels
-        ]
-        self._cells = torch.zeros(0, dtype=torch.int64)
-        self._values = self._precisions = torch.zeros(0)
 
     def restart(self) -> None:
         """Forget all steps and begin at other public logits."""
@@ -273,47 +294,55 @@ class TreeFitter:
         def drawn(*size: int) -> Tensor:
             return torch.randn(size, generator=self._generator)
 
-        values = [drawn(len(self._priors[0]), k) + self._priors[0], 0.0 * drawn(k)]
+        values, usual = [drawn(len(self._priors[0]), k), 0.0 * drawn(k)], [self._priors[0].expand(-1, k), torch.zeros(k)]
         for branch, prior in zip(self.layout.shape.tables, self._priors[1:]):
             above = w if branch.parent else k
             values += [drawn(above, w), 0.0 * drawn(w), drawn(w, w) + 2.0 * torch.eye(w), 0.0 * drawn(above)]
-            values.append(drawn(len(prior), w) + prior)
-        self._logits = [value.requires_grad_() for value in values]
-        self._adam = torch.optim.Adam(self._logits, betas=_MOMENTS, fused=True)
+            usual += [torch.zeros_like(x) for x in values[-4:]]
+            values.append(drawn(len(prior), w))
+            usual.append(prior.expand(-1, w))
+        self._shapes = [x.shape for x in values]
+        self._usual = torch.cat([x.flatten() for x in usual])  # logits of no information, to which all are held
+        self._logits = torch.cat([x.flatten() for x in values]) + self._usual
+        self._first, self._second, self._steps = torch.zeros_like(self._logits), torch.zeros_like(self._logits), 0
 
-    def measure(self, cells: Sequence[Integers], values: Sequence[Reals], stds: Sequence[float | Reals]) -> None:
-        """Fit these sums of cells of the layout from now on."""
-        self._cells = torch.from_numpy(np.concatenate([own.ravel() for own in cells]))
-        self._values = torch.from_numpy(np.concatenate([own.ravel() for own in values]) / self.n).float()
-        precisions = [np.broadcast_to((self.n / std) ** 2, own.shape).ravel() for own, std in zip(cells, stds)]
-        self._precisions = torch.from_numpy(np.concatenate(precisions)).float()
+    def measure(self, sums: Sequence[tuple[Table, Reals, Any]]) -> None:
+        """Fit these tables, with their noisy values and noise stds, from now on."""
+        kinds: dict[Any, list[Any]] = {}
+        for own in sums:
+            kind = own[0].block[0]
+            kinds.setdefault(kind if kind in ("one", "people") else "rows", []).append(own)
+        self._measured = [_Measured(self.layout, own, self.n) for own in kinds.values()]
+        self._blocks = sorted({block for own in self._measured for block in own.blocks})
+        self._cells = max(1, sum(values.size for _, values, _ in sums))
 
     def run(self, steps: int, rate: float, last: float) -> float:
         """Steps of a rate that falls from `rate` to `last` along half a cosine; the last loss for each measured cell."""
-        loss = torch.zeros(())
+        loss, (b1, b2) = torch.zeros(()), _MOMENTS
         for i in range(steps):
-            self._adam.param_groups[0]["lr"] = last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps))
-            self._adam.zero_grad()
-            a, pi, rows = self._parts()
-            found = laws(self.layout.shape, a, pi, rows, kinds=self._kinds)
-            flat = torch.cat([self._grouped(found, own) for own in self._matrices])
-            loss = 0.5 * (self._precisions * (flat[self._cells] - self._values) ** 2).sum()
-            (loss + self._penalty(a, pi, rows)).backward()
-            self._adam.step()
-        return float(loss.detach()) / max(1, len(self._cells))
-
-    def _grouped(self, found: dict[Block, Tensor], matrices: dict[str, Tensor]) -> Tensor:
-        sums = [matrices[left] @ law @ matrices[right].T for (_, left, right), law in found.items()]
-        return torch.cat([law.flatten() for law in sums])
+            logits = self._logits.requires_grad_()
+            parts = self._parts()
+            found = factors(self.layout.shape, *parts, self._blocks)
+            loss = torch.stack([own.loss(found) for own in self._measured]).sum()
+            (slope,) = torch.autograd.grad(loss + self._penalty(*parts), logits)
+            self._steps += 1
+            self._logits = logits.detach()
+            self._first.lerp_(slope, 1 - b1)
+            self._second.lerp_(slope * slope, 1 - b2)
+            scale = (self._second / (1 - b2**self._steps)).sqrt_().add_(1e-8)
+            own = last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps))
+            self._logits.addcdiv_(self._first, scale, value=-own / (1 - b1**self._steps))
+        return float(loss.detach()) / self._cells
 
     def _parts(self) -> tuple[Tensor, Tensor, list[list[Tensor]]]:
-        """Probabilities as `laws` takes them."""
+        """Probabilities as `factors` takes them."""
         shape = self.layout.shape
 
         def columns(logits: Tensor, number: int) -> Tensor:
             return torch.cat([x.softmax(0) for x in logits.split(list(shape.of(number)))])
 
-        a, z, *rest = self._logits
+        pieces = self._logits.split([size.numel() for size in self._shapes])
+        a, z, *rest = [x.view(size) for x, size in zip(pieces, self._shapes)]
         found = []
         for number in range(1, len(self._priors)):
             q, s, r, h, b = rest[5 * number - 5 : 5 * number]
@@ -321,8 +350,7 @@ class TreeFitter:
         return columns(a, 0), z.softmax(0), found
 
     def _penalty(self, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
-        total = (pi * (a * ((a + 1e-30).log() - self._priors[0])).sum(0)).sum()
-        means, flat = [pi], [self._logits[1]]
+        total, means = (pi * (a * ((a + 1e-30).log() - self._priors[0])).sum(0)).sum(), [pi]
         for number, branch in enumerate(self.layout.shape.tables, 1):
             q, _, r, _, b = rows[number - 1]
             above = means[branch.parent]
@@ -332,9 +360,7 @@ class TreeFitter:
             columns = (mean * (b * ((b + 1e-30).log() - self._priors[number])).sum(0)).sum()
             steps = (mean[:, None] * r * ((r + 1e-30).log() - (mean + 1e-30).log())).sum()
             total = total + _USUAL * usual + columns + steps
-            flat += self._logits[5 * number - 3 : 5 * number + 1]
-        flat += [x - prior for x, prior in zip([self._logits[0], *self._logits[6::5]], self._priors)]
-        return self._information * total + _RIDGE * torch.stack([x.square().sum() for x in flat]).sum()
+        return self._information * total + _RIDGE * (self._logits - self._usual).square().sum()
 
     @property
     def tree(self) -> Tree:

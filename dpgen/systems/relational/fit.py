@@ -433,7 +433,6 @@ def _fitter(
         classes=(config.classes or rule.classes[0], config.row_classes or rule.classes[1]),
         information=rule.information,
         generator=PublicRandomness(seed).spawn("chain").generator,
-        kinds=("one", *_KINDS[method]),
     )
 
 
@@ -448,15 +447,10 @@ def _in_rounds(
 ) -> list[tuple[Table, Reals, float]]:
     """The tables that a tree is fitted to: select tables of some kinds, measure them, fit it again; spends all that is left."""
     layout, picked = fitter.layout, list[tuple[Table, Reals, float]]()
-    known = [(layout.table_cells(table), values, std) for table, values, std in single]
     tables = _candidates(layout, kinds)
     cells = [layout.cells(table).ravel() for table in tables]
 
-    def measure() -> None:
-        own = [(layout.cells(table), values, std) for table, values, std in picked]
-        fitter.measure(*zip(*known, *own))
-
-    measure()
+    fitter.measure(single)
     first, each = -(-5 * config.steps // 8), -(-config.steps // 4)
     fitter.run(first, _RATE, _RATE)
     counts = Counts.of(data, layout) if tables else None
@@ -475,7 +469,7 @@ def _in_rounds(
             values, std = budget.sums(MEASUREMENT, counts.sums(best), (1 - SELECTING) * part)
             picked.append((best, values.numpy().reshape(layout.cells(best).shape), std))
             free = np.array([i for i in free if replace(tables[i], level=best.level) != best], np.int64)
-        measure()
+        fitter.measure([*single, *picked])
         fitter.run(each, _RATE, _RATE / 2)
     if fitter.run(config.steps, _RATE / 2, _RATE / 50) > POOR:  # a fit that is stuck, by released numbers alone
         fitter.restart()

@@ -162,9 +162,8 @@ class RelationalModel(PublicModel, kind="relational"):
             classes=(min(_REFITTED, shape[0]), min(_REFITTED, shape[1])),
             information=_HELD_BACK * sizes(precision, self.size).information,
             generator=torch.Generator().manual_seed(int(generator.integers(2**62))),
-            kinds=sorted({table.block[0] for table, _, _ in sums}),
         )
-        fitter.measure([layout.table_cells(table) for table, _, _ in sums], [v for _, v, _ in sums], [std for *_, std in sums])
+        fitter.measure(sums)
         fitter.run(_REFIT_STEPS, 0.05, 0.001)
         found = copy(self)
         found.tree, found.people, found._sums = fitter.tree, copy(self.people), sums

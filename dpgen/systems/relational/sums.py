@@ -231,6 +231,15 @@ class Layout:
                 found.append((left @ blocks[block] @ right.T).ravel())
         return np.concatenate(found)
 
+    def bags(self, stack: Stack, place: int, level: int) -> list[Integers]:
+        """The codes of each group of a column of a stack, counted in the stack."""
+        (number, span), sizes = place_of(stack), self.shape.sizes(stack)
+        codes = sum(sizes[:place]) + np.arange(sizes[place])
+        if span == "position" or stack == "unit":
+            return list(codes[:, None])
+        groups = self.levels[level][number].groups[self.shape.columns(stack)[place]]
+        return [codes[groups == group] for group in range(int(groups.max()) + 1)]
+
     def cells(self, table: Table) -> Integers:
         """Places (left groups, right groups) of the cells of a table."""
         begin = 0

@@ -8,7 +8,7 @@ import pytest
 from refusals import refused
 
 import dpgen
-from dpgen.systems.relational.calendars import exchanged, shortened
+from dpgen.systems.relational.calendars import Calendar, exchanged, nearer, shortened
 
 FAST: dict[str, Any] = {"rounds": 1, "classes": 4, "row_classes": 4, "steps": 10, "picks": 2, "max_rows": 6}
 NAMES = {"person": "who", "order": {"orders": "day"}}
@@ -84,6 +84,30 @@ def test_first_days_are_exchanged_until_spans_fit() -> None:
     found = exchanged(days, ends, np.zeros(1_000, np.int64), (0, 1_100), rng)
     assert (np.sort(found) == np.sort(days)).all()
     assert (found + spans <= 1_100).mean() > 0.9
+
+
+def test_days_differ_by_more_than_noise_before_rows_are_moved() -> None:
+    rng = np.random.default_rng(0)
+    law = np.full(64, 1 / 64)
+    other = law * (1 + 0.8 * np.cos(np.arange(64) / 8))
+    other /= other.sum()
+    assert np.allclose(nearer(law, law + 1e-3 * rng.standard_normal(64), 1e-3), law), "noise alone moves nothing"
+    found = nearer(law, other + 1e-3 * rng.standard_normal(64), 1e-3)
+    assert 0.5 * np.abs(found - other).sum() < 0.05 < 0.5 * np.abs(law - other).sum()
+    assert np.isclose(found.sum(), 1)
+    assert (found >= 0).all()
+
+
+def test_later_rows_follow_a_law_that_is_far() -> None:
+    """Of 20,000 later rows of even days all follow a law of the first half of the days, and none moves where it is the same."""
+    rng = np.random.default_rng(0)
+    times, weights = 100 * rng.random(20_000), np.ones(20_000)
+    cells = {"edges": list(range(0, 101, 10)), "shares": [0.1] * 10}
+    for noisy, last in (([0.2] * 5 + [0.0] * 5, 54), ([0.1] * 10, 100)):
+        calendar = Calendar({**cells, "noisy": noisy, "noise": 1e-6}, None)
+        calendar.learn(times, np.ones(20_000, bool), weights)
+        assert np.quantile(calendar.moved(times), 0.97) <= last
+    assert (calendar.moved(times) == np.floor(times)).all()
 
 
 def test_gaps_are_shortened_to_the_room() -> None:

@@ -104,7 +104,7 @@ def test_a_fit_finds_what_it_was_told() -> None:
     generator = torch.Generator().manual_seed(0)
     fitter = TreeFitter(layout, even, 1000.0, classes=(6, 5), information=0.0, generator=generator)
     cells = [layout.cells(table) for table in layout.tables(0)]
-    fitter.measure(cells, [1000.0 * target[own] for own in cells], [10.0] * len(cells))
+    fitter.measure([(table, 1000.0 * target[own], 10.0) for table, own in zip(layout.tables(0), cells)])
     assert fitter.run(400, 0.05, 0.005) < 0.05
     found = layout.flat(fitter.tree.blocks(TOLD))
     assert max(0.5 * np.abs(found[own] - target[own]).sum() for own in cells) < 0.02
