@@ -14,14 +14,14 @@ them over some people at a time; what is used of them is kept on disk, so the sa
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from dpgen.containers import InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY, Orphans, TimeUnit
-from dpgen.data.linked_reader import MOST_ROWS, Reader, Source, Spec
+from dpgen.data.linked_reader import MOST_ROWS, Reader, Spec
 from dpgen.data.linked_tables import LinkedTables
 from dpgen.data.links import PERSON, Key, keys_of, person_of, without_keys
 from dpgen.data.packages import PACKAGE, linked_package
@@ -91,56 +91,89 @@ def load_linked(
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
             tables hang on each other in a circle or on several others, or values outside of the schema.
     """
-    sources: dict[str, Any]
-    keys: tuple[Key, ...] = ()
-    known: dict[str, Any] = dict(schemas or {})
-    people: str | None
+    drop = drop or []
     if path is None:
-        if stated := next((v for v in (people_path, tables, links, delimiter, encoding) if v), None):
-            raise ValueError(f"path is None and {stated!r} is given; path must name the table of rows that it is about")
-        sources = {name: in_memory(table, "public") for name, table in simulated_patients().items()}
-        person, order, people = "patient", {"visits": "date"}, "patients"
-        known = {"patients": dict(PATIENTS), "visits": dict(VISITS)}
+        stated = (people_path, tables, links, schema, people_schema, schemas, delimiter, encoding, engine)
+        given = _simulated(next((value for value in stated if value), None))
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
         if any((people_path, tables, links)) or person not in (None, PERSON):
             raise ValueError(
                 f"path is {str(path)!r}; people_path, tables, links and person must be left out: the package says them"
             )
-        sources, person, keys, known = linked_package(Path(path), drop or [])
-        people, *rows = sources
-        named = {name: known[name].pop(ORDER) for name in rows if ORDER in known[name]}
-        order = named if order is None else order
+        given = _packaged(Path(path), order, drop)
     else:
-        first = [source for source in (people_path, path) if source is not None]
-        names = _names(first)
-        sources = _by_name(names, first, tables or {})
-        people = names[0] if people_path is not None else None
-        own = zip(names, [people_schema, schema][-len(names) :])
-        known |= {name: given for name, given in own if given is not None or name not in known}
-    far = path is not None and any(in_engine(source, engine) for source in sources.values())
-    if far:
-        sources = {name: _opened(name, source, known.get(name)) for name, source in sources.items()}
-    elif delimiter is not None or encoding is not None:
-        sources = {name: table_path(source, delimiter, encoding) for name, source in sources.items()}
-    columns = {name: list(types_of(source)) for name, source in sources.items()}
-    known = {n: given if given is None else without_keys(n, descriptor_of(given), drop or []) for n, given in known.items()}
+        given = _files(path, people_path, tables or {}, {"people": people_schema, "rows": schema}, schemas or {})
+        given = replace(given, person=person, order=order)
+    if unknown := [name for name in given.schemas if name not in given.sources and schemas]:
+        raise nearest("a table of schemas", unknown[0], list(given.sources))
+    far = path is not None and any(in_engine(source, engine) for source in given.sources.values())
+    given = given.opened() if far else given.written(delimiter, encoding)
+    columns = {name: list(types_of(source)) for name, source in given.sources.items()}
+    keys, person = given.keys, given.person
     if links:
-        keys = keys_of(links, columns, drop or [])
-        person = person_of(keys, people, person)
-    person = person or PERSON
-    options = SplitOptions.of(test_fraction, None, None, engine=far)
-    options = replace(options, split_key=split_key)
-    unknown = next((name for name in known if name not in sources and schemas), None)
-    if unknown is not None:
-        raise nearest("a table of schemas", unknown, list(sources))
-    specs = _specs(sources, columns, people, person, keys, order, max_rows, known)
-    reader = Reader(person, people, specs, time_unit, orphans, drop=_dropped(drop or [], sources, person, specs))
-    return reader.read(sources[people] if people else None, known.get(people or ""), options)
+        keys = keys_of(links, columns, drop)
+        person = person_of(keys, given.people, person)
+    known = {n: own and without_keys(n, descriptor_of(own), drop) for n, own in given.schemas.items()}
+    specs = _specs(replace(given, keys=keys, person=person or PERSON, schemas=known), columns, max_rows)
+    reader = Reader(
+        person or PERSON, given.people, specs, time_unit, orphans, drop=_dropped(drop, columns, person or PERSON, specs)
+    )
+    options = replace(SplitOptions.of(test_fraction, None, None, engine=far), split_key=split_key)
+    return reader.read(given.sources[given.people] if given.people else None, known.get(given.people or ""), options)
 
 
-def _dropped(drop: Sequence[str], sources: Mapping[str, Source], person: str, specs: Sequence[Spec]) -> dict[str, list[str]]:
+@dataclass(frozen=True)
+class _Given:
+    """Tables by name, people's first where there is one, and what their owner says of them."""
+
+    sources: Mapping[str, Any]
+    people: str | None
+    schemas: Mapping[str, Any]
+    person: str | None = None
+    order: str | Mapping[str, str] | None = None
+    keys: tuple[Key, ...] = ()
+
+    def opened(self) -> Self:
+        """The same in an engine."""
+        return replace(self, sources={name: _opened(name, own, self.schemas.get(name)) for name, own in self.sources.items()})
+
+    def written(self, delimiter: str | None, encoding: str | None) -> Self:
+        """The same of csv files of this form."""
+        if delimiter is None and encoding is None:
+            return self
+        return replace(self, sources={name: table_path(own, delimiter, encoding) for name, own in self.sources.items()})
+
+
+def _simulated(stated: Any) -> _Given:
+    if stated:
+        raise ValueError(f"path is None and {stated!r} is given; path must name the table of rows that it is about")
+    sources = {name: in_memory(table, "public") for name, table in simulated_patients().items()}
+    known = {"patients": dict(PATIENTS), "visits": dict(VISITS)}
+    return _Given(sources, "patients", known, "patient", {"visits": "date"})
+
+
+def _packaged(path: Path, order: str | Mapping[str, str] | None, drop: Sequence[str]) -> _Given:
+    sources, person, keys, known = linked_package(path, drop)
+    people, *rows = sources
+    named = {name: known[name].pop(ORDER) for name in rows if ORDER in known[name]}
+    return _Given(sources, people, known, person, named if order is None else order, keys)
+
+
+def _files(
+    path: str, people_path: str | None, tables: Mapping[str, str], two: Mapping[str, Any], schemas: Mapping[str, Any]
+) -> _Given:
+    """Files by name; `two` are schemas of people and of the first rows."""
+    first = [source for source in (people_path, path) if source is not None]
+    names = _names(first)
+    own = dict(zip(names, [two["people"], two["rows"]][-len(names) :]))
+    known = dict(schemas) | {name: given for name, given in own.items() if given is not None or name not in schemas}
+    return _Given(_by_name(names, first, tables), names[0] if people_path is not None else None, known)
+
+
+def _dropped(
+    drop: Sequence[str], columns: Mapping[str, Sequence[str]], person: str, specs: Sequence[Spec]
+) -> dict[str, list[str]]:
     """Columns that are not released by table; keys and the order of rows must be kept."""
-    columns = {name: list(types_of(source)) for name, source in sources.items()}
     keys = {spec.name: {person, spec.link, spec.key, spec.order} for spec in specs}
     found = dict[str, list[str]]()
     for wanted in drop:
@@ -184,33 +217,56 @@ def _by_name(names: Sequence[str], first: Sequence[Any], more: Mapping[str, Any]
 
 
 def _specs(
-    sources: Mapping[str, Source],
-    columns: Mapping[str, Sequence[str]],
-    people: str | None,
-    person: str,
-    keys_given: Sequence[Key],
-    orders: str | Mapping[str, str] | None,
-    max_rows: int | Mapping[str, int | None] | None,
-    schemas: Mapping[str, Any],
+    given: _Given, columns: Mapping[str, Sequence[str]], max_rows: int | Mapping[str, int | None] | None
 ) -> tuple[Spec, ...]:
     """All tables of rows, each after the one that it hangs on, by public names alone."""
-    links = {key.table: key for key in keys_given}
-    waiting, hung = [name for name in sources if name != people], dict[str, tuple[str, str]]()
-    for option, given in (("links", links), ("order", orders), ("max_rows", max_rows)):
-        for name in given if isinstance(given, Mapping) else ():
-            if name not in waiting:
-                raise nearest(f"a table of {option}", name, waiting)
-    if isinstance(orders, str):
-        having = [name for name in waiting if orders in columns[name]] if len(waiting) > 1 else waiting
-        if len(having) != 1:
-            where = f"{len(having)} tables have it" if having else "no table has it"
-            raise ValueError(f"order is {orders!r}, and {where}; write {{TABLE: COLUMN}} of {', '.join(having or waiting)}")
-        orders = {having[0]: orders}
+    links = {key.table: key for key in given.keys}
+    names = [name for name in given.sources if name != given.people]
+    for option, own in (("links", links), ("order", given.order), ("max_rows", max_rows)):
+        for name in own if isinstance(own, Mapping) else ():
+            if name not in names:
+                raise nearest(f"a table of {option}", name, names)
+    orders = _orders(given.order, names, columns)
+    hung = _hung(given, names, columns, links)
+    numbers = {name: number for number, name in enumerate(hung, 1)}
+    keys = dict[str, str]()
+    for name, (table, column) in hung.items():
+        if table and keys.setdefault(table, column) != column:
+            raise ValueError(f"table {name!r} hangs on {table!r} by {column!r}, another one by {keys[table]!r}; use one column")
+    specs, together = list[Spec](), {"": 1}
+    for name, (table, column) in hung.items():
+        most, source = max_rows.get(name, 10) if isinstance(max_rows, Mapping) else max_rows, given.sources[name]
+        key, schema = keys.get(name), given.schemas.get(name)
+        specs.append(Spec(name, source, schema, numbers.get(table, 0), column, key, orders.get(name), most))
+        together[name] = together[table] * (MOST_ROWS if most is None else most)
+        if together[name] > MOST_TOGETHER:
+            raise ValueError(f"max_rows allow {together[name]} rows of {name} for a person; it must be {MOST_TOGETHER} at most")
+        if isinstance(source, EngineTable) and len(hung) > 1:
+            raise TypeError(f"table {name!r} is in an engine; three tables or more must be in memory or in files")
+    return tuple(specs)
+
+
+def _orders(
+    given: str | Mapping[str, str] | None, names: Sequence[str], columns: Mapping[str, Sequence[str]]
+) -> Mapping[str, str]:
+    """The column of the order of each table that has one."""
+    if not isinstance(given, str):
+        return given or {}
+    having = [name for name in names if given in columns[name]] if len(names) > 1 else names
+    if len(having) != 1:
+        where = f"{len(having)} tables have it" if having else "no table has it"
+        raise ValueError(f"order is {given!r}, and {where}; write {{TABLE: COLUMN}} of {', '.join(having or names)}")
+    return {having[0]: given}
+
+
+def _hung(
+    given: _Given, names: Sequence[str], columns: Mapping[str, Sequence[str]], links: Mapping[str, Key]
+) -> dict[str, tuple[str, str]]:
+    """The table that each one hangs on, "" are people, and the column; a table comes after the one that it hangs on."""
+    waiting, hung, person = list(names), dict[str, tuple[str, str]](), given.person or PERSON
     while waiting:
-        found = dict[str, tuple[str, str]]()
-        for name in waiting:
-            if (above := _above(name, columns, hung, people, person, links)) is not None:
-                found[name] = above
+        above = {name: _above(name, columns, hung, given.people, person, links) for name in waiting}
+        found = {name: place for name, place in above.items() if place is not None}
         if not found:
             raise ValueError(
                 f"table {waiting[0]!r} hangs on nothing: keys must lead to people, without a circle. It needs the column "
@@ -218,25 +274,10 @@ def _specs(
             )
         hung |= found
         waiting = [name for name in waiting if name not in hung]
-    numbers = {name: number for number, name in enumerate(hung, 1)}
-    if people is None and sum(table == "" for table, _ in hung.values()) > 1:
+    if given.people is None and sum(table == "" for table, _ in hung.values()) > 1:
         both = ", ".join(name for name, (table, _) in hung.items() if not table)
         raise ValueError(f"tables {both} are of people; data must have a table of these people, too")
-    keys = dict[str, str]()
-    for name, (table, column) in hung.items():
-        if table and keys.setdefault(table, column) != column:
-            raise ValueError(f"table {name!r} hangs on {table!r} by {column!r}, another one by {keys[table]!r}; use one column")
-    specs, together = list[Spec](), {"": 1}
-    for name, (table, column) in hung.items():
-        most = max_rows.get(name, 10) if isinstance(max_rows, Mapping) else max_rows
-        order, source = (orders or {}).get(name), sources[name]
-        specs.append(Spec(name, source, schemas.get(name), numbers.get(table, 0), column, keys.get(name), order, most))
-        together[name] = together[table] * (MOST_ROWS if most is None else most)
-        if together[name] > MOST_TOGETHER:
-            raise ValueError(f"max_rows allow {together[name]} rows of {name} for a person; it must be {MOST_TOGETHER} at most")
-        if isinstance(source, EngineTable) and len(hung) > 1:
-            raise TypeError(f"table {name!r} is in an engine; three tables or more must be in memory or in files")
-    return tuple(specs)
+    return hung
 
 
 def _above(
