@@ -176,7 +176,9 @@ def compare_parser() -> OneLineParser:
     )
     result.add_argument("--schema", type=Path, metavar="FILE", help="which values are valid, and the column to predict")
     result.add_argument("--target", metavar="COLUMN", help="column to predict")
-    result.add_argument("--holdout", metavar="FILE", help="real rows that the synthetic ones were not made of")
+    result.add_argument(
+        "--holdout", metavar="FILE", help="real rows that the synthetic ones were not made of; a package like REAL"
+    )
     result.add_argument("--attacks", action="store_true", help="attack the synthetic rows, too; needs --holdout")
     result.add_argument("--epsilon", type=float, help="of the release: its bound stands beside each attack")
     result.add_argument("--delta", type=float, default=0.0, help="of the release (default 0)")
@@ -205,19 +207,19 @@ def compare(arguments: list[str]) -> Ended:
     found = tables.compare(options.real, options.synthetic, **{name: getattr(options, name) for name in names})
     page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
     listed = {"rules": found.rules.to_dict("records"), "columns": found.columns.to_dict("records")}
-    values = {"scores": found.scores, **listed, "page": options.out}
+    values = {"scores": found.scores, **listed, "page": options.out, "not_for_publication": UNPROTECTED}
     return Ended(f"{found}{page}", values=values)
 
 
-def _require_tables(options: Any, what: str) -> None:
-    """Options of single tables alone are left out."""
-    for name in ("schema", "target", "holdout", "attacks", "epsilon", "delta"):
+def _require_left_out(options: Any, what: str, *names: str) -> None:
+    """Options of others alone are left out."""
+    for name in names:
         if getattr(options, name):
             raise ValueError(f"{name} must be left out: {what}")
 
 
 def _nights(options: Any) -> Ended:
-    _require_tables(options, f"{options.real} is a run")
+    _require_left_out(options, f"{options.real} is a run", "schema", "target", "holdout", "attacks", "epsilon", "delta")
     from dpgen.evaluation.drift import drift
 
     found = drift(options.real, options.synthetic)
@@ -226,11 +228,17 @@ def _nights(options: Any) -> Ended:
 
 
 def _linked(options: Any) -> Ended:
-    _require_tables(options, "REAL is a Data Package")
+    _require_left_out(options, "REAL is a Data Package", "schema", "target")
+    from dpgen.evaluation.attacks import UNFOUND, attack_of
     from dpgen.evaluation.linked import compared
     from dpgen.evaluation.scores import metrics_markdown
     from dpgen.statement import UNPROTECTED
 
-    scores = compared(Path(options.real), Path(options.synthetic), seed=options.seed, out=options.out)
+    attack = attack_of(options.attacks, options.holdout, options.epsilon, options.delta, options.seed)
+    holdout = None if options.holdout is None else Path(options.holdout)
+    files = Path(options.real), Path(options.synthetic)
+    scores = compared(*files, seed=options.seed, out=options.out, holdout=holdout, attack=attack)
     page = "" if options.out is None else f"\n{options.out}: {UNPROTECTED}"
-    return Ended(metrics_markdown(scores) + page, values={"scores": scores, "page": options.out})
+    told = "" if attack is None else f"\n\n- {UNFOUND}"
+    values = {"scores": scores, "page": options.out, "not_for_publication": UNPROTECTED}
+    return Ended(metrics_markdown(scores) + told + page, values=values)

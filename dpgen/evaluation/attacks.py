@@ -1,28 +1,33 @@
 r"""Attacks on synthetic rows: how much better they work on rows that the release was made of than on others of the same kind.
 
-Four attacks see the synthetic rows alone, and know some values of a target. Each is run on *members*, rows that the release was
-made of, and on *others*, as many rows that it has not seen. Only what works better on members comes from the release of their
+Of linked tables a row is a person, with what all of their rows come to (`dpgen.evaluation.linked.by_person`). The attacks see
+the synthetic rows alone, and know some values of a target. Each is run on *members*, rows that the release was made of, and
+on *others*, as many rows that it has not seen. Only what works better on members comes from the release of their
 values. Of a release that is :math:`(\varepsilon, \delta)`-private an attack that succeeds with probability q on others succeeds
 with at most :math:`e^\varepsilon q + \delta` on members (Kairouz, Oh, Viswanath 2015, Theorem 2.1), and the curve of true over
 false positives lies below :math:`\min(1, e^\varepsilon \alpha + \delta, 1 - e^{-\varepsilon}(1 - \delta - \alpha))`.
 
 Distances are those of Gower (1971): of numbers the difference of their ranks in [0, 1], of other values and of gaps 0 or 1.
 Singling out, linkability and inference follow Giomi et al. 2023 (Anonymeter), membership by distances Hayes et al. 2019 and van
-Breugel et al. 2023 (DOMIAS). An attack that finds nothing proves nothing: others may.
+Breugel et al. 2023 (DOMIAS), shares of near rows Platzer, Reutterer 2021. An attack that finds nothing proves nothing: others
+may.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from scipy.stats import beta
 
 from dpgen.evaluation.scores import Score
+from dpgen.metrics import propensity_error
 
 Reals = npt.NDArray[np.float32]
 
@@ -33,6 +38,7 @@ LEAST = 20
 UNFOUND = (
     "Attacks that find nothing prove nothing: others may. What is proved is the bound of epsilon, where a release has one."
 )
+_TOLD, _BINS, _LISTED = 5000, 10, 30  # rows of each that are told apart, and groups of their numbers and other values
 _SECRETS, _SPLITS, _PREDICATES, _KNOWN, _NEAR, _CLOSE = 10, 5, 1000, 4, 0.05, 0.01
 _TINY = np.float32(1e-12)
 _GAP = 2.0  # farther than 1 from every rank
@@ -118,7 +124,27 @@ def attack_scores(
         yield _inference(members, others, made, list(columns), bound)
         yield _linkability(members, others, made, bound, rng)
     both = np.arange(min(len(tables["own"]), len(tables["held"]), MADE))
+    same = np.arange(min(len(both), 10 * TARGETS))  # of each as many, for more are nearer
+    yield _nearer(tables["own"].some(same), tables["held"].some(same), made.some(np.arange(min(TARGETS, len(made)))))
     yield _singling_out(tables["own"].some(both), tables["held"].some(both), made, rng)
+    yield _told_apart(tables["own"], tables["held"], made)
+
+
+def attack_of(
+    attacks: bool, holdout: object, epsilon: float | None, delta: float, seed: int
+) -> Callable[[Mapping[str, Column]], Iterable[Score]] | None:
+    """The attacks that options ask for; None where they ask for none.
+
+    Raises:
+        ValueError: attacks without a holdout, or a bound without attacks, or out of range.
+    """
+    if attacks and holdout is None:
+        raise ValueError("attacks needs holdout, real rows that the synthetic ones were not made of: they show what is usual")
+    if not attacks and (epsilon is not None or delta):
+        raise ValueError("epsilon and delta stand beside attacks: they must be left out without attacks")
+    if (epsilon is not None and not epsilon >= 0) or not 0 <= delta < 1:
+        raise ValueError(f"epsilon is {epsilon} and delta {delta}; epsilon must be at least 0 and delta in [0, 1)")
+    return partial(attack_scores, epsilon=epsilon, delta=delta, seed=seed) if attacks else None
 
 
 @dataclass(frozen=True)
@@ -190,6 +216,17 @@ def _membership(members: _Rows, others: _Rows, reference: _Rows, made: _Rows, bo
         )
 
 
+def _nearer(members: _Rows, others: _Rows, made: _Rows) -> Score:
+    """Share of synthetic rows that are nearer to one of the members than to one of as many others, ties by halves.
+
+    Beside it stands 1/2, that of rows made of neither. No bound does: it is no guess about one target.
+    """
+    near, far = (made.nearest(rows, range(made.x.shape[1]))[0] for rows in (members, others))
+    share = float(((near < far) + (near == far) / 2).mean())
+    name, sample = "attack: synthetic rows nearer to members than to others, share", f"{len(made):,} synthetic rows"
+    return Score(name, share, real=0.5, better="lower", baseline="", sample=sample, kind="membership")
+
+
 def _rates(name: str, own: float, held: float, n: int, bound: _Bound | None, sample: str) -> Score:
     chance, baseline = (None, "") if bound is None else (bound.rate(held, n), bound.name)
     kind = name.partition(" ")[0]
@@ -224,6 +261,27 @@ def _linkability(members: _Rows, others: _Rows, made: _Rows, bound: _Bound, rng:
             rates[side] += float((one == two).mean()) / _SPLITS
     own, held = rates.tolist()
     return _rates("linkability of two halves of the columns", own, held, len(others), bound, f"mean of {_SPLITS} splits")
+
+
+def _told_apart(own: _Rows, held: _Rows, made: _Rows) -> Score:
+    """How well a logistic regression tells synthetic from real rows, beside others from real rows; no attack on anybody."""
+    groups = []
+    for column, ranked in enumerate(own.ranked):
+        common = np.unique(own.x[:, column], return_counts=True)
+        listed = np.sort(common[0][np.argsort(-common[1], kind="stable")[:_LISTED]])
+
+        def group(x: Reals, ranked: bool = bool(ranked), listed: Reals = listed) -> npt.NDArray[np.int64]:
+            if ranked:
+                return np.where(x == _GAP, _BINS, np.minimum(x * _BINS, _BINS - 1)).astype(np.int64)
+            place = np.searchsorted(listed, x).clip(max=len(listed) - 1)
+            return np.where(listed[place] == x, place, _LISTED)
+
+        groups.append(group)
+    n = min(len(own), len(held), len(made), _TOLD)
+    codes = [torch.from_numpy(np.stack([g(rows.x[:n, c]) for c, g in enumerate(groups)], 1)) for rows in (own, held, made)]
+    options = {"sizes": [_BINS + 1 if ranked else _LISTED + 1 for ranked in own.ranked], "ordered": own.ranked.tolist()}
+    real, value = (propensity_error(codes[0], rows, **options) for rows in codes[1:])
+    return Score("rows told apart by logistic regression, pMSE", value, real=real, better="lower", sample=f"{n:,} of each")
 
 
 def _singling_out(members: _Rows, others: _Rows, made: _Rows, rng: np.random.Generator) -> Score:

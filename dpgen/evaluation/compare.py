@@ -28,7 +28,7 @@ from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
 from dpgen.data.table_files import form_of, read_table, table_path
 from dpgen.evaluation.attacks import LEAST as ENOUGH
-from dpgen.evaluation.attacks import UNFOUND, attack_scores
+from dpgen.evaluation.attacks import UNFOUND, attack_of
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import Values, broken_rules, said
 from dpgen.evaluation.scores import (
@@ -197,13 +197,7 @@ def compare(
     if wished is not None and wished not in names:
         raise ValueError(f"target is {wished!r}; it must be one of {', '.join(names)}")
     held = None if holdout is None else _holdout(holdout, names, attacks)
-    attack = partial(attack_scores, epsilon=epsilon, delta=delta, seed=seed) if attacks else None
-    if attacks and holdout is None:
-        raise ValueError("attacks needs holdout, real rows that the synthetic ones were not made of: they show what is usual")
-    if not attacks and (epsilon is not None or delta):
-        raise ValueError("epsilon and delta stand beside attacks: they must be left out without attacks")
-    if (epsilon is not None and not epsilon >= 0) or not 0 <= delta < 1:
-        raise ValueError(f"epsilon is {epsilon} and delta {delta}; epsilon must be at least 0 and delta in [0, 1)")
+    attack = attack_of(attacks, holdout, epsilon, delta, seed)
     found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, attack=attack)
     return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
 
@@ -217,7 +211,7 @@ def compared(
     target: str | None,
     seed: int,
     most: int = MOST,
-    attack: Callable[[Mapping[str, _Column]], Iterable[Score]] | None = None,
+    attack: Callable[[Mapping[str, Column]], Iterable[Score]] | None = None,
 ) -> Comparison:
     """As `compare`, of tables with the same columns, and of real rows that were held out before; None: a part of them is.
 
@@ -229,7 +223,7 @@ def compared(
         kept = len(real) - max(1, round(HELD_OUT * len(real)))
         real, held = real[:kept], real[kept:]
     parts = {"own": real, "held": held[:MOST], "made": synthetic}
-    columns = {name: _Column.of({part: rows[name] for part, rows in parts.items()}) for name in real.columns}
+    columns = {name: Column.of({part: rows[name] for part, rows in parts.items()}) for name in real.columns}
     rules = {entry["name"]: entry.get("constraints", {}) for entry in schema.get("fields", [])}
     far = {name: column.times_held_out for name, column in columns.items()}
     order = sorted(columns, key=lambda name: (columns[name].names_rows, -far[name] if far[name] > FAR else 0.0))
@@ -271,7 +265,7 @@ def _table(data: Any, option: str) -> pd.DataFrame:
 
 
 @dataclass(frozen=True, eq=False)
-class _Column:
+class Column:
     """One column of the three tables: as numbers, or as texts, and in groups by the values of the real rows."""
 
     values: Mapping[str, npt.NDArray[Any]]  # without gaps
@@ -285,7 +279,7 @@ class _Column:
     dates: bool
 
     @classmethod
-    def of(cls, series: Mapping[str, pd.Series]) -> _Column:
+    def of(cls, series: Mapping[str, pd.Series]) -> Column:
         kind, form = _kind(series["own"].dropna())
         dates, numeric = kind == "datetime", kind != ""
         absent = {part: values.isna().to_numpy() for part, values in series.items()}
@@ -436,7 +430,7 @@ def _read(values: pd.Series, kind: str, form: str) -> npt.NDArray[Any]:
     return floats(values, kind, form) if kind else values.astype(object).map(str).where(values.notna(), None).to_numpy(object)
 
 
-def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, _Column], seed: int) -> Iterator[Score]:
+def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, Column], seed: int) -> Iterator[Score]:
     """Distances of columns, pairs and triples, and of associations, beside those of held-out rows and independent columns."""
     worst = {part: max(column._distance(part) for column in columns.values()) for part in ("made", "held")}
     yield Score("largest KS or total variation of a column", worst["made"], real=worst["held"], better="lower")
@@ -458,7 +452,7 @@ def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, _Column], se
 
 
 def _prediction_scores(
-    codes: Mapping[str, Codes], columns: Mapping[str, _Column], target: str | None, seed: int, most: int
+    codes: Mapping[str, Codes], columns: Mapping[str, Column], target: str | None, seed: int, most: int
 ) -> Iterator[Score]:
     """Area under the curve of classifiers of the target that learn from synthetic or real rows, judged on held-out ones."""
     if target is None:
@@ -480,7 +474,7 @@ def _prediction_scores(
         yield Score(label, made, real=own, chance=0.5, sample=sample, kind="prediction")
 
 
-def _copies(columns: Mapping[str, _Column], rng: np.random.Generator) -> list[Score]:
+def _copies(columns: Mapping[str, Column], rng: np.random.Generator) -> list[Score]:
     """Rows that are there in the real ones, and the distance to the closest of these, by values; see `COPIES`."""
     rows = {part: np.stack([column.same[part] for column in columns.values()], axis=1) for part in ("own", "made", "held")}
     known = {row.tobytes() for row in rows["own"]}
@@ -497,7 +491,7 @@ def _copies(columns: Mapping[str, _Column], rng: np.random.Generator) -> list[Sc
     ]
 
 
-def _points(part: str, columns: Mapping[str, _Column]) -> Reals:
+def _points(part: str, columns: Mapping[str, Column]) -> Reals:
     """Rows as points: numbers by the share of real ones below, other values by their group."""
     points = []
     for column in columns.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from dpgen.data.histories import dated
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
-from dpgen.evaluation.compare import HELD_OUT
+from dpgen.evaluation.attacks import LEAST, UNFOUND
+from dpgen.evaluation.compare import HELD_OUT, Column
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import BROKEN, WORTH
 from dpgen.evaluation.scores import Evaluation, Score
@@ -67,24 +68,83 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     return Evaluation(_scored(data, made, seed), released=released, pictures=pictures)
 
 
-def compared(real: Path, synthetic: Path, *, seed: int, out: Path | None = None) -> list[Score]:
-    """Scores of the Data Package of synthetic tables against a real one, of which people are held out.
+def compared(
+    real: Path,
+    synthetic: Path,
+    *,
+    seed: int,
+    out: Path | None = None,
+    holdout: Path | None = None,
+    attack: Callable[[Mapping[str, Column]], Iterable[Score]] | None = None,
+) -> list[Score]:
+    """Scores of the Data Package of synthetic tables against a real one, beside those of held-out people.
 
-    With `out` scores and pictures are written as one page.
+    These are people of the real package, or all of the package `holdout`. With `out` scores and pictures are written as one
+    page. An `attack` sees people by what their rows come to.
     """
-    data = load_linked(path=str(real), test_fraction=HELD_OUT)
-    files, person, *_ = linked_package(synthetic / PACKAGE if synthetic.is_dir() else synthetic)
-    if person != data.person:
-        raise ValueError(f"{synthetic} links by {person!r}; it must be {data.person!r}, as in {real}")
-    for name in data.names:
-        if name not in files:
-            raise nearest(f"a table of {synthetic}", name, list(files))
-    made = data.alike({name: read_table(files[name]) for name in data.names})
+    data = load_linked(path=str(real), test_fraction=HELD_OUT if holdout is None else 0.0)
+    if holdout is not None:
+        data = replace(data, test=_alike(data, real, holdout))
+    made = _alike(data, real, synthetic)
     scores = [*broken_across(data, made), *_scored(data, made, seed)]
+    scores += [] if attack is None else attack(people_columns(data, made))
     if out is not None:
         pictures = {name.removesuffix(".png"): draw for name, draw in drawn({"real": data, "synthetic": made}).items()}
-        write_page(out, "Real and synthetic people and their rows", pictures, table_of(scores))
+        first = () if attack is None else (UNFOUND,)
+        write_page(out, "Real and synthetic people and their rows", pictures, table_of(scores), first=first)
     return scores
+
+
+def _alike(data: LinkedTables, real: Path, package: Path) -> LinkedTables:
+    """The tables of another package, which must have those of the real one."""
+    files, person, *_ = linked_package(package / PACKAGE if package.is_dir() else package)
+    if person != data.person:
+        raise ValueError(f"{package} links by {person!r}; it must be {data.person!r}, as in {real}")
+    for name in data.names:
+        if name not in files:
+            raise nearest(f"a table of {package}", name, list(files))
+    return data.alike({name: read_table(files[name]) for name in data.names})
+
+
+def people_columns(data: LinkedTables, made: LinkedTables) -> Mapping[str, Column]:
+    """Columns of private people, of those for evaluation and of synthetic ones, as attacks see them, see `by_person`."""
+    if data.test is None or data.test.n < LEAST:
+        raise ValueError(f"holdout has {0 if data.test is None else data.test.n} people; attacks need at least {LEAST}")
+    if not made.n:
+        raise ValueError("synthetic has no people; attacks need 1")
+    parts = {part: by_person(tables, data) for part, tables in (("own", data), ("held", data.test), ("made", made))}
+    found = {name: Column.of({part: frame[name] for part, frame in parts.items()}) for name in parts["own"]}
+    return {name: column for name, column in found.items() if not column.names_rows} or found
+
+
+def by_person(data: LinkedTables, like: LinkedTables) -> pd.DataFrame:
+    """A line for each person: own columns, and of each table of rows how many, means and largest numbers, most frequent values.
+
+    What columns hold, numbers, dates or other values, is that of the tables that they are `like`.
+    """
+    found = {name: _as_numbers(column_of(data.frames[0], name), private)[0] for name, private in like.frames[0].items()}
+    owners = [np.arange(data.n)]
+    for number, table in enumerate(data.tables, 1):
+        owners.append(np.repeat(owners[table.parent], np.diff(table.starts)))
+        rows, owner, people = data.frames[number], owners[-1], pd.RangeIndex(data.n)
+        if table.parent:
+            found[f"{table.name}: rows"] = pd.Series(np.bincount(owner, minlength=data.n))
+        for name, private in like.frames[number].items():
+            values, numeric = _as_numbers(column_of(rows, name), private)
+            if numeric:
+                each = values.groupby(owner)
+                found |= {f"{table.name}: {what} {name}": each.agg(what).reindex(people) for what in ("mean", "max")}
+                continue
+            counts = values.astype(str)[values.notna()].groupby(owner[values.notna().to_numpy()]).value_counts(sort=True)
+            most = counts.reset_index(name="times").drop_duplicates("level_0").set_index("level_0").iloc[:, 0]
+            found[f"{table.name}: most frequent {name}"] = most.reindex(people)
+    return pd.DataFrame({str(name): values.reset_index(drop=True) for name, values in found.items()})
+
+
+def _as_numbers(values: pd.Series, private: pd.Series) -> tuple[pd.Series, bool]:
+    """A column as numbers where the private one holds numbers or dates, and whether it does."""
+    kind = next((kind for kind in ("number", "datetime") if _is(private, kind)), "")
+    return (pd.Series(floats(values, kind)) if kind else values), bool(kind)
 
 
 def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:

@@ -4,6 +4,7 @@ from .classification import TwoSampleTest as TwoSampleTest
 from .classification import chance_level as chance_level
 from .classification import classifier_two_sample_test as classifier_two_sample_test
 from .classification import clustering_accuracy as clustering_accuracy
+from .classification import propensity_error as propensity_error
 from .classification import train_on_synthetic_accuracy as train_on_synthetic_accuracy
 from .classification import train_on_synthetic_auc as train_on_synthetic_auc
 from .densities import Quadrature as Quadrature

@@ -224,6 +224,29 @@ def train_on_synthetic_auc(
     return float(np.mean([roc_auc_score(truth == c, scores[:, c]) for c in kept]))
 
 
+def propensity_error(real: Tensor, made: Tensor, *, sizes: Sequence[int], ordered: Sequence[bool], seed: int = 0) -> float:
+    r"""The pMSE of as many real and made rows, 4 mean (p - 1/2)^2: 0 where a logistic regression tells none apart, 1 if all.
+
+    `real` (n, d) and `made` (m, d) are codes, `sizes` and `ordered` as of `train_on_synthetic_auc`. p is the estimated
+    probability to be made, of each half of the rows by the other half.
+
+    Source: Woo et al. 2009; Snoke et al. 2018.
+
+    >>> x = torch.zeros(1000, 1, dtype=torch.int64)
+    >>> propensity_error(x, x, sizes=(2,), ordered=(False,)), propensity_error(x, x + 1, sizes=(2,), ordered=(False,)) > 0.9
+    (0.0, True)
+    """
+    require_codes(real=real, made=made)
+    n, generator = min(len(real), len(made)), torch.Generator().manual_seed(seed)
+    if n < 2:
+        raise ValueError(f"real has {len(real)} rows and made {len(made)}; each must have 2")
+    rows = [x[torch.randperm(len(x), generator=generator)[:n]].numpy() for x in (real, made)]
+    halves = [np.concatenate([x[part::2] for x in rows]) for part in (0, 1)]
+    told = [np.repeat([0, 1], len(half) // 2) for half in halves]
+    found = [_regressed(halves[1 - i], told[1 - i], halves[i], sizes, ordered, seed)[:, 1] for i in (0, 1)]
+    return float(4.0 * ((np.concatenate(found) - 0.5) ** 2).mean())
+
+
 def _boosted(train: Codes, y: Codes, test: Codes, sizes: Sequence[int], ordered: Sequence[bool], seed: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 

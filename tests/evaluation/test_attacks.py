@@ -13,7 +13,7 @@ import pytest
 
 from dpgen.cli.main import main
 from dpgen.evaluation.attacks import UNFOUND, _area, _Bound, _encoded, attack_scores
-from dpgen.evaluation.compare import _Column, compare
+from dpgen.evaluation.compare import Column, compare
 from dpgen.evaluation.scores import Score
 
 
@@ -33,8 +33,8 @@ def rows(n: int, seed: int) -> pd.DataFrame:
     )
 
 
-def columns(own: pd.DataFrame, held: pd.DataFrame, made: pd.DataFrame) -> Mapping[str, _Column]:
-    return {name: _Column.of({"own": own[name], "held": held[name], "made": made[name]}) for name in own}
+def columns(own: pd.DataFrame, held: pd.DataFrame, made: pd.DataFrame) -> Mapping[str, Column]:
+    return {name: Column.of({"own": own[name], "held": held[name], "made": made[name]}) for name in own}
 
 
 def found(made: pd.DataFrame, epsilon: float | None = 1.0) -> dict[str, Score]:
@@ -50,6 +50,7 @@ OWN, HELD = rows(900, 0), rows(600, 1)
 def test_a_copy_is_found_by_every_attack_and_above_the_bound() -> None:
     scores = found(OWN)
     assert all(score.value > 0.95 for name, score in scores.items() if "AUC" in name)
+    assert next(score.value for name, score in scores.items() if "nearer" in name) > 0.75, "600 of 900 are members"
     for name, least in (("attack: inference", 0.95), ("attack: linkability", 0.8), ("attack: singling out", 0.4)):
         assert scores[name].value > least
         assert scores[name].value > 4 * (scores[name].real or 0.0)
@@ -58,11 +59,23 @@ def test_a_copy_is_found_by_every_attack_and_above_the_bound() -> None:
         assert score.private
 
 
+def test_rows_that_are_unlike_are_told_apart() -> None:
+    alike, dealt = (
+        list(found(made).values())[-1] for made in (rows(900, 2), OWN.apply(lambda column: column.sample(frac=1).to_numpy()))
+    )
+    assert alike.real is not None
+    assert alike.value < 0.05 + alike.real
+    far = list(found(rows(900, 2).assign(u=2.0, kind="a")).values())[-1]
+    assert far.value > 0.8
+    assert dealt.value < 0.1, "a regression sees no dependence"
+
+
 def test_fresh_rows_give_nothing_away() -> None:
     for name, score in found(rows(900, 2)).items():
         assert score.real is not None
         noise = 6 * (0.25 / 300) ** 0.5  # of a rate of 300 rows, six standard deviations; an AUC has less
-        assert abs(score.value - (0.5 if "AUC" in name else score.real)) < noise
+        usual = 0.5 if "AUC" in name or "nearer" in name else score.real
+        assert abs(score.value - usual) < noise
         assert score.chance is None or score.value < score.chance + noise
 
 
@@ -114,7 +127,8 @@ def test_compare_has_attacks_beside_its_scores(tmp_path: Path) -> None:
     with redirect_stdout(StringIO()) as out:
         assert main(["compare", first, second, "--holdout", third, "--attacks", "--epsilon", "1", "--json"]) == 0
     names = [score["name"] for score in json.loads(out.getvalue())["scores"]]
-    assert len([name for name in names if name.startswith("attack")]) == 5
+    assert len([name for name in names if name.startswith("attack")]) == 6
+    assert "pMSE" in names[-1]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dpgen.cli.main import main
 from dpgen.containers import Form, in_memory
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import simulated_patients
-from dpgen.evaluation.linked import broken_across, coder, drawn, errors, evaluate, without_link
+from dpgen.evaluation.linked import broken_across, by_person, coder, drawn, errors, evaluate, without_link
 from dpgen.samples import LinkedSamples
 
 
@@ -129,3 +129,44 @@ def test_the_command_lists_rules_that_are_broken_first(tmp_path: Path, capsys: p
         LinkedSamples(tables=made, forms=forms, person="patient", **links).save(tmp_path / name)
     assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / "dealt"), "--json"]) == 0
     assert "region is" in json.loads(capsys.readouterr().out)["scores"][0]["name"]
+
+
+def test_people_are_attacked_by_what_their_rows_come_to(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A copy of all people is found, whatever their keys are; people of whom nothing was seen are not."""
+    links: dict[str, Any] = {"orders": {"visits": "date"}, "links": {"visits": ("patient", "patients")}}
+    for name, seed in (("real", 0), ("fresh", 1), ("other", 2)):
+        tables = simulated_patients(240, seed=seed)
+        forms = {key: Form(container="pandas", names=tuple(t), types=tuple(map(str, t.dtypes))) for key, t in tables.items()}
+        LinkedSamples(tables=tables, forms=forms, person="patient", **links).save(tmp_path / name)
+    real, other = (str(tmp_path / name / "datapackage.json") for name in ("real", "other"))
+    aucs, page = {}, tmp_path / "page.html"
+    for name in ("real", "fresh"):
+        options = ["--holdout", other, "--attacks", "--epsilon", "1", "--json", *([f"--out={page}"] if name == "fresh" else [])]
+        assert main(["compare", real, str(tmp_path / name), *options]) == 0
+        found = json.loads(capsys.readouterr().out)
+        scores = {score["name"]: score for score in found["scores"]}
+        assert len([score for score in scores if score.startswith("attack")]) == 6
+        aucs[name] = [scores[f"attack: membership by the nearest row{end}, AUC"] for end in ("", ", beside that of others")]
+        assert "not for publication" in found["not_for_publication"]
+    assert all(score["value"] >= 0.95 > score["chance"] for score in aucs["real"])
+    assert all(abs(score["value"] - 0.5) < 0.25 for score in aucs["fresh"]), "six standard deviations of 120 of each"
+    assert "Attacks that find nothing prove nothing" in page.read_text()
+    assert "not for publication" in page.read_text()
+    for options in (["--attacks"], ["--epsilon", "1"], ["--target", "age"], ["--holdout", str(tmp_path), "--attacks"]):
+        assert main(["compare", real, str(tmp_path / "fresh"), *options]) == 2
+
+
+def test_what_rows_come_to_is_counted_for_each_person() -> None:
+    data = linked_tables()
+    people, rows, starts = data.frames[0], data.frames[1], data.tables[0].starts
+    found = by_person(data, data)
+    assert list(found)[: people.shape[1]] == list(people)
+    for i in range(data.n):
+        own = rows.iloc[starts[i] : starts[i + 1]]
+        if len(own):
+            line = found.iloc[i]
+            assert line["visits: mean cost"] == pytest.approx(own["cost"].mean())
+            assert line["visits: max cost"] == pytest.approx(own["cost"].max())
+            assert (own["ward"] == line["visits: most frequent ward"]).sum() == own["ward"].value_counts().max()
+        else:
+            assert found.iloc[i].filter(like="visits: m").isna().all()
