@@ -6,11 +6,16 @@ from dataclasses import fields
 from inspect import signature
 from pkgutil import resolve_name
 
-from dpgen.data import LOADERS
+from dpgen.data.loaders import LOADERS, Loader
 from dpgen.systems import SYSTEMS
 
 HEAD = ("system", "data", "epsilon is paid", "delta", "protected", "neighbours", "engines", "processes", "models answer")
 QUESTIONS = {"given": "`given`", "log_prob": "`log_prob`", "marginal": "`marginal`", "impute": "`impute`"}
+
+
+def _of_engines(loader: Loader) -> bool:
+    """Whether a loader reads tables in DuckDB and Spark."""
+    return loader.path.endswith(":load_streamed") or "engine" in signature(loader.options).parameters
 
 
 def _protected(plan: type, kinds: tuple[str, ...]) -> str:
@@ -36,7 +41,7 @@ def rows() -> Iterator[tuple[str, ...]]:
     for name, system in SYSTEMS.items():
         plan = system.plan
         options = {field.name for field in fields(plan)}
-        engines = any("sql" in LOADERS[kind] for kind in system.kinds)
+        engines = any(_of_engines(loader) for kind in system.kinds for loader in LOADERS[kind].values())
         yield (
             f"`{name}`",
             ", ".join(kind for kind in system.kinds if kind != "streams"),

@@ -116,15 +116,9 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model.name}-{job.data.name}-{started}"
-    if not again and is_finished(directory, job.runtime.evaluation):
-        raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
-    if again and not is_released(directory):
-        raise ValueError(f"{directory} holds no released run: {STATEMENT} with {MODEL}/ or {DRAWS} is missing")
-    if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
-        raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
+    _require_free(directory, job, again=again)
     made = [path for path in (directory, *directory.parents) if not path.exists()]
-    new = bool(made)
-    if new:
+    if made:
         job.shared_budget()  # which refuses before anything is made
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -135,25 +129,9 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
     with ledger:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
         if ledger.committed:
-            _require_same(job, directory / "config.yaml")
-            if key is not None and not key.exists():
-                raise ValueError(
-                    f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; "
-                    "choose another run_dir"
-                )
-            if not (is_released(directory) or job.resumable):
-                raise ValueError(
-                    f"run_dir {str(directory)!r} holds a run that ended with an error after it had spent epsilon "
-                    f"{rounded_up(ledger.epsilon())} and before anything was released; a new run needs another run_dir and "
-                    "spends anew"
-                )
+            _require_resumable(directory, job, ledger, key)
         else:
-            write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
-            versions = {"python": platform.python_version(), "dpgen": __version__}
-            for name in PACKAGES:
-                with suppress(PackageNotFoundError):
-                    versions[name] = version(name)
-            write_atomically(directory / "versions.yaml", yaml.safe_dump(versions))
+            _write_settings(directory, job)
         try:
             if key is not None:
                 secret_key(key)
@@ -161,12 +139,53 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         except BaseException as error:
             if not isinstance(error, Exception) or not ledger.entries():
                 ledger.drop()  # ended from outside: nothing that was charged since the last commit is shown
-            if new and not ledger.entries():
-                rmtree(directory)  # nothing was spent, so nothing has to be kept of a run that was refused
-                for above in made[1:]:
-                    with suppress(OSError):  # another run may be in it by now
-                        above.rmdir()
+            if not ledger.entries():
+                _remove(made)
             raise
+
+
+def _require_free(directory: Path, job: RunConfig, *, again: bool) -> None:
+    """Refuse the directory of a finished run, or if it is to be evaluated `again` one without a release."""
+    if not again and is_finished(directory, job.runtime.evaluation):
+        raise ValueError(f"run_dir {str(directory)!r} holds a finished run; choose another directory")
+    if again and not is_released(directory):
+        raise ValueError(f"{directory} holds no released run: {STATEMENT} with {MODEL}/ or {DRAWS} is missing")
+    if (directory / "last.ckpt").exists() and not (directory / "ledger.jsonl").exists():
+        raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
+
+
+def _require_resumable(directory: Path, job: RunConfig, ledger: Ledger, key: Path | None) -> None:
+    """Refuse a run with charges that this job cannot go on with."""
+    _require_same(job, directory / "config.yaml")
+    if key is not None and not key.exists():
+        raise ValueError(
+            f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; choose "
+            "another run_dir"
+        )
+    if not (is_released(directory) or job.resumable):
+        raise ValueError(
+            f"run_dir {str(directory)!r} holds a run that ended with an error after it had spent epsilon "
+            f"{rounded_up(ledger.epsilon())} and before anything was released; a new run needs another run_dir and spends anew"
+        )
+
+
+def _write_settings(directory: Path, job: RunConfig) -> None:
+    """The settings of a run, and the versions of what it runs on."""
+    write_atomically(directory / "config.yaml", yaml.safe_dump(job.settings, sort_keys=False))
+    versions = {"python": platform.python_version(), "dpgen": __version__}
+    for name in PACKAGES:
+        with suppress(PackageNotFoundError):
+            versions[name] = version(name)
+    write_atomically(directory / "versions.yaml", yaml.safe_dump(versions))
+
+
+def _remove(made: Sequence[Path]) -> None:
+    """Remove the directory that a refused run made, and those above it: nothing was spent, so nothing has to be kept."""
+    if made:
+        rmtree(made[0])
+    for above in made[1:]:
+        with suppress(OSError):  # another run may be in it by now
+            above.rmdir()
 
 
 def _locked_ledger(job: RunConfig, path: Path) -> Ledger:
