@@ -3,13 +3,14 @@ r"""Blocks: sets of three to seven columns that depend on each other in a way th
 Codes of each column are joined to halves of about equal released shares, with signs :math:`s = \pm 1`. Of each set S of columns
 in a public list the parity :math:`x_S = \sum_{\text{rows}} \prod_{c \in S} s_c` is counted exactly, by bits. The model that was
 fitted so far expects :math:`n e_S`, so what pairs and triples explain is in it. One set is chosen by :math:`|x_S - n e_S|`, and
-the table of its halves is measured. It is a block where the parity in this table is clearly away from what the model expects,
-and from that of the law of greatest entropy with all its tables of one column less, which has what fewer columns show.
+the table of its columns in parts is measured: halves, or all groups of columns that have four at most, if cells are few. It is
+a block where the parity in this table is away from what the model expects, and the table clearly from the law of greatest
+entropy with all its tables of one column less, which has what fewer columns show (`stands_out`).
 
 A row moves each parity by 1, and is in one cell of the table.
 
 Random starts do not lead a fit to a parity. So each product of the mixture is put into one cell of the blocks: it is 0 in the
-other half of their columns, and free elsewhere. The sums of weights in cells are fitted to the table of each block, of which
+other parts of their columns, and free elsewhere. The sums of weights in cells are fitted to the table of each block, of which
 noise is taken off as of a small table (`whole.denoised`).
 
 Source: parities as orthogonal parts of a table, Barak, Chaudhuri, Dwork, Kale, McSherry, Talwar 2007.
@@ -31,7 +32,7 @@ from dpgen.facts import Fact, Said
 from dpgen.privacy.exact_sums import totals
 from dpgen.privacy.selection import bounded_range
 from dpgen.systems.simplex_projection import project_to_simplex
-from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, shape
+from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement
 from dpgen.systems.tables.whole import denoised, of_margins
 
 if TYPE_CHECKING:
@@ -50,22 +51,21 @@ OF_CHOICE, OF_TABLE = 0.003, 0.007
 MOST_BLOCKS = 3
 FEWEST, MOST = 3, 7
 """Columns of a block."""
-MOST_COLUMNS = 7
-"""Columns of all blocks together: 2 to this are cells, each with products of its own."""
+MOST_COLUMNS = 8
+"""Columns of all blocks together, in halves: 2 to this are cells, each with products of its own."""
 
 _MOST_SETS, _MOST_WORDS = 130_000, 3e8  # sets, and words of 64 rows that their parities are counted in
 _LEAST_HALF = 0.1  # share of the smaller half of a column, below which no parity of it is far from that of the others
-_CLEAR, _SHARE = (
-    6.0,
-    0.1,
-)  # stds of noise and of chance, and share of all rows, that the parity of a block misses the model's by
+_SHARE = 0.1  # of all rows, that the parity of a block is away from what the model expects
+_UNLIKELY = 21.0  # - log of the chance that noise makes a block, 1e-9
 _REACHED = 0.5  # of all rows: where a parity must miss the model's by more to be found, nothing is looked for
-_APART = 4
+_APART = 4  # columns that blocks differ in, at least
+_WHOLE = 4  # groups of a column, which are not joined to halves in the table of a block if all its cells are few
 _SURE = 5.0  # log odds of the choice
 _ROWS = 2**18  # that are counted together
 _ABSENT = -200.0  # logit of what is exactly 0 in float32
 _SWEEPS = 50
-_PRODUCTS = 4  # of the mixture for each cell, at least
+_PRODUCTS, _MOST_PRODUCTS = 4, 512  # of the mixture for each cell, and of all cells together
 
 
 def halves(columns: Columns, domain: TableDomain) -> Coarsening:
@@ -176,12 +176,15 @@ class Sets:
         signs = signs.astype(np.float64)
         return np.asarray(self.sums(signs, np.multiply, lambda stem, last: last @ (stem * mixture.weights)))
 
-    def apart(self, blocks: Sequence[Measurement]) -> Integers:
-        """Numbers of the sets that differ from each block in four columns or more.
+    def apart(self, blocks: Sequence[Measurement], parts: Coarsening) -> Integers:
+        """Numbers of the sets that differ from each block in four columns or more, and have few cells with all blocks.
 
         Others may be a block together with a pair or a triple that depends on it, or on its own.
         """
-        far = np.ones(len(self), bool)
+        together = {c for m in blocks for c in m.marginal.columns}
+        fresh = np.array([c not in together for c in self.columns], np.int64)
+        cells = math.prod(parts.sizes[c] for c in together)
+        far = cells * 2.0 ** self.sums(fresh, np.add, np.add) <= 2**MOST_COLUMNS
         for m in blocks:
             other = np.array([1 - 2 * (c in m.marginal.columns) for c in self.columns])
             far &= len(m.marginal.columns) + self.sums(other, np.add, np.add) >= _APART
@@ -205,24 +208,37 @@ def price(budget: GaussianBudget, n: float, sets: Sets) -> float:
     if not len(sets):
         return 0.0
     lost = 2 * (math.log(len(sets)) + _SURE) / bounded_range(1 / budget.noise_std(OF_CHOICE * budget.whole))
-    wanted = lost + _threshold(budget.noise_std(OF_TABLE * budget.whole), n, FEWEST + 1)
+    wanted = lost + (2 * _UNLIKELY * 2 ** (FEWEST + 1)) ** 0.5 * budget.noise_std(OF_TABLE * budget.whole)
     return (OF_CHOICE + OF_TABLE) * budget.whole if wanted <= _REACHED * n else 0.0
 
 
-def _threshold(std: float, n: float, size: int) -> float:
-    """Rows that the parity of a block of so many columns misses the model's by, at least."""
-    return max(_SHARE * n, _CLEAR * (std * 2 ** (size / 2) + math.sqrt(n)))
+def stands_out(table: Reals, std: float, n: float) -> bool:
+    r"""Whether noisy counts have an interaction of all columns, of a tenth of the rows or more, beyond noise and chance.
+
+    It is what they have beyond the law of greatest entropy with all tables of one column less. Of z in m dimensions, each of
+    variance v at most, :math:`|z|^2 > v (m + 2 \sqrt{m t} + 2 t)` has a chance below :math:`e^{-t}`.
+
+    Source: Laurent, Massart 2000.
+    """
+    law = project_to_simplex(table.ravel() / n).reshape(table.shape)
+    left = table - n * of_margins(law, np.ones(law.shape, bool), law.ndim - 1)
+    for axis in range(left.ndim):
+        left = left - left.mean(axis, keepdims=True)
+    square, m = float((left**2).sum()), math.prod(size - 1 for size in table.shape)
+    clear = (std**2 + n * float(law.max())) * (m + 2 * math.sqrt(m * _UNLIKELY) + 2 * _UNLIKELY)
+    return square > max(clear, (_SHARE * n) ** 2 / table.size)
 
 
 @dataclass
 class Search:
-    """The search for blocks of a table: what is kept for it of 1 / s^2 (0: it is not made), and what it has found."""
+    """The search for blocks of a table: what is kept for it of 1 / s^2 (0: it is not made), and groups of columns of blocks."""
 
     columns: Columns
     split: Coarsening
     sets: Sets
     price: float
     budget: GaussianBudget
+    parts: Coarsening
     choices: int = 0
 
     @classmethod
@@ -230,26 +246,26 @@ class Search:
         """Of released columns."""
         split = halves(columns, domain)
         sets = Sets.of(columns, split, domain.target)
-        return cls(columns, split, sets, price(budget, columns.n, sets), budget)
+        return cls(columns, split, sets, price(budget, columns.n, sets), budget, split)
 
     def run(
         self, codes: Any, fitter: Fitter, levels: Sequence[Coarsening], again: Callable[[Seeds], Fitter]
     ) -> tuple[Fitter, list[Measurement]]:
-        """Blocks one after the other, each missed by the model that has the ones before; their halves follow `levels`.
+        """Blocks one after the other, each missed by the model that has the ones before; their `parts` follow `levels`.
 
         `again` fits a model anew, with products in cells.
         """
-        blocks, together, finer = list[Measurement](), set[int](), [*levels, self.split]
+        blocks = list[Measurement]()
         parities = self.sets.parities(codes, self.columns.coarse.then(self.split)) if self.price else np.zeros(0, np.int64)
         while len(blocks) < MOST_BLOCKS and self.price and self.budget.left > self.price * (1 + bool(blocks)):
-            if not len(self.sets.apart(blocks)):
+            if not len(self.sets.apart(blocks, self.parts)):
                 break
             self.choices += 1
-            one = self._next(codes, parities, fitter, finer, blocks)
-            if one is None or len(together | {*one.marginal.columns}) > MOST_COLUMNS:
+            one = self._next(codes, parities, fitter, len(levels), blocks)
+            if one is None:
                 break
-            blocks, together = [*blocks, one], together | {*one.marginal.columns}
-            fitter = again(Seeds.of(blocks, self.columns.group_shares, self.split, fitter.n, len(fitter.mixture.weights)))
+            blocks.append(one)
+            fitter = again(Seeds.of(blocks, self.columns.group_shares, self.parts, fitter.n, len(fitter.mixture.weights)))
         return fitter, blocks
 
     def told(self, blocks: Sequence[Measurement], names: Sequence[str]) -> list[Said]:
@@ -259,31 +275,39 @@ class Search:
         return [Fact.BLOCKS(share=share, found="; ".join(found) or "there is none")] if self.choices else []
 
     def _next(
-        self,
-        codes: Any,
-        parities: Integers,
-        fitter: Fitter,
-        levels: Sequence[Coarsening],
-        blocks: Sequence[Measurement],
+        self, codes: Any, parities: Integers, fitter: Fitter, level: int, blocks: Sequence[Measurement]
     ) -> Measurement | None:
         """The table of a set whose parity neither the model nor fewer of its columns tell, apart from earlier ones, if any."""
-        mixture, apart = fitter.mixture, self.sets.apart(blocks)
-        expected = fitter.n * self.sets.expected(mixture, self.split)
+        apart, expected = self.sets.apart(blocks, self.parts), fitter.n * self.sets.expected(fitter.mixture, self.split)
         found = scores(parities, expected)
         i = int(apart[self.budget.select(CHOICE, found[apart], SCALE, OF_CHOICE * self.budget.whole)])
-        marginal = Marginal(self.sets[i], len(levels) - 1)
-        counts = Counts.of(codes, [marginal], [self.columns.coarse.then(level) for level in levels])
-        values, std = self.budget.sums(TABLE, counts.sums(0), OF_TABLE * self.budget.whole * (1 - 1e-9))
-        table = values.numpy().reshape(shape(marginal, levels))
-        law = project_to_simplex(table.ravel() / fitter.n).reshape(table.shape)
-        told = fitter.n * _parity(of_margins(law, np.ones(law.shape, bool), law.ndim - 1))
-        missed = min(abs(_parity(table) - expected[i]), abs(_parity(table) - told))
-        return Measurement(marginal, table, std) if missed > _threshold(std, fitter.n, table.ndim) else None
+        one, share = self.sets[i], OF_TABLE * self.budget.whole
+        self.parts = self._finer(one, blocks, fitter.n / self.budget.noise_std(share))
+        counts = Counts.of(codes, [Marginal(one, 0)], [self.columns.coarse.then(self.parts)])
+        values, std = self.budget.sums(TABLE, counts.sums(0), share * (1 - 1e-9))
+        table = values.numpy().reshape([self.parts.sizes[c] for c in one])
+        missed = abs(self._parity(table, one) - expected[i]) > _SHARE * fitter.n
+        return Measurement(Marginal(one, level), table, std) if missed and stands_out(table, std, fitter.n) else None
 
+    def _finer(self, one: Sequence[int], blocks: Sequence[Measurement], most: float) -> Coarsening:
+        """Groups of columns with those of a new set: of its columns with few groups all of these, if cells are few."""
+        busy = {c for m in blocks for c in m.marginal.columns}
+        groups, sizes = list(self.parts.groups), list(self.parts.sizes)
+        for c in one:
+            own = self.columns.coarse.sizes[c]
+            if c not in busy and own <= _WHOLE:
+                groups[c], sizes[c] = np.arange(own), own
+        all_cells = math.prod(sizes[c] for c in {*busy, *one})
+        few = all_cells <= 2**MOST_COLUMNS and math.prod(sizes[c] for c in one) <= most
+        return Coarsening(tuple(groups), tuple(sizes)) if few else self.parts
 
-def _parity(table: Reals) -> float:
-    """Of the halves of all columns of a table or a law."""
-    return float((table * (1 - 2 * (np.indices(table.shape).sum(0) % 2))).sum())
+    def _parity(self, table: Reals, columns: Sequence[int]) -> float:
+        """Of the halves of these columns, in a table of their parts."""
+        for c in columns:
+            signs = np.empty(self.parts.sizes[c])
+            signs[self.parts.groups[c]] = 1 - 2 * self.split.groups[c]
+            table = np.tensordot(signs, table, (0, 0))
+        return float(table)
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,7 +315,7 @@ class Seeds:
     """Products of a mixture, each in one cell of the columns of all blocks.
 
     `cells` (K,) are those of products, `law` (cells,) their expected shares; `inside` (rows, K) whether a group of stacked
-    columns is in the half of a product; `tables` of blocks: their cell (K,) of each product, shares of cells, and 1 / noise
+    columns is in the part of a product; `tables` of blocks: their cell (K,) of each product, shares of cells, and 1 / noise
     variance of shares.
     """
 
@@ -301,12 +325,12 @@ class Seeds:
     tables: tuple[tuple[Integers, Reals, float], ...]
 
     @classmethod
-    def of(cls, blocks: Sequence[Measurement], shares: Sequence[Reals], split: Coarsening, n: float, components: int) -> Seeds:
-        """Products for blocks, at least so many, by halves `split` of groups of these shares."""
+    def of(cls, blocks: Sequence[Measurement], shares: Sequence[Reals], parts: Coarsening, n: float, components: int) -> Seeds:
+        """Products for blocks, at least so many, by `parts` of groups of these shares."""
         together = sorted({c for m in blocks for c in m.marginal.columns})
-        law = np.ones((2,) * len(together))
+        law = np.ones([parts.sizes[c] for c in together])
         for axis, c in enumerate(together):
-            law *= np.bincount(split.groups[c], shares[c], 2).reshape([2 if i == axis else 1 for i in range(law.ndim)])
+            law *= np.expand_dims(np.bincount(parts.groups[c], shares[c]), [i for i in range(law.ndim) if i != axis])
         product, laws = law, list[Reals]()
         for m in blocks:
             counts = denoised(m.values, float(np.mean(m.noise_std)), n, np.ones(m.values.shape, bool))
@@ -317,7 +341,7 @@ class Seeds:
                 now = law.sum(axes, keepdims=True)
                 law = law * (own.reshape(now.shape) / now)
         law = (n * law / law.sum() + product) / (n + 1)
-        return cls._in_cells(law, together, laws, blocks, split, n, components)
+        return cls._in_cells(law, together, laws, blocks, parts, n, components)
 
     @classmethod
     def _in_cells(
@@ -326,18 +350,18 @@ class Seeds:
         together: Sequence[int],
         laws: Sequence[Reals],
         blocks: Sequence[Measurement],
-        split: Coarsening,
+        parts: Coarsening,
         n: float,
         components: int,
     ) -> Seeds:
         """Products as the law of cells has them, one for each cell at least."""
-        count = max(components, _PRODUCTS * law.size)
+        count = max(components, min(_PRODUCTS * law.size, _MOST_PRODUCTS))
         wanted = np.floor((count - law.size) * law.ravel().cumsum() / law.sum()).astype(np.int64)
         cells = np.repeat(np.arange(law.size), 1 + np.diff(wanted, prepend=0))
         signs = dict(zip(together, np.unravel_index(cells, law.shape)))
         inside = [
-            split.groups[c][:, None] == signs[c][None] if c in signs else np.ones((len(group), len(cells)), bool)
-            for c, group in enumerate(split.groups)
+            parts.groups[c][:, None] == signs[c][None] if c in signs else np.ones((len(group), len(cells)), bool)
+            for c, group in enumerate(parts.groups)
         ]
         tables = []
         for m, own in zip(blocks, laws):
@@ -351,7 +375,7 @@ class Seeds:
         return np.log(self.law[self.cells] / np.bincount(self.cells)[self.cells]).astype(np.float32)
 
     def within(self, prior: Floats, starts: Integers, column: Integers) -> Floats:
-        """Logits (rows, K) of released columns inside of the halves of each product."""
+        """Logits (rows, K) of released columns inside of the parts of each product."""
         found = np.where(self.inside, np.exp(prior.astype(np.float64)), 0.0)
         found /= np.add.reduceat(found, starts, axis=0)[column]
         return np.asarray(np.where(self.inside, np.log(np.maximum(found, 1e-300)), _ABSENT), np.float32)

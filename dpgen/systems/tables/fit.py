@@ -292,7 +292,7 @@ def _in_rounds(
     for i, share in enumerate(steps(growing(rounds), "rounds")):
         if kept and i == rounds - LAST_ROUNDS:
             fitter, blocks = search.run(codes, fitter, levels, started)
-            levels.extend([search.split] if blocks else [])
+            levels.extend([search.parts] if blocks else [])
             kept = 0.0
         part = share * (budget.left - kept) / picks * (1 - 1e-9)
         expected = fitter.n * fitter.mixture.expected(marginals, levels)

@@ -12,9 +12,8 @@ from test_whole_tables import table
 
 from dpgen.facts import Fact
 from dpgen.release import read_model
-from dpgen.systems.tables import blocks
-from dpgen.systems.tables.blocks import Sets
-from dpgen.systems.tables.marginals import Coarsening, Measurement
+from dpgen.systems.tables.blocks import Sets, stands_out
+from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import TablesConfig
@@ -76,10 +75,10 @@ def test_what_a_mixture_expects_is_exact() -> None:
     assert np.allclose(sets.expected(mixture, split), wanted, atol=1e-6)
 
 
-def test_later_sets_differ_from_blocks_in_four_columns() -> None:
-    sets, block = Sets(tuple(range(8)), (6,) * 8), Measurement(blocks.Marginal((0, 1, 2, 3), 0), np.zeros((2,) * 4), 1.0)
-    left = {sets[i] for i in sets.apart([block])}
-    assert left == {one for one in every(sets) if len({*one} ^ {0, 1, 2, 3}) >= 4}
+def test_later_sets_differ_from_blocks_in_four_columns_and_are_of_few_new_ones() -> None:
+    sets, block = Sets(tuple(range(9)), (6,) * 9), Measurement(Marginal((0, 1, 2, 3), 0), np.zeros((2,) * 4), 1.0)
+    left = {sets[i] for i in sets.apart([block], Coarsening.full((2,) * 9))}
+    assert left == {one for one in every(sets) if len({*one} ^ {0, 1, 2, 3}) >= 4 and len({*one} | {0, 1, 2, 3}) <= 8}
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +118,27 @@ def test_a_release_and_its_fits_again_have_the_block(parity: tuple[np.ndarray, T
     again = read_model(tmp_path / "model.safetensors")
     assert again.blocks == 1
     assert held(again.refitted(np.random.default_rng(0))) > 0.95
+
+
+def test_noise_and_lower_tables_do_not_stand_out() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        pair = rng.dirichlet(np.ones(9)).reshape(3, 3)
+        law = np.einsum("ab,cd->abcd", pair, rng.dirichlet(np.ones(4)).reshape(2, 2))
+        counts = rng.multinomial(N, law.ravel()).reshape(law.shape) + rng.normal(0, 40, law.shape)
+        assert not stands_out(counts, 40.0, N)
+    even = 1 - 2 * (np.indices((2,) * 4).sum(0) % 2)
+    assert stands_out(N * (1 + 0.2 * even) / 16, 40.0, N)
+    assert not stands_out(N * (1 + 0.2 * even) / 16, 400.0, N)
+
+
+def test_a_block_of_few_values_is_measured_by_all_of_them() -> None:
+    x = np.random.default_rng(0).integers(0, 3, (N, 9))
+    codes = np.column_stack([x, x[:, :3].sum(1) % 3])
+    model = released(table(codes, (3,) * 10), TablesConfig(rounds=10), epsilon=3.0)
+    assert [m["columns"] for m in model.measured()[-model.blocks :]] == [["c0", "c1", "c2", "c9"]]
+    rows = model.schema.encode(model.samples(4000, random_state=0).to_pandas()).numpy()
+    assert (rows[:, :3].sum(1) % 3 == rows[:, 9]).mean() > 0.9
 
 
 def test_nothing_is_found_where_pairs_say_all() -> None:
