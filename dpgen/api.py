@@ -209,6 +209,12 @@ def chosen_model(data: Any, dtypes: Dtypes = "bought") -> str:
 
 
 def job_of(model: str, data: Any, options: Options, dtypes: Dtypes = "bought") -> RunConfig:
+    if not isinstance(prior := options.get("prior"), str | Path | None):
+        if isinstance(prior, Release):
+            raise TypeError(f"prior is a {type(prior).__name__} in memory; save it, and give its directory")
+        held = in_memory(prior, "public")
+        made = job_of(model, data, {**options, "prior": str(held)}, dtypes)
+        return replace(made, model=replace(made.model, options=replace(made.model.options, prior=held)))
     if model == AUTO:
         linked = _named_tables(data) or not {"person", "links"}.isdisjoint(options)
         made = job_of("relational" if linked else chosen_model(data, dtypes), data, options, dtypes)

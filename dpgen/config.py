@@ -146,9 +146,13 @@ class RunConfig:
         ledger = self.runtime.ledger
         if ledger is None or not ledger.exists() or {"epsilon", "delta"} <= set(given):
             return
-        share = SharedBudget(ledger).share
+        shared = SharedBudget(ledger)
+        share, read = shared.share, [release.statement for release in self.built_on if not release.public]
         if "delta" not in given:
-            share = share._replace(delta=share.delta + sum(r.statement.delta for r in self.built_on if not r.public))
+            share = share._replace(delta=share.delta + sum(own.delta for own in read))
+        if "epsilon" not in given and share.epsilon is not None and share.pure is not None:
+            paid = sum(own.epsilon for own in read if shared.paid(own.shared))
+            share = share._replace(epsilon=share.epsilon + paid, pure=share.pure + paid)
         object.__setattr__(self, "privacy", self.privacy.sharing(share, given))
         self.__dict__.pop("settings", None)
 
@@ -263,7 +267,15 @@ class RunConfig:
         return shared.payer(self.title, directory=path and path.parent, settled=settled)
 
     def load(self, directory: Path) -> Any:
-        """Read the data, of a kind that the system works on, split by the key of the run in `directory`."""
+        """Read the data, of a kind that the system works on, split by the key of the run in `directory`, and a public prior."""
+        data, prior = self._loaded(directory), getattr(self.model.options, "prior", None)
+        if prior is None:
+            return data
+        from dpgen.data.priors import with_prior
+
+        return with_prior(data, prior)
+
+    def _loaded(self, directory: Path) -> Any:
         if self.data.loaded is not None:
             return self.data.loaded
         key = self.split_key(directory)

@@ -163,6 +163,9 @@ class Fact(Enum):
         "Questions of the user were not measured, as a column was left out, or is no number whose mean could be asked: "
         "{questions}.",
     )
+    PRIOR = _M(
+        "A prior stood beside the noisy counts: {prior}. It helped with {used}. That cost no epsilon.",
+    )
     WHOLE_TABLE = _M(
         "The table of all {columns} columns together, {cells} cells, is one release (noise std {std} of each count), so "
         "dependence of any order is in the model.",
@@ -322,6 +325,10 @@ class Fact(Enum):
         "covers. The assumption that options were chosen without looking at the records does not hold for them.",
     )
     TUNED_SETTINGS = _N("Settings that {file} gives may have been tuned on public data of this kind. No budget covers tuning.")
+    PUBLIC_PRIOR = _N(
+        "The rows of the prior are declared public. Whoever they are of is not protected by this release: rows, or counts, of "
+        "the same people are not public.",
+    )
     READ_RELEASE = _N(
         "The run reads a release (sha256 {sha256}) that is declared to be of other people's records, or of public ones. Its "
         "own statement alone covers these, {guarantee}. It is no part of this epsilon.",

@@ -33,7 +33,7 @@ weight_clip schedule chain_length training composition published_noise report_on
 sweep_jobs sweep_dir sweep_select sweep_runs sweep_noise sweep_epsilon sweep_number avazu movielens cms higgs
 digits_pca call_detail codec clip covariance whitening fill shares lr_decay strategy compile logger loggers
 label_weight gibbs_steps chains init public_records private_logs tries only_group split_column
-ledger_epsilon ledger_delta sampler from_private_values sql_sets prescriptions reference_column prior prior_epsilon calibration
+ledger_epsilon ledger_delta sampler from_private_values sql_sets prescriptions reference_column prior_epsilon calibration
 show_values modes variance pieces ways total_share pairs replays column_shares momentum prior_floor density_bounds
 group_size iterations postprocess set_column item_column random_gaussians
 """

@@ -132,7 +132,7 @@ class RawTable:
     """Private rows of a table as they are, and what is known of their columns.
 
     Fields of the `draft` with "dpgen:blank" have no domain yet; `table_of` makes the table of a complete schema and its codes,
-    private ones and those of `test`.
+    private ones and those of `test`. `prior` are public rows.
     """
 
     name: str
@@ -141,6 +141,7 @@ class RawTable:
     test: pd.DataFrame
     facts: tuple[Fact | Said, ...]
     table_of: TableOf
+    prior: pd.DataFrame | None = None
 
     def __repr__(self) -> str:
         shape = f"{self.n} private, {len(self.test)} test rows of {len(self.draft['fields'])} columns"

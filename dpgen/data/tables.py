@@ -33,7 +33,8 @@ class Table:
     """Private rows of a mixed table, beside rows for evaluation that are not protected.
 
     Codes are int64 (n, d), column c in [0, schema.domain.sizes[c]), or those that an engine made and keeps. `rows` and
-    `test_rows` are as they were read, where they are kept, for an evaluation by values; `form` is that of samples.
+    `test_rows` are as they were read, where they are kept, for an evaluation by values; `form` is that of samples. `prior` are
+    public rows.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Table:
     form: Form | None = None
     rows: pd.DataFrame | None = None
     test_rows: pd.DataFrame | None = None
+    prior: pd.DataFrame | None = None
 
     def __post_init__(self) -> None:
         sizes = torch.tensor(self.schema.domain.sizes)

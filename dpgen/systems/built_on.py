@@ -85,7 +85,7 @@ def _release_of(directory: Path) -> BuiltOn | None:
 
 def names_files(option: str) -> bool:
     """Whether an option of data or of a model names files, or folders of them, that a run reads."""
-    return option in ("path", "source", "data_root", "schema") or option.endswith("_path")
+    return option in ("path", "source", "data_root", "schema", "prior") or option.endswith("_path")
 
 
 def releases_read(
@@ -166,7 +166,10 @@ def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:
     whole = {"epsilon": plan.epsilon, "delta": plan.resolved_delta}
     for name, value in whole.items():
         if spent[name] and value <= spent[name]:
-            raise ValueError(f"{name} is {value:g}; it must be above {spent[name]:g}, the price of what the run is built on")
+            raise ValueError(
+                f"{name} is {value:g}; it must be above {spent[name]:g}, the price of what the run is built on; or "
+                "release_origin must be 'public', where that is of other people's records"
+            )
     left = {name: whole[name] - spent[name] for name in whole if spent[name]}
     left["epsilon"] *= 1 - _ROUNDING
     return replace(plan, **left)

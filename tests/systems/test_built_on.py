@@ -89,7 +89,7 @@ def test_a_release_whose_parts_say_different_things_is_refused(releases: dict[st
 
 WAYS = {
     *("path", "source", "test_path", "data_root"),
-    *("people_path", "items_path", "categories_path", "prior_path", "public_path", "schema", "reference_path"),
+    *("people_path", "items_path", "categories_path", "prior_path", "public_path", "schema", "reference_path", "prior"),
 }
 """Options that name files or directories."""
 
@@ -120,7 +120,7 @@ def test_every_option_that_names_files_is_a_row() -> None:
 
 def job_of(model: str, data: str, option: str, value: Path, *extra: str) -> RunConfig:
     system = SYSTEMS[model]
-    data = data or ("events" if "users" in system.kinds else "csv")
+    data = data or {"users": "events", "table": "table"}.get(system.kinds[0], "csv")
     parameters = inspect.signature(loader_of(system.kinds, data).options).parameters
     needed = {key for key, p in parameters.items() if p.default is p.empty or (key, option) == ("path", "schema")}
     budget = [text for text in BUDGET if text[2:].partition("=")[0] in inspect.signature(system.plan).parameters]

@@ -38,6 +38,7 @@ from dpgen.systems.tables.marginals import (
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import LEAST_SIGNAL, Question, Sizes, TablesConfig, few_cells, sizes
+from dpgen.systems.tables.prior import Dependence, Prior
 from dpgen.systems.tables.rules import MOST_LENGTHS, Search, in_domain
 from dpgen.systems.tables.whole import table_of, whole_mixture
 from dpgen.systems.tables.workload import MOST_OF_LEFT, OF_WORKLOAD, Answer, Workload, require_columns, sorted_out
@@ -85,7 +86,8 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     """
     assert plan.budget is not None
     raw = cast("RawTable", data) if hasattr(data, "draft") else None
-    _require_columns(config, data)
+    names = _require_columns(config, data)
+    prior = Prior.of(config.prior, data, names, curator)
     budget = GaussianBudget(curator, plan.budget, WHOLE, thresholds=0 if raw is None else _lists(raw.draft, config))
     whole, mu = budget.left, budget.mu
     count = record_count(cast("Table", data).codes) if raw is None else row_count(len(raw.rows))
@@ -107,19 +109,23 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
     least = min(LEAST_COLUMNS * whole, budget.left / 2)
     share = max(COLUMNS * whole - bought, least) if known else COLUMNS * whole
     share = budget.left - reserved if alone or joint else share
-    columns = release_columns(codes, domain, budget, share, (float(noisy), std), alone=alone, joint=joint, known=known)
+    coded = None if prior is None else prior.coded(table.schema)
+    singles: dict[str, Any] = {"alone": alone, "joint": joint, "known": known, "prior": coded}
+    columns = release_columns(codes, domain, budget, share, (float(noisy), std), **singles)
     columns = columns.with_measured(in_domain(tables, domain.names))
     rule, generator = sizes(mu, columns.n), np.random.default_rng(PublicRandomness(runtime.seed).spawn("logits").seed)
-    levels, picks, workload = [Coarsening.full(columns.coarse.sizes)], 0, None
+    levels, picks, workload, dependence = [Coarsening.full(columns.coarse.sizes)], 0, None, None
     measurements, answers, blocks, of_blocks = list(columns.measurements), list[Answer](), list[Measurement](), list[Said]()
     if joint:
-        mixture = whole_mixture(columns, table.schema)
+        mixture = whole_mixture(columns, table.schema, None if coded is None else coded.beside_table(columns))
     elif alone and not asked:
         mixture = _alone(columns, table.schema, rule, generator)
     else:
         levels = _levels(columns, rule, domain)
         workload = Workload.measure(codes, columns, table.schema, asked, budget, reserved, len(levels))
-        choices = _Choices(config, 0 if alone else config.rounds, rule, [*levels, *workload.coarsenings], generator)
+        levels = [*levels, *workload.coarsenings]
+        dependence = None if coded is None else Dependence(coded, columns, levels)
+        choices = _Choices(config, 0 if alone else config.rounds, rule, levels, generator, dependence)
         fitter, picked, blocks, of_blocks = _in_rounds(codes, columns, table.schema, choices, workload.measurements, budget)
         mixture, picks, levels = with_rare(fitter.mixture, columns, domain), len(picked), choices.levels
         measurements += [*workload.measurements, *picked, *blocks]
@@ -127,7 +133,9 @@ def fit(data: Table | RawTable, *, plan: SumsPlan, config: TablesConfig, curator
         answers = workload.answers(fitter, mixture, measured, levels, place, choices.rounds, rule.corrected) if asked else []
     declared = _of_table(columns) if joint else _declared(picks, mu, size, d)
     told = joint or (alone and config.method == "auto" and d > 1)
-    facts = [*FACTS, *([declared] if told else ()), *of_blocks, *_of_workload(workload, answers, unasked, reserved / whole)]
+    of_prior = [] if prior is None else prior.facts(dependence, joint=joint)
+    facts = [*FACTS, *of_prior, *([declared] if told else ()), *of_blocks]
+    facts += _of_workload(workload, answers, unasked, reserved / whole)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     if found is not None:
         statement = statement.extended(found.facts)
@@ -155,14 +163,15 @@ def _lists(draft: Mapping[str, Any], config: TablesConfig) -> int:
     return thresholds(draft) + (MOST_LENGTHS if blank(draft) and config.rules != "off" else 0)
 
 
-def _require_columns(config: TablesConfig, data: Table | RawTable) -> None:
-    """Refuse columns of `rules` and `workload` that the table does not have: names are public."""
+def _require_columns(config: TablesConfig, data: Table | RawTable) -> list[str]:
+    """Names of columns; those of `rules` and `workload` that are not among them are refused: names are public."""
     fields = data.draft["fields"] if hasattr(data, "draft") else data.schema.descriptor()["fields"]
     names = [str(given["name"]) for given in fields]
     require_columns(config.questions, fields)
     for name in config.rules if isinstance(config.rules, tuple) else ():
         if name not in names:
             raise nearest("a column of rules", name, names)
+    return names
 
 
 def _discovered(
@@ -243,6 +252,7 @@ class _Choices:
     rule: Sizes
     levels: list[Coarsening]
     generator: np.random.Generator
+    dependence: Dependence | None = None
 
     @property
     def deep(self) -> bool:
@@ -269,6 +279,11 @@ def _in_rounds(
     weights = np.array([WEIGHTS[len(m.columns)] * (3 if domain.target in m.columns else 1) for m in marginals], np.int64)
     first, picked, blocks = [*columns.smooth, *asked], list[Measurement](), list[Measurement]()
 
+    def measure(fitter: Fitter, *, corrected: bool = False) -> None:
+        known = [*columns.measurements, *asked, *picked]
+        expected = [] if choices.dependence is None else choices.dependence.measurements(known)
+        fitter.measure([*first, *picked], levels, corrected=corrected, prior=expected)
+
     def started(seeds: Seeds | None) -> Fitter:
         fitter = Fitter(
             columns.group_shares,
@@ -280,7 +295,7 @@ def _in_rounds(
             seeds=seeds,
             generator=choices.generator,
         )
-        fitter.measure([*first, *picked], levels)
+        measure(fitter)
         fitter.run(_FIRST if seeds is None else _SEEDED, _RATE, _RATE)
         return fitter
 
@@ -309,9 +324,9 @@ def _in_rounds(
             picked.append(Measurement(marginals[best], values.numpy().reshape(shape(marginals[best], levels)), std))
             taken = _pairs(marginals[best].columns)  # no two marginals of a round share a pair of columns
             free = np.array([i for i in free if not taken & _pairs(marginals[i].columns)], np.int64)
-        fitter.measure([*first, *picked], levels, corrected=rule.corrected and i > 0)
+        measure(fitter, corrected=rule.corrected and i > 0)
         fitter.run(_EACH, _RATE, _RATE / 2)
-    fitter.measure([*first, *picked], levels, corrected=rule.corrected)
+    measure(fitter, corrected=rule.corrected)
     fitter.run(_LAST, _RATE / 2, _RATE / 50, avoided=EXCLUDED)
     return fitter, picked, blocks, search.told(blocks, domain.names)
 

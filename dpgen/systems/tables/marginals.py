@@ -23,6 +23,7 @@ from dpgen.systems.simplex_projection import project_to_simplex
 if TYPE_CHECKING:
     from dpgen.privacy.curator import GaussianBudget
     from dpgen.schema import Schema, TableDomain
+    from dpgen.systems.tables.prior import Coded
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -344,13 +345,14 @@ def release_columns(
     alone: bool,
     joint: bool = False,
     known: Mapping[int, Known] | None = None,
+    prior: Coded | None = None,
 ) -> Columns:
     r"""Noisy marginals of columns of codes (`Counts.of`) for `share` of the budget's 1 / s^2.
 
     The error of the shares of m cells grows like :math:`m \sigma`; the sum of all errors is least where 1 / s^2 is shared like
     :math:`m^{2/3}`. `count` is the noisy number of records and its std; `alone`: nothing else will be measured; `joint`: but
     the table of all columns, with most of the share; columns in `known`, counts that were released before, cost only what they
-    need beyond that.
+    need beyond that. A public `prior` stands beside what was released.
     """
     known = known or {}
     full = Coarsening.full(domain.sizes)
@@ -374,11 +376,15 @@ def release_columns(
     variances = [float((np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum()) for m in released]
     sums = np.array([count[0], *(float(m.values.sum()) for m in released)])
     n = max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
-    return settled_columns(released, domain, known, n)
+    return settled_columns(released, domain, known, n, () if prior is None else prior.of_columns(released, domain, n))
 
 
 def settled_columns(
-    released: Sequence[Measurement], domain: TableDomain, known: Mapping[int, Known], n: float | None = None
+    released: Sequence[Measurement],
+    domain: TableDomain,
+    known: Mapping[int, Known],
+    n: float | None = None,
+    prior: Sequence[Measurement] = (),
 ) -> Columns:
     """Shares and groups of released columns of n records; None: of as many as the marginals of each column say."""
     smooth = [replace(m, values=smoothed_marginal(m, domain)) for m in released]
@@ -389,10 +395,10 @@ def settled_columns(
     for c in range(len(domain.sizes)):
         empty = (known[c].fitted == 0.0) & domain.ordered[c] if c in known else None
         own = n or max(1.0, float(np.mean([total for m, total in zip(smooth, totals) if m.marginal.columns == (c,)])))
-        shares.append(shares_of(smooth, c, own, empty))
+        shares.append(shares_of([*smooth, *prior], c, own, empty))
     kinds = {c: np.array(own) for c, own in domain.kinds.items()}
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing, kinds=kinds)
-    both = [tuple(in_groups(m, coarse) for m in found) for found in (released, smooth)]
+    both = [tuple(in_groups(m, coarse) for m in found) for found in (released, [*smooth, *prior])]
     return Columns(tuple(shares), n or max(1.0, float(np.mean(totals))), coarse, *both)
 
 

@@ -172,9 +172,19 @@ class Fitter:
         self._fitted: list[Measurement] = []
         self._levels: Sequence[Coarsening] = ()
         self._beyond: dict[Marginal, Any] = {}
+        self._prior: Sequence[Measurement] = ()
 
-    def measure(self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], *, corrected: bool = False) -> None:
+    def measure(
+        self,
+        measurements: Sequence[Measurement],
+        levels: Sequence[Coarsening],
+        *,
+        corrected: bool = False,
+        prior: Sequence[Measurement] = (),
+    ) -> None:
         r"""Fit these measurements from now on; of one marginal their mean, weighted by 1 / variance.
+
+        `prior` are pairs of columns that a public prior expects; the fit follows them as well, and never aims beyond them.
 
         The penalty holds a fit back, the more the stronger the dependence is. `corrected`: where the gap :math:`g = y - n p` of
         a marginal of m cells that was fitted is more than noise, :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`,
@@ -190,10 +200,10 @@ class Fitter:
             most = _FOLLOWED * gap.size if m.marginal in self._followed else most
             if square > most:
                 self._beyond[m.marginal] = self._beyond.get(m.marginal, 0.0) + _CORRECTED * (1 - most / square) * gap
-        merged, self._levels = _merged(measurements), levels
+        merged, self._levels, self._prior = _merged(measurements), levels, prior
         self._fitted = [m for m in merged if len(m.marginal.columns) > 1]
         aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in merged]
-        self._pairs = _Linear([m for m in aims if len(m.marginal.columns) < 3], levels, self.sizes, self.n)
+        self._pairs = _Linear([*(m for m in aims if len(m.marginal.columns) < 3), *prior], levels, self.sizes, self.n)
         deep = [m for m in aims if len(m.marginal.columns) == 3]
         self._triples = [
             _Triples([deep[i] for i in numbers], levels[level], self.n)
@@ -228,7 +238,7 @@ class Fitter:
         own.logits, own._first, own._second = ([x.copy() for x in xs] for xs in (self.logits, self._first, self._second))
         own._beyond = dict(self._beyond)
         for i in range(times):
-            own.measure(measurements, levels, corrected=corrected and i > 0)
+            own.measure(measurements, levels, corrected=corrected and i > 0, prior=self._prior)
             own.run(*run)
         return own.mixture
 

@@ -133,6 +133,13 @@ class TablesModel(PublicModel, kind="tables"):
         generator = np.random.default_rng(0)
         return self.columns.refined(iid_rows(self.mixture, _DRAWS, generator), self.columns.shares, generator)
 
+    @property
+    def drawn(self) -> tuple[Integers, pd.DataFrame]:
+        """Groups (65,536, d) of public draws of the mixture, and their values."""
+        generator = torch.Generator().manual_seed(0)
+        values = self.schema.decode(torch.from_numpy(self._drawn), generator, self.columns.shares)
+        return self._grouped(self._drawn), values
+
     @cached_property
     def kept_share(self) -> float:
         """Share of rows of the mixture that constraints keep, by 65,536 public draws; the fit drives it towards 1."""

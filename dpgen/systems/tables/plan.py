@@ -148,6 +148,8 @@ class TablesConfig:
             columns: between these alone.
         workload: questions that are measured before any marginal is chosen: lists of columns (`[ward,diagnosis]`), and means
             (`{mean: cost, by: [ward]}`).
+        prior: a public table of the same columns (a file, or a DataFrame in Python), or an earlier release of them (the
+            directory of its run or model): the fit leaves it where noisy counts say so.
     """
 
     method: Method = "auto"
@@ -156,6 +158,7 @@ class TablesConfig:
     picks: int | None = None
     rules: Rules = "auto"
     workload: list[Any] | dict[str, Any] | None = None
+    prior: str | None = None
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
