@@ -229,7 +229,11 @@ class _Measured:
         bags: list[list[Any]] = [[], []]
         self._shapes, values, precisions = list[tuple[int, int, int]](), list[Tensor](), list[Tensor]()
         for level in sorted({table.level for table, _, _ in sums}):
-            own = [(table, noisy.reshape(len(noisy), -1), std) for table, noisy, std in sums if table.level == level]
+            own = [
+                (table, _wide(noisy), _wide(np.broadcast_to(std, noisy.shape)))
+                for table, noisy, std in sums
+                if table.level == level
+            ]
             rows, columns = (max(noisy.shape[axis] for _, noisy, _ in own) for axis in (0, 1))
             self._shapes.append((len(own), rows, columns))
             aim = torch.zeros(2, *self._shapes[-1])
@@ -241,7 +245,7 @@ class _Measured:
                     bags[side] += [np.empty(0, np.int64)] * ((rows, columns)[side] - len(found))
                 part = aim[:, i, : noisy.shape[0], : noisy.shape[1]]
                 part[0] = torch.from_numpy(noisy / n)
-                part[1] = torch.from_numpy((n / np.broadcast_to(std, noisy.size).reshape(noisy.shape)) ** 2)
+                part[1] = torch.from_numpy((n / std) ** 2)
             values.append(aim[0].flatten())
             precisions.append(aim[1].flatten())
         self._values, self._precisions = torch.cat(values), torch.cat(precisions)
@@ -261,6 +265,11 @@ class _Measured:
             for (size, rows, columns), own, other in zip(self._shapes, lefts, rights)
         ]
         return 0.5 * (self._precisions * (torch.cat(laws) - self._values) ** 2).sum()
+
+
+def _wide(values: Reals) -> Reals:
+    """Sums of a table as (left groups, right groups)."""
+    return values.reshape(len(values), -1)
 
 
 class TreeFitter:

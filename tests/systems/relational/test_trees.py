@@ -227,7 +227,9 @@ def test_counts_and_measurements_are_told_by_table(release: RelationalModel) -> 
         assert entry["counts"].size == entry["noise_std"].size == np.prod(sizes) or entry["kind"] == "place"
 
 
-def test_the_release_comes_back_from_its_files(release: RelationalModel, tmp_path: Path) -> None:
+def test_the_release_comes_back_from_its_files(
+    release: RelationalModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     release.save(tmp_path / "model")
     again = load(tmp_path / "model")
     pd.testing.assert_frame_equal(again.counts(), release.counts())
@@ -238,6 +240,9 @@ def test_the_release_comes_back_from_its_files(release: RelationalModel, tmp_pat
     for name, table in made.items():
         pd.testing.assert_frame_equal(again.sample(50, random_state=3)[name], table)
     assert torch.equal(again.log_prob(made), release.log_prob(made))
+    monkeypatch.setattr("dpgen.systems.relational.model._REFIT_STEPS", 3)
+    same = [model.refitted(np.random.default_rng(0)).tree.people.probabilities for model in (release, again)]
+    assert np.allclose(*same, atol=1e-5)
     release.samples(40, random_state=0).save(tmp_path / "synthetic")
     read = load_linked(path=str(tmp_path / "synthetic" / "datapackage.json"), test_fraction=0.0)
     assert (read.n, [table.name for table in read.tables]) == (40, ["visits", "prescriptions"])
