@@ -185,24 +185,33 @@ def chosen_model(data: Any, dtypes: Dtypes = "bought") -> str:
     """
     usual = {"table": "tables", "linked": "relational", "columns": "merr", "users": "projected_kernel"}
     usual |= dict.fromkeys(("records", "images", "streams"), "gaussian")
-    kind = KINDS.get(type(data))
-    if kind is None and isinstance(data, str) and not isinstance(data, InMemory):
-        kind = next((kind for kind, named in LOADERS.items() if data in named and data not in ("csv", "sql")), None)
-    if kind is None and isinstance(data, str | Path) and Path(data).name == PACKAGE:
-        kind = "linked"
-    elif kind is None and isinstance(data, str | Path):
-        kind = "images" if Path(data).is_dir() or str(data).lower().endswith(ARCHIVES) else "table"
-        if not is_source(data) and not is_excel(data) and kind == "table" and form_of(data) == "npy":
-            kind = None
-    elif kind is None:
-        private = in_memory(data, dtypes)
-        bits = bool(private.form.types) and all(dtype.startswith("bool") for dtype in private.form.types)
-        image = private.form.shape is not None and len(private.form.shape) > 1
-        kind = "table" if private.like in ("parquet", "sql") else None
-        kind = "records" if bits or image or private.like in ("sets", "images") else kind
+    kind = _kind_of(data, dtypes)
     if kind not in usual:
         raise ValueError(f"model is {AUTO!r}: there is no usual one for these data; it must be one of {', '.join(systems())}")
     return usual[kind]
+
+
+def _kind_of(data: Any, dtypes: Dtypes) -> str | None:
+    """The kind of data, None where there is no usual one."""
+    if type(data) in KINDS:
+        return KINDS[type(data)]
+    if isinstance(data, str | Path):
+        named = (kind for kind, named in LOADERS.items() if str(data) in named and data not in ("csv", "sql"))
+        return next(named, None) or _kind_of_file(data)
+    private = in_memory(data, dtypes)
+    bits = bool(private.form.types) and all(dtype.startswith("bool") for dtype in private.form.types)
+    image = private.form.shape is not None and len(private.form.shape) > 1
+    if bits or image or private.like in ("sets", "images"):
+        return "records"
+    return "table" if private.like in ("parquet", "sql") else None
+
+
+def _kind_of_file(path: str | Path) -> str | None:
+    if Path(path).name == PACKAGE:
+        return "linked"
+    if Path(path).is_dir() or str(path).lower().endswith(ARCHIVES):
+        return "images"
+    return None if not is_source(path) and not is_excel(path) and form_of(path) == "npy" else "table"
 
 
 # -- data --------------------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from dpgen.data.histories import MEMORY, Orphans, TimeUnit
 from dpgen.data.linked_reader import MOST_ROWS, Reader, Spec
 from dpgen.data.linked_tables import LinkedTables
 from dpgen.data.links import PERSON, Key, keys_of, person_of, without_keys
-from dpgen.data.packages import PACKAGE, linked_package
+from dpgen.data.packages import ORDER, PACKAGE, linked_package
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import MISSING, in_engine, is_source, name_of, table_path
@@ -33,7 +33,6 @@ from dpgen.schema import nearest
 
 MOST_TOGETHER = 3600
 """Of a person in one table, at most."""
-ORDER = "dpgen:order"
 
 
 def load_linked(

@@ -10,7 +10,7 @@ from dpgen.columns.descriptors import stated_key
 from dpgen.data.links import PACKAGE_KEYS, Key, require_shapes
 from dpgen.data.table_files import read_table
 
-PACKAGE = "datapackage.json"
+PACKAGE, ORDER = "datapackage.json", "dpgen:order"
 
 
 def linked_package(path: Path, drop: Collection[str] = ()) -> tuple[dict[str, str], str, tuple[Key, ...], dict[str, Any]]:
@@ -39,23 +39,33 @@ def linked_package(path: Path, drop: Collection[str] = ()) -> tuple[dict[str, st
         persons = {link.other for link in found if link.above == root}
         if len(persons) != 1:
             raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
+        to_public = [(r, k) for r, k in keys if _above(r, k) in public]
         for name in private:
-            known = dict(by_name[name].get("schema", {}))
-            if not isinstance(known.get("dpgen:order", ""), str):
-                raise TypeError
-            listed = known.pop("fields", [])
-            keyed = [field for field in listed if field.get("name") in columns[name]]
-            fields = [field for field in listed if field not in keyed]
-            for _, reference in [(r, k) for r, k in keys if r["name"] == name and _above(r, k) in public]:
-                fields = _of_public(path, reference, by_name[reference["reference"]["resource"]], fields)
-            linked = known.get("primaryKey") in (*columns[name], *([own] for own in columns[name]))
-            kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (linked and k == "primaryKey")}
-            fields = [*(field for field in fields if set(field) - {"name"}), *_generated(keyed)]
-            schemas[name] = {**kept, "fields": fields, "fieldsMatch": "partial"}
+            wanted = [(k, by_name[k["reference"]["resource"]]) for r, k in to_public if r["name"] == name]
+            schemas[name] = _schema(path, by_name[name].get("schema", {}), columns[name], wanted)
         files = {name: str(path.parent / by_name[name]["path"]) for name in [root, *(n for n in private if n != root)]}
         return files, persons.pop(), found, schemas
     except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
+
+
+def _schema(path: Path, stated: dict[str, Any], keys: set[str], public: list[tuple[Any, Any]]) -> dict[str, Any]:
+    """The schema of a table without its keys, but for their patterns; `public` are foreign keys to tables that are public."""
+    known = dict(stated)
+    if not isinstance(known.get(ORDER, ""), str):
+        raise TypeError
+    listed = known.pop("fields", [])
+    keyed = [field for field in listed if field.get("name") in keys]
+    fields = [field for field in listed if field not in keyed]
+    for key, table in public:
+        fields = _of_public(path, key, table, fields)
+    linked = known.get("primaryKey") in (*keys, *([own] for own in keys))
+    kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (linked and k == "primaryKey")}
+    return {
+        **kept,
+        "fields": [*(field for field in fields if set(field) - {"name"}), *_generated(keyed)],
+        "fieldsMatch": "partial",
+    }
 
 
 def _above(resource: Any, key: Any) -> str:

@@ -28,6 +28,7 @@ Values = tuple[Tensor, Tensor | None]
 
 _CELLS = 2**21
 """Values of a batch, at most."""
+_LISTS = ("list", "large_list", "fixed_size_list", "binary", "large_binary")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,17 +123,9 @@ def load_streamed(
     if not features:
         raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
     label = None if label_column is None else _Label.of(rows, label_column)
-    of_lists = ("list", "large_list", "fixed_size_list", "binary", "large_binary")
-    lists = features[0] if len(features) == 1 and str(rows.schema.field(features[0]).type).startswith(of_lists) else None
-    form = None
-    if lists is None:
-        kept = [name for name in opened.schema.names if people is None or name != people.column]
-        classes = {} if label is None else {label.column: label.names}
-        form = opened.form(kept)
-        if not opened.declared:
-            of_label = "" if label is None else natural(label.names)
-            form = replace(form, types=tuple(of_label if name == label_column else "int64" for name in kept))
-        form = form.of_columns(kept, label=label_column, categories=classes)
+    lists = features[0] if len(features) == 1 and str(rows.schema.field(features[0]).type).startswith(_LISTS) else None
+    kept = [name for name in opened.schema.names if people is None or name != people.column]
+    form = None if lists is not None else _form(opened, kept, label)
     grey = [str(rows.schema.field(name).type) for name in features]
     white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if lists else white_of(grey)
     d = len(features) if lists is None else _width(lists, image_shape, width)
@@ -157,6 +150,16 @@ def load_streamed(
         facts=(Fact.PUBLIC_NAMES, *classes_read, *rows.facts, Split(0.0).fact()),
         form=form if form is None or white is None else replace(form, white=white),
     )
+
+
+def _form(table: EngineTable, names: list[str], label: _Label | None) -> Form:
+    """The form of samples of these columns: bits and grey values are whole numbers, classes as they are."""
+    form = table.form(names)
+    if not table.declared:
+        types = ("int64" if label is None or name != label.column else natural(label.names) for name in names)
+        form = replace(form, types=tuple(types))
+    classes = {} if label is None else {label.column: label.names}
+    return form.of_columns(names, label=None if label is None else label.column, categories=classes)
 
 
 def _numbers(batches: Iterable[Values]) -> Tensor:
