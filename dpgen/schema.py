@@ -20,11 +20,13 @@ from torch import Tensor
 from dpgen.columns.constraints import (
     Computed,
     Constraint,
+    Dated,
     Depends,
     Follows,
     Forbidden,
     Missing,
     OneOf,
+    Part,
     Product,
     Rows,
     Total,
@@ -135,7 +137,10 @@ class Schema:
 
     def _require_comparable(self) -> None:
         for constraint in self.constraints:
-            if isinstance(constraint, Depends | Follows | Missing | OneOf):
+            on = self.by_name[constraint.names[0]]
+            if isinstance(constraint, Part | Dated) and on.type not in ("date", "datetime"):
+                raise ValueError(f"field {constraint.names[1]!r} is a part of {on.name!r}, a {on.type}; it must be a date")
+            if isinstance(constraint, Depends | Follows | Missing | OneOf | Part | Dated):
                 continue
             names = constraint.names
             if isinstance(constraint, Forbidden):

@@ -429,6 +429,59 @@ class Depends(Computed):
         return np.asarray(equal.fillna(False), bool)
 
 
+PARTS = ("year", "quarter", "month", "day", "weekday", "hour")
+
+
+def part_of(times: pd.Series, part: str) -> pd.Series:
+    """Numbers (n,) of a part of dates or times; weekdays from 0, a Monday."""
+    return getattr(times.dt, "day_of_week" if part == "weekday" else part)
+
+
+@dataclass(frozen=True)
+class Part(Computed):
+    """A field is a part of a date: `{"part_of": "came", "part": "weekday", "total": "day", "values": {"0": "Mo", "1": "Tu"}}`.
+
+    `part` is one of `PARTS`; `values` has what stands for each number, null: the number itself. It is
+    missing where the date is.
+    """
+
+    on: str
+    part: str
+    name: str
+    values: Mapping[int, Any] | None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.on, self.name
+
+    def compute(self, table: pd.DataFrame) -> pd.Series:
+        found = part_of(pd.to_datetime(table[self.on]), self.part)
+        if self.values is not None:
+            found = found.map(dict(self.values)).infer_objects()
+        return found.astype("Int64" if found.isna().any() else "int64") if found.dtype.kind in "if" else found
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        wanted, found = (as_texts(values).fillna("").to_numpy() for values in (self.compute(table), table[self.name]))
+        return np.asarray(wanted == found, bool)
+
+
+@dataclass(frozen=True)
+class Dated(Constraint):
+    """The same of a field that is modelled, `{"dated": "day", "on": "came", "part": "weekday", "values": {"0": "Mo", ...}}`.
+
+    Bins of dates have all weekdays and hours, so what depends on these would be lost if the field were computed.
+    """
+
+    part: Part
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.part.names
+
+    def holds(self, table: pd.DataFrame) -> Rows:
+        return self.part.holds(table)
+
+
 # -- rows that break constraints ---------------------------------------------------------------------------------------
 
 
@@ -484,6 +537,8 @@ _FORMS = {
     "one_of": {"one_of"},
     "missing": {"missing", "on", "value", "both"},
     "product": {"product", "total", "places"},
+    "part_of": {"part_of", "part", "total", "values"},
+    "dated": {"dated", "on", "part", "values"},
 }
 _MORE = {"product": {"over", "times", "plus"}, "one_of": {"or_none"}}
 """Keys that a constraint may have, and those that it has."""
@@ -536,4 +591,9 @@ def _made(form: str, descriptor: Mapping[str, Any]) -> Constraint:
         return Product(
             tuple(map(str, value)), str(descriptor["total"]), int(descriptor["places"]), tuple(map(str, over)), times, plus
         )
+    if form in ("part_of", "dated") and descriptor["part"] in PARTS and isinstance(descriptor["values"], Mapping | None):
+        known = descriptor["values"] and {int(number): own for number, own in descriptor["values"].items()}
+        on, name = (value, descriptor["total"]) if form == "part_of" else (descriptor["on"], value)
+        part = Part(str(on), str(descriptor["part"]), str(name), known)
+        return part if form == "part_of" else Dated(part)
     raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.columns.constraints has an example")

@@ -117,7 +117,7 @@ def load_linked(
     reader = Reader(
         person or PERSON, given.people, specs, time_unit, orphans, drop=_dropped(drop, columns, person or PERSON, specs)
     )
-    options = replace(SplitOptions.of(test_fraction, None, None, engine=far), split_key=split_key)
+    options = SplitOptions.of(test_fraction, None, split_key, engine=far)
     return reader.read(given.sources[given.people] if given.people else None, known.get(given.people or ""), options)
 
 

@@ -259,8 +259,8 @@ class SplitOptions:
     def of(
         cls, test_fraction: float | None, test_path: str | None, split_key: Path | None, *, engine: bool, **more: Any
     ) -> "SplitOptions":
-        """Options of a file in memory, or of a table in an engine, of which nothing is held out."""
-        held_out = {"test_fraction": test_fraction or None, "test_path": test_path, "split_key": split_key}
+        """Options of a file in memory, or of a table in an engine, of which nothing is held out; its key is not used."""
+        held_out = {"test_fraction": test_fraction or None, "test_path": test_path}
         given = held_out if engine else {}
         for name, value in given.items():
             if value is not None:

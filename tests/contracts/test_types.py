@@ -125,7 +125,7 @@ def loaded(container: str, data: Any, dtypes: Any = "bought") -> Any:
     """The table as a fit reads it."""
     data = data if isinstance(data, str) else in_memory(data, dtypes)
     if container.startswith("DuckDB"):
-        return load_table(path=data)
+        return load_table(path=data, engine=isinstance(data, str))
     return load_table(path=data, test_fraction=0.0)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dpgen.cli.main import COMMANDS
-from dpgen.cli.train import split_command
+from dpgen.cli.train import split_command, with_file
 from dpgen.config import parse_job
+from dpgen.data.table_files import is_source
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text()
@@ -61,6 +62,8 @@ def test_every_training_command_is_understood() -> None:
     seen = set()
     for arguments in training:
         arguments = [str(ROOT / a) if a.startswith("configs/") else a for a in arguments]
+        if is_source(arguments[0]) and (options := with_file(arguments)):
+            arguments = [f"--{name}={value}" for name, value in options.items()]
         if not arguments[0].startswith("-"):  # a file, which has to be there
             linked = not {"--person", "--links"}.isdisjoint(arguments) or arguments[0] == "datapackage.json"
             chosen = ("--model=relational", "--data=linked") if linked else ("--model=tables", "--data=table")

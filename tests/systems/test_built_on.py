@@ -88,12 +88,12 @@ def test_a_release_whose_parts_say_different_things_is_refused(releases: dict[st
 
 
 WAYS = {
-    *("path", "source", "test_path", "data_root"),
+    *("path", "test_path", "data_root"),
     *("people_path", "items_path", "categories_path", "prior_path", "public_path", "schema", "reference_path", "prior"),
 }
 """Options that name files or directories."""
 
-NEEDED = {"path": "absent", "source": "absent", "bounds": "[[0,1]]", "columns": "x"}
+NEEDED = {"path": "absent", "bounds": "[[0,1]]", "columns": "x"}
 """Values of options that data need."""
 
 

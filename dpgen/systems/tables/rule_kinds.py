@@ -11,6 +11,7 @@ r"""Kinds of rules, and which of them may hold in a table by what was released o
 | gaps | beside a gap, or a value, of another column; shares agree | a gap lacks, or is elsewhere | no others (`Missing`) |
 | sum, product, copy | numbers whose means, or means of logs, add up | the total is another | it computed (`Computed`) |
 | unit, share | the same, with a constant of `UNITS`, or for 1 or 100 times a share | the total is another | it computed |
+| part of a date | values that are years, or written as `WRITTEN` has it | the date has another part | it computed |
 
 Each is a constraint that says of one row alone whether it holds. A candidate is worth a count only if independent columns of
 the released laws would break it in 4 % of the rows.
@@ -30,7 +31,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.columns.axes import Floats, Steps
-from dpgen.columns.constraints import codes_as_texts, constraint_of
+from dpgen.columns.constraints import codes_as_texts, constraint_of, part_of
 from dpgen.columns.fields import CategoryField, DensityField, Field, as_numbers
 from dpgen.systems.tables.discovery import OTHERS
 
@@ -43,6 +44,7 @@ MOST_VALUES = 64
 """Codes of a column of few values."""
 MOST_KEYS = 1_000
 """The same of one on which others depend."""
+_APART_PARTS = 0.2  # total variation of a column from a part of a date
 _APART = 0.05  # by which laws of a <= b may seem to be in the other order
 _DRAWS = 2_000  # values that stand for a released law
 _AGREE, _EACH = 0.02, 0.005  # by which shares that should agree may differ, and more for each column
@@ -127,6 +129,8 @@ class Candidate:
         *first, last = self.names
         if self.computes:
             return f"{self._formula(first)} = {last}"
+        if self.kind == "dated":
+            return f"{self.rule['part']} of {first[0]} = {last}"
         if self.kind == "one_of":
             return f"{'at most ' * ('or_none' in self.rule)}one of {', '.join(self.names)}"
         if self.kind == "forbidden":
@@ -138,6 +142,8 @@ class Candidate:
 
     def _formula(self, parts: Sequence[str]) -> str:
         """A total in words."""
+        if self.kind == "part_of":
+            return f"{self.rule['part']} of {parts[0]}"
         times, plus, over = (self.rule.get(key) for key in ("times", "plus", "over"))
         factors = [*([f"{times:.6g}"] if times else []), *(name for name in parts if name not in (over or ()))]
         whole = " + ".join(parts) if self.kind == "sum" else " / ".join([" * ".join(factors), *(over or ())])
@@ -146,8 +152,82 @@ class Candidate:
 
 def candidates(columns: Sequence[Column]) -> list[Candidate]:
     """What may be a rule by released laws."""
-    kinds = (totals_of, units, orders, dependencies, groups, implications, gaps)
+    kinds = (totals_of, units, parts_of_dates, orders, dependencies, groups, implications, gaps)
     return [one for kind in kinds for one in kind(columns)]
+
+
+# -- parts of dates ----------------------------------------------------------------------------------------------------
+
+
+def _counted(first: int, count: int, form: str = "{}") -> list[str]:
+    return [form.format(number) for number in range(first, first + count)]
+
+
+_MONTHS = "January February March April May June July August September October November December".split()  # noqa: SIM905
+_MONATE = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()  # noqa: SIM905
+_DAYS = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"]
+_TAGE = ["Montag", "Dienstag", "Mittwoch", "Donnerstag", "Freitag", "Samstag", "Sonntag"]
+_SUNDAY_FIRST = [*range(1, 7), 0]
+WRITTEN: Mapping[str, tuple[int, Sequence[Sequence[str]]]] = {
+    "weekday": (
+        0,
+        [
+            *(names for own in (_DAYS, _TAGE) for names in (own, [day[:2] for day in own], [day[:3] for day in own])),
+            [*_TAGE[:5], "Sonnabend", "Sonntag"],
+            *(_counted(first, 7) for first in (0, 1)),
+            *([str(first + day) for day in _SUNDAY_FIRST] for first in (0, 1)),
+        ],
+    ),
+    "month": (
+        1,
+        [
+            _MONTHS,
+            _MONATE,
+            *([m[:3] for m in own] for own in (_MONTHS, _MONATE)),
+            *(_counted(1, 12, f) for f in ("{}", "{:02d}")),
+        ],
+    ),
+    "quarter": (1, [_counted(1, 4, form) for form in ("{}", "Q{}")]),
+    "day": (1, [_counted(1, 31, form) for form in ("{}", "{:02d}")]),
+    "hour": (0, [_counted(0, 24, form) for form in ("{}", "{:02d}")]),
+}
+"""By the part of a date: its first number, and ways to write all of them."""
+
+
+def parts_of_dates(columns: Sequence[Column]) -> Iterator[Candidate]:
+    """Columns whose released values are the writings of a part of a date, of about its law."""
+    dates = [column for column in columns if isinstance(column.field, DensityField) and column.field.of_dates]
+    for column in columns if dates else ():
+        texts = codes_as_texts(column.field) if column.field.type in ("string", "integer", "year") else None
+        there = (
+            []
+            if texts is None or column.field.size < 2
+            else [(str(texts[i]), float(column.shares[i])) for i in named(column.field)]
+        )
+        for part, values in _ways([text for text, _ in there], whole=column.field.type != "string"):
+            for date in dates:
+                found = part_of(pd.Series(pd.to_datetime(date.values, unit="s")), part)
+                law = (found if values is None else found.map(values)).astype(str).value_counts(normalize=True)
+                held = sum(float(law.get(text, 0.0)) * share for text, share in there)
+                apart = sum(max(0.0, share - float(law.get(text, 0.0))) for text, share in there)
+                expected = (1 - date.gaps) * (1 - column.gaps - held)
+                if expected >= WORTH and apart <= _APART_PARTS:
+                    listed = None if values is None else {str(number): own for number, own in values.items()}
+                    said = {"part": part, "values": listed}
+                    fine = part in ("weekday", "hour")
+                    own = {"dated": column.name, "on": date.name} if fine else {"part_of": date.name, "total": column.name}
+                    yield Candidate(own | said, expected)
+
+
+def _ways(texts: Sequence[str], *, whole: bool) -> Iterator[tuple[str, dict[int, Any] | None]]:
+    """Parts of dates whose writings these texts are, with what stands for each number; None: the number itself."""
+    if len(texts) > 1 and all(len(text) == 4 and text.isdigit() for text in texts):
+        yield "year", None if whole else {year: str(year) for year in range(int(min(texts)) - 99, int(max(texts)) + 100)}
+    for part, (first, ways) in WRITTEN.items():
+        for way in ways:
+            if len(texts) > 1 and {text.casefold() for text in texts} <= {text.casefold() for text in way}:
+                own = {text.casefold(): text for text in texts}
+                yield part, {first + i: int(text) if whole else own.get(text.casefold(), text) for i, text in enumerate(way)}
 
 
 # -- two columns -------------------------------------------------------------------------------------------------------

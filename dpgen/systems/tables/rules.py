@@ -279,6 +279,7 @@ class Search:
         coded = {
             name for one in found if one.kind in ("follows", "one_of", "forbidden") for name in one.names
         }  # whose codes stay as they are
+        coded |= {one.names[-1] for one in found if one.kind == "dated"}
         coded |= {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
         constraints = [*schema.descriptor().get("dpgen:constraints", [])]
         constraints += [{**rule.candidate.rule, **rule.seen} for rule in rules if rule.candidate.kind != "follows"]

@@ -16,6 +16,7 @@ from dpgen.data.raw_tables import Rows, draft_of
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
+from dpgen.schema import Schema
 from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.rule_kinds import Candidate, needed
@@ -332,6 +333,54 @@ def test_a_table_is_measured_again_where_noise_hides_values(epsilon: float, meas
     assert std == pytest.approx(search.budget.noise_std(1.0) / math.sqrt(measured * search.budget.whole), rel=0.01)
     assert (counts - np.where(counts > 50, 100, 0)).std() == pytest.approx(std, rel=0.3)
     assert whole - search.budget.left <= (0.03 + measured) * search.budget.whole
+
+
+def timed(n: int) -> pd.DataFrame:
+    """Times with their parts in columns of their own, as texts and as numbers; on weekends less is used."""
+    rng = np.random.default_rng(6)
+    came = pd.Series(pd.Timestamp("2021-03-01") + pd.to_timedelta(rng.integers(0, 700 * 24, n), unit="h"))
+    table = pd.DataFrame({"came": came, "year": came.dt.year, "month": came.dt.strftime("%m"), "day": came.dt.day_of_week + 1})
+    weekday = pd.Series(np.array(["Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"])[came.dt.day_of_week])
+    return table.assign(tag=weekday, kwh=rng.gamma(9, np.where(came.dt.day_of_week > 4, 1.0, 3.0), n).round(2))
+
+
+def test_parts_of_a_date_are_found_said_and_kept() -> None:
+    real = timed(6_000)
+    model = dpgen.fit(real, **QUICK)
+    rules = {rule.get("total", rule.get("dated")): rule for rule in model.schema.descriptor()["dpgen:constraints"]}
+    assert {name: rules[name]["part"] for name in ("year", "month", "tag")} == {
+        "year": "year",
+        "month": "month",
+        "tag": "weekday",
+    }
+    [said] = [fact for fact in model.statement.facts if fact.fact is Fact.RULES]
+    assert "weekday of came = tag (broken by 0" in said.sentence
+    rows = model.sample(2_000, random_state=0)
+    assert (rows["came"].dt.year == rows["year"]).all()
+    assert (rows["came"].dt.strftime("%m") == rows["month"]).all()
+    assert (rows["tag"] == np.array(["Mo", "Di", "Mi", "Do", "Fr", "Sa", "So"])[rows["came"].dt.day_of_week]).all()
+    assert (rows["day"] == rows["came"].dt.day_of_week + 1).all()
+    weekend = rows["tag"].isin(["Sa", "So"])
+    assert rows["kwh"][weekend].mean() < 0.6 * rows["kwh"][~weekend].mean(), "what depends on the weekday stays"
+    assert weekend.mean() == pytest.approx(2 / 7, abs=0.06)
+    filled = model.impute(rows.head(50).assign(tag=None), random_state=0)
+    assert (filled["tag"] == rows["tag"].head(50)).all()
+    assert model.schema == type(model.schema).from_descriptor(model.schema.descriptor())
+
+
+def test_parts_that_are_declared() -> None:
+    table = pd.DataFrame({"came": pd.to_datetime(["2024-02-29 13:00", "2023-07-01 00:00", None]), "own": ["Q1", "Q2", None]})
+    quarter = constraint_of({"part_of": "came", "part": "quarter", "total": "own", "values": {"1": "Q1", "2": "Q2", "3": "Q3"}})
+    assert quarter.compute(table).fillna("").tolist() == ["Q1", "Q3", ""]
+    assert quarter.holds(table).tolist() == [True, False, True]
+    hour = constraint_of({"dated": "h", "on": "came", "part": "hour", "values": None})
+    assert hour.holds(table.assign(h=pd.array([13, 1, None], "Int64"))).tolist() == [True, False, True]
+    fields = [{"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": 9}} for name in "ab"]
+    wrong = {"part_of": "a", "part": "year", "total": "b", "values": None}
+    with pytest.raises(ValueError, match="field 'b' is a part of 'a', a integer; it must be a date"):
+        Schema.from_descriptor({"fields": fields, "dpgen:constraints": [wrong]})
+    with pytest.raises(ValueError, match="constraint part_of is 'a'; its docstring"):
+        constraint_of(wrong | {"part": "week"})
 
 
 def fares(n: int, seed: int = 0) -> pd.DataFrame:
