@@ -75,6 +75,8 @@ BROKEN, LEFT, SEEN = 2.5, 0.01, 3.0
 """Violations of a rule at most: so many noise stds, or a share of the rows if this is more; stds from which they are seen."""
 CHOICE, OF_CHOICE, LEAST_BESIDE = "which column follows from two others", 0.0025, 20.0
 """Note and share of mu^2 of one choice, and rows of a pair of values on average, at least."""
+LEAST_KEPT = 0.005
+"""Share of drawn rows whose weekdays and hours agree with their dates, at least: one weekday and one hour are .006."""
 MOST_LENGTHS = 4
 """Columns that are coded by their length from another one."""
 
@@ -207,7 +209,7 @@ class Search:
         if among and unit > most:
             more = math.sqrt(unit / most)
             return self._with(schema, [], declared, [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
-        rules = self._rules(schema, among, unit) if among else []
+        rules = without_rare(self._rules(schema, among, unit)) if among else []
         kept = needed([rule.candidate for rule in rules])
         rules = [
             *sorted((rule for rule in rules if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate)),
@@ -384,6 +386,18 @@ def _sure(values: Reals, std: float) -> Flags:
     """Whether noise tells the last code of each cell of the other ones: the highest count is above 0 and above the next one."""
     highest = np.sort(values, axis=-1)
     return (highest[..., -1] > _NAMED * std) & (highest[..., -1] - highest[..., -2] > _NAMED * std)
+
+
+def without_rare(rules: Sequence[Rule]) -> list[Rule]:
+    """Rules but those of parts of dates by which fewer than `LEAST_KEPT` of the drawn rows would be kept."""
+    kept, share, places = list[Rule](), 1.0, set[tuple[str, str]]()
+    for rule in rules:
+        if (one := rule.candidate).kind == "dated" and (place := (one.names[0], one.rule["part"])) not in places:
+            if share * (1.0 - one.expected) < LEAST_KEPT:
+                continue
+            share, places = share * (1.0 - one.expected), places | {place}
+        kept.append(rule)
+    return kept
 
 
 def _rank(one: Candidate, times: Collection[str]) -> int:

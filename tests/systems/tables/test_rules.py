@@ -20,7 +20,7 @@ from dpgen.schema import Schema
 from dpgen.systems.tables.discovery import Discovery, thresholds
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.rule_kinds import Candidate, needed
-from dpgen.systems.tables.rules import MOST_LENGTHS, Search
+from dpgen.systems.tables.rules import MOST_LENGTHS, Rule, Search, without_rare
 
 QUICK = {"epsilon": 40.0, "delta": 1e-5, "method": "mixture", "components": 16, "rounds": 2, "picks": 8}
 REGIONS = {f"{city}{i}": region for city, region in (("A", "north"), ("B", "south"), ("C", "west")) for i in range(4)}
@@ -366,6 +366,21 @@ def test_parts_of_a_date_are_found_said_and_kept() -> None:
     filled = model.impute(rows.head(50).assign(tag=None), random_state=0)
     assert (filled["tag"] == rows["tag"].head(50)).all()
     assert model.schema == type(model.schema).from_descriptor(model.schema.descriptor())
+
+
+def test_no_more_parts_of_dates_are_rules_than_rows_can_be_drawn_for() -> None:
+    """Of two dates with weekday and hour one has both; a second writing of the same part costs no rows."""
+    parts = [(date, part, f"{part} of {date}") for date in ("came", "left") for part in ("weekday", "hour")]
+    parts.insert(1, ("came", "weekday", "in numbers"))
+    found = [
+        Rule(
+            Candidate({"dated": name, "on": date, "part": part, "values": None}, 6 / 7 if part == "weekday" else 23 / 24),
+            0.0,
+            0.0,
+        )
+        for date, part, name in parts
+    ]
+    assert [rule.candidate.names[1] for rule in without_rare(found)] == ["weekday of came", "in numbers", "hour of came"]
 
 
 def test_parts_that_are_declared() -> None:
