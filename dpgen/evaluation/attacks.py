@@ -264,7 +264,7 @@ def _linkability(members: _Rows, others: _Rows, made: _Rows, bound: _Bound, rng:
 
 
 def _told_apart(own: _Rows, held: _Rows, made: _Rows) -> Score:
-    """How well a logistic regression tells synthetic from real rows, beside others from real rows; no attack on anybody."""
+    """Propensity errors (pMSE) of a logistic regression of synthetic and real rows, and of others and real ones; no attack."""
     groups = []
     for column, ranked in enumerate(own.ranked):
         common = np.unique(own.x[:, column], return_counts=True)

@@ -151,7 +151,7 @@ class ModuleTraining(PrivateTraining, Callback):
         self.open(trainer)
 
     def open(self, trainer: L.Trainer) -> None:
-        """What comes before the first step, see `begin`, and what the statement says of this module."""
+        """The start of a training before its first step, see `begin`; this module is named in the statement."""
         self.begin(trainer, self.loader, self.accountant)
         self._assume(Fact.PUBLIC_MODULE)
         if self.bank.most is not None:

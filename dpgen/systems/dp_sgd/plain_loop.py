@@ -68,7 +68,7 @@ class PrivateSteps:
                     training.require_finite()
 
     def state_dict(self) -> dict[str, Any]:
-        """What a training needs to go on with its ledger, beside the states of the module and the optimizer."""
+        """The state with which a training goes on with its ledger, beside those of the module and the optimizer."""
         return {"steps": self._training.state_dict(), "accountant": self._training.accountant.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ class PrivateSteps:
 
     @contextmanager
     def _open(self) -> Iterator[None]:
-        """What `Trainer.fit` calls before the first step and after the last one."""
+        """The calls of `Trainer.fit` before the first step and after the last one."""
         training, trainer = self._training, self._trainer
         trainer.strategy.connect(training.module)
         accountant = training.accountant

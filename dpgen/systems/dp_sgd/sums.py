@@ -65,7 +65,7 @@ class Margin(NamedTuple):
 
     @property
     def fact(self) -> Said:
-        """What a statement says of it."""
+        """Facts of the prior for a statement."""
         if not self.change:
             return Fact.SAME_GRADIENT()
         return Fact.GRADIENT_MARGIN(each=self.each, records=self.records, added=self.added)

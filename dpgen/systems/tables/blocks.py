@@ -171,7 +171,7 @@ class Sets:
         return totals(codes, counted).numpy()
 
     def expected(self, mixture: Mixture, split: Coarsening) -> Reals:
-        """What they are in a row of a mixture on average; `split` are halves of its groups."""
+        """Mean parities (sets,) of a row of a mixture; `split` are halves of its groups."""
         signs = np.stack([(1.0 - 2.0 * split.groups[c]) @ mixture.block(c) for c in self.columns])
         signs = signs.astype(np.float64)
         return np.asarray(self.sums(signs, np.multiply, lambda stem, last: last @ (stem * mixture.weights)))
@@ -269,7 +269,7 @@ class Search:
         return fitter, blocks
 
     def told(self, blocks: Sequence[Measurement], names: Sequence[str]) -> list[Said]:
-        """What a statement says of the search, where it was made."""
+        """Facts of the search for a statement, where it was made."""
         found = [" x ".join(names[c] for c in m.marginal.columns) for m in blocks]
         share = f"{self.choices * self.price / self.budget.whole:.1%}"
         return [Fact.BLOCKS(share=share, found="; ".join(found) or "there is none")] if self.choices else []

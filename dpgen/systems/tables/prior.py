@@ -85,7 +85,7 @@ class Prior:
         return cls(f"a release of {model.size:,} records", float(max(1, model.size)), model=model)
 
     def facts(self, dependence: Dependence | None, *, joint: bool) -> list[Fact | Said]:
-        """What a statement says of it."""
+        """Facts of the prior for a statement."""
         used = "single columns alone"
         if joint:
             used = "the cells of the table of all columns"
@@ -250,7 +250,7 @@ class Dependence:
         return self.columns.n * np.multiply.outer(shares[a], shares[b])
 
     def measurements(self, measured: Sequence[Measurement]) -> list[Measurement]:
-        """What the prior says of pairs, in the light of what was measured; nothing where its dependence is not today's."""
+        """Marginals of pairs by the prior, weighed by what was measured; none where its dependence is not today's."""
         evidence = [own for m in measured for own in self._pairs_of(m)]
         top = sum(float((own.dependence * own.beyond / own.noise).sum()) for own in evidence)
         below = sum(float((own.beyond**2 / own.noise).sum()) for own in evidence)
@@ -295,7 +295,7 @@ class Dependence:
         return {c: rate(tops[c], belows[c], spreads[c]) if belows[c] else whole for c in self.coded.known}
 
     def _pairs_of(self, m: Measurement) -> Iterator[_Evidence]:
-        """What a measured marginal says of each pair of its columns that is dependent in the prior."""
+        """Evidence of a measured marginal on each pair of its columns that is dependent in the prior."""
         level, noise = self.levels[m.marginal.level], np.broadcast_to(np.square(m.noise_std), m.values.shape)
         for i, j in combinations(range(len(m.marginal.columns)), 2):
             pair = m.marginal.columns[i], m.marginal.columns[j]
