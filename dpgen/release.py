@@ -82,7 +82,7 @@ class Release(ABC):
     _shared = "What save(DIR) writes, the release and its statement,"
 
     def _told(self) -> list[tuple[str, str]]:
-        """What people should know of the release, under headings."""
+        """Sentences on the release that people should know, under headings."""
         statement = self.statement
         return [
             ("in odds", statement.odds()),

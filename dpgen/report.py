@@ -128,7 +128,7 @@ class Content:
 
 
 def _of_directory(directory: Path) -> Content:
-    """What a run, or a released model, has left in its directory."""
+    """Files that a run, or a released model, has left in its directory."""
     if (directory / MODEL).is_dir() or (directory / "model.json").is_file():
         release: Release = load(directory)
         if (directory / STATEMENT).is_file():  # which has the checksums of all files

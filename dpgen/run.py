@@ -318,7 +318,7 @@ def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> N
 
 
 SHARED = {f"{MODEL}/": MODEL, DRAWS: DRAWS, f"{MECHANISM}/": MECHANISM, STATEMENT: STATEMENT}
-"""What may be shared of a run, as the summary names it."""
+"""Outputs of a run that may be shared, as the summary names them."""
 
 KEPT_BY_NOBODY = "no scores: the density behind the draws is private and never kept, only the process that made them can tell"
 
@@ -386,7 +386,7 @@ def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
 
 
 def _goes_on(job: RunConfig, directory: Path, ledger: Ledger) -> str:
-    """How a run goes on that an error has ended; "": it cannot."""
+    """The way on for a run that an error has ended; "": there is none."""
     return f"{_same(directory)} goes on" if is_released(directory) or job.resumable else ""
 
 
@@ -395,7 +395,7 @@ def _same(directory: Path) -> str:
 
 
 def _so_far(ledger: Ledger) -> str:
-    """What has run until now, for a display."""
+    """Time and work until now, for a display."""
     if ledger.budget is None:
         return f"eps {ledger.spent_rdp():.3g}"
     return f"eps {min(ledger.spent_rdp(), ledger.budget.epsilon):.3g} of {ledger.budget.epsilon:.3g}"

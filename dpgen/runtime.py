@@ -189,7 +189,7 @@ class Runtime:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What a statement says about the logs of a training."""
+        """Facts of the logs of a training, for a statement."""
         return (Fact.LOGS,) if self.logged else ()
 
     def log_results(self, settings: dict[str, dict[str, Any]], metrics: dict[str, float]) -> None:

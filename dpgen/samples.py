@@ -85,7 +85,7 @@ def write_duckdb(file: str, tables: Mapping[str, pd.DataFrame]) -> None:
 
 
 _STANDARD = ("name", "type", "format", "constraints", "categories", "categoriesOrdered", "trueValues", "falseValues")
-"""What Table Schema says of a field."""
+"""The entry of a field in a Table Schema."""
 
 
 def _standard(field_: Mapping[str, Any]) -> dict[str, Any]:

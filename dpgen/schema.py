@@ -285,7 +285,7 @@ class Schema:
 
     @property
     def facts(self) -> tuple[Fact | Said, ...]:
-        """What a statement says of where the domains come from; nothing of those that are still open."""
+        """Facts of where domains come from, for a statement; none of those that are still open."""
         known = [f for f in self.fields if not isinstance(f, OpenField)]
         of = {source: tuple(f.name for f in self.modelled if f.source == source) for source in ("private", "dp")}
         public = tuple(f.name for f in known if f.name not in (*of["private"], *of["dp"]))

@@ -224,7 +224,7 @@ class PrivacyStatement:
 
     @property
     def not_covered(self) -> tuple[str, ...]:
-        """What the guarantee does not protect, in sentences."""
+        """Limits of the guarantee, in sentences."""
         return self.section(Section.NOT_COVERED)
 
     @property
@@ -348,11 +348,11 @@ class PrivacyStatement:
 
     @property
     def counted(self) -> str:
-        """What `records` counts."""
+        """The unit that `records` counts."""
         return "people" if self.says(Fact.ONE_PERSON_LINKED) or self.says(Fact.ONE_PERSON_TRAINED) else "records"
 
     def measured(self) -> str:
-        """What looked at the private data, in one line."""
+        """Outputs that looked at the private data, in one line."""
         notes = dict.fromkeys(m["note"] for m in self.mechanisms if m["count"])
         times = sum(m["count"] for m in self.mechanisms)
         return f"Mechanisms that looked at the private data, {times:,} times in all: {listed([*notes], 4) or 'none'}."

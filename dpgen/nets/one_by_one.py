@@ -66,7 +66,7 @@ class Singles:
             yield torch.frombuffer(bytearray(pickle.dumps(self.records[first : first + n])), dtype=torch.uint8)
 
     def batch(self) -> Any:
-        """What code gets."""
+        """Arguments of the code."""
         made = self.collate(list(self.records))
         if self.device.type == "cpu":
             return made
@@ -128,7 +128,7 @@ def _same(value: Tensor, before: Tensor) -> bool:
 
 
 def _each(own: Any, run: Run, taken: Callable[[Tensor], Tensor], *inputs: Any) -> Tensor:
-    """What is taken of the loss of each record; of a `PerRecord`."""
+    """Values of each record's loss; of a `PerRecord`."""
     made = list[Tensor]()
     with own.standing_in(), _unchanged(own.module), _NoReading(), _secret_numbers():
         for i in range(records_of(inputs)):

@@ -189,7 +189,7 @@ class OwnClass:
         self.sizes = {name: size for name, size in sizes.items() if size}
 
     def refusal(self, text: str) -> ValueError:
-        """What is wrong with the class."""
+        """Errors of the class, in words."""
         return ValueError(f"network is {self.path}; {text}")
 
     def built(self, *, seed: int) -> nn.Module:

@@ -74,7 +74,7 @@ def unseen() -> Iterator[None]:
 
 
 def hidden(name: str, error: Exception) -> RuntimeError:
-    """What may be said of an error of such code."""
+    """Public words of an error of such code."""
     problem = f"{name} raised {type(error).__name__} for private records, whose text is hidden: it may show them"
     return RuntimeError(f"{problem}; try it on public ones")
 
@@ -176,7 +176,7 @@ class PerRecord:
             return tape.factors(total)
 
     def _one_by_one(self, run: Callable[..., Tensor], *inputs: Any) -> Tensor:
-        """What `run` makes (b,) of a zero and a batch of each record alone."""
+        """Results (b,) of `run` for a zero and a batch of each record alone."""
         zeros = torch.zeros(records_of(inputs), device=tree_leaves(inputs)[0].device)
 
         def alone(zero: Tensor, *record: Any) -> Tensor:

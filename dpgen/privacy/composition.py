@@ -74,7 +74,7 @@ class Planned:
 
     @property
     def priced(self) -> DpEvent:
-        """What one run is accounted for as: of a divisible Gaussian all parts, with their rounding."""
+        """The event of one run in accounts: of a divisible Gaussian all parts, with their rounding."""
         if not self.divisible:
             return self.event
         from dp_accounting import GaussianDpEvent
@@ -314,7 +314,7 @@ class Filter:
 
     @property
     def header(self) -> dict[str, Any]:
-        """What files say of it, beside its budget and relation."""
+        """Its entries in files, beside its budget and relation."""
         return {"order": self.order}
 
     def cost(self, event: DpEvent) -> Cost:

@@ -387,7 +387,7 @@ _PRICED = 1.0 + 1e-8  # the ledger takes a divisible Gaussian to be larger by wh
 
 
 def _priced(others: Sequence[DpEvent], scale: float) -> DpEvent:
-    """What the whole Gaussian costs beside these events."""
+    """Cost of the whole Gaussian beside these events."""
     from dp_accounting import ComposedDpEvent
 
     gaussian = gaussian_event(scale / _PRICED)

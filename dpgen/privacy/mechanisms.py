@@ -162,7 +162,7 @@ def subsampled_gaussian_event(sampling_rate: float, noise_multiplier: float) -> 
 
 
 Sampling = Literal["poisson", "allocation"]
-"""How records come into draws: each into every one by a coin, or each into one draw of an epoch."""
+"""Ways of records into draws: each into every one by a coin, or each into one draw of an epoch."""
 
 
 def steps_of_epoch(sampling_rate: float, sampling: Sampling = "poisson") -> int:

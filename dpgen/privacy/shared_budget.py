@@ -60,7 +60,7 @@ _PATIENCE = 60.0  # seconds that a payment waits for the others, which take mill
 
 @dataclass(frozen=True)
 class Payment:
-    """What a run pays for, in one entry of the file; one that was given back costs nothing any more."""
+    """The payment of a run, one entry of the file; one that was given back costs nothing any more."""
 
     run: str  # identity, drawn at random when the run began
     model: str
@@ -122,7 +122,7 @@ class Share(NamedTuple):
 
     @property
     def tenth(self) -> Cost:
-        """What guarantees that may fail use up of the delta of one run."""
+        """The part of the delta of one run that guarantees which may fail use up."""
         return Cost(delta=math.floor(Fraction(self.delta) * Fraction(RESERVED) * (1 - _SPARE) * (1 << BITS)))
 
 
@@ -158,7 +158,7 @@ def _most(limits: Filter, fits: Callable[[Cost], bool], delta: float) -> float:
 
 @dataclass(frozen=True)
 class Spending:
-    """What the file of a shared budget fixes, its payments in order, and the last commit of each run."""
+    """Terms in the file of a shared budget, its payments in order, and the last commit of each run."""
 
     limits: Filter
     unit: str
@@ -243,7 +243,7 @@ class Spending:
 
     @property
     def fitting(self) -> str:
-        """What is left in words; of releases that are not Gaussian others may fit, which is not said."""
+        """The rest of the budget in words; of releases that are not Gaussian others may fit, which is not said."""
         gaussian, at = ("Gaussian ", f" at delta {self.share.delta:g}") if self.budget.delta else ("", "")
         run = f"run of {gaussian}releases with epsilon"
         return f"one {run} {self.left:g}{at} fits" if self.left else f"no {run} 0.001{at} fits"
@@ -407,7 +407,7 @@ def run_options(unit: str) -> str:
 
 
 def _spending(file: LedgerFile) -> Spending:
-    """What the file says."""
+    """The text of the file."""
     document = file.read()
     if document.get("dpgen_shared_budget") != _FORMAT:
         raise LedgerError(f"{file.path}: is no shared budget; dpgen budget FILE --create makes one")
@@ -459,7 +459,7 @@ class Payer:
 
     @property
     def reference(self) -> dict[str, Any]:
-        """What the header of the own ledger says of it."""
+        """Its entries in the header of the own ledger."""
         own = {"file": str(self.path), "run": self.run, "model": self.model, "user": self.user}
         return own | ({"settled": list(self.settled)} if self.settled else {})
 

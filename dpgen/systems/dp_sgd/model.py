@@ -162,7 +162,7 @@ class NetworkModel(RecordModel):
 
     columns: tuple[str, ...] | None
     rounding: ClassVar[Rounding] = "bernoulli"
-    """How means become bits."""
+    """The way from means to bits."""
     grey_threshold: int | None = None
     """Means are grey values in units of white, and a bit is 1 above this; None: they are chances of bits."""
 

@@ -188,7 +188,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
 
     @property
     def drawn(self) -> dict[str, Any]:
-        """How records come into steps, as arguments of `PoissonLoader`."""
+        """Arguments of `PoissonLoader`: the way of records into steps."""
         return {"sampling_rate": self.sampling_rate, "sampling": self.sampling}
 
     @property

@@ -1,4 +1,4 @@
-"""What a private training of a module cannot do, refused before anything is read."""
+"""Refusals of all that a private training of a module cannot do, before anything is read."""
 
 from typing import Any
 

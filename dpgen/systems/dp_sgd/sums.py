@@ -60,7 +60,7 @@ class Margin(NamedTuple):
 
     @property
     def added(self) -> float:
-        """What is added to the sensitivity of sums of clipped gradients."""
+        """Addition to the sensitivity of sums of clipped gradients."""
         return self.each * self.records
 
     @property

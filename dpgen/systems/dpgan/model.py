@@ -43,7 +43,7 @@ class _GeneratorModel(PublicModel):
         return generator
 
     def noise(self, n: int, generator: torch.Generator) -> Tensor:
-        """What n outputs are made of, (n, latent)."""
+        """Latent values (n, latent) of n outputs."""
         return torch.randn(n, self.generator.latent, generator=generator)
 
     @torch.no_grad()

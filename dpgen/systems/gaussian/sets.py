@@ -420,7 +420,7 @@ class _Model:
         return misfit + self._information * (w @ divergence) + _RIDGE * ridge
 
     def _expected(self, p: Tensor, w: Tensor) -> list[Tensor]:
-        """What the blocks but the first two are expected to be, over n."""
+        """Expected blocks but the first two, over n."""
         held = held_shares(p)
         fixed = held.detach()
         share = (fixed @ self._kept.T) / (fixed @ self._subsets.T).clamp_min(1e-300)  # r (k, 4)

@@ -76,7 +76,7 @@ class Days:
     n: float
 
     def cells(self, budget: GaussianBudget, share: float) -> int:
-        """How many cells of a calendar the people are enough for, by noise alone."""
+        """Number of cells of a calendar that the people are enough for, by noise alone."""
         return min(_CELLS, int(self.n / (_EACH * budget.noise_std(share))))
 
     def year_counts(self) -> BoundedSum:

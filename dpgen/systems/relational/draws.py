@@ -242,7 +242,7 @@ class Draws:
         return Begun(len(groups), known, logs[0], last[0])
 
     def _with_rows(self, number: int, given: dict[str, Any], least: int) -> dict[str, Any]:
-        """What is given of people, who have so many rows at least."""
+        """Given values of people, who have so many rows at least."""
         name = self.model.about[number - 1]["count"]
         value = given.get(name)
         if not least:

@@ -166,7 +166,7 @@ def _patterns(
 
 
 def _shape(data: LinkedTables, sides: Sequence[_Side]) -> Shape:
-    """What is public of the tables as codes."""
+    """Public facts of the tables as codes."""
     branches = []
     for table, side in zip(data.tables, sides[1:]):
         count = sides[table.parent].domain.names.index(table.count)
@@ -188,7 +188,7 @@ def _single(shape: Shape, tables: Sequence[Sequence[Measurement]]) -> list[tuple
 def _told(
     method: Method, config: RelationalConfig, picks: int, mu: float, with_rows: float, columns: tuple[int, int]
 ) -> list[Said]:
-    """What was measured, and from where on more would be."""
+    """The measured marginals, and from where on there would be more."""
     found = [Fact.MEASURED_LINKED(count=picks)] if picks else []
     if method == "linked" or config.method != "auto":
         return found

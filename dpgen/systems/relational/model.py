@@ -95,12 +95,12 @@ class RelationalModel(PublicModel, kind="relational"):
 
     @property
     def about(self) -> list[dict[str, Any]]:
-        """What is shown of each table of rows."""
+        """Shown facts of each table of rows."""
         return list(self.shown["rows"])
 
     @property
     def shape(self) -> Shape:
-        """What is public of the tables, in groups of codes."""
+        """Public facts of the tables, in groups of codes."""
         return self._layout.shape
 
     # -- laws ----------------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def column(field: Field, known: Known | None) -> Column:
 
 
 def candidates(people: Side, tables: Mapping[int, Side]) -> Iterator[Candidate]:
-    """What may hold between people and the tables that hang on them, by names, types and released laws."""
+    """Candidates between people and the tables that hang on them, by names, types and released laws."""
     for number, side in tables.items():
         for name, own in people.columns.items():
             if side.calendar is not None and side.calendar.seconds and own.field.type in ("date", "datetime"):
@@ -119,7 +119,7 @@ def _agree(a: Column, b: Column) -> float:
 def breaking(
     people: pd.DataFrame, tables: Sequence[LinkedRows], fields: Sequence[Mapping[str, Field]], among: Sequence[Candidate]
 ) -> BoundedSum:
-    """How many people break each candidate (m,); see the module for what a person moves."""
+    """Numbers of people who break each candidate (m,); see the module for what a person moves."""
     broken = [broken_by(one, people, tables[one.table - 1], fields) for one in among]
     counts = torch.tensor([int(own.sum()) for own in broken])
     return BoundedSum(counts, math.sqrt(len(among)), "people", replaced=math.sqrt(len(among)), of_unit=True)

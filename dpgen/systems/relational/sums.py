@@ -117,7 +117,7 @@ class Histories:
 
 @dataclass(frozen=True)
 class Branch:
-    """What is public of a table of rows."""
+    """Public facts of a table of rows."""
 
     sizes: tuple[int, ...]  # of the columns, those of the span `all` first, then `later`, then `first`
     spans: tuple[str, ...]
@@ -128,7 +128,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is public of linked tables."""
+    """Public facts of linked tables."""
 
     people: tuple[int, ...]  # sizes of the columns of people
     tables: tuple[Branch, ...]  # of rows, each after the one that it hangs on; their numbers begin with 1

@@ -106,7 +106,7 @@ _COUNTED, _MOST_OF_THEM = 2.0**53, 0.8  # no count is as large; a share of ident
 
 @dataclass(frozen=True)
 class Found:
-    """What was bought of a table: the complete schema, noisy counts (size,) of codes with noise stds by column, and facts."""
+    """A bought table: the complete schema, noisy counts (size,) of codes with noise stds by column, and facts."""
 
     descriptor: Descriptor
     counts: dict[str, Known]
@@ -137,7 +137,7 @@ def row_count(n: int) -> BoundedSum:
 
 
 def release_domains(table: RawTable, *, plan: SumsPlan, curator: Curator) -> Found:
-    """What a draft leaves blank, for a schema of its own: all of the budget goes into it."""
+    """Blanks of a draft, for a schema of its own: all of the budget goes into them."""
     assert plan.budget is not None
     budget = GaussianBudget(curator, plan.budget, "domains of a table", thresholds=thresholds(table.draft))
     noisy, _ = budget.sums(COUNT, row_count(len(table.rows)), 0.02 * budget.left)
@@ -294,7 +294,7 @@ class Discovery:
         return given | written | {"type": kind, "constraints": limits | rules, "dpgen:source": source}, gaps
 
     def _written(self, name: str, choice: Choice | None) -> Descriptor:
-        """What a schema says of how values are written."""
+        """The writing of values by a schema."""
         if choice is None:
             return {}
         if choice.rival and "dpgen:dates" not in self.draft:
@@ -457,7 +457,7 @@ class Discovery:
         return finest(noisy.numpy(), std, among)
 
     def _tell_ends(self, given: Descriptor, axis: Axis, known: Law, asked: Asked) -> None:
-        """What was moved to the ends of a range, by noisy counts, and what noise may hide of it."""
+        """Values moved to the ends of a range, by noisy counts, and what noise may hide of them."""
         ends, total = (("below", known.starts[0]), ("above", known.starts[-1] - 1)), asked.total
         for (where, unit), (count, std), limit in zip(ends, known.beyond, asked.limits):
             if count > TOLD * std:
@@ -480,7 +480,7 @@ class Discovery:
         return self._finished(made, known.known, labels[int(known.known.fitted.argmax())], gaps)
 
     def _survive(self, rare: Noisy) -> float:
-        """How many gaps, or values without a name, there are: drawn where noise hides a share of them that matters."""
+        """Number of gaps, or of values without a name: drawn where noise hides a share of them that matters."""
         if TOLD * rare.std > _LITTLE * self.n:
             return surviving(*rare, _CLEAR)
         return rare.number if rare.number > TOLD * rare.std else 0.0
@@ -570,6 +570,6 @@ def without(draft: Descriptor, gone: Sequence[str]) -> Descriptor:
 
 
 def dates_as(given: Descriptor) -> str:
-    """How texts show the values, where a schema says it."""
+    """The writing of values as texts, where a schema says it."""
     form = str(given.get("format", ""))
     return "" if form in ("any", "default") else form

@@ -91,7 +91,7 @@ def cells(values: Any, place: Callable[[npt.NDArray[Any]], Integers], size: int)
 
 
 def places(edges: npt.NDArray[Any], values: npt.NDArray[Any]) -> Integers:
-    """How many of the sorted edges are at or below each of the values (m,)."""
+    """Numbers (m,) of the sorted edges that are at or below each of the values."""
     return np.searchsorted(edges, values, side="right").astype(np.int64)
 
 
@@ -286,7 +286,7 @@ def _strongest(counts: Reals, variances: Reals, size: int) -> tuple[float, int]:
 
 
 def _reached(counts: Reals, variances: Reals, far: float, near: float, *, last: bool) -> int:
-    """How many of the parts beside what is seen, the nearest one first, belong to it: to the nearest end of what stands out."""
+    """Number of the parts beside what is seen that belong to it, the nearest one first: to the end of what stands out."""
     if not len(counts):
         return 0
     single, beside = counts / np.sqrt(variances), counts.cumsum() / np.sqrt(variances.cumsum())

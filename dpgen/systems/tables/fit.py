@@ -177,7 +177,7 @@ def _require_columns(config: TablesConfig, data: Table | RawTable) -> list[str]:
 def _discovered(
     raw: RawTable, budget: GaussianBudget, n: float, most: float, config: TablesConfig
 ) -> tuple[Found, list[tuple[tuple[str, str], Reals, float]]]:
-    """What a draft leaves blank, with rules between columns, and what was measured of two columns for these."""
+    """Blanks of a draft, with rules between columns, and what was measured of two columns for these."""
     discovery = Discovery(raw.rows, raw.draft, budget, n, most=most)
     found = discovery.run()
     if config.rules == "off" or not found.counts:
@@ -332,7 +332,7 @@ def _in_rounds(
 
 
 def _of_workload(workload: Workload | None, answers: Sequence[Answer], unasked: Sequence[Question], share: float) -> list[Said]:
-    """What a statement says of questions."""
+    """Facts of questions, for a statement."""
     found = list[Said]()
     if workload is not None and answers:
         told = tuple(f"{workload.told[i]} ({_error(a.noise_std)}, {_error(a.model_std)})" for i, a in enumerate(answers))

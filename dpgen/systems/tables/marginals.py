@@ -201,7 +201,7 @@ class Measurement:
     values: Reals
     noise_std: float | Reals
     fitted: Reals | None = None
-    """What a density through finer counts expects; None: nothing is known of it."""
+    """Expected counts of a density through finer counts; None: nothing is known of it."""
 
 
 def together(marginals: Sequence[Marginal]) -> Iterator[tuple[int, list[int]]]:

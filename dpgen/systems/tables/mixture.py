@@ -431,7 +431,7 @@ class Zero:
 
 
 def zeros_of(schema: Schema, columns: Columns) -> list[Zero]:
-    """What the constraints of a schema exclude among the groups of released columns."""
+    """Combinations of groups of released columns that the constraints of a schema exclude."""
     names, ends = schema.domain.names, np.cumsum([0, *columns.coarse.sizes])
     found = []
     for constraint in schema.constraints:

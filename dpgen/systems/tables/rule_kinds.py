@@ -151,7 +151,7 @@ class Candidate:
 
 
 def candidates(columns: Sequence[Column]) -> list[Candidate]:
-    """What may be a rule by released laws."""
+    """Candidates for rules by released laws."""
     kinds = (totals_of, units, parts_of_dates, orders, dependencies, groups, implications, gaps)
     return [one for kind in kinds for one in kind(columns)]
 
@@ -285,7 +285,7 @@ def on_two(columns: Sequence[Column], found: Sequence[Candidate], most: float) -
 
 
 class _Told:
-    """What rules say of columns: dependencies on one as edges, and sets of columns of all others."""
+    """Rules by columns: dependencies on one as edges, and sets of columns of all others."""
 
     def __init__(self, found: Sequence[Candidate]) -> None:
         self.ways = [one.names for one in found if one.kind == "follows" and len(one.names) == 2]
@@ -498,7 +498,7 @@ def _places(field: Field) -> int:
 
 
 def _step(field: Field) -> float:
-    """What a number is rounded to."""
+    """The step that a number is rounded to."""
     axis = field.axis if isinstance(field, DensityField) else None
     return float(axis.step) if isinstance(axis, Steps) else 1e-9
 

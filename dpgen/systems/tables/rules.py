@@ -113,7 +113,7 @@ class Rule:
 
 
 def violations(rows: Rows, schema: Schema, among: Sequence[Candidate]) -> BoundedSum:
-    """How many rows break each candidate (m,), see the module for what a record moves."""
+    """Numbers of rows that break each candidate (m,), see the module for what a record moves."""
     found = np.zeros(len(among), np.int64)
     alone = [i for i, one in enumerate(among) if one.kind != "follows"]
     if alone:
@@ -274,7 +274,7 @@ class Search:
     def _with(
         self, schema: Schema, rules: Sequence[Rule], declared: Sequence[LessEqual], said: Sequence[Said], price: float = 0.0
     ) -> Found:
-        """What was found with rules: fields that are lengths, constraints, and what is said of them."""
+        """The table with its rules: fields that are lengths, constraints, and facts of them."""
         fields, counts = {given["name"]: given for given in self.found.descriptor["fields"]}, dict(self.found.counts)
         found = [rule.candidate for rule in rules]
         tables, computed = [one for one in found if one.kind == "follows"], {one.names[-1] for one in found if one.computes}

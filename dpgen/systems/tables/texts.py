@@ -67,7 +67,7 @@ def key_of(pattern: str) -> str:
 
 
 def repeated(counts: Integers) -> BoundedSum:
-    """How many rows there are beyond one for each value, of the rows of all values (k,)."""
+    """Number of rows beyond one for each value, of the rows of all values (k,)."""
     return BoundedSum(torch.tensor(int(counts.sum()) - len(counts)), 1.0, replaced=1.0)
 
 
@@ -99,7 +99,7 @@ def first_cells(values: pd.Series, listed: Sequence[Any], roots: tuple[str, ...]
 
 @cache
 def sizes(root: str) -> tuple[int, int]:
-    """How many first characters of a pattern are counted, and how many first ones alone."""
+    """Numbers of first characters of a pattern that are counted, and of first ones alone."""
     own = Pattern(root)
     return own.cells, len(own.places[own.first[0]]) if own.first else 1
 
@@ -119,7 +119,7 @@ class Shapes:
         return float(self.counts.sum())
 
     def in_words(self, total: float) -> str:
-        """What they show of a column."""
+        """Findings on a column."""
         if not self.roots:
             return "texts of which few are alike, and no pattern that many of them have"
         best = int(self.counts.argmax())
