@@ -28,7 +28,9 @@ def number(name: str) -> dict[str, Any]:
 
 
 LISTED = [{"name": name, "type": "string", "constraints": {"enum": [*"rgb"]}} for name in NAMES]
-SCHEMA = Schema.from_descriptor({"fields": [*map(number, NUMBERS), *LISTED]})
+TIME = {"name": "time", "type": "datetime", "dpgen:bins": {"equal": 8}}
+TIME |= {"constraints": {"required": False, "minimum": "2020-01-01T00:00:00", "maximum": "2020-01-01T23:59:59"}}
+SCHEMA = Schema.from_descriptor({"fields": [*map(number, NUMBERS), *LISTED, TIME]})
 FOLLOWS = Candidate({"follows": "region", "on": "city"}, 0.5)
 ALONE: list[dict[str, Any]] = [
     {"less_equal": ["a", "b"]},
@@ -38,6 +40,8 @@ ALONE: list[dict[str, Any]] = [
     {"missing": "a", "on": "c", "value": "2", "both": False},
     {"product": ["a"], "times": 2.0, "plus": 1.0, "total": "c", "places": 0},
     {"forbidden": {"a": 9, "b": 5}},
+    {"dated": "b", "on": "time", "part": "hour", "values": None},
+    {"part_of": "time", "part": "weekday", "total": "c", "values": {"2": 1}},
 ]
 AMONG = [*(Candidate(rule, 0.5) for rule in ALONE), FOLLOWS]
 ROWS_OF = pairs_of(
@@ -52,11 +56,12 @@ def rows_of(x: np.ndarray) -> Rows:
     """Rows (n, 5) of codes as a raw table; what is below 0 is a gap."""
     whole = pd.DataFrame(x[:, :3], columns=[*NUMBERS]).astype("Int64")
     texts = pd.DataFrame(np.array([*"rgb"], object)[np.maximum(x[:, 3:], 0)], columns=[*NAMES])
-    return Rows(pd.concat([whole.mask(whole < 0), texts.mask(x[:, 3:] < 0)], axis=1))
+    time = pd.Timestamp("2020-01-01") + pd.to_timedelta(pd.Series(x[:, 0]), unit="h")  # a Wednesday, the 2 of weekdays
+    return Rows(pd.concat([whole.mask(whole < 0), texts.mask(x[:, 3:] < 0), time.mask(x[:, 0] < 0).rename("time")], axis=1))
 
 
 def broken(x: np.ndarray) -> BoundedSum:
-    """Rows that break orders, a group, a copy, a gap, a unit, an implication and a dependency."""
+    """Rows that break orders, a group, a copy, a gap, a unit, an implication, parts of a time and a dependency."""
     return violations(rows_of(x), SCHEMA, AMONG)
 
 

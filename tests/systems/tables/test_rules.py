@@ -390,6 +390,9 @@ def test_parts_that_are_declared() -> None:
     assert quarter.holds(table).tolist() == [True, False, True]
     hour = constraint_of({"dated": "h", "on": "came", "part": "hour", "values": None})
     assert hour.holds(table.assign(h=pd.array([13, 1, None], "Int64"))).tolist() == [True, False, True]
+    for rule in (quarter, hour):  # each row by itself, whether others have gaps
+        whole = table.assign(h=pd.array([13, 1, None], "Int64"))
+        assert rule.holds(whole).tolist() == [bool(rule.holds(whole.iloc[[i]])[0]) for i in range(3)]
     fields = [{"name": name, "type": "integer", "constraints": {"minimum": 0, "maximum": 9}} for name in "ab"]
     wrong = {"part_of": "a", "part": "year", "total": "b", "values": None}
     with pytest.raises(ValueError, match="field 'b' is a part of 'a', a integer; it must be a date"):
