@@ -17,6 +17,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.constraints import (
     Computed,
     Constraint,
@@ -31,7 +32,6 @@ from dpgen.columns.constraints import (
     Rows,
     Total,
     codes_as_texts,
-    constraint_of,
     with_broken,
 )
 from dpgen.columns.descriptors import field_of, with_key

@@ -43,7 +43,7 @@ from dpgen.files import (
 )
 from dpgen.options import require_writable
 from dpgen.privacy.ledger import Ledger, LedgerError
-from dpgen.privacy.shared_budget import Payer, SharedBudget, account
+from dpgen.privacy.shared_budget import Payer, SharedBudget, Standing, account
 from dpgen.statement import PrivacyStatement
 
 ALONE = (f"{MODEL}.json", f"{MODEL}.safetensors")
@@ -76,23 +76,27 @@ def main(arguments: list[str]) -> Ended:
     run = options.run
     alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
     statement, problems = _of_card(run) if alone else _of_statement(run)
+    ledger = not alone and any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else received without
     if not alone:
-        ledger = any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else it was received without one
         problems += [*(_of_ledger(run, statement) if ledger else ()), *_of_files(run, statement)]
         problems += [*_of_model(run, statement)]
     if not options.allow_others:
         released = ALONE if alone else {STATEMENT, *(statement.files or released_files(run))}
-        beside = others(run, released, kept=not alone and ledger)
+        beside = others(run, released, kept=ledger)
         problems += [f"{name} is no part of the release: take it away, or say --allow-others" for name in beside]
     problems += unsigned(run, options.key)
     values = {"run": run, **guarantee_values(statement), "fits": not problems, "problems": problems}
     if problems:
         return Ended("\n".join(f"{run}: {problem}" for problem in problems), 1, values=values)
-    parts = [] if alone or not ledger else ["ledger"]
-    parts += [*(["model"] if alone or (run / MODEL).is_dir() else []), *(["files"] if statement.files else [])]
-    parts += ["shared budget"] if statement.shared and not alone and ledger else []
-    parts += ["signature"] if options.key is not None else []
-    return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(parts)} fit", values=values)
+    there = {
+        "ledger": ledger,
+        "model": alone or (run / MODEL).is_dir(),
+        "files": bool(statement.files),
+        "shared budget": ledger and bool(statement.shared),
+        "signature": options.key is not None,
+    }
+    parts = ", ".join(part for part, looked_at in there.items() if looked_at)
+    return Ended(f"{run}: {statement.in_words()}; statement and {parts} fit", values=values)
 
 
 def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:
@@ -187,16 +191,10 @@ def _of_shared(
     except LedgerError as error:
         yield str(error)
         return
-    standing = spending.standings.get(payer.run)
-    if standing is None or standing.commit > ledger.commits:
-        yield f"{payer.path} has seen {standing.commit if standing else 0} commits of this run, its ledger has {ledger.commits}"
-    files = [path for path in (run / MODEL / f"{MODEL}.safetensors", run / DRAWS) if path.is_file()]
-    if standing is not None and files and standing.released != sha256(files[0].read_bytes()).hexdigest():
-        yield f"{payer.path} has noted another release of this run than {files[0]}"
+    yield from _of_standing(run, payer, ledger, spending.standings.get(payer.run))
     paid = Counter[Any]()
-    for payment in spending.kept:
-        if payment.run == payer.run:
-            paid.update({(line.note, str(line.event)): line.count for line in payment.plan})
+    for payment in (one for one in spending.kept if one.run == payer.run):
+        paid.update({(line.note, str(line.event)): line.count for line in payment.plan})
     for note, event in (load for load in loads - paid if load[0] not in payer.settled):
         yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
     before = spending.upto(statement.shared.get("payments", 0))
@@ -207,6 +205,15 @@ def _of_shared(
     for name, value in then.items():
         if name not in returned and not _same(statement.shared.get(name), value):
             yield f"{name} of the shared budget is {statement.shared.get(name)!r} in privacy.json, its file says {value!r}"
+
+
+def _of_standing(run: Path, payer: Payer, ledger: Ledger, standing: Standing | None) -> Iterator[str]:
+    """Commits and the release of a run that the file of its shared budget does not know."""
+    if standing is None or standing.commit > ledger.commits:
+        yield f"{payer.path} has seen {standing.commit if standing else 0} commits of this run, its ledger has {ledger.commits}"
+    files = [path for path in (run / MODEL / f"{MODEL}.safetensors", run / DRAWS) if path.is_file()]
+    if standing is not None and files and standing.released != sha256(files[0].read_bytes()).hexdigest():
+        yield f"{payer.path} has noted another release of this run than {files[0]}"
 
 
 def _of_model(run: Path, statement: PrivacyStatement) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.columns.fields import CategoryField, DensityField, Field, LengthField, nearest
+from dpgen.columns.fields import CategoryField, DensityField, Field, LengthField
 from dpgen.columns.forms import NUMBER, spelled
 
 Rows = npt.NDArray[np.bool_]
@@ -523,77 +523,3 @@ def with_broken(
 
 
 _SWAPS = 100  # values that are tried in a row that is to break a constraint
-
-# -- descriptors -------------------------------------------------------------------------------------------------------
-
-MOST_BROKEN = 0.1
-"""Share of rows that may break a constraint, at most."""
-_FORMS = {
-    "forbidden": {"forbidden"},
-    "less_equal": {"less_equal"},
-    "sum": {"sum", "total"},
-    "depends": {"depends", "on", "table"},
-    "follows": {"follows", "on", "table"},
-    "one_of": {"one_of"},
-    "missing": {"missing", "on", "value", "both"},
-    "product": {"product", "total", "places"},
-    "part_of": {"part_of", "part", "total", "values"},
-    "dated": {"dated", "on", "part", "values"},
-}
-_MORE = {"product": {"over", "times", "plus"}, "one_of": {"or_none"}}
-"""Keys that a constraint may have, and those that it has."""
-
-
-def constraint_of(descriptor: Any) -> Constraint:
-    if not isinstance(descriptor, Mapping) or not descriptor:
-        raise ValueError(f"a constraint is {descriptor!r}; it must be a mapping with one of {', '.join(_FORMS)}")
-    form = next((form for form in _FORMS if form in descriptor), "")
-    if not form:
-        raise nearest("a constraint", str(next(iter(descriptor))), list(_FORMS))
-    if set(descriptor) - {"broken"} - _MORE.get(form, set()) != _FORMS[form]:
-        raise ValueError(f"a constraint has the keys {', '.join(descriptor)}; {form} has {', '.join(sorted(_FORMS[form]))}")
-    share = descriptor.get("broken", 0.0)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= MOST_BROKEN:
-        raise ValueError(f"broken of constraint {form} is {share!r}; it must be a share of rows in [0, {MOST_BROKEN}]")
-    return replace(_made(form, descriptor), broken=float(share))
-
-
-def _flat(table: Any, depth: int) -> dict[tuple[str, ...], str | None]:
-    """Values of a nested table by their keys, as texts."""
-    if not depth:
-        return {(): None if table is None else str(table)}
-    if not isinstance(table, Mapping):
-        raise ValueError(f"a table of constraint follows has {table!r}; it must have a level for each column of on")
-    return {(str(key), *rest): value for key, own in table.items() for rest, value in _flat(own, depth - 1).items()}
-
-
-def _made(form: str, descriptor: Mapping[str, Any]) -> Constraint:
-    value = descriptor[form]
-    if form == "forbidden" and isinstance(value, Mapping) and value:
-        return Forbidden(dict(value))
-    if form == "less_equal" and isinstance(value, list) and len(value) == 2:
-        return LessEqual(str(value[0]), str(value[1]))
-    if form == "sum" and isinstance(value, list) and len(value) >= 1:
-        return Total(tuple(map(str, value)), str(descriptor["total"]))
-    if form == "depends" and isinstance(descriptor["table"], Mapping):
-        return Depends(str(value), str(descriptor["on"]), {str(k): v for k, v in descriptor["table"].items()})
-    if form == "follows" and isinstance(descriptor["table"], Mapping):
-        on = descriptor["on"]
-        columns = (str(on),) if not isinstance(on, list) else tuple(map(str, on))
-        return Follows(str(value), columns, _flat(descriptor["table"], len(columns)))
-    if form == "one_of" and isinstance(value, list) and len(value) > 1:
-        return OneOf(tuple(map(str, value)), bool(descriptor.get("or_none", False)))
-    if form == "missing":
-        beside = descriptor["value"]
-        return Missing(str(value), str(descriptor["on"]), None if beside is None else str(beside), bool(descriptor["both"]))
-    if form == "product" and isinstance(value, list) and value and isinstance(over := descriptor.get("over", []), list):
-        times, plus = float(descriptor.get("times", 1)), float(descriptor.get("plus", 0))
-        return Product(
-            tuple(map(str, value)), str(descriptor["total"]), int(descriptor["places"]), tuple(map(str, over)), times, plus
-        )
-    if form in ("part_of", "dated") and descriptor["part"] in PARTS and isinstance(descriptor["values"], Mapping | None):
-        known = descriptor["values"] and {int(number): own for number, own in descriptor["values"].items()}
-        on, name = (value, descriptor["total"]) if form == "part_of" else (descriptor["on"], value)
-        part = Part(str(on), str(descriptor["part"]), str(name), known)
-        return part if form == "part_of" else Dated(part)
-    raise ValueError(f"constraint {form} is {value!r}; its docstring in dpgen.columns.constraints has an example")

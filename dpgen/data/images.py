@@ -207,23 +207,28 @@ def _in_folder(root: Path, source: Path, size: int | None, colours: Colours) -> 
     """Images of a folder, which errors call `source`; a single folder of folders in it stands for it, hidden ones are none."""
     while len(inside := _inside(root)) == 1 and any(place.is_dir() for place in _inside(inside[0])):
         [root] = inside
-    places = {place: place.relative_to(root).parts for place in root.rglob("*")}
-    hidden = {place for place in places if _hidden(place)}
-    places = {place: parts for place, parts in places.items() if hidden.isdisjoint((place, *place.parents))}
-    held = {parts[0] for place, parts in places.items() if place.is_dir()} == {"train", "test"}
+    folders, files = _shown(root)
+    held = {parts[0] for parts in folders} == {"train", "test"}
     depth = 1 if held else 0
-    files = [place for place in places if place.is_file() and place.name.lower().endswith(ENDINGS)]
-    files.sort(key=lambda place: (held and places[place][0] == "test", places[place]))
+    files.sort(key=lambda parts: (held and parts[0] == "test", parts))
     if not files:
         raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
-    names = tuple(sorted({parts[depth] for place, parts in places.items() if place.is_dir() and len(parts) > depth}))
-    if stray := next((place for place in files if names and len(places[place]) < depth + 2), None):
-        name = str(stray.relative_to(root))
-        raise ValueError(f"{source} has {name!r} beside class folders: every image must be in one, or none")
-    images = _collected(((f"{source}: {place.relative_to(root)}", place) for place in files), len(files), size, colours)
-    labels = [names.index(places[place][depth]) if names else 0 for place in files]
-    test = sum(places[place][0] == "test" for place in files) if held else None
-    return _Found(images, torch.tensor(labels), names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
+    names = tuple(sorted({parts[depth] for parts in folders if len(parts) > depth}))
+    if stray := next((parts for parts in files if names and len(parts) < depth + 2), None):
+        raise ValueError(f"{source} has {str(Path(*stray))!r} beside class folders: every image must be in one, or none")
+    images = _collected(((f"{source}: {Path(*parts)}", root.joinpath(*parts)) for parts in files), len(files), size, colours)
+    labels = torch.tensor([names.index(parts[depth]) if names else 0 for parts in files])
+    test = sum(parts[0] == "test" for parts in files) if held else None
+    return _Found(images, labels, names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
+
+
+def _shown(root: Path) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+    """Parts of the paths of folders and of images in a folder, without those that are hidden or in a hidden one."""
+    hidden = {place for place in root.rglob("*") if _hidden(place)}
+    places = [place for place in root.rglob("*") if hidden.isdisjoint((place, *place.parents))]
+    images = (place for place in places if place.is_file() and place.name.lower().endswith(ENDINGS))
+    folders = (place for place in places if place.is_dir())
+    return [place.relative_to(root).parts for place in folders], [place.relative_to(root).parts for place in images]
 
 
 # -- pixels ------------------------------------------------------------------------------------------------------------

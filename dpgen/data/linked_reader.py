@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow
 
-from dpgen.columns.constraints import constraint_of
+from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.descriptors import stated_key
 from dpgen.columns.votes import CELLS, cells_of_digits, votes
 from dpgen.containers import InMemory

@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dpgen.systems.tables.rule_kinds import longest_groups
+
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
@@ -313,40 +315,34 @@ def _number(made: _Made, dates: bool) -> str:
 
 def _groups(columns: Columns) -> Iterator[Rule]:
     """Truth values beside each other, or of one prefix, of which one is set, or one at most; the longest first."""
-    runs, prefixes = list[list[str]]([[]]), dict[str, list[str]]()
     truth = {name: told for name, values in columns.items() if (told := values.truth) is not None}
-    for name in columns:
-        if name not in truth:
-            runs.append([])
-            continue
-        runs[-1].append(name)
-        prefixes.setdefault(name.rpartition("_")[0], []).append(name)
-    lists = dict.fromkeys(tuple(run[i:j]) for run in runs for i, j in combinations(range(len(run) + 1), 2) if j - i > 2)
-    lists |= dict.fromkeys(tuple(names) for prefix, names in prefixes.items() if prefix and len(names) > 2)
+    longest = longest_groups([*columns], truth)
+    parts = [names[i:j] for names in longest.beside for i, j in combinations(range(len(names) + 1), 2)]
+    lists = dict.fromkeys(names for names in [*parts, *longest.prefixed] if 2 < len(names) <= _LONGEST)
     held = list[set[str]]()
-    for names in sorted((names for names in lists if len(names) <= _LONGEST), key=len, reverse=True):
-        own = np.stack([truth[name]["own"] for name in names])
-        count = own.sum(0)
-        if any(set(names) <= there for there in held) or (count > 1).mean() > BROKEN:
-            continue
-        exactly = (count != 1).mean() <= BROKEN
-        if not exactly and (count == 1).mean() < WORTH:
-            continue
-        held.append({*names})
-        shares = own.mean(1)
-        none = float(np.prod(1 - shares))
-        one = float(sum(share * np.prod(np.delete(1 - shares, i)) for i, share in enumerate(shares)))
-        test = _of_group([truth[name] for name in names], exactly=exactly)
-        words = f"{'one' if exactly else 'at most one'} of {', '.join(names)}"
-        yield Rule("group", names, words, test, 1 - one if exactly else 1 - one - none)
+    for names in sorted(lists, key=len, reverse=True):
+        if not any(set(names) <= there for there in held) and (rule := _group(names, [truth[name] for name in names])):
+            held.append({*names})
+            yield rule
 
 
-def _of_group(truth: Sequence[Mapping[str, Flags]], *, exactly: bool) -> Test:
+def _group(names: tuple[str, ...], truth: Sequence[Mapping[str, Flags]]) -> Rule | None:
+    """The rule that one of truth values is set, or one at most; None: it does not hold in own rows."""
+    own = np.stack([values["own"] for values in truth])
+    count = own.sum(0)
+    exactly = (count != 1).mean() <= BROKEN
+    if (count > 1).mean() > BROKEN or (not exactly and (count == 1).mean() < WORTH):
+        return None
+    shares = own.mean(1)
+    none = float(np.prod(1 - shares))
+    one = float(sum(share * np.prod(np.delete(1 - shares, i)) for i, share in enumerate(shares)))
+
     def broken(part: str) -> Flags:
-        count = np.sum([own[part] for own in truth], axis=0)
+        count = np.sum([values[part] for values in truth], axis=0)
         return np.asarray(count != 1 if exactly else count > 1)
 
-    return broken
+    words = f"{'one' if exactly else 'at most one'} of {', '.join(names)}"
+    return Rule("group", names, words, broken, 1 - one if exactly else 1 - one - none)
 
 
 def _table(a: Values, b: Values) -> Codes:

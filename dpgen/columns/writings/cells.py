@@ -8,10 +8,10 @@ public tables; a writing is chosen by the sum of its cells.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -58,13 +58,16 @@ def cells() -> dict[Cell, int]:
     found += [("day", number) for number in range(len(dates().sets))]
     found += [("period", number) for number in range(len(periods().sets))]
     found += [("time", number) for number in range(len(times().sets))]
+    return {cell: number for number, cell in enumerate([*found, *_moments()])}
+
+
+def _moments() -> Iterator[Cell]:
+    """Cells of a date and a time of day together."""
     clocks = range(len(times().sets))
     plain = [number for number in clocks if any(times().layouts[i].pattern in _USUAL for i in times().sets[number])]
     for day, (first, *_) in enumerate(dates().sets):
         named = bool(dates().layouts[first].months)  # with the most usual times alone
-        joins, among = (JOINS[:1], plain) if named else (JOINS, list(clocks))
-        found += [("both", day, join, clock) for join in joins for clock in among]
-    return {cell: number for number, cell in enumerate(found)}
+        yield from (("both", day, *pair) for pair in (product(JOINS[:1], plain) if named else product(JOINS, clocks)))
 
 
 _USUAL = ("%H:%M", "%H:%M:%S")

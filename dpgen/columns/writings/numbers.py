@@ -84,17 +84,22 @@ def number_of(shape: str) -> Shape | None:
     core = _PLAIN_CORE.fullmatch(parts[2]) or _CORE.fullmatch(parts[2])
     if style is None or core is None or (head[0], tail[0]) not in affixes():
         return None
-    start, known = len(parts[1]), core.groupdict()
+    start = len(parts[1])
     whole = tuple(start + i for i in range(core.end("whole")) if parts[2][i] == "9")
-    rest = tuple(start + i for i in range(*core.span("rest"))) if known["rest"] else ()
-    mark, group = known["mark"] or "", known.get("group") or ""
-    if not group and (len(whole) > 3 or len(rest) == 3):
-        layout = ("4" if len(whole) > 3 else "3") + mark
-    elif group and not mark:
-        layout = group + group if group in ".," else group
-    else:
-        layout = group + mark
-    return Shape((head[0], tail[0]), style, layout, whole, rest)
+    rest = tuple(start + i for i in range(*core.span("rest")) if core["rest"])
+    return Shape((head[0], tail[0]), style, _layout(core, len(whole), len(rest)), whole, rest)
+
+
+def _layout(core: re.Match[str], whole: int, rest: int) -> str:
+    """The marks of a number with so many whole digits and decimals, see `number_of`."""
+    mark, group = core["mark"] or "", core.groupdict().get("group") or ""
+    if not group and whole > 3:
+        return "4" + mark
+    if not group and rest == 3:
+        return "3" + mark
+    if group and not mark:
+        return group + group if group in ".," else group
+    return group + mark
 
 
 @dataclass(frozen=True)

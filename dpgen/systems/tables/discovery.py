@@ -18,6 +18,7 @@ Source: adaptive histograms of dyadic counts, Qardaji, Yang, Li 2013; the thresh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -30,7 +31,7 @@ import pandas as pd
 import torch
 
 from dpgen.columns.axes import Axis, Times, axis_of, finest, steps, steps_of
-from dpgen.columns.constraints import constraint_of
+from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.descriptors import described, field_of
 from dpgen.columns.fields import Field
 from dpgen.columns.forms import DAY, TOLD, read, texts_of
@@ -185,53 +186,73 @@ class Discovery:
         whole, blanks = self.budget.left, blank(self.draft)
         if not blanks:
             return Found(self.draft, {}, ())
+        form, shares, scale = self._shares(len(blanks), whole)
         keys = [given for given in blanks if given["name"] == self.draft.get("primaryKey")]
-        others = [given for given in blanks if given not in keys]
-        of_form = self._of_form(len(blanks), whole)
-        more = len(blanks) * of_form / (self.shares[FORM] * whole)  # of few rows
-        rest = sum(share * (more if part == STEP else 1.0) for part, share in self.shares.items() if part != FORM)
-        part_of = min(1.0, (1 - 1e-9) * (1 - len(blanks) * of_form / whole) / rest)  # which leaves less to others
-        shares = {part: share * part_of for part, share in self.shares.items()}
-        shares[STEP] *= more
-        voted = {given["name"]: self.vote(given, of_form) for given in others}
-        kinds = [given["type"] for given, _ in voted.values()]
-        texts = max(1.0, len(keys) + kinds.count("string") + _OF_RARE * kinds.count("boolean"))
-        of_text = shares["texts"] * whole / texts
-        numbers = max(1, len(kinds) - kinds.count("string") - kinds.count("boolean"))
+        voted = {given["name"]: self.vote(given, form) for given in blanks if given not in keys}
+        kinds = Counter(given["type"] for given, _ in voted.values())
+        texts, truths = kinds["string"], kinds["boolean"]
+        numbers = max(1, kinds.total() - texts - truths)
+        of_text = shares["texts"] * whole / max(1.0, len(keys) + texts + _OF_RARE * truths)
         self.chance = _RANGE / numbers
-        wanted = numbers * _CELLS * self.budget.noise_std(1.0) ** 2 / self.n
-        most = 1 - 1e-9 - len(blanks) * of_form / whole - shares[STEP] - shares["texts"] - shares["codes"]
-        of_numbers = max(shares["numbers"], min(self.most, wanted, most - _LEFT) * part_of)
-        self.of_codes = shares["codes"] * whole / max(1, kinds.count("string"))
-        made: dict[str, Descriptor | None] = {}
-        for given in keys:
-            kind = self.vote(given, of_form)[0]["type"] if given["type"] == "any" else "string"
-            number = kind in ("integer", "number")
-            pattern = {} if number else self.pattern(given["name"], self.n, of_text)
-            plain = {key: value for key, value in given.items() if key != "constraints"}
-            made[given["name"]] = plain | {"type": "integer" if number else "string"} | pattern
-        for name, (given, counted) in voted.items():
-            if given["type"] == "string":
-                made[name] = self.text_of(given, counted, of_text)
-        of_numbers += self.rest * self.of_codes * (kinds.count("string") - self.coded) / whole
-        self.of_number = of_numbers * whole / numbers
-        for name, (given, counted) in voted.items():
-            if given["type"] == "string":
-                continue
+        self.of_codes = shares["codes"] * whole / max(1, texts)
+        made: dict[str, Descriptor | None] = {given["name"]: self._declared_key(given, form, of_text) for given in keys}
+        made |= {name: self.text_of(given, gaps, of_text) for name, (given, gaps) in voted.items() if given["type"] == "string"}
+        unused = self.rest * self.of_codes * (texts - self.coded) / whole
+        self.of_number = (self._wanted(numbers, shares, scale) + unused) * whole / numbers
+        for name, (given, gaps) in voted.items():
             if given["type"] == "boolean":
-                made[name] = self.truth_of(given, counted, _OF_RARE * of_text)
-            else:
-                made[name] = self.number_of(given, counted, shares[STEP] * whole / numbers, self.of_number)
+                made[name] = self.truth_of(given, gaps, _OF_RARE * of_text)
+            elif given["type"] != "string":
+                made[name] = self.number_of(given, gaps, shares[STEP] * whole / numbers, self.of_number)
+        constant = self._constant(made)
+        self._require_one(made, {name: given for name, (given, _) in voted.items()})
+        share = (whole - self.budget.left) / self.budget.whole
+        return self._found(made, self._facts([given["name"] for given in blanks], constant, share))
+
+    def _shares(self, columns: int, whole: float) -> tuple[float, dict[str, float], float]:
+        """Of 1 / s^2 for the form of one column; the share of each part of a table; the scale of the parts other than forms.
+
+        Forms of few rows get more, so the scale may be below 1.
+        """
+        form = self._of_form(columns, whole)
+        more = columns * form / (self.shares[FORM] * whole)
+        rest = sum(share * (more if part == STEP else 1.0) for part, share in self.shares.items() if part != FORM)
+        scale = min(1.0, (1 - 1e-9) * (1 - columns * form / whole) / rest)
+        shares = {part: share * scale for part, share in self.shares.items()} | {FORM: columns * form / whole}
+        shares[STEP] *= more
+        return form, shares, scale
+
+    def _wanted(self, numbers: int, shares: Mapping[str, float], scale: float) -> float:
+        """The share of all numbers: `_CELLS` cells of each have as much noise as sampling error; at most what is left."""
+        wanted = numbers * _CELLS * self.budget.noise_std(1.0) ** 2 / self.n
+        most = 1 - 1e-9 - shares[FORM] - shares[STEP] - shares["texts"] - shares["codes"]
+        return max(shares["numbers"], min(self.most, wanted, most - _LEFT) * scale)
+
+    def _declared_key(self, given: Descriptor, form: float, share: float) -> Descriptor:
+        """The field of a primary key, of which type and pattern are bought alone."""
+        kind = self.vote(given, form)[0]["type"] if given["type"] == "any" else "string"
+        plain = {key: value for key, value in given.items() if key != "constraints"}
+        if kind in ("integer", "number"):
+            return plain | {"type": "integer"}
+        return plain | {"type": "string"} | self.pattern(given["name"], self.n, share)
+
+    def _require_one(self, made: dict[str, Descriptor | None], voted: Mapping[str, Descriptor]) -> None:
+        """One column of categories in `made` where keys alone are left: a model has one column at least."""
+        names = {given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None}
+        if names <= {*self.keys, self.draft.get("primaryKey")}:
+            name = next((name for name, given in voted.items() if given["type"] == "string"), next(iter(voted)))
+            made[name] = self._unnamed(voted[name] | {"type": "string"})
+
+    def _constant(self, made: Mapping[str, Descriptor | None]) -> list[str]:
+        """Columns with a single value; texts of which no value is frequent are added to `unseen`."""
         rules = {name: given.get("constraints", {}) for name, given in made.items() if given}
         self.unseen += [name for name, own in rules.items() if own.get("enum") == [OTHER]]
-        constant = [name for name, own in rules.items() if name not in (*self.unseen, *self.drawn) and _single(own)]
-        names = [given["name"] for given in self.draft["fields"] if made.get(given["name"], given) is not None]
-        if set(names) <= {*self.keys, self.draft.get("primaryKey")}:  # a model has one column at least
-            name = next((name for name, (given, _) in voted.items() if given["type"] == "string"), next(iter(voted)))
-            made[name] = self._unnamed(voted[name][0] | {"type": "string"})
+        return [name for name, own in rules.items() if name not in (*self.unseen, *self.drawn) and _single(own)]
+
+    def _found(self, made: Mapping[str, Descriptor | None], facts: tuple[Said, ...]) -> Found:
+        """The table whose columns were bought as `made`, of which None are left out."""
         fields = [made.get(given["name"], given) for given in self.draft["fields"]]
         kept = [{key: value for key, value in given.items() if key != "dpgen:blank"} for given in fields if given is not None]
-        facts = self._facts([given["name"] for given in blanks], constant, (whole - self.budget.left) / self.budget.whole)
         descriptor = without(self.draft, [name for name, given in made.items() if given is None or name in self.keys])
         return Found({**descriptor, "fields": kept}, self.counts, facts)
 

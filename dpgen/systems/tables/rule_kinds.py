@@ -20,18 +20,19 @@ the released laws would break it in 4 % of the rows.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, permutations
-from typing import Any
+from itertools import combinations, groupby, permutations
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from dpgen.columns.axes import Floats, Steps
-from dpgen.columns.constraints import codes_as_texts, constraint_of, part_of
+from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import codes_as_texts, part_of
 from dpgen.columns.fields import CategoryField, DensityField, Field, as_numbers
 from dpgen.systems.tables.discovery import OTHERS
 
@@ -198,25 +199,26 @@ def parts_of_dates(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Columns whose released values are the writings of a part of a date, of about its law."""
     dates = [column for column in columns if isinstance(column.field, DensityField) and column.field.of_dates]
     for column in columns if dates else ():
-        texts = codes_as_texts(column.field) if column.field.type in ("string", "integer", "year") else None
-        there = (
-            []
-            if texts is None or column.field.size < 2
-            else [(str(texts[i]), float(column.shares[i])) for i in named(column.field)]
-        )
-        for part, values in _ways([text for text, _ in there], whole=column.field.type != "string"):
+        there = _shares_of_texts(column)
+        for part, values in _ways([*there], whole=column.field.type != "string"):
             for date in dates:
                 found = part_of(pd.Series(pd.to_datetime(date.values, unit="s")), part)
                 law = (found if values is None else found.map(values)).astype(str).value_counts(normalize=True)
-                held = sum(float(law.get(text, 0.0)) * share for text, share in there)
-                apart = sum(max(0.0, share - float(law.get(text, 0.0))) for text, share in there)
+                held = sum(float(law.get(text, 0.0)) * share for text, share in there.items())
+                apart = sum(max(0.0, share - float(law.get(text, 0.0))) for text, share in there.items())
                 expected = (1 - date.gaps) * (1 - column.gaps - held)
                 if expected >= WORTH and apart <= _APART_PARTS:
                     listed = None if values is None else {str(number): own for number, own in values.items()}
-                    said = {"part": part, "values": listed}
                     fine = part in ("weekday", "hour")
                     own = {"dated": column.name, "on": date.name} if fine else {"part_of": date.name, "total": column.name}
-                    yield Candidate(own | said, expected)
+                    yield Candidate(own | {"part": part, "values": listed}, expected)
+
+
+def _shares_of_texts(column: Column) -> dict[str, float]:
+    """Shares of the values of a text, an integer or a year with two codes or more, as texts."""
+    given = column.field
+    texts = codes_as_texts(given) if given.type in ("string", "integer", "year") and given.size >= 2 else None
+    return {str(texts[i]): float(column.shares[i]) for i in named(given)} if texts is not None else {}
 
 
 def _ways(texts: Sequence[str], *, whole: bool) -> Iterator[tuple[str, dict[int, Any] | None]]:
@@ -351,27 +353,37 @@ def gaps(columns: Sequence[Column]) -> Iterator[Candidate]:
 def groups(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Columns of truth values beside each other, or of one prefix, whose shares of true ones add up to 1."""
     set_in = {column.name: share for column in columns if (share := _set_share(column)) is not None}
-    runs, prefixes = list[list[str]](), dict[str, list[str]]()
-    for column in columns:
-        if column.name in set_in:
-            prefixes.setdefault(column.name.rpartition("_")[0], []).append(column.name)
-        if column.name not in set_in or not runs:
-            runs.append([])
-        if column.name in set_in:
-            runs[-1].append(column.name)
-    found = dict.fromkeys(
-        tuple(run[i:j]) for run in runs for i, j in combinations(range(len(run) + 1), 2) if 3 <= j - i <= _LONGEST
-    )
-    found |= dict.fromkeys(tuple(names) for prefix, names in prefixes.items() if prefix and 3 <= len(names) <= _LONGEST)
-    longest = {tuple(names) for names in [*runs, *(own for prefix, own in prefixes.items() if prefix)]}
-    for names in found:
+    longest = longest_groups([column.name for column in columns], set_in)
+    parts = [names[i:j] for names in longest.beside for i, j in combinations(range(len(names) + 1), 2)]
+    whole = {*longest.beside, *longest.prefixed}
+    for names in dict.fromkeys(names for names in [*parts, *longest.prefixed] if 3 <= len(names) <= _LONGEST):
         shares = np.array([set_in[name] for name in names])
         alone = float(sum(share * np.prod(1 - np.delete(shares, i)) for i, share in enumerate(shares)))
         none, sure = float(np.prod(1 - shares)), _AGREE + _EACH * len(names)
         if abs(shares.sum() - 1) <= sure and 1 - alone >= WORTH:
             yield Candidate({"one_of": list(names)}, 1 - alone)
-        elif names in longest and shares.sum() < 1 and 1 - alone - none >= WORTH:
+        elif names in whole and shares.sum() < 1 and 1 - alone - none >= WORTH:
             yield Candidate({"one_of": list(names), "or_none": True}, 1 - alone - none)
+
+
+class Longest(NamedTuple):
+    """Names of truth values that stand beside each other, and of those that have the same prefix before their last "_"."""
+
+    beside: list[tuple[str, ...]]
+    prefixed: list[tuple[str, ...]]
+
+
+def longest_groups(names: Sequence[str], truths: Collection[str]) -> Longest:
+    """Names of columns in their order, of which `truths` are truth values, as groups that may be longer than any rule.
+
+    >>> longest_groups(["sex_m", "sex_f", "age", "sick", "sex_x"], {"sex_m", "sex_f", "sick", "sex_x"})
+    Longest(beside=[('sex_m', 'sex_f'), ('sick', 'sex_x')], prefixed=[('sex_m', 'sex_f', 'sex_x')])
+    """
+    beside = [tuple(run) for true, run in groupby(names, key=lambda name: name in truths) if true]
+    prefixes = dict[str, list[str]]()
+    for name in (name for name in names if name in truths and "_" in name[1:]):
+        prefixes.setdefault(name.rpartition("_")[0], []).append(name)
+    return Longest(beside, [tuple(own) for own in prefixes.values()])
 
 
 def implications(columns: Sequence[Column]) -> Iterator[Candidate]:

@@ -39,7 +39,8 @@ import pandas as pd
 import torch
 
 from dpgen.columns.axes import Axis, Floats, Steps, Times
-from dpgen.columns.constraints import Constraint, LessEqual, codes_as_texts, constraint_of
+from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import Constraint, LessEqual, codes_as_texts
 from dpgen.columns.descriptors import described, field_of
 from dpgen.columns.fields import DensityField, Field, as_numbers
 from dpgen.facts import Fact, Said
@@ -197,31 +198,19 @@ class Search:
         schema = Schema.from_descriptor(finer.descriptor)
         names = [*finer.counts] if self.columns is None else [name for name in finer.counts if name in self.columns]
         columns = [_column(given, finer.counts[given.name]) for given in schema.modelled if given.name in names]
-        declared = [one for one in schema.constraints if isinstance(one, LessEqual)]
-        tied = [set(one.names) for one in schema.constraints]
-        among = [one for one in candidates(columns) if not any(names >= set(one.names) for names in tied)]
-        bound = {schema.target, *(name for names in tied for name in names)}  # is not computed
-        among = [one for one in among if not (one.computes and one.names[-1] in bound)]
         noise, most = self.budget.noise_std(1.0) / self.n, OF_FEW * self.budget.whole
         fine = min(FEW, max(LEAST, math.sqrt(most / ENOUGH) / noise))
         unit = (fine * noise) ** 2  # the share that one candidate needs
-        among = [one for one in among if one.expected * fine >= APART]
+        among = [one for one in _free(candidates(columns), schema) if one.expected * fine >= APART]
         if among and unit > most:
             more = math.sqrt(unit / most)
-            return self._with(schema, [], declared, [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
-        rules = without_rare(self._rules(schema, among, unit)) if among else []
-        kept = needed([rule.candidate for rule in rules])
-        rules = [
-            *sorted((rule for rule in rules if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate)),
-            *self._on_two(
-                schema,
-                columns,
-                [*(rule.candidate for rule in rules), *(Candidate({"one_of": [*own]}, 0.0) for own in tied)],
-                whole,
-            ),
-        ]
-        price = (whole - self.budget.left) / self.budget.whole
-        return self._with(schema, rules, declared, [], price)
+            return self._with(schema, [], [Fact.NO_RULES(n=f"{self.n:.0f}", more=f"{math.ceil(10 * more) / 10:g}")])
+        hold = without_rare(self._rules(schema, among, unit)) if among else []
+        kept = needed([rule.candidate for rule in hold])
+        rules = sorted((rule for rule in hold if rule.candidate in kept), key=lambda rule: kept.index(rule.candidate))
+        declared = [Candidate({"one_of": [*one.names]}, 0.0) for one in schema.constraints]
+        rules += self._on_two(schema, columns, [*(rule.candidate for rule in hold), *declared], whole)
+        return self._with(schema, rules, [], (whole - self.budget.left) / self.budget.whole)
 
     def _rules(self, schema: Schema, among: list[Candidate], unit: float) -> list[Rule]:
         """Those of the candidates that hold; all are counted at first if there are many."""
@@ -271,35 +260,30 @@ class Search:
 
     # -- the schema that keeps them ------------------------------------------------------------------------------------
 
-    def _with(
-        self, schema: Schema, rules: Sequence[Rule], declared: Sequence[LessEqual], said: Sequence[Said], price: float = 0.0
-    ) -> Found:
+    def _with(self, schema: Schema, rules: Sequence[Rule], said: Sequence[Said], price: float = 0.0) -> Found:
         """The table with its rules: fields that are lengths, constraints, and facts of them."""
         fields, counts = {given["name"]: given for given in self.found.descriptor["fields"]}, dict(self.found.counts)
         found = [rule.candidate for rule in rules]
-        tables, computed = [one for one in found if one.kind == "follows"], {one.names[-1] for one in found if one.computes}
-        coded = {
-            name for one in found if one.kind in ("follows", "one_of", "forbidden") for name in one.names
-        }  # whose codes stay as they are
-        coded |= {one.names[-1] for one in found if one.kind == "dated"}
-        coded |= {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
-        constraints = [*schema.descriptor().get("dpgen:constraints", [])]
-        constraints += [{**rule.candidate.rule, **rule.seen} for rule in rules if rule.candidate.kind != "follows"]
+        apart = _apart(found)
         finer = with_single_values(self.found)
-        fields |= {given["name"]: given for given in finer.descriptor["fields"] if given["name"] in coded}
-        counts |= {name: known for name, known in finer.counts.items() if name in coded}
-        orders = {(one.left, one.right): 0.0 for one in declared}
-        ordered = [(rule.candidate.names, rule.broken) for rule in rules if rule.candidate.kind == "less_equal"]
-        orders |= {(base, name): broken for (base, name), broken in ordered}
+        fields |= {given["name"]: given for given in finer.descriptor["fields"] if given["name"] in apart}
+        counts |= {name: known for name, known in finer.counts.items() if name in apart}
+        orders = {(one.left, one.right): 0.0 for one in schema.constraints if isinstance(one, LessEqual)}
+        for rule in (rule for rule in rules if rule.candidate.kind == "less_equal"):
+            base, name = rule.candidate.names
+            orders[base, name] = rule.broken
         for (base, name), broken in orders.items():
-            free = name not in coded and self._by_length(schema, fields, base, name)
+            free = name not in apart and self._by_length(schema, fields, base, name)
             if free and (made := self._length(schema, base, name, broken)):
                 fields[name], counts[name] = fields[name] | {"dpgen:length": made[0]}, made[1]
-        for rule in rules:
-            if (one := rule.candidate).kind != "follows":
-                continue
-            constraints.append(self._table(schema, one, len(tables)) | rule.seen)
-            fields[one.names[-1]] = single_valued(fields[one.names[-1]], schema.by_name[one.names[-1]])
+        constraints = [*schema.descriptor().get("dpgen:constraints", [])]
+        constraints += [{**rule.candidate.rule, **rule.seen} for rule in rules if rule.candidate.kind != "follows"]
+        tables = [rule for rule in rules if rule.candidate.kind == "follows"]
+        for rule in tables:
+            constraints.append(self._table(schema, rule.candidate, len(tables)) | rule.seen)
+            last = rule.candidate.names[-1]
+            fields[last] = single_valued(fields[last], schema.by_name[last])
+        computed = {one.names[-1] for one in found if one.computes}
         counts = {name: known for name, known in counts.items() if name not in computed}
         descriptor = {**schema.descriptor(), "fields": list(fields.values())}
         descriptor |= {"dpgen:constraints": constraints} if constraints else {}
@@ -380,6 +364,21 @@ class Search:
             if unsure.sum() <= UNSURE * self.n:
                 break
         return values, precision**-0.5, on
+
+
+def _free(among: Sequence[Candidate], schema: Schema) -> list[Candidate]:
+    """Candidates that the declared constraints do not decide, and that compute no column of these and no target."""
+    tied = [set(one.names) for one in schema.constraints]
+    bound = {schema.target, *(name for names in tied for name in names)}
+    undecided = (one for one in among if not any(names >= set(one.names) for names in tied))
+    return [one for one in undecided if not (one.computes and one.names[-1] in bound)]
+
+
+def _apart(found: Sequence[Candidate]) -> set[str]:
+    """Columns whose single values have a code each: those of rules on values, not on sizes."""
+    names = {name for one in found if one.kind in ("follows", "one_of", "forbidden") for name in one.names}
+    names |= {one.names[-1] for one in found if one.kind == "dated"}
+    return names | {one.names[0] for one in found if one.kind == "missing" and one.rule["value"] is not None}
 
 
 def _sure(values: Reals, std: float) -> Flags:
