@@ -143,6 +143,7 @@ def test_scripts_and_notebooks_use_the_command_or_what_dpgen_exports(path: Path)
 
 
 PUBLIC_MODULES = {
+    "dpgen.data.mixtures",
     "dpgen.data.toy",
     "dpgen.evaluation.columns",
     "dpgen.evaluation.points",
