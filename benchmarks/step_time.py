@@ -55,7 +55,7 @@ class Training(DPGM):
     """A DPGM whose steps run without a trainer."""
 
     def __init__(self, rate: float, device: str, **options: Any) -> None:
-        plan = DPGMPlan(sampling_rate=rate, sigma_sgd=1.0, sigma_count=10.0)
+        plan = DPGMPlan(sampling_rate=rate, noise_multiplier=1.0, sigma_count=10.0)
         config = DPGMConfig(hidden=HIDDEN, latent=LATENT, **options)
         super().__init__(d=D, plan=plan, config=config, n_classes=K)
         self.to(device)

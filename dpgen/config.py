@@ -142,7 +142,7 @@ class RunConfig:
             )
 
     def _take_share(self, given: Mapping[str, Any]) -> None:
-        """Of a shared budget what the options do not name, see `Plan.sharing`: beside the price of what the run is built on."""
+        """Take what the options do not name from a shared budget (`Plan.sharing`), beside the price of releases read."""
         ledger = self.runtime.ledger
         if ledger is None or not ledger.exists() or {"epsilon", "delta"} <= set(given):
             return
@@ -184,7 +184,7 @@ class RunConfig:
         return self.model.system
 
     def on(self, data: Any) -> "RunConfig":
-        """The same run on data that are loaded already, in place of a loader's."""
+        """This run on data that are loaded already, in place of a loader's."""
         return replace(self, data=DataConfig(_name_of(data), loaded=data))
 
     @property

@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -41,7 +41,7 @@ REMOVED = frozenset(_GONE.split())
 """Names of options and data sets that 0.4 had; CHANGELOG.md says what to use instead."""
 
 RENAMED = {"rows_per_unit": "max_contributions", "encoder": "component"} | dict.fromkeys(("source", "table"), "path")
-RENAMED |= {"people_source": "people_path"}
+RENAMED |= {"people_source": "people_path", "sigma_sgd": "noise_multiplier"}
 """Options that have another name now."""
 
 
@@ -158,15 +158,21 @@ def require_writable(path: Path, name: str, *, directory: bool = False) -> None:
     raise ValueError(f"{name} {str(path)!r} cannot be written: {problem}")
 
 
+def parameters(source: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Options of a class or a function, by name; fields of a plan that are `CALIBRATED` are none."""
+    decided = {own.name for own in fields(source) if own.metadata.get("calibrated")} if is_dataclass(source) else set()
+    return {name: entry for name, entry in inspect.signature(source).parameters.items() if name not in decided}
+
+
 def keys(source: Callable[..., Any]) -> list[str]:
     """Names of the options of a class or a function."""
-    return list(inspect.signature(source).parameters)
+    return list(parameters(source))
 
 
 def hints(source: Callable[..., Any]) -> dict[str, Any]:
     """Types of the options of a class, whose fields each base names by the imports of its own module, or of a function."""
     found = get_type_hints(source.__init__) if inspect.isclass(source) and not is_dataclass(source) else get_type_hints(source)
-    return {name: hint for name, hint in found.items() if name in inspect.signature(source).parameters}
+    return {name: hint for name, hint in found.items() if name in parameters(source)}
 
 
 def meanings(source: Callable[..., Any]) -> dict[str, str]:
@@ -183,8 +189,7 @@ def help_text(sources: Sources, *, defaults: Mapping[str, Any] | None = None, **
     parser = ArgumentParser(add_help=False, **about)
     for title, source in sources.items():
         group, types, texts = parser.add_argument_group(title), hints(source), meanings(source)
-        known = inspect.signature(source).parameters
-        for name, entry in sorted(known.items(), key=lambda item: item[0] not in FIRST):
+        for name, entry in sorted(parameters(source).items(), key=lambda item: item[0] not in FIRST):
             required = entry.default is inspect.Parameter.empty
             default = (defaults or {}).get(name, None if required else entry.default)
             group.add_argument(f"--{name}", type=types[name], default=default, help=texts.get(name, "").replace("%", "%%"))
@@ -204,7 +209,7 @@ def typed(source: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any
 
     Values are given as texts of a command line or as a file or Python gives them.
     """
-    known, types = inspect.signature(source).parameters, hints(source)
+    known, types = parameters(source), hints(source)
     for name, value in given.items():
         choose("option", name, sorted(types))
         _require_json(name, value)

@@ -48,7 +48,7 @@ class Noise:
 
     @classmethod
     def of(cls, stds: Sequence[Reals], n: int) -> Noise | None:
-        """Of noise stds of the counts of each marginal; None where there is no marginal."""
+        """Noise by the stds of the counts of each marginal; None where there is no marginal."""
         if not stds:
             return None
         variations = [math.sqrt(2 / math.pi) * float(own.sum()) / (2 * n) for own in stds]
@@ -57,7 +57,7 @@ class Noise:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a release would be like, known before anything is paid.
+    """A release as it is foreseen before anything is paid.
 
     Attributes:
         rows: about how many there are, as their owner says.
@@ -79,7 +79,7 @@ class Expected:
     gigabytes: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain values; epsilons by the total variation as a text."""
+        """Plain values; epsilons by the total variation as a text."""
         return asdict(self) | {"epsilons": {f"{wanted:g}": found for wanted, found in self.epsilons.items()}}
 
     def __str__(self) -> str:

@@ -71,7 +71,7 @@ class Release(ABC):
         return "\n".join([repr(self), *lines])
 
     def _repr_html_(self) -> str:
-        """The same as a table."""
+        """The text of the release as a table in HTML."""
         left, before, lines = "style='text-align: left; vertical-align: top'", "", list[str]()
         for name, text in [("guarantee", self.statement.in_words()), *self._told()]:
             head = "" if name == before else name

@@ -162,7 +162,7 @@ def _of_directory(directory: Path) -> Content:
 
 
 def _title(settings: dict[str, Any]) -> str:
-    """What was released and from what: the system, and the file or the data set.
+    """Title of a report: the system, and the file or the data set.
 
     >>> _title({"model": {"name": "tables"}, "data": {"name": "table", "path": "data/customers.csv"}})
     'tables on customers'
@@ -302,7 +302,7 @@ class Picture:
 
 
 def pictures(release: Release) -> list[Picture]:
-    """What a release looks like: images, or the distribution of each column and what belongs together.
+    """Pictures of a release: images, or the distribution of each column and what belongs together.
 
     A model is shown by `SAMPLES` records or `IMAGES` images of its own under a public seed, draws are shown as they are.
 

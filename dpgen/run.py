@@ -89,7 +89,7 @@ PACKAGES = ("torch", "dp-accounting", "cryptography", "numpy", "scikit-learn", "
 
 
 def released(directory: Path) -> Release | None:
-    """What a run has released, if it has; what drew private draws is not kept, unless it is a public mechanism."""
+    """The release of a run, if there is one; what drew private draws is not kept, unless it is a public mechanism."""
     if not is_released(directory):
         return None
     statement = PrivacyStatement.read(directory / STATEMENT)

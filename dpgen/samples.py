@@ -36,7 +36,7 @@ class Samples(ABC):
 
     @abstractmethod
     def arrays(self) -> Arrays:
-        """The same as named arrays; numbers keep their types."""
+        """Samples as named arrays; numbers keep their types."""
 
     def __len__(self) -> int:
         return len(self.to_pandas())
@@ -101,7 +101,7 @@ def _with_pattern(field_: dict[str, Any], pattern: str, **rules: bool) -> dict[s
 
 
 def resource(name: str, columns: Sequence[Any], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """What a Data Package says of a table, from what is known of some of its columns.
+    """Entry of a Data Package for a table, from what is known of some of its columns.
 
     >>> resource("visits", ["who", "day"], {"fields": [{"name": "day", "type": "date", "dpgen:source": "dp"}]})
     {'name': 'visits', 'path': 'visits.csv', 'schema': {'fields': [{'name': 'who'}, {'name': 'day', 'type': 'date'}]}}
@@ -231,7 +231,7 @@ class ColumnSamples(Samples):
         return replace(self, values=frame.rename(columns=str))
 
     def save(self, path: Path | str) -> None:
-        """As other samples; of a table with a schema also a folder, which becomes a Data Package."""
+        """Write samples to a file, or those of a table with a schema to a folder, which becomes a Data Package."""
         folder = Path(path)
         if folder.suffix or not self.schema:
             return super().save(path)

@@ -271,7 +271,7 @@ class Schema:
         )
 
     def _kinds(self, names: Sequence[str]) -> dict[int, tuple[int, ...]]:
-        """Of columns on which others follow: the number (codes,) of the value that goes with a code, 0 where it is free."""
+        """Numbers (codes,) of the value that goes with each code of columns on which others follow, 0 where it is free."""
         found = dict[int, tuple[int, ...]]()
         for constraint in self.constraints:
             if not isinstance(constraint, Follows) or len(constraint.on) > 1 or not set(constraint.on) <= {*names}:
@@ -320,7 +320,7 @@ class Schema:
         return self._codes(self._parsed(table, strict=False), strict=True)
 
     def codes(self, table: pd.DataFrame) -> Tensor:
-        """The same of any table, each value by itself: what has no place in the domain is missing."""
+        """Codes of any table, each value by itself: what has no place in the domain is missing."""
         parsed = {given.name: given.read(_column(table, given.name)) for given in self.modelled}
         return self._codes(parsed, strict=False)
 
@@ -581,7 +581,7 @@ def read_descriptor(path: Path) -> Any:
 
 
 def with_fields(descriptor: Any) -> Mapping[str, Any]:
-    """The same descriptor, which must have a list of fields; patterns of keys are `dpgen:key`."""
+    """The descriptor with patterns of keys as `dpgen:key`; it must have a list of fields."""
     if not isinstance(descriptor, Mapping) or not isinstance(descriptor.get("fields"), list):
         raise ValueError("schema has no list of fields; it must be {'fields': [{'name': ..., 'type': ...}, ...]}")
     key = descriptor.get("primaryKey")

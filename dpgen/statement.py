@@ -96,7 +96,7 @@ def collected(mechanisms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def shared_in_words(shared: dict[str, Any]) -> str:
-    """What a statement says of a budget that several runs pay from.
+    """Sentence of a statement on a budget that several runs pay from.
 
     >>> shared_in_words({"file": "data.budget", "epsilon": 3.0, "delta": 1e-5, "spent": 1.25, "runs": 2})
     'epsilon 1.25 of 3 at delta 1e-05 is paid for by 2 runs on the data set (data.budget)'
@@ -118,7 +118,7 @@ def guessed(epsilon: float, delta: float) -> float:
 
 
 def right_of_100(epsilon: float, delta: float) -> str:
-    """The same of 100 cases, never less than it is: one digit after the point, more where all but few guesses are right.
+    """Right guesses of 100, never less than they are: one digit after the point, more where all but few guesses are right.
 
     >>> right_of_100(1.0, 1e-5), right_of_100(8.0, 0.0), right_of_100(0.0, 0.0)
     ('73.2', '99.97', '50')
@@ -334,7 +334,7 @@ class PrivacyStatement:
         )
 
     def about(self) -> list[tuple[str, str]]:
-        """What the statement is about, under names: the data, when and with what it was made, how many records, the files."""
+        """Facts of the release, under names: the data, when and with what it was made, how many records, the files."""
         made = " ".join([self.date or "at an unknown time", f"with dpgen {self.version}" * bool(self.version)])
         rows = [("data", self.title or "not named (`title` names them)"), ("made", made), ("guarantee", self.in_words())]
         if self.records is not None:
@@ -413,7 +413,7 @@ class PrivacyStatement:
         ]
 
     def question(self) -> str:
-        """What the guarantee keeps from being known, as an indirect question."""
+        """The question that the guarantee leaves open, in indirect speech."""
         if self.relation == "add_remove":
             return f"whether {self.unit} is among the data"
         return f"which of any two possibilities holds for {self.unit}"

@@ -104,7 +104,7 @@ def general_moments(plan: DPGMPlan, config: DPGMConfig) -> float:
         sampling_rate=plan.sampling_rate,
         steps=plan.steps,
         sigma_norm=plan.sigma_norm if config.adaptive else None,
-        sigma_sgd=plan.sigma_sgd or 0.0,
+        sigma_sgd=plan.noise_multiplier or 0.0,
         delta=plan.delta,
         **(kmeans if config.kmeans else {}),  # type: ignore[arg-type]
     )
@@ -158,7 +158,7 @@ def published_epsilon(plan: DPGMPlan, config: DPGMConfig, steps: int) -> float:
 
     Which cluster takes a step is visible, so a step on the record's own is not hidden among those on the others.
     """
-    rate, sigma = min(1.0, plan.sampling_rate * K), effective_multiplier(plan.sigma_sgd or 0.0, plan.sigma_norm)
+    rate, sigma = min(1.0, plan.sampling_rate * K), effective_multiplier(plan.noise_multiplier or 0.0, plan.sigma_norm)
     step = SelfComposedDpEvent(subsampled_gaussian_event(rate, sigma), math.ceil(steps / K))
     return epsilon_of(ComposedDpEvent([plan.kmeans_plan().event(plan.relation), step]), DELTA)
 
@@ -170,7 +170,7 @@ def _paper_plan(*, rate: float, sigma_kmeans: float, sigma_sgd: float) -> tuple[
         sampling_rate=rate,
         steps=EPOCHS * math.ceil(1 / rate),
         sigma_norm=4.0,
-        sigma_sgd=sigma_sgd,
+        noise_multiplier=sigma_sgd,
         kmeans_rounds=20,
         sigma_count=math.sqrt(2) * sigma_kmeans,  # the paper's noise has std sqrt(2) sigma_K
         sigma_sum=math.sqrt(2) * sigma_kmeans,

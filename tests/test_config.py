@@ -52,7 +52,7 @@ WRONG = [
     *(f"--{name}" for name in ("epsilon", "run_dir", "model", "data", "config")),
     *(f"--epsilon={value}" for value in ("0", "nan", "-Infinity", ".inf", "1e300", "abc")),
     *(f"--steps={value}" for value in ("many", "2.5", "0", "1" * 22)),
-    *(f"--sigma_sgd={value}" for value in ("0", "-1")),
+    *(f"--noise_multiplier={value}" for value in ("0", "-1")),
     *("--clipping=hard", "--relation=both", "--sampling_rate=1.5", "--delta=1", "--devices=0", "--accelerator=tpu"),
     *("--axes=50", "--public_n=9", "--config=absent.yaml", "--config=."),
 ]

@@ -41,9 +41,9 @@ def table(directory: Path) -> tuple[str, ...]:
 
 def training(directory: Path) -> tuple[str, ...]:
     numbers = (f"--steps={STEPS}", f"--checkpoint_every={EVERY}", "--sampling_rate=0.2", "--evaluation=none")
-    clusters = ("--clusters=kmeans", "--k=2", "--n_features=4", "--sigma_sum=20")
+    clusters = ("--clusters=kmeans", "--k=2", "--n_features=4")
     small = [option for option in tiny.SMALL if not option.startswith(("--steps", "--sampling_rate", "--progress_bar"))]
-    return "--model=dpgm", "--epsilon=null", "--sigma_sgd=4", "--sigma_count=20", *clusters, *numbers, *small, *table(directory)
+    return "--model=dpgm", "--epsilon=null", "--noise_multiplier=4", *clusters, *numbers, *small, *table(directory)
 
 
 def closed_form(directory: Path) -> tuple[str, ...]:

@@ -100,13 +100,13 @@ def test_the_summary_never_rounds_epsilon_down() -> None:
 REFUSED = [
     ("--k=5", "k must be 2"),
     ("--epsilon=1e-5", "raise epsilon"),
-    ("--sigma_sgd=0.01", "steps of the given noise cost"),
+    ("--noise_multiplier=0.01", "steps of the given noise cost"),
     *((f"--{text}", text.partition("=")[0]) for text in ("hidden=0", "n_features=3", "label_column=99", "image_shape=[3,3]")),
     ("--clip_bound=-1", "bound"),
     ("--path=absent.npy", "absent.npy"),
 ]
 MORE = {
-    "--sigma_sgd=0.01": ["--epsilon=1"],
+    "--noise_multiplier=0.01": ["--epsilon=1"],
     "--n_features=3": ["--clusters=kmeans", "--k=2"],
     "--clip_bound=-1": ["--clipping=fixed"],
 }

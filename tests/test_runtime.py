@@ -63,7 +63,7 @@ def test_more_devices_than_the_machine_has_are_refused_before_anything_is_spent(
 
 def fit(runtime: Runtime, ledger: Ledger, steps: int, *callbacks: Callback) -> L.LightningModule:
     data = tiny.records()
-    plan = DPGMPlan(sampling_rate=0.5, steps=steps, sigma_sgd=1.0, sigma_count=5.0)
+    plan = DPGMPlan(sampling_rate=0.5, steps=steps, noise_multiplier=1.0, sigma_count=5.0)
     module = DPGM(d=tiny.D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=tiny.CLASSES)
     loader = PoissonLoader(data.x, data.labels, sampling_rate=0.5)
     runtime.fit(module, loader, max_steps=steps, callbacks=[PrivacyAccountant(Curator(ledger)), *callbacks])

@@ -81,7 +81,7 @@ def _audit_training(job: AuditJob) -> dict[str, Any]:
     found, claimed = _gather(train_watched, [(plan, config, row, options.seed) for row in coins], job)
     scores = torch.from_numpy(np.concatenate(found))
     bound = one_run_lower_bound(scores, coins.flatten(), plan.delta, confidence=options.confidence)
-    cost = f"epsilon {plan.epsilon:g}" if plan.sigma_sgd is None else f"sigma {plan.sigma_sgd:g}"
+    cost = f"epsilon {plan.epsilon:g}" if plan.noise_multiplier is None else f"sigma {plan.noise_multiplier:g}"
     words = f"{cost}, q {plan.sampling_rate:g}, {plan.steps} steps, {config.clipping} clipping"
     absent = "reversed" if plan.relation == "replace_one" else "absent"
     return {
@@ -205,8 +205,8 @@ def attack_scores(y: Tensor, plan: DPGMPlan) -> Tensor:
     of :math:`-y_t` where an absent canary is a reversed one. Differences, largest minus smallest :math:`y_t`, see noise that
     repeats.
     """
-    assert plan.sigma_sgd is not None
-    q, sigma = torch.tensor(plan.sampling_rate, dtype=torch.float64), plan.sigma_sgd
+    assert plan.noise_multiplier is not None
+    q, sigma = torch.tensor(plan.sampling_rate, dtype=torch.float64), plan.noise_multiplier
 
     def log_mixture(y: Tensor) -> Tensor:
         return torch.logaddexp(torch.log1p(-q), q.log() + (y - 0.5) / sigma**2)

@@ -11,13 +11,13 @@ from dpgen.systems.dp_sgd.plan import DPSGDPlan
 from dpgen.systems.registry import systems
 
 TRAINED = {"sampling_rate": "0.01", "steps": "800"}
-"""Of private training, unless other numbers are given: enough for faults to show."""
+"""Options of private training, unless others are given: enough for faults to show."""
 
 SIGMA = "1.2"
 """Noise of private training where neither it nor epsilon is given."""
 
 NOISY = {"delta": "0.2"}
-"""Of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
+"""Options of Gaussian releases: at a small delta two worst cases are told apart too rarely for the few fits of an audit."""
 
 QUICK: dict[str, dict[str, str]] = {
     "dpgm": TRAINED,
@@ -108,4 +108,5 @@ def sources_of(model: str) -> Sources:
 def quick_options(model: str, given: Mapping[str, str]) -> dict[str, str]:
     """Options of small fits of a system, beside the given ones."""
     quick = QUICK.get(model, {})
-    return quick | ({"sigma_sgd": SIGMA} if quick is TRAINED and not {"epsilon", "sigma_sgd"} & set(given) else {})
+    priced = {"epsilon", "noise_multiplier"} & set(given)
+    return quick | ({"noise_multiplier": SIGMA} if quick is TRAINED and not priced else {})

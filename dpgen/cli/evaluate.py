@@ -102,7 +102,7 @@ class Comparison:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The same for `--json`."""
+        """The comparison for `--json`."""
         runs = [{"name": e.name, **guarantee_values(e.statement), "scores": e.scores} for e in self.entries]
         return {"data": self.data, "runs": runs, "ranked": not self.differences, "verdict": self.verdict}
 

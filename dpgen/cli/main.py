@@ -88,7 +88,7 @@ class OneLineParser(argparse.ArgumentParser):
         super().__init__(*arguments, **({"allow_abbrev": False} | options))
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse, but an option that is given twice is an error."""
+        """Options and what is left, as argparse finds them; one that is given twice is an error."""
         given = [token.partition("=")[0] for token in args or () if token.startswith("--")]
         if twice := next((name for name in given if given.count(name) > 1), None):
             self.error(f"{twice.removeprefix('--')} is given twice")

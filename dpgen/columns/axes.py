@@ -196,7 +196,7 @@ class Times(Axis):
         return {} if self.days or self.seconds == 1 else {"dpgen:rounding": self.seconds}
 
     def units(self, values: npt.NDArray[Any]) -> Integers:
-        """Of seconds since 1970 (n,)."""
+        """Units of seconds since 1970 (n,)."""
         found = np.asarray(values, np.float64)
         return np.floor_divide(found + self.seconds // 2, self.seconds).astype(np.int64)
 

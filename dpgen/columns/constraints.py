@@ -111,7 +111,7 @@ def _comparable(values: pd.Series, value: Any) -> Any:
 
 
 def _certain(given: Field, condition: Any) -> Rows:
-    """Of each code, that of a missing value last: whether all of its values meet a condition."""
+    """Codes (size + 1,) all of whose values meet a condition, that of a missing value last."""
     codes = np.arange(given.size)
     if isinstance(given, CategoryField):
         met = _meets(given.decode(codes, np.zeros), condition)
@@ -125,9 +125,10 @@ def _certain(given: Field, condition: Any) -> Rows:
 
 @dataclass(frozen=True)
 class LessEqual(Constraint):
-    """Of two fields that are there, the first is at most the second: `{"less_equal": ["admitted", "discharged"]}`.
+    """An order of two fields: where both are there, the first is at most the second.
 
-    It is built in where the second is coded by its length from the first (`LengthField`).
+    Written `{"less_equal": ["admitted", "discharged"]}`. It is built in where the second is coded by its length from the first
+    (`LengthField`).
     """
 
     left: str
@@ -467,7 +468,7 @@ class Part(Computed):
 
 @dataclass(frozen=True)
 class Dated(Constraint):
-    """The same of a field that is modelled, `{"dated": "day", "on": "came", "part": "weekday", "values": {"0": "Mo", ...}}`.
+    """A part of a date in a modelled field: `{"dated": "day", "on": "came", "part": "weekday", "values": {"0": "Mo", ...}}`.
 
     Bins of dates have all weekdays and hours, so what depends on these would be lost if the field were computed.
     """

@@ -287,7 +287,7 @@ class Density:
         return np.where(high > low, found, self.grid.between(first, after, np.clip(share, 0.0, _ONE)))
 
     def trimmed(self, way: int, rows: float) -> Density:
-        """The same without the end of its last (`way` 1) or first part, where it falls and fewer rows are expected."""
+        """This density without the end of its last (`way` 1) or first part, where it falls and fewer rows are expected."""
         at = -1 if way > 0 else 0
         first, after, mass, rise = *self.edges[[-2, -1] if way > 0 else [0, 1]], self.masses[at], self._rises[at] * way
         if int(after) - int(first) == 1 or mass <= 2 * rows or rise >= 0:

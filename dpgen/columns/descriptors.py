@@ -138,7 +138,7 @@ def stated_key(descriptor: Descriptor) -> str:
 
 
 def with_key(descriptor: Any, *, key: bool) -> Any:
-    """The same field; one of a key, or of values that are unique, with its `pattern` as `dpgen:key`."""
+    """The descriptor of a field; of a key, or of values that are unique, with its `pattern` as `dpgen:key`."""
     rules = descriptor.get("constraints") if isinstance(descriptor, Mapping) else None
     if not isinstance(rules, Mapping) or "pattern" not in rules or not (key or rules.get("unique")):
         return descriptor

@@ -27,7 +27,7 @@ Type = Literal["string", "boolean", "integer", "number", "date", "datetime", "ye
 ANY = "any"
 """The type of an open field of which nobody says it."""
 Law = Literal["linear", "uniform", "log"]
-"""Of values in their bin: of a density that is piecewise linear across bins of known shares, the same of 1/x, or uniform."""
+"""The law of values in their bin: a density piecewise linear across bins of known shares, the same of 1/x, or uniform."""
 Source = Literal["public", "private", "dp"]
 """Where the domain of a field comes from: public knowledge, the private records unprotected, or a private release."""
 

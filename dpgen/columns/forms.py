@@ -307,7 +307,7 @@ class ValueForm:
         return some[places], found
 
     def as_it_is(self, values: Array) -> tuple[Integers, Read]:
-        """The same whatever they look like."""
+        """Places and values that are read, whatever they look like."""
         found = self.read(values)
         return np.flatnonzero(found.there), found.only()
 
@@ -328,7 +328,7 @@ FORMS = (
     ),
     ValueForm("text", ("string",), _pattern(".*"), texts),
 )
-"""Of two forms that a value has, the first one counts."""
+"""Forms of values; the first one that a value has counts."""
 
 BY_NAME = {form.name: form for form in FORMS}
 _INFINITE = _pattern(r"[-+]?inf(inity)?")

@@ -62,7 +62,7 @@ class EngineBatches:
             raise ValueError(CHANGED.format(self.table.name))
 
     def each(self, change: Callable[[Any], Any]) -> "EngineBatches":
-        """The same rows, each batch of records changed."""
+        """These rows, each batch of records changed."""
         read = self.read
         return replace(self, read=lambda batches: map(change, read(batches)))
 
@@ -404,7 +404,7 @@ def frames(batches: Iterable[pyarrow.RecordBatch], people: People | None = None)
 
 
 def whole_groups(tables: Iterable[pd.DataFrame], by: str) -> Iterator[pd.DataFrame]:
-    """The same rows, cut so that those with one value of a column, which lie one behind the other, are in one table."""
+    """Rows cut so that those with one value of a column, which lie one behind the other, are in one table."""
     left: list[pd.DataFrame] = []  # rows of one value, whose others may follow
     for table in tables:
         if not len(table):

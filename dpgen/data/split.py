@@ -318,7 +318,7 @@ class SplitOptions:
 
 
 def people_of(path: str | Path, people: People | None, prefix: str = "") -> People | None:
-    """The same people, by the name of the column that numbers a column of an npy file."""
+    """People by the name of their column, where a number names that of an npy file."""
     if people is None:
         return None
     return replace(people, column=str(column_name("unit", people.column, path, prefix)))

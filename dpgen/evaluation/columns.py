@@ -46,7 +46,7 @@ def kolmogorov_error(released: PiecewiseCDF, values: Values, truth: OrderedMixtu
 
 
 def empirical_error(values: Integers, truth: OrderedMixture, N: int) -> float:
-    """The same for the empirical CDF of sorted values against the truth: what no privacy costs."""
+    """Largest error of the empirical CDF of sorted values against the truth: what is left without privacy."""
     gaps = [truth.below(x, N) - _empirical_below(values, x) for x in (values, values + 1)]
     return float(np.abs(gaps).max())
 

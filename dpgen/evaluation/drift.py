@@ -47,7 +47,7 @@ Flags = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int64]
 
 FALSE_ALARMS = 0.01
-"""Of pairs of nights of one law, at most, anything is named."""
+"""Share of pairs of nights of one law of which anything is named, at most."""
 _DRAWN, _NAMED = 12, 3  # columns on a page; values that a set of categories is called by
 _LEAST = 4.0  # noise stds, at least, of the least noisy count that is listed: its threshold has a small delta
 
@@ -277,7 +277,7 @@ class Drift:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The same for `--json`."""
+        """The comparison of both nights for `--json`."""
         nights = [{"run": own.name, "rows": own.n, "std": own.std} for own in (self.first, self.second)]
         names = {"appeared": self.appeared, "vanished": self.vanished, "not_compared": self.others}
         unchanged = [change.column for change in self.strongest if change.times <= 1]

@@ -101,7 +101,7 @@ def evaluate(
 
 
 def evaluate_stored(release: RecordModel, records: MappedRecords | StreamedRecords, *, seed: int, **options: Any) -> Evaluation:
-    """The same for records on disk or in an engine, of which a public choice is looked at."""
+    """Evaluation of a model on records on disk or in an engine, by a public choice of these."""
     evaluation = evaluate(release, records.some(LOOKED_AT), seed=seed, **options)
     chosen = (_CHOSEN.format(LOOKED_AT),) if max(records.n, records.n_test) > LOOKED_AT else ()
     return replace(evaluation, notes=(*evaluation.notes, *chosen))

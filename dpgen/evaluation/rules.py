@@ -59,7 +59,7 @@ class Values(NamedTuple):
 
     @classmethod
     def of(cls, read: Mapping[str, npt.NDArray[Any]], *, numeric: bool, dates: bool) -> Values:
-        """The same of values (n,) of each part, NaN or None for gaps."""
+        """Values of a column from those (n,) of each part, NaN or None for gaps."""
         known = pd.Index(pd.unique(pd.Series(read["own"]).dropna())).sort_values()
         codes = {}
         for part, values in read.items():

@@ -407,7 +407,7 @@ class OwnBank(GenericBank):
         return {"k": self.k, "d": self.d, "network": self._own.path, "network_options": self._own.options}
 
     def released(self) -> "OwnBank":
-        """The same values in networks that have never seen a record: a release is what its file holds, and nothing else.
+        """Networks with these values that have never seen a record: a release is what its file holds, and nothing else.
 
         They are not tried again: what has been paid for is released.
         """

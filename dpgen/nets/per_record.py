@@ -59,7 +59,7 @@ _GHOST = 64
 """Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
 
 MOST_POSITIONS = 4096
-"""Of a factor; more are multiplied out."""
+"""Positions of a factor, at most; more are multiplied out."""
 
 _SLICES = "_dpgen_slices"
 _RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
@@ -88,7 +88,7 @@ _functorch = torch._C._functorch
 
 
 def of_all_records(function: Callable[..., Tensor], *values: Tensor, shared: Tensor | None = None) -> Tensor:
-    """Of a function of rows (n, width, ...) that torch keeps apart: under vmap of the rows of all records, in one call.
+    """Value of a function of rows (n, width, ...) that torch keeps apart: under vmap of the rows of all records, in one call.
 
     A `shared` value of the function must be that of all records; where each has its own, records are taken one by one.
     """
@@ -204,7 +204,7 @@ class PerRecord:
     # -- private records -----------------------------------------------------------------------------------------------
 
     def of_private(self, taken: Callable[..., T], name: str, run: Run, *inputs: Any) -> T:
-        """What is `taken` of private records, `factors` or `losses`: those that the code `name` fails for get NaN.
+        """Factors or losses that are `taken` of private records: those that the code `name` fails for get NaN.
 
         Raises:
             RuntimeError: the code fails for public records as well, or for no record alone. No text of an error that private

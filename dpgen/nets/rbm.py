@@ -129,7 +129,7 @@ class RBMBank(ModelBank):
         return weight if self._basis is None else weight @ self._basis
 
     def _biases(self, models: slice = slice(None)) -> tuple[Tensor, Tensor]:
-        """Of visible (k', d) and hidden (k', hidden) units in the energy without offsets: b - W^T / 2 and c - W mu."""
+        """Biases of visible (k', d) and hidden (k', hidden) units in the energy without offsets: b - W^T / 2 and c - W mu."""
         b, c = self.part("visible_bias")[models], self.part("hidden_bias")[models]
         if self.centre is None:
             return b, c

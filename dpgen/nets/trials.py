@@ -300,7 +300,7 @@ _OF_OTHERS = {*sys.stdlib_module_names, "torch", "lightning", "pytorch_lightning
 
 
 def marks(module: nn.Module) -> dict[str, list[Any]]:
-    """What a call must leave as it is: all that a module and its plain objects hold, tensors with their versions."""
+    """State that a call must leave as it is: all that a module and its plain objects hold, tensors with their versions."""
     found: dict[str, list[Any]] = {}
     for prefix, part in module.named_modules():
         for name, value in (*vars(part).items(), *part._parameters.items(), *part._buffers.items()):

@@ -12,7 +12,7 @@ from dpgen.privacy.clipping import RecordGradients
 
 RATE = 10.0
 SHRINK = 0.1
-"""Of the last weights, where the outputs begin at means."""
+"""Learning rate and factor of the last weights, where the outputs begin at means."""
 
 
 def log_odds(means: Tensor, bits: int) -> Tensor:

@@ -125,7 +125,7 @@ def ratio(steps: int, sigma: float, step: float, tail: float, max_cells: int) ->
 
     @cache
     def sums(n: int, level: int) -> Sums:
-        """Of a block of n steps, of which there are at most 2^(depth - level)."""
+        """Sums of a block of n steps, of which there are at most 2^(depth - level)."""
         nonlocal lost_p, lost_q
         if level == 0:
             found = _summand(steps, sigma, grids[0], tail / steps) if n else Sums(0, np.zeros(1), 1.0)

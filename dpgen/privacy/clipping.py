@@ -116,7 +116,7 @@ class RecordGradients(NamedTuple):
     least: Tensor | None = None
 
     def full(self) -> "RecordGradients":
-        """The same gradients with every factor at least float32: those of half precision count with the values they have."""
+        """Gradients with every factor at least float32: those of half precision count with the values they have."""
         factors = [
             Factor(full_precision(f.outputs), f.inputs if f.inputs is None else full_precision(f.inputs), *f[2:])
             for f in self.factors

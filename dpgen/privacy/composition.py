@@ -231,13 +231,13 @@ class Moments:
 
     @classmethod
     def of(cls, event: DpEvent, relation: Relation) -> Moments:
-        """Of one event; infinite where nothing is proved of it."""
+        """Moments of one event; infinite where nothing is proved of it."""
         from dpgen.privacy.accountants import moments
 
         return cls(*moments(event, relation))
 
     def times(self, count: int) -> Moments:
-        """Of so many."""
+        """Moments of so many such events."""
         return Moments(count * self.alphas, count * self.pure, count * self.delta)
 
     def __add__(self, other: Moments) -> Moments:

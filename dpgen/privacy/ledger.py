@@ -214,7 +214,7 @@ class Ledger:
         return ledger
 
     def repeat(self, event: DpEvent, *, note: str) -> None:
-        """Of a follower: count one charge that the other process has recorded."""
+        """Count one charge that another process has recorded, whose ledger this one follows."""
         with self._lock:
             self._book(self._find(event, note), 1)
 
@@ -476,7 +476,7 @@ class Ledger:
             return self._spent
 
     def spent_rdp(self) -> float:
-        """The same from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
+        """Epsilon from RDP: above the tight value by some percent, in microseconds; for the display at every step."""
         import numpy as np
 
         from dpgen.privacy.accountants import ORDERS, event_alphas, rdp_epsilon

@@ -96,7 +96,7 @@ class Standing(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What a run that names no delta, or no epsilon, has of a shared budget that was made for so many `runs`, if for any.
+    """Share of a run that names no delta, or no epsilon, of a shared budget that was made for so many `runs`, if for any.
 
     So many runs of Gaussian noise with this epsilon and this delta fit, whichever tenth of its delta each of them uses up.
     """
@@ -207,7 +207,7 @@ class Spending:
 
     @property
     def epsilon(self) -> float:
-        """What has been paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's.
+        """Epsilon paid for so far, as if it had been fixed in advance: for a display; the guarantee is the budget's.
 
         The smaller of the filter at its one order and of moments at all orders.
         """
@@ -215,7 +215,7 @@ class Spending:
 
     @property
     def filtered(self) -> float:
-        """The same by the filter alone, or by the own ledger of the only run."""
+        """Epsilon paid for by the filter alone, or by the own ledger of the only run."""
         spent = self.limits.total_epsilon(self.total)
         only = self.kept[0].budget if self.runs == 1 else None
         return min(spent, only.epsilon) if only is not None and self.covers(only) else spent
@@ -540,7 +540,7 @@ class Payer:
         return SharedBudget(self.path).spending().left_like(self.run) == 0
 
     def statement(self) -> dict[str, Any]:
-        """What a statement says of the budget: its terms, what has been paid from it, and by how many runs."""
+        """The budget in a statement: its terms, what has been paid from it, and by how many runs."""
         return {"file": self.path.name, "run": self.run} | account(SharedBudget(self.path).spending())
 
 

@@ -17,6 +17,9 @@ from dpgen.statement import person
 # -- budgets ----------------------------------------------------------------------------------------------------------
 
 
+CALIBRATED = {"calibrated": True}
+"""Metadata of fields of a plan that follow from its options and are none themselves."""
+
 MOST_EPSILON = 1e6
 """Far beyond any protection; above it arithmetic of prices loses its meaning."""
 

@@ -31,18 +31,18 @@ def test_coins_are_fair_and_each_training_has_its_own() -> None:
 
 
 def test_several_runs_with_several_canaries_each() -> None:
-    finding = audit(parse_audit([*SMALL, "--canaries=50", "--trainings=4", "--sigma_sgd=0.5", "--model=dpgan"]))
+    finding = audit(parse_audit([*SMALL, "--canaries=50", "--trainings=4", "--noise_multiplier=0.5", "--model=dpgan"]))
     assert (finding.method, finding.trainings, finding.trials) == ("canaries in several runs", 4, 200)
     assert finding.audited.startswith("dpgan")
 
 
 def test_exit_codes_and_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "finding.json"
-    assert main(["audit", *SMALL, "--canaries=40", "--sigma_sgd=0.3", f"--out={out}"]) == 0
+    assert main(["audit", *SMALL, "--canaries=40", "--noise_multiplier=0.3", f"--out={out}"]) == 0
     assert "consistent" in capsys.readouterr().out
     assert json.loads(out.read_text())["verdict"] == "consistent"
     monkeypatch.setattr("dpgen.auditing.audits.train_watched", modest)
-    assert main(["audit", *QUIET, "--steps=2", "--sampling_rate=1", "--canaries=400", "--sigma_sgd=0.3"]) == 1
+    assert main(["audit", *QUIET, "--steps=2", "--sampling_rate=1", "--canaries=400", "--noise_multiplier=0.3"]) == 1
     assert "VIOLATED" in capsys.readouterr().out
     assert main(["audit", "--canaries=3"]) == 2
     said = capsys.readouterr().err
@@ -56,8 +56,8 @@ def test_the_command_does_not_flag_the_engine() -> None:
 
 def test_quick_options_give_way_to_given_ones() -> None:
     plan = parse_audit(["--steps=7"]).plan
-    assert (plan.steps, plan.sampling_rate, plan.sigma_sgd) == (7, float(TRAINED["sampling_rate"]), float(SIGMA))
-    assert parse_audit(["--epsilon=2"]).plan.sigma_sgd is None
+    assert (plan.steps, plan.sampling_rate, plan.noise_multiplier) == (7, float(TRAINED["sampling_rate"]), float(SIGMA))
+    assert parse_audit(["--epsilon=2"]).plan.noise_multiplier is None
     assert set(QUICK) <= set(systems())
 
 

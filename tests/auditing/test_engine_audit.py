@@ -20,7 +20,7 @@ SURE = {"delta": 1e-10, "confidence": 1 - 1e-6}
 def answered(plan: dict[str, Any], config: dict[str, Any] | None = None, *, canaries: int) -> tuple[Tensor, float, Tensor]:
     """Scores and claim of one training, and the coins of its canaries."""
     included = torch.rand(canaries, generator=torch.Generator().manual_seed(5)) < 0.5
-    noise = {} if "epsilon" in plan else {"sigma_sgd": 1.0}
+    noise = {} if "epsilon" in plan else {"noise_multiplier": 1.0}
     scores, claimed = train_watched(DPGMPlan(**noise | plan), DPGMConfig(**config or {}), included)
     return torch.from_numpy(scores), claimed, included
 
@@ -40,7 +40,7 @@ def test_the_gradient_of_a_record_is_the_record_and_clipping_gives_it_its_own_co
 @pytest.mark.parametrize("clipping", ["auto", "fixed", "dpnorm"])
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_without_noise_a_canary_is_seen_exactly(clipping: Any, relation: Any) -> None:
-    plan = {"sigma_sgd": 1e-3, "sampling_rate": 1.0, "steps": 2, "relation": relation}
+    plan = {"noise_multiplier": 1e-3, "sampling_rate": 1.0, "steps": 2, "relation": relation}
     scores, _, included = answered(plan, {"clipping": clipping}, canaries=6)
     total = scores[:, ATTACKS.index("sum of all steps")]
     absent = -2.0 if relation == "replace_one" else 0.0
@@ -50,7 +50,7 @@ def test_without_noise_a_canary_is_seen_exactly(clipping: Any, relation: Any) ->
 @pytest.mark.parametrize("relation", ["add_remove", "replace_one"])
 def test_the_likelihood_ratio_is_that_of_one_value_at_a_time(relation: Any) -> None:
     seen = torch.tensor([[0.2, 1.4], [-0.5, 0.9]])
-    plan = DPGMPlan(sigma_sgd=0.7, sampling_rate=0.3, steps=2, relation=relation)
+    plan = DPGMPlan(noise_multiplier=0.7, sampling_rate=0.3, steps=2, relation=relation)
 
     def density(y: float, sign: float) -> float:
         bells = [math.exp(-((y - centre) ** 2) / (2 * 0.7**2)) for centre in (0.0, sign)]
@@ -72,10 +72,10 @@ def bound(plan: dict[str, Any], config: dict[str, Any] | None = None) -> tuple[f
 @pytest.mark.parametrize(
     ("plan", "config"),
     [
-        ({"sampling_rate": 1.0, "steps": 4, "sigma_sgd": 2.0}, {}),
-        ({"sampling_rate": 0.5, "steps": 20, "sigma_sgd": 2.0}, {}),
+        ({"sampling_rate": 1.0, "steps": 4, "noise_multiplier": 2.0}, {}),
+        ({"sampling_rate": 0.5, "steps": 20, "noise_multiplier": 2.0}, {}),
         ({"sampling_rate": 0.5, "steps": 20, "epsilon": 5.0}, {"clipping": "dpnorm"}),
-        ({"sampling_rate": 0.5, "steps": 10, "sigma_sgd": 3.0, "relation": "replace_one"}, {"k": 3}),
+        ({"sampling_rate": 0.5, "steps": 10, "noise_multiplier": 3.0, "relation": "replace_one"}, {"k": 3}),
     ],
     ids=["full batch", "Poisson", "adaptive", "replaced"],
 )
@@ -100,7 +100,7 @@ class ReusedNoise(SecureSource):
 
 
 def test_reused_noise_is_flagged(monkeypatch: pytest.MonkeyPatch) -> None:
-    plan = {"sampling_rate": 0.2, "steps": 20, "sigma_sgd": 4.0}
+    plan = {"sampling_rate": 0.2, "steps": 20, "noise_multiplier": 4.0}
     with monkeypatch.context() as patch:
         patch.setattr("dpgen.privacy.curator.SecureSource", ReusedNoise)
         found, claimed, attack = bound(plan)

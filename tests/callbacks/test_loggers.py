@@ -57,7 +57,7 @@ class Recording(Logger):
 def train(directory: Path, logger: Logger | None = None, steps: int = 20, **config: Any) -> DPGM:
     runtime = Runtime(run_dir=directory, accelerator="cpu", progress_bar=False)
     data = tiny.records()
-    plan = DPGMPlan(sampling_rate=0.5, steps=steps, sigma_sgd=1.0, sigma_count=5.0, epsilon=50.0)
+    plan = DPGMPlan(sampling_rate=0.5, steps=steps, noise_multiplier=1.0, sigma_count=5.0, epsilon=50.0)
     module = DPGM(
         d=tiny.D,
         plan=plan,

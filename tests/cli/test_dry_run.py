@@ -39,7 +39,7 @@ def test_the_plan_and_the_price_are_those_of_the_run(tmp_path: Path, monkeypatch
 
 
 def test_noise_without_a_budget_is_priced() -> None:
-    text = dry_run(parse_job([*SMALL, "--epsilon=null", "--sigma_sgd=1"])).text
+    text = dry_run(parse_job([*SMALL, "--epsilon=null", "--noise_multiplier=1"])).text
     found = re.search(r"cost +epsilon (\S+)", text)
     assert found
     again = re.search(

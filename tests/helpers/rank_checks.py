@@ -130,7 +130,7 @@ def noise(ranks: Ranks, scratch: Path) -> Any:
 
 
 def plan(**options: Any) -> DPGMPlan:
-    return DPGMPlan(**{"sampling_rate": Q, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0} | options)
+    return DPGMPlan(**{"sampling_rate": Q, "steps": 6, "noise_multiplier": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0} | options)
 
 
 class NoiseEverywhere(DPGM):
@@ -151,7 +151,7 @@ class DividedNoise(NoiseEverywhere):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.plan = plan(sampling_rate=self.plan.sampling_rate, sigma_sgd=1.0 / dist.get_world_size())
+        self.plan = plan(sampling_rate=self.plan.sampling_rate, noise_multiplier=1.0 / dist.get_world_size())
 
 
 def bare(kind: type[DPGM], ranks: Ranks, **options: Any) -> DPGM:
@@ -183,7 +183,7 @@ def moments(kind: type[DPGM], ranks: Ranks, *, one_mask: bool = False) -> dict[s
     loader.assign(torch.zeros(N), 1)
     one = Batch(torch.ones(1, D), torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
     alone = bare(DPGM, Ranks())
-    alone.plan = plan(sigma_sgd=1e-6)
+    alone.plan = plan(noise_multiplier=1e-6)
     direction = released(alone, one)[0]
     draws = (batch for _ in range(STEPS) for batch in loader)
     sums = torch.stack([released(module, batch)[0] for _, batch in zip(range(STEPS), draws)]).double()
@@ -224,7 +224,7 @@ def exact_sums(ranks: Ranks, scratch: Path) -> Any:
         outcomes = []
         for group in (Ranks(), ranks):
             module = bare(DPGM, group, k=3, **clipping)
-            module.plan = plan(sigma_sgd=1e-6, sigma_norm=1e-3)
+            module.plan = plan(noise_multiplier=1e-6, sigma_norm=1e-3)
             loader = PoissonLoader(x, labels, sampling_rate=1.0)
             loader.share(group)
             loader.assign(labels, 3)

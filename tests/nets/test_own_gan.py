@@ -101,7 +101,7 @@ def test_a_critic_of_the_package_keeps_its_options() -> None:
 
 def test_weights_come_from_public_randomness_alone() -> None:
     config, state = DPGANConfig(network=("own_gans:Maker", "own_gans:Judge"), fakes=8), torch.get_rng_state()
-    plan = DPGANPlan(steps=2, sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0)
+    plan = DPGANPlan(steps=2, sampling_rate=0.5, noise_multiplier=1.0, sigma_count=5.0)
     first, again = (DPGAN(d=D, plan=plan, config=config).state_dict().values() for _ in range(2))
     assert torch.equal(state, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))

@@ -337,7 +337,7 @@ class DPSGD(PrivateTraining, L.LightningModule):
         optimizer.step()
 
     def averaging(self) -> Tensor:
-        """Of `Descent`, whose rate is for gradients of norm at most 1, in units of the clip bounds."""
+        """Factors (k,) of gradients for `Descent`, whose rate is for those of norm at most 1 in units of the clip bounds."""
         if not self._in_bounds:
             return super().averaging()
         return 1.0 / to_device(self.expected_sizes(), self.bank.theta.device)

@@ -342,7 +342,7 @@ class ReleasedModule(PublicModel, kind="module"):
         return torch.stack(losses, 1).argmin(1)
 
     def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
-        """What the module's own `sample(n)` returns, with random numbers of this state.
+        """Samples that the module's own `sample(n)` returns, with random numbers of this state.
 
         Raises:
             ValueError: it has no such method: it is no generator.

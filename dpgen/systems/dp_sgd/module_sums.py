@@ -185,7 +185,7 @@ class ModuleGradients:
 
 @dataclass(frozen=True, kw_only=True)
 class ModulePlan(DPSGDPlan[DPSGDConfig]):
-    """What the training of a module may spend; with `sigma_loss` every step releases its loss, too."""
+    """Budget of the training of a module; with `sigma_loss` every step releases its loss, too."""
 
     sigma_loss: float | None = None
 

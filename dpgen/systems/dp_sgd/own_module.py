@@ -327,7 +327,7 @@ def make_private(
     relation: Relation = "add_remove",
     ledger: Ledger | Path | str | None = None,
 ) -> tuple[M, Any, L.Trainer]:
-    """The same module, a loader of private draws and the same trainer, whose `fit` is then (epsilon, delta) private.
+    """The module, a loader of private draws in place of its own, and the trainer, whose `fit` is then (epsilon, delta) private.
 
     `training_step` returns the mean of losses that each need one record. A clipping policy among the trainer's callbacks
     replaces `max_grad_norm`.
@@ -394,7 +394,7 @@ def make_private(
         relation=relation,
         sampling_rate=(0.5 if sampling == "allocation" else 1.0) if sampling_rate is None else sampling_rate,
         sampling=sampling,
-        sigma_sgd=noise_multiplier,
+        noise_multiplier=noise_multiplier,
         sigma_loss=loss_noise,
         sigma_norm=DPSGDPlan.sigma_norm if adaptive is None else adaptive,
     )
@@ -518,9 +518,9 @@ def _bought(plan: ModulePlan, config: DPSGDConfig, ledger: Ledger, sizes: Sequen
     books, low, high = [ledger, *[own] * (ledger.budget != own.budget)], 0.05, 1e5
     while high > low * 1.0005:
         middle = math.sqrt(low * high)
-        event = replace(plan, sigma_sgd=middle).step_event(config)
+        event = replace(plan, noise_multiplier=middle).step_event(config)
         low, high = (low, middle) if all(book.allowance(event) >= plan.events for book in books) else (middle, high)
-    return replace(plan, sigma_sgd=high)
+    return replace(plan, noise_multiplier=high)
 
 
 def _resumed(plan: ModulePlan, line: Planned) -> ModulePlan:
@@ -530,7 +530,7 @@ def _resumed(plan: ModulePlan, line: Planned) -> ModulePlan:
     event: Any = line.event
     inner, together = getattr(event, "event", event), getattr(event, "steps", 1)
     rate = getattr(event, "sampling_probability", 1.0 / together)
-    return replace(plan, sampling_rate=rate, steps=line.count * together, sigma_sgd=inner.noise_multiplier)
+    return replace(plan, sampling_rate=rate, steps=line.count * together, noise_multiplier=inner.noise_multiplier)
 
 
 # -- release -------------------------------------------------------------------------------------------------------------

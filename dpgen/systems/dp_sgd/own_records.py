@@ -20,7 +20,7 @@ from dpgen.privacy.sampling import Held
 from dpgen.systems.dp_sgd.sums import COMPANY
 
 HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
-"""Of Lightning, between a loader and a step."""
+"""Hooks of Lightning between a loader and a step."""
 
 
 def loader_of(loader: Any, trainer: L.Trainer) -> "DataLoader[Any]":

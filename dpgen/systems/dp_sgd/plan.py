@@ -1,7 +1,8 @@
 """Privacy plan and configuration of a training by DP-SGD."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 from dpgen.privacy.ledger import Budget, Planned
@@ -17,7 +18,7 @@ from dpgen.privacy.mechanisms import (
     steps_of_epoch,
     subsampled_gaussian_event,
 )
-from dpgen.systems.plan import RowPlan, large
+from dpgen.systems.plan import CALIBRATED, RowPlan, large
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
@@ -108,26 +109,24 @@ C = TypeVar("C", bound=DPSGDConfig)
 class DPSGDPlan(RowPlan, Generic[C]):
     r"""Public, data-independent numbers of a training by DP-SGD; noise multipliers are std / add-remove sensitivity.
 
-    Give `epsilon` and the noise follows (`calibrated`); or give the sigmas and the ledger reports epsilon. A step of
+    Give `epsilon` and the noise follows (`calibrated`); or give `noise_multiplier` and the ledger reports epsilon. A step of
     training releases (norm histogram, clipped sums) of one Poisson(q) draw, which one subsampled Gaussian with
     :math:`1/\sigma_{eff}^2 = 1/\sigma_C^2 + 1/\sigma_S^2` dominates. Before the first step the sizes of the clusters are
-    released, and their means where networks begin at these.
+    released, and their means where networks begin at these. Their noise, `sigma_count` and `sigma_means`, follows from shares
+    of epsilon, of 3 where it is not given; these and `sigma_norm`, sigma_C, are fields of the plan and no options.
 
     Arguments:
-        epsilon: budget in nats; None with `sigma_sgd` means: report what is spent. 3 when neither is given.
+        epsilon: budget in nats; None with `noise_multiplier` means: report what is spent. 3 when neither is given.
         delta: of the (epsilon, delta) guarantee, in (0, 1).
         relation: neighbouring relation of the budget, "add_remove" or "replace_one".
         sampling_rate: rate q in (0, 1] at which records take part in a step.
         sampling: "poisson": by a coin for each record and step; "allocation": each record takes part in one step of an epoch of
             1 / q steps, drawn by itself, which costs a little less. Under add_remove only; a last epoch that is cut costs all.
         steps: training steps T.
-        sigma_sgd: sigma_S, noise on clipped sums; None: calibrated.
-        sigma_norm: sigma_C, noise on norm histograms; used by adaptive clipping only.
-        sigma_count: noise on cluster sizes; None: from `partition_share`.
+        noise_multiplier: sigma_S, noise std of clipped sums / the clip bound; None: calibrated.
         partition_share: share of epsilon that clustering alone would use, in (0, 1).
         means_share: share of mu^2 that the released means of the clusters take, in (0, 1), with mu the parameter of the one
             Gaussian that all of epsilon would pay for.
-        sigma_means: noise on these means; None: from `means_share`.
 
     Source: Abadi et al. 2016, Algorithm 1.
     """
@@ -138,21 +137,21 @@ class DPSGDPlan(RowPlan, Generic[C]):
     sampling_rate: float = 0.05
     sampling: Sampling = "poisson"
     steps: int = 1000
-    sigma_sgd: float | None = None
-    sigma_norm: float = 10.0
-    sigma_count: float | None = None
+    noise_multiplier: float | None = None
     partition_share: float = 0.1
     means_share: float = 0.1
-    sigma_means: float | None = None
+    sigma_norm: float = field(default=10.0, metadata=CALIBRATED)
+    sigma_count: float | None = field(default=None, metadata=CALIBRATED)
+    sigma_means: float | None = field(default=None, metadata=CALIBRATED)
     several_rows: ClassVar[bool] = True
     gaussian: ClassVar[bool] = True
     reports: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        if self.epsilon is None and self.sigma_sgd is None:
+        if self.epsilon is None and self.noise_multiplier is None:
             object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
         super().__post_init__()
-        for option in (field.name for field in fields(self) if field.name.startswith("sigma_")):
+        for option in ("noise_multiplier", *(own.name for own in fields(self) if own.name.startswith("sigma_"))):
             value = getattr(self, option)
             if value is not None and not 0 < value < float("inf"):
                 raise ValueError(f"{option} must be positive and finite, got {value}")
@@ -203,9 +202,9 @@ class DPSGDPlan(RowPlan, Generic[C]):
 
     def multipliers(self, config: C) -> tuple[float, ...]:
         """Noise of the releases of one step."""
-        if self.sigma_sgd is None:
+        if self.noise_multiplier is None:
             raise ValueError(NOT_CALIBRATED)
-        return (self.sigma_sgd, self.sigma_norm) if config.adaptive else (self.sigma_sgd,)
+        return (self.noise_multiplier, self.sigma_norm) if config.adaptive else (self.noise_multiplier,)
 
     def step_event(self, config: C) -> "DpEvent":
         """One training step, or an epoch of random allocation."""
@@ -223,10 +222,10 @@ class DPSGDPlan(RowPlan, Generic[C]):
     # -- calibration ---------------------------------------------------------------------------------------------------
 
     def calibrated(self, config: C) -> Self:
-        """The plan with every sigma set: those not given are the smallest that keep the whole run within the budget.
+        """The plan with all of its noise set: what is not given is the least that keeps the whole run within the budget.
 
         Raises:
-            ValueError: the budget is too small for the sigmas that were given; says what they cost. Or a number of released
+            ValueError: the budget is too small for the noise that was given; says what it costs. Or a number of released
                 means where the configuration releases none.
         """
         from dpgen.privacy.accountants import calibrate_noise, epsilon
@@ -241,14 +240,15 @@ class DPSGDPlan(RowPlan, Generic[C]):
             plan = replace(plan, sigma_means=of_all / self.means_share**0.5)
         if plan.budget is None:
             return plan
-        if plan.sigma_sgd is None:
-            sigma = calibrate_noise(lambda s: replace(plan, sigma_sgd=s).event(config), plan.budget, relation=self.relation)
-            return replace(plan, sigma_sgd=sigma)
+        if plan.noise_multiplier is None:
+            given = partial(replace, plan)
+            noise = calibrate_noise(lambda s: given(noise_multiplier=s).event(config), plan.budget, relation=self.relation)
+            return given(noise_multiplier=noise)
         cost = epsilon(plan.event(config), self.delta, relation=self.relation)
         if cost > plan.budget.epsilon * (1 + _ROUNDING):
             raise ValueError(
                 f"epsilon is {self.epsilon:g}; {self.steps} steps of the given noise cost {cost:.4g} at delta {self.delta:g}: "
-                "raise epsilon, sigma_sgd, sigma_count or sigma_sum, or leave the sigmas to be calibrated"
+                "raise epsilon or noise_multiplier, or leave the noise to be calibrated"
             )
         return plan
 

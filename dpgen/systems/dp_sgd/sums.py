@@ -48,7 +48,7 @@ _NORMS = 64  # on which a policy of your own is tried
 
 
 class Margin(NamedTuple):
-    """What the other records of a draw may change of a record's gradient, as a share of its norm; see the module."""
+    """Change of a record's gradient by the other records of a draw, as a share of its norm; see the module."""
 
     change: float  # the largest one that was measured
     records: int  # that a draw has at most: ten standard deviations above what released sizes say
@@ -266,10 +266,10 @@ class PrivateSums:
 
     def parts(self) -> dict[str, float]:
         """Releases of one step by name, with the noise multiplier of each: `Curator.draw` charges them as one event."""
-        if self.plan.sigma_sgd is None:
+        if self.plan.noise_multiplier is None:
             raise ValueError(NOT_CALIBRATED)
         adaptive = self.policy.noise_multiplier
-        return ({} if adaptive is None else {"norms": adaptive}) | {"gradients": self.plan.sigma_sgd}
+        return ({} if adaptive is None else {"norms": adaptive}) | {"gradients": self.plan.noise_multiplier}
 
     def serve(self, curator: Curator) -> None:
         """Take secret latents from this curator; its draws are what steps release from."""

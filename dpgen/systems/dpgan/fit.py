@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dpgen.runtime import Runtime
 
 _BETAS = (0.5, 0.999)
-"""Of Adam, for both networks."""
+"""Decay rates of Adam, for both networks."""
 
 
 class DPGAN(DPSGD):

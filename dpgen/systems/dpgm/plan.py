@@ -1,14 +1,14 @@
 """Privacy plan and configuration of DPGM."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
 from dpgen.systems.kmeans.plan import KMeansPlan
-from dpgen.systems.plan import ClusterOptions
+from dpgen.systems.plan import CALIBRATED, ClusterOptions
 
 if TYPE_CHECKING:
     from dpgen.nets import ModelBank
@@ -152,14 +152,13 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
     A k-means round releases (counts, sums) of the clusters.
 
     Arguments:
-        kmeans_rounds: rounds T_K of k-means.
-        sigma_sum: noise on sums of unit-norm features; None: from `partition_share`.
+        kmeans_rounds: rounds T_K of k-means; the noise of their sums, `sigma_sum`, follows from `partition_share`.
 
     Source: Acs et al. 2017, Algorithm 1, with the corrected joint schedule.
     """
 
     kmeans_rounds: int = 5
-    sigma_sum: float | None = None
+    sigma_sum: float | None = field(default=None, metadata=CALIBRATED)
 
     def __post_init__(self) -> None:
         super().__post_init__()

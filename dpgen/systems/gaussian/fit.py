@@ -305,7 +305,7 @@ def _fit_components(
 def _calibration(
     inputs: Inputs, budget: GaussianBudget, shares: dict[str, float], model: GaussianMixtureModel, location: Location
 ) -> Calibration:
-    """What lets the model's bits follow released marginals; a pilot of its own samples serves, so only releases cost."""
+    """Calibration of the model's bits to released marginals; a pilot of its own samples serves, so only releases cost."""
     marginals = location.mean
     if inputs.grey_threshold is not None:
         bits = checked(inputs.bits, inputs.d, inputs.n_classes)

@@ -266,7 +266,7 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         return self.values(torch.multinomial(self.mixture.weights, n, replacement=True, generator=generator), generator)
 
     def with_warp(self, warp: Warp | None, *, seed: int = 0) -> "GaussianMixtureModel":
-        """The same release with another warp, its thresholds calibrated anew to the released marginals; free.
+        """This release with another warp, its thresholds calibrated anew to the released marginals; free.
 
         Warped pictures teach classifiers more, unwarped bits answer conjunctions better.
         """

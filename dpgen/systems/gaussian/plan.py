@@ -56,7 +56,7 @@ def default_shares(*, subclusters: int, grey: bool) -> dict[str, float]:
 
 
 def allocated(weights: Mapping[str, float], left: float) -> dict[str, float]:
-    """What is left of 1 / s^2, in proportion to the weights of the releases to come: what will not be made costs nothing.
+    """Parts of what is left of 1 / s^2, by the weights of the releases to come: what will not be made costs nothing.
 
     >>> allocated({"axes": 1.0, "moments": 3.0}, 2.0)
     {'axes': 0.5, 'moments': 1.5}

@@ -41,7 +41,7 @@ SHARES = {"sizes": 0.05, "items": 0.55, "frequent": 0.4}
 FREQUENT = 16
 """Items whose conjunctions are counted."""
 MOST_HELD = 5
-"""Of the frequent items that a set may hold before its conjunctions count less."""
+"""Frequent items that a set may hold before its conjunctions count less."""
 
 _CLIP_QUANTILE = 0.8
 _GRID = 2.0**24
@@ -100,7 +100,7 @@ def item_sums(batches: Batches, d: int, clip: int) -> BoundedSum:
 
 @dataclass(frozen=True, eq=False)
 class FrequentItems:
-    r"""What a record adds for the f items of F, of which it holds h, and its number of other items.
+    r"""Contributions of a record for the f items of F, of which it holds h, and its number of other items.
 
     | block | cells | :math:`a^2` | norm squared |
     |---|---|---|---|
@@ -138,7 +138,7 @@ class FrequentItems:
 
     @property
     def shapes(self) -> list[tuple[int, ...]]:
-        """Of the blocks."""
+        """Shapes of the blocks."""
         f, groups = len(self.items), int(self.groups.max()) + 1
         return [(1,), (len(self.bins),), (f + 1,), (f,), (f, groups), (self.pairs.shape[1],), (self.triples.shape[1],)]
 
@@ -150,7 +150,7 @@ class FrequentItems:
 
     @cached_property
     def kept(self) -> Tensor:
-        """What a conjunction of o = 0, 1, 2, 3 of h = 0, ..., f items counts, (4, f + 1), without a."""
+        """Counts of a conjunction of o = 0, 1, 2, 3 of h = 0, ..., f items, (4, f + 1), without a."""
         return self._weights([1.0] * 4, range(4)).double() / _GRID
 
     def _weights(self, squares: list[float], orders: range | tuple[int, ...]) -> Tensor:

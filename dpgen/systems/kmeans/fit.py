@@ -204,7 +204,7 @@ class DPKMeans:
     counts_: Tensor
     norm_bound_: float
     of_people = False
-    """Of a `Partition`, as which networks are trained on the clusters: sizes count records."""
+    """Sizes count records, not people: networks are trained on the clusters as on a `Partition`."""
 
     def __init__(
         self,

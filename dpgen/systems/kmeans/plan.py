@@ -31,7 +31,7 @@ def round_sensitivity(weight: float) -> float:
 
 
 def round_replaced(weight: float) -> float:
-    r"""The same when a record is replaced: :math:`\max(2, \sqrt{2 (1 + w^2)})`.
+    r"""Sensitivity of these when a record is replaced: :math:`\max(2, \sqrt{2 (1 + w^2)})`.
 
     Within a cluster the count stays and the sum moves by |z - z'| <= 2; from one cluster to another two of them move by
     (w, z) and (w, z').

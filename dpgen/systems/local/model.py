@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dpgen.privacy.curator import Curator
 
 EPSILON = (0.0, 700.0)
-"""Of one draw, in nats: beyond, e^eps leaves the range of doubles."""
+"""Range of epsilon of one draw, in nats: beyond, e^eps leaves the range of doubles."""
 
 SUM_TOLERANCE = 1e-6  # rows may miss the sum 1 by this much
 PRIOR_FLOOR = 1e-6  # atoms of a prior that are 0 are raised to this over n

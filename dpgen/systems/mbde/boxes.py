@@ -139,7 +139,7 @@ _MOST_DIMENSIONS = 8
 _MOST_COEFFICIENTS = 2**20
 _CHUNK = 4096
 FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
-"""Of the statement."""
+"""Facts of the statement."""
 
 
 def kernel_mass(degree: int, bandwidth: float) -> float:

@@ -1,4 +1,4 @@
-r"""What the estimators of a column on [0, N) share: counts and how far a record moves them, and the monotone fit to noisy ones.
+r"""Common parts of estimators of a column on [0, N): counts, how far a record moves them, the monotone fit to noisy ones.
 
 Every count is a difference of ranks, the numbers of records below positions: exact, and a function of the records' values
 alone, not of their order. Values are sorted int64 positions in memory, or the `Ranks` of records that an engine keeps.
@@ -38,7 +38,7 @@ SCORE = 1.0
 """Sensitivity of a score |count - model| of a prefix under either relation: the model is public."""
 
 FACTS = (Fact.ONE_RECORD, Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.ROUNDED_FLOATS, Fact.EXACT_BUT_CORRELATED)
-"""Of the statement of a release of ordered columns."""
+"""Facts of the statement of a release of ordered columns."""
 
 
 # -- values and their ranks ----------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ _FACTOR_STEP, _ROUNDING = 1e-3, 1e-9
 
 @dataclass(frozen=True)
 class _Share:
-    """What each column gets: an estimator, epsilon, and the part of it for the number of clamped values, or 0.
+    """Share of each column: an estimator, epsilon, and the part of it for the number of clamped values, or 0.
 
     `planned` are the charges of all columns.
     """
@@ -51,7 +51,7 @@ def ordered_estimator(
 
 
 def _share(data: Columns, plan: OrderedPlan, config: OrderedConfig, ledger: Ledger, *, factor: float = 1.0) -> _Share:
-    """What each column gets for `factor` times its share of epsilon; only public facts decide."""
+    """The share of each column for `factor` times its share of epsilon; only public facts decide."""
     share, delta = plan.share(len(data.values))
     size, part = None if ledger.keeps_size else plan.public_n, 0.0 if data.clamped is None else CLAMP_SHARE
     epsilon = factor * share

@@ -9,7 +9,7 @@ from dpgen.systems.plan import RowPlan
 # -- public limits -----------------------------------------------------------------------------------------------------
 
 EPSILON = (1e-3 * (1 - 1e-9), 1e3 * (1 + 1e-9))
-"""Of one column, with room for the rounding of shares: every noise scale of every method can be drawn exactly there."""
+"""Range of epsilon of one column, with room for the rounding of shares: all noise scales of all methods can be drawn."""
 
 PER_COLUMN = " for each column"
 

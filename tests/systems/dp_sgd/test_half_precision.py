@@ -99,7 +99,7 @@ def test_the_networks_do_run_in_half_precision(name: str) -> None:
 @pytest.mark.parametrize("component", ["vae", "rbm"])
 @pytest.mark.parametrize("labelled", [False, True])
 def test_one_record_moves_a_step_by_at_most_one_under_autocast(component: Any, labelled: bool) -> None:
-    plan = DPGMPlan(sampling_rate=0.5, sigma_sgd=1e-6, sigma_count=5.0, sigma_sum=5.0)
+    plan = DPGMPlan(sampling_rate=0.5, noise_multiplier=1e-6, sigma_count=5.0, sigma_sum=5.0)
     clusters = "labels" if labelled else "kmeans"
     own: dict[str, Any] = {"latent": 2} if component == "vae" else {}
     config = DPGMConfig(component=component, hidden=16, clusters=clusters, k=K, **own)

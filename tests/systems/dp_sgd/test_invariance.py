@@ -108,7 +108,7 @@ def test_a_whole_step_stands_the_attack() -> None:
     if found is None:
         return
     x, n = found
-    plan = DPGMPlan(sampling_rate=0.5, sigma_sgd=1e-9, sigma_count=5.0)
+    plan = DPGMPlan(sampling_rate=0.5, noise_multiplier=1e-9, sigma_count=5.0)
     module = DPGM(d=D, plan=plan, config=DPGMConfig(clusters="none"))
     module.bank = made  # in place of its own, which it has initialised
     sums = []
@@ -141,7 +141,8 @@ class Touched(ModelBank):
 
 def trained(touch: Any, rows: int = 1) -> DPGM:
     """A module in mid-training whose bank is `Touched`: 60 records are expected in a draw."""
-    made = DPGM(d=D, plan=DPGMPlan(sampling_rate=0.5, sigma_sgd=1.0, sigma_count=5.0), config=DPGMConfig(clusters="none"))
+    plan = DPGMPlan(sampling_rate=0.5, noise_multiplier=1.0, sigma_count=5.0)
+    made = DPGM(d=D, plan=plan, config=DPGMConfig(clusters="none"))
     made.bank, made.partitioned = Touched(touch, k=1), True
     made.partition.load_state_dict({"counts": torch.tensor([120.0])})
     made.serve(Curator(Ledger(None, delta=1e-5, rows=rows)))

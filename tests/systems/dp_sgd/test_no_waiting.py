@@ -38,7 +38,7 @@ CONFIGS: dict[str, tuple[type[Any], dict[str, Any]]] = {
 def built(name: str = "vae") -> Any:
     kind, options = CONFIGS[name]
     plan, config = (DPGMPlan, DPGMConfig) if kind is DPGM else (DPGANPlan, DPGANConfig)
-    sizes: Any = {"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0}
+    sizes: Any = {"sampling_rate": 0.5, "steps": 6, "noise_multiplier": 1.0, "sigma_count": 5.0}
     module = kind(d=D, plan=plan(**sizes), config=config(**options), n_classes=K, image_shape=(4, 4))
     module.policy = module.config.clipping_callback(module.plan)
     module.policy.begin(module.bank.k)

@@ -324,9 +324,8 @@ def test_an_epoch_of_random_allocation_has_every_record_once_and_is_charged_as_o
 
 
 def test_allocation_costs_no_more_than_poisson_draws() -> None:
-    found = [
-        DPSGDPlan(sampling_rate=0.25, steps=12, sigma_sgd=1.0, sigma_count=9.0, sampling=s) for s in ("poisson", "allocation")
-    ]
+    about: Any = {"sampling_rate": 0.25, "steps": 12, "noise_multiplier": 1.0, "sigma_count": 9.0}
+    found = [DPSGDPlan(**about, sampling=sampling) for sampling in ("poisson", "allocation")]
     poisson, allocated = (epsilon(plan.event(DPSGDConfig()), 1e-5, relation="add_remove") for plan in found)
     assert allocated < poisson
 

@@ -94,7 +94,7 @@ def test_gradients_of_a_person_are_added_up_and_clipped_together(kind: Any, data
 def test_a_person_is_one_unit_of_the_ledger_and_of_the_margin() -> None:
     (_, _, one), (_, _, several) = private(Classes(), TensorDataset(X, Y)), private(Classes(), TABLE, people=1)
     trainings = [runner.callbacks[-1] for runner in (one, several)]
-    assert trainings[0].plan.sigma_sgd == trainings[1].plan.sigma_sgd
+    assert trainings[0].plan.noise_multiplier == trainings[1].plan.noise_multiplier
     for training in trainings:
         training.serve(training.accountant.curator)
         training._change = 1e-8

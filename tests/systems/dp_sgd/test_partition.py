@@ -70,7 +70,7 @@ def test_the_contract(make: type[LabelPartition] | type[DPKMeans]) -> None:
 @pytest.mark.parametrize(("make", "clusters"), [(label_partition, "labels"), (kmeans_partition, "kmeans")])
 def test_what_is_planned_is_what_is_charged(make: Any, clusters: Any, relation: Any) -> None:
     """Under both relations: a declared plan is the guarantee, and the fit takes nothing beyond it."""
-    plan = DPGMPlan(sigma_count=5.0, sigma_sum=1.0, sigma_sgd=1.0, kmeans_rounds=2, relation=relation)
+    plan = DPGMPlan(sigma_count=5.0, sigma_sum=1.0, noise_multiplier=1.0, kmeans_rounds=2, relation=relation)
     lines = plan.clusters(DPGMConfig(clusters=clusters, k=K))
     book = Ledger(None, delta=1e-5, relation=relation)
     curator = Curator(book)
@@ -150,7 +150,7 @@ def test_their_share_is_of_the_gaussian_that_all_of_epsilon_pays_for() -> None:
     plans = [DPGMPlan(epsilon=2.0, means_share=share).calibrated(DPGMConfig(**SMALL, k=2)) for share in (0.1, 0.4)]
     assert plans[0].sigma_means == pytest.approx(2.0 * (plans[1].sigma_means or 0.0))
     assert epsilon(gaussian_event((plans[0].sigma_means or 0.0) * math.sqrt(0.1)), 1e-5) == pytest.approx(2.0, rel=1e-3)
-    assert (plans[0].sigma_sgd or 0.0) < (plans[1].sigma_sgd or 0.0)
+    assert (plans[0].noise_multiplier or 0.0) < (plans[1].noise_multiplier or 0.0)
 
 
 @pytest.mark.parametrize("component", ["vae", "rbm"])

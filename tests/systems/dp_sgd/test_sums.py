@@ -26,7 +26,7 @@ D, K, N, M = 6, 3, 20, 4
 
 
 def module(**options: Any) -> DPGM:
-    plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0)
+    plan = DPGMPlan(sampling_rate=1.0, noise_multiplier=1e-6, sigma_count=5.0)
     made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1, **options), n_classes=K)
     made.policy = AutomaticClipping(stability=1e-6)
     return made
@@ -122,7 +122,7 @@ PEOPLE = torch.tensor([5, 0, 5, 9, 5, 0, 7, 9, 9, 9, 1])
 
 
 def of_people() -> DPGM:
-    plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0, unit="who", max_contributions=M)
+    plan = DPGMPlan(sampling_rate=1.0, noise_multiplier=1e-6, sigma_count=5.0, unit="who", max_contributions=M)
     made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1), n_classes=K)
     made.policy = AutomaticClipping(stability=1e-6)
     return made

@@ -26,7 +26,7 @@ SMALL = {"hidden": 3, "latent": 2, "fakes": 8, "critic_steps": 2}
 
 
 def plan(**options: Any) -> DPGANPlan:
-    return DPGANPlan(**{"sampling_rate": 0.5, "steps": 6, "sigma_sgd": 1.0, "sigma_count": 5.0} | options)
+    return DPGANPlan(**{"sampling_rate": 0.5, "steps": 6, "noise_multiplier": 1.0, "sigma_count": 5.0} | options)
 
 
 def module(made: type[DPGAN] = DPGAN, *, config: dict[str, Any] | None = None, n_classes: int = 0, **options: Any) -> DPGAN:
@@ -50,7 +50,7 @@ def trained(
 
 
 def test_a_record_moves_the_critic_of_its_label_alone() -> None:
-    gan = module(n_classes=2, config={"centred": True}, sigma_sgd=1e-6)
+    gan = module(n_classes=2, config={"centred": True}, noise_multiplier=1e-6)
     assert (gan.bank.k, gan.categories) == (2, 0)
     assert gan.partition.assign(torch.zeros(2, tiny.D), torch.tensor([1, 0])).tolist() == [1, 0]
     gan.policy.begin(2)
@@ -104,7 +104,7 @@ def test_a_resumed_run_has_its_generator_its_average_and_its_optimizer(tmp_path:
 def test_centred_networks_begin_at_released_means(tmp_path: Path) -> None:
     """One Gaussian of the declared plan more; critics and generator have the means, also when resumed and out of a file."""
     config = {"centred": True}
-    made = [module(n_classes=2, config=config, epsilon=4.0, sigma_sgd=None, sigma_count=None) for _ in range(2)]
+    made = [module(n_classes=2, config=config, epsilon=4.0, noise_multiplier=None, sigma_count=None) for _ in range(2)]
     ledger = Ledger(made[0].plan.budget, path=tmp_path / "ledger.jsonl")
     trained(made[0], ledger, Checkpoint(tmp_path / "last.ckpt", every=2), stop=4)
     assert [(entry.note, entry.event) for entry in ledger.entries()][1] == (

@@ -73,7 +73,7 @@ def test_bad_options_are_refused(options):
 
 def test_networks_that_the_data_cannot_have_are_refused():
     with refused("centred", "points"):
-        DPGAN(d=16, plan=DPGANPlan(sigma_sgd=1.0, sigma_count=5.0), config=DPGANConfig(centred=True), bounded=False)
+        DPGAN(d=16, plan=DPGANPlan(noise_multiplier=1.0, sigma_count=5.0), config=DPGANConfig(centred=True), bounded=False)
 
 
 def generator(d=5, *, categories=0, output="sigmoid"):

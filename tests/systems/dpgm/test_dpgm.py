@@ -40,7 +40,7 @@ def records() -> tuple[Tensor, Tensor]:
 
 
 def plan(**options: Any) -> DPGMPlan:
-    sigmas = {"sigma_sgd": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0, "sigma_means": 4.0}
+    sigmas = {"noise_multiplier": 1.0, "sigma_count": 5.0, "sigma_sum": 2.0, "sigma_means": 4.0}
     return DPGMPlan(**{"sampling_rate": 0.5, "steps": 6} | sigmas | options)
 
 
@@ -135,7 +135,7 @@ def test_a_policy_cannot_exceed_the_sensitivity(weight: float, record: float, mo
             return torch.full_like(norms, weight)
 
     one, cluster = torch.full((1, D), record), torch.tensor([1])
-    found = tiny.released(untrained(sigma_sgd=1e-6), Batch(one, cluster, cluster), policy=Greedy())
+    found = tiny.released(untrained(noise_multiplier=1e-6), Batch(one, cluster, cluster), policy=Greedy())
     assert float(found.norm()) == pytest.approx(moved, abs=1e-2)
 
 

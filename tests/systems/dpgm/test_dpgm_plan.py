@@ -42,18 +42,18 @@ def test_clustering_alone_uses_its_share() -> None:
 
 
 def test_given_sigmas_stay_and_mean_report_only() -> None:
-    plan = DPGMPlan(sigma_sgd=1.5, sigma_count=7.0, sigma_sum=2.0)
+    plan = DPGMPlan(noise_multiplier=1.5, sigma_count=7.0, sigma_sum=2.0)
     assert plan.budget is None
     assert plan.calibrated(replace(KMEANS, clipping="dpnorm")) == plan
     assert DPGMPlan().budget == Budget(3.0, 1e-5), "three without any wish"
     mixed = DPGMPlan(epsilon=2.0, sigma_count=50.0, steps=50).calibrated(ONE)
     assert mixed.sigma_count == 50.0
-    assert mixed.sigma_sgd is not None
+    assert mixed.noise_multiplier is not None
 
 
 def test_adaptive_clipping_is_paid_with_more_noise_on_the_sums() -> None:
     plan = DPGMPlan(epsilon=2.0, steps=50, sigma_norm=4.0)
-    plain, adaptive = (plan.calibrated(config).sigma_sgd for config in (ONE, ADAPTIVE))
+    plain, adaptive = (plan.calibrated(config).noise_multiplier for config in (ONE, ADAPTIVE))
     assert plain is not None
     assert adaptive is not None
     assert 1 / plain**2 == pytest.approx(1 / adaptive**2 + 1 / 16, rel=0.01)
@@ -62,7 +62,7 @@ def test_adaptive_clipping_is_paid_with_more_noise_on_the_sums() -> None:
 BAD_PLANS: dict[str, list[Any]] = {
     "epsilon": [0.0, math.nan],
     "delta": [0.0, 1.0],
-    "sigma_sgd": [0.0, -1.0],
+    "noise_multiplier": [0.0, -1.0],
     "sigma_norm": [math.nan],
     "sigma_count": [math.inf],
     "sigma_sum": [0.0],
@@ -87,7 +87,7 @@ def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     options = set(signature(DPGANPlan).parameters)
     assert set(signature(DPGMPlan).parameters) - options == {"sigma_norm", "kmeans_rounds", "sigma_sum"}
     plan, usual = DPGANPlan(epsilon=2.0, steps=50), DPGMPlan(epsilon=2.0, steps=50)
-    assert plan.calibrated(DPSGDConfig()).sigma_sgd == usual.calibrated(ONE).sigma_sgd
+    assert plan.calibrated(DPSGDConfig()).noise_multiplier == usual.calibrated(ONE).noise_multiplier
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,11 @@ def test_the_plan_of_a_gan_has_no_numbers_that_it_ignores() -> None:
     [
         (DPGMPlan(epsilon=1e-5), ("partition_share", "no less than", "raise epsilon")),
         (DPGMPlan(epsilon=0.2, sigma_count=1.0, steps=5), ("no less than 4.", "raise epsilon")),
-        (DPGMPlan(epsilon=0.2, sigma_sgd=1.0, sigma_count=1.0), ("steps of the given noise cost", "raise epsilon, sigma_sgd")),
-        (DPGMPlan(epsilon=8.0, sigma_sgd=1.0, steps=10_000), ("steps of the given noise cost", "raise epsilon, sigma_sgd")),
+        (
+            DPGMPlan(epsilon=0.2, noise_multiplier=1.0, sigma_count=1.0),
+            ("steps of the given noise cost", "or noise_multiplier"),
+        ),
+        (DPGMPlan(epsilon=8.0, noise_multiplier=1.0, steps=10_000), ("steps of the given noise cost", "or noise_multiplier")),
     ],
 )
 def test_an_unreachable_budget_says_what_is_reachable_and_what_to_change(plan: DPGMPlan, names: tuple[str, ...]) -> None:
@@ -191,7 +194,7 @@ def test_networks_of_large_images_are_of_frequencies(component: Any) -> None:
 
 
 def test_clipping_policies_carry_the_plan() -> None:
-    plan = DPGMPlan(sigma_sgd=1.0, sigma_norm=4.0)
+    plan = DPGMPlan(noise_multiplier=1.0, sigma_norm=4.0)
     made = {name: DPGMConfig(clipping=name, clip_bound=3.0).clipping_callback(plan) for name in ("auto", "fixed", "dpnorm")}
     kinds = [AutomaticClipping, BoundedClipping, DPNorm]
     assert [type(policy) for policy in made.values()] == kinds
@@ -202,7 +205,7 @@ def test_clipping_policies_carry_the_plan() -> None:
 BY_LABEL = DPGMConfig(clusters="labels").resolved(n_classes=4)
 BY_KMEANS = DPGMConfig(clusters="kmeans", clipping="dpnorm", k=4).resolved(n_classes=0)
 ALONE = DPGMConfig(clusters="none", k=1).resolved(n_classes=0)
-SIGMAS = {"sigma_sgd": 1.0, "sigma_count": 200.0, "sigma_sum": 40.0, "sigma_means": 30.0}
+SIGMAS = {"noise_multiplier": 1.0, "sigma_count": 200.0, "sigma_sum": 40.0, "sigma_means": 30.0}
 GIVEN: dict[str, Any] = {"sampling_rate": 0.01, "steps": 530} | SIGMAS
 
 
