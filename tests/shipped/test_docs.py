@@ -5,15 +5,14 @@ import re
 import runpy
 import subprocess
 import sys
-from dataclasses import fields
 from html.parser import HTMLParser
-from inspect import signature
 from pathlib import Path
 
 import pytest
 
 import dpgen
 from dpgen.data import LOADERS
+from dpgen.options import keys
 from dpgen.systems import SYSTEMS
 
 ROOT = Path(__file__).parents[2]
@@ -54,8 +53,8 @@ def test_the_site_builds_strictly_and_fetches_nothing_from_elsewhere(tmp_path: P
 def test_a_page_says_when_to_turn_each_option() -> None:
     pages = "".join(page.read_text() for page in [*PAGES, ROOT / "README.md"])
     code = " ".join(re.findall(r"```.*?```|`[^`\n]+`", pages, re.DOTALL))
-    systems = {field.name for system in SYSTEMS.values() for kind in (system.plan, system.config) for field in fields(kind)}
-    options = systems.union(*(signature(loader.options).parameters for named in LOADERS.values() for loader in named.values()))
+    systems = {name for system in SYSTEMS.values() for kind in (system.plan, system.config) for name in keys(kind)}
+    options = systems.union(*(keys(loader.options) for named in LOADERS.values() for loader in named.values()))
     assert len(options) > 100
     assert [name for name in sorted(options) if not re.search(rf"(?<![\w.]){name}\b", code)] == []
 
