@@ -42,6 +42,12 @@ def all_questions(x: np.ndarray) -> BoundedSum:
 TWO = [Marginal((0, 1), 0), Marginal((1, 2), 0)]
 
 
+def in_two_halves(x: np.ndarray) -> BoundedSum:
+    """A question of four columns as the tables of its two halves, at the price of one table."""
+    counts = Counts.of(x, [Marginal((0, 1), 0), Marginal((2, 3), 0)], [HALVES])
+    return BoundedSum(torch.from_numpy(counts.values), 1.0, replaced=math.sqrt(2.0))
+
+
 def selected(x: np.ndarray, relation: Relation) -> Law:
     """The choice between two marginals; the record of the stated pair raises the score of one and lowers that of the other."""
     counts = Counts.of(x, TWO, LEVELS)
@@ -60,7 +66,7 @@ SETS = blocks.Sets((0, 1, 2, 3), (4,) * 4)
 
 
 def of_block(x: np.ndarray) -> BoundedSum:
-    """The table of a block of four columns."""
+    """The table of four columns: of a block, or a question."""
     return Counts.of(x, [Marginal((0, 1, 2, 3), 0)], [HALVES]).sums(0)
 
 
@@ -80,6 +86,7 @@ ROWS = [
     SumRow("tables", (MEASUREMENT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 1))),
     SumRow("tables", (JOINT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 0))),
     SumRow("tables", (QUESTION,), ROWS_OF, MOVED, sums=counted(Marginal((0, 2), 1))),
+    SumRow("tables", (QUESTION,), BITS_OF, OF_BITS, sums=of_block),
     SumRow("tables", (blocks.TABLE,), BITS_OF, OF_BITS, sums=of_block),
     LawRow("tables", (blocks.CHOICE,), BITS_OF, OF_BITS, law=chosen_block, at=(1e-6, 0.2, 0.5)),
     LawRow("tables", (SELECTION,), ROWS_OF, MOVED, law=selected, at=(1e-6, 0.2, 0.5)),

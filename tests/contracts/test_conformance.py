@@ -31,7 +31,7 @@ from rows_networks import clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
 from rows_relational import broken_by_rows, broken_rules, in_days, in_whole_days
 from rows_rules import broken, broken_once, broken_shares
-from rows_tables import all_questions, chosen_block
+from rows_tables import all_questions, chosen_block, in_two_halves
 from smoke import SMOKE
 
 from dpgen.privacy.exact_sums import BoundedSum
@@ -270,9 +270,10 @@ def test_rows_of_people_that_count_as_wholes_are_found(right: Any, wrong: Any, r
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_questions_at_the_price_of_one_are_found(relation: Relation) -> None:
-    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.covers(QUESTION)]
-    with pytest.raises(AssertionError, match="moves the sums"):
-        check_pairs(dataclasses.replace(row, sums=all_questions), relation)
+    rows = [row for row in all_rows() if isinstance(row, SumRow) and row.covers(QUESTION)]
+    for row, faulty in zip(rows, (all_questions, in_two_halves), strict=True):
+        with pytest.raises(AssertionError, match="moves the sums"):
+            check_pairs(dataclasses.replace(row, sums=faulty), relation)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -9,6 +9,9 @@ entropy with all its tables of one column less, which has what fewer columns sho
 
 A row moves each parity by 1, and is in one cell of the table.
 
+Questions of four columns or more (`workload`) are held in the same way, without their largest column, which products have a
+law of (`Held`).
+
 Random starts do not lead a fit to a parity. So each product of the mixture is put into one cell of the blocks: it is 0 in the
 other parts of their columns, and free elsewhere. The sums of weights in cells are fitted to the table of each block, of which
 noise is taken off as of a small table (`whole.denoised`).
@@ -19,7 +22,7 @@ Source: parities as orthogonal parts of a table, Barak, Chaudhuri, Dwork, Kale, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -33,6 +36,7 @@ from dpgen.privacy.exact_sums import totals
 from dpgen.privacy.selection import bounded_range
 from dpgen.systems.simplex_projection import project_to_simplex
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement
+from dpgen.systems.tables.plan import DEEP, MOST_CLASSES_OF_QUESTION
 from dpgen.systems.tables.whole import denoised, of_margins
 
 if TYPE_CHECKING:
@@ -101,11 +105,11 @@ class Sets:
     deep: tuple[int, ...]
 
     @classmethod
-    def of(cls, columns: Columns, split: Coarsening, target: int | None) -> Sets:
+    def of(cls, columns: Columns, split: Coarsening, target: int | None, but: Container[int] = ()) -> Sets:
         """Sets of columns whose halves are both frequent, as many as can be counted soon; the target comes first."""
         least = [np.bincount(group, share, 2).min() for group, share in zip(split.groups, columns.group_shares)]
         there = [c for c, (size, half) in enumerate(zip(split.sizes, least)) if size == 2 and half >= _LEAST_HALF]
-        there = sorted(there, key=lambda c: c != target)
+        there = sorted((c for c in there if c not in but), key=lambda c: c != target)
         p, left = len(there), min(_MOST_SETS, _MOST_WORDS * 64 / max(columns.n, 64.0))
         most = FEWEST - 1
         while most < MOST and math.comb(p, most + 1) <= left:
@@ -176,14 +180,14 @@ class Sets:
         signs = signs.astype(np.float64)
         return np.asarray(self.sums(signs, np.multiply, lambda stem, last: last @ (stem * mixture.weights)))
 
-    def apart(self, blocks: Sequence[Measurement], parts: Coarsening) -> Integers:
-        """Numbers of the sets that differ from each block in four columns or more, and have few cells with all blocks.
+    def apart(self, blocks: Sequence[Measurement], parts: Coarsening, held: int = 1) -> Integers:
+        """Numbers of the sets that differ from each block in four columns or more, and have few cells with all that is held.
 
         Others may be a block together with a pair or a triple that depends on it, or on its own.
         """
         together = {c for m in blocks for c in m.marginal.columns}
         fresh = np.array([c not in together for c in self.columns], np.int64)
-        cells = math.prod(parts.sizes[c] for c in together)
+        cells = held * math.prod(parts.sizes[c] for c in together)
         far = cells * 2.0 ** self.sums(fresh, np.add, np.add) <= 2**MOST_COLUMNS
         for m in blocks:
             other = np.array([1 - 2 * (c in m.marginal.columns) for c in self.columns])
@@ -239,14 +243,16 @@ class Search:
     price: float
     budget: GaussianBudget
     parts: Coarsening
+    held: Held
     choices: int = 0
 
     @classmethod
-    def of(cls, columns: Columns, domain: TableDomain, budget: GaussianBudget) -> Search:
-        """Of released columns."""
+    def of(cls, columns: Columns, domain: TableDomain, budget: GaussianBudget, held: Held) -> Search:
+        """Of released columns, those of questions that are `held` left out."""
         split = halves(columns, domain)
-        sets = Sets.of(columns, split, domain.target)
-        return cls(columns, split, sets, price(budget, columns.n, sets), budget, split)
+        sets = Sets.of(columns, split, domain.target, held.busy)
+        room = held.cells * 2**FEWEST <= 2**MOST_COLUMNS
+        return cls(columns, split, sets, price(budget, columns.n, sets) if room else 0.0, budget, held.over(split), held)
 
     def run(
         self, codes: Any, fitter: Fitter, levels: Sequence[Coarsening], again: Callable[[Seeds], Fitter]
@@ -258,14 +264,15 @@ class Search:
         blocks = list[Measurement]()
         parities = self.sets.parities(codes, self.columns.coarse.then(self.split)) if self.price else np.zeros(0, np.int64)
         while len(blocks) < MOST_BLOCKS and self.price and self.budget.left > self.price * (1 + bool(blocks)):
-            if not len(self.sets.apart(blocks, self.parts)):
+            if not len(self._apart(blocks)):
                 break
             self.choices += 1
             one = self._next(codes, parities, fitter, len(levels), blocks)
             if one is None:
                 break
             blocks.append(one)
-            fitter = again(Seeds.of(blocks, self.columns.group_shares, self.parts, fitter.n, len(fitter.mixture.weights)))
+            shares, products = self.columns.group_shares, len(fitter.mixture.weights)
+            fitter = again(Seeds.of(blocks, shares, self.parts, fitter.n, products, self.held.tables))
         return fitter, blocks
 
     def told(self, blocks: Sequence[Measurement], names: Sequence[str]) -> list[Said]:
@@ -274,11 +281,14 @@ class Search:
         share = f"{self.choices * self.price / self.budget.whole:.1%}"
         return [Fact.BLOCKS(share=share, found="; ".join(found) or "there is none")] if self.choices else []
 
+    def _apart(self, blocks: Sequence[Measurement]) -> Integers:
+        return self.sets.apart(blocks, self.parts, self.held.cells)
+
     def _next(
         self, codes: Any, parities: Integers, fitter: Fitter, level: int, blocks: Sequence[Measurement]
     ) -> Measurement | None:
         """The table of a set whose parity neither the model nor fewer of its columns tell, apart from earlier ones, if any."""
-        apart, expected = self.sets.apart(blocks, self.parts), fitter.n * self.sets.expected(fitter.mixture, self.split)
+        apart, expected = self._apart(blocks), fitter.n * self.sets.expected(fitter.mixture, self.split)
         found = scores(parities, expected)
         i = int(apart[self.budget.select(CHOICE, found[apart], SCALE, OF_CHOICE * self.budget.whole)])
         one, share = self.sets[i], OF_TABLE * self.budget.whole
@@ -297,7 +307,7 @@ class Search:
             own = self.columns.coarse.sizes[c]
             if c not in busy and own <= _WHOLE:
                 groups[c], sizes[c] = np.arange(own), own
-        all_cells = math.prod(sizes[c] for c in {*busy, *one})
+        all_cells = self.held.cells * math.prod(sizes[c] for c in {*busy, *one})
         few = all_cells <= 2**MOST_COLUMNS and math.prod(sizes[c] for c in one) <= most
         return Coarsening(tuple(groups), tuple(sizes)) if few else self.parts
 
@@ -311,8 +321,68 @@ class Search:
 
 
 @dataclass(frozen=True, eq=False)
+class Held:
+    """Questions of four columns or more whose cells products are put into, in their order, as long as cells are few.
+
+    Each is without one column: the one of most groups, if no other question has products put into its groups. `tables` are
+    noisy counts of what is left, `groups` those of these columns.
+    """
+
+    tables: tuple[Measurement, ...]
+    groups: Mapping[int, Integers]
+
+    @classmethod
+    def of(cls, asked: Sequence[Measurement], levels: Sequence[Coarsening]) -> Held:
+        """Of measured questions."""
+        kept, groups = list[Measurement](), dict[int, Integers]()
+        for m in asked:
+            level, own = levels[m.marginal.level], m.marginal.columns
+            fresh = [c for c in own if c not in groups]
+            same = all(np.array_equal(groups[c], level.groups[c]) for c in own if c in groups)
+            fresh = sorted(fresh, key=lambda c: level.sizes[c])[:-1]
+            wanted = groups | {c: level.groups[c] for c in fresh}
+            if len(own) >= DEEP and same and _cells(wanted) <= MOST_CLASSES_OF_QUESTION:
+                kept, groups = [*kept, m], wanted
+        return cls(tuple(_without(m, [c for c in m.marginal.columns if c not in groups]) for m in kept), groups)
+
+    @property
+    def busy(self) -> frozenset[int]:
+        """Columns that products have one group of."""
+        return frozenset(self.groups)
+
+    @property
+    def cells(self) -> int:
+        """Of all these columns together."""
+        return _cells(self.groups)
+
+    def seeds(self, columns: Columns, components: int) -> Seeds | None:
+        """Products for these questions alone, at least so many; None: there is none."""
+        if not self.tables:
+            return None
+        parts = self.over(Coarsening.full(columns.coarse.sizes))
+        return Seeds.of([], columns.group_shares, parts, columns.n, components, self.tables)
+
+    def over(self, parts: Coarsening) -> Coarsening:
+        """Other parts of columns, with the groups of these."""
+        groups = tuple(self.groups.get(c, own) for c, own in enumerate(parts.groups))
+        return Coarsening(groups, tuple(int(own.max()) + 1 for own in groups))
+
+
+def _cells(groups: Mapping[int, Integers]) -> int:
+    return math.prod(int(own.max()) + 1 for own in groups.values())
+
+
+def _without(m: Measurement, columns: Sequence[int]) -> Measurement:
+    """Counts of a marginal without some of its columns."""
+    kept = tuple(c for c in m.marginal.columns if c not in columns)
+    axes = tuple(axis for axis, c in enumerate(m.marginal.columns) if c in columns)
+    variance = np.broadcast_to(np.square(m.noise_std), m.values.shape).sum(axes)
+    return Measurement(Marginal(kept, m.marginal.level), m.values.sum(axes), np.sqrt(variance))
+
+
+@dataclass(frozen=True, eq=False)
 class Seeds:
-    """Products of a mixture, each in one cell of the columns of all blocks.
+    """Products of a mixture, each in one cell of the columns of all blocks, and of questions that are held.
 
     `cells` (K,) are those of products, `law` (cells,) their expected shares; `inside` (rows, K) whether a group of stacked
     columns is in the part of a product; `tables` of blocks: their cell (K,) of each product, shares of cells, and 1 / noise
@@ -325,17 +395,26 @@ class Seeds:
     tables: tuple[tuple[Integers, Reals, float], ...]
 
     @classmethod
-    def of(cls, blocks: Sequence[Measurement], shares: Sequence[Reals], parts: Coarsening, n: float, components: int) -> Seeds:
-        """Products for blocks, at least so many, by `parts` of groups of these shares."""
-        together = sorted({c for m in blocks for c in m.marginal.columns})
+    def of(
+        cls,
+        blocks: Sequence[Measurement],
+        shares: Sequence[Reals],
+        parts: Coarsening,
+        n: float,
+        components: int,
+        held: Sequence[Measurement] = (),
+    ) -> Seeds:
+        """Products for blocks and tables of questions, at least so many, by `parts` of groups of these shares."""
+        known = [*blocks, *held]
+        together = sorted({c for m in known for c in m.marginal.columns})
         law = np.ones([parts.sizes[c] for c in together])
         for axis, c in enumerate(together):
             law *= np.expand_dims(np.bincount(parts.groups[c], shares[c]), [i for i in range(law.ndim) if i != axis])
         product, laws = law, list[Reals]()
-        for m in blocks:
+        for m in known:
             counts = denoised(m.values, float(np.mean(m.noise_std)), n, np.ones(m.values.shape, bool))
             laws.append((np.maximum(counts, 0.0) + 1.0 / counts.size) / (np.maximum(counts, 0.0).sum() + 1.0))
-        others = [tuple(i for i, c in enumerate(together) if c not in m.marginal.columns) for m in blocks]
+        others = [tuple(i for i, c in enumerate(together) if c not in m.marginal.columns) for m in known]
         for _ in range(_SWEEPS):
             for axes, own in zip(others, laws):
                 now = law.sum(axes, keepdims=True)

@@ -20,8 +20,8 @@ from dpgen.progress import steps
 from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
+from dpgen.systems.tables.blocks import Held, Seeds
 from dpgen.systems.tables.blocks import Search as Blocks
-from dpgen.systems.tables.blocks import Seeds
 from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
 from dpgen.systems.tables.marginals import (
     SCALE,
@@ -299,9 +299,10 @@ def _in_rounds(
         fitter.run(_FIRST if seeds is None else _SEEDED, _RATE, _RATE)
         return fitter
 
-    search = Blocks.of(columns, domain, budget)
+    held = Held.of(asked, levels)
+    search = Blocks.of(columns, domain, budget, held)
     kept = search.price if choices.deep else 0.0
-    fitter = started(None)
+    fitter = started(held.seeds(columns, choices.config.components or rule.components))
     picks = max(1, round((choices.config.picks or rule.picks) / max(1, rounds)))
     counts = Counts.of(codes, marginals, [columns.coarse.then(level) for level in levels])
     for i, share in enumerate(steps(growing(rounds), "rounds")):

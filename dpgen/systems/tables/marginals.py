@@ -1,6 +1,6 @@
 r"""Marginals of coded tables: those of columns, released first, coarsenings, exact counts of candidates, and their scores.
 
-A marginal counts the records in the cells of two or three columns, each column in groups of its codes. One record is in one
+A marginal counts the records in the cells of some columns, each column in groups of its codes. One record is in one
 cell, so it moves a marginal by 1 (L2), a replaced one by :math:`\sqrt 2`.
 """
 

@@ -33,7 +33,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dpgen.privacy.draws import compiled
-from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, shape, together
+from dpgen.systems.tables.errors import Deep, Pairs, Triples
+from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, together
 
 if TYPE_CHECKING:
     from dpgen.schema import Schema
@@ -45,8 +46,6 @@ Reals = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 _MOMENTS = (0.9, 0.99)  # Adam's
-_CHUNK = 16  # triples that are computed together: what they need stays in the cache
-_SPARSE = 16  # cells of joint probabilities for each measured one, from which on the others are not computed
 AVOIDED, EXCLUDED = 0.5, 5.0
 """Of the loss, for every record that the model expects where constraints allow none: at first, and at the end of a fit."""
 _HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
@@ -167,8 +166,7 @@ class Fitter:
         self._first = [np.zeros_like(values) for values in self.logits]
         self._second = [np.zeros_like(values) for values in self.logits]
         self._steps, self._avoided = 0, AVOIDED * n
-        self._pairs: _Linear | None = None
-        self._triples: list[_Triples] = []
+        self._errors: list[Pairs | Triples | Deep] = []
         self._fitted: list[Measurement] = []
         self._levels: Sequence[Coarsening] = ()
         self._beyond: dict[Marginal, Any] = {}
@@ -203,11 +201,16 @@ class Fitter:
         merged, self._levels, self._prior = _merged(measurements), levels, prior
         self._fitted = [m for m in merged if len(m.marginal.columns) > 1]
         aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in merged]
-        self._pairs = _Linear([*(m for m in aims if len(m.marginal.columns) < 3), *prior], levels, self.sizes, self.n)
-        deep = [m for m in aims if len(m.marginal.columns) == 3]
-        self._triples = [
-            _Triples([deep[i] for i in numbers], levels[level], self.n)
-            for level, numbers in together([m.marginal for m in deep])
+        few = [m for m in aims if len(m.marginal.columns) < 3]
+        threes = [m for m in aims if len(m.marginal.columns) == 3]
+        inside = None if self._seeds is None else self._seeds.inside
+        self._errors = [
+            Pairs([*few, *prior], levels, self.sizes, self.n),
+            *(
+                Triples([threes[i] for i in numbers], levels[level], self.n)
+                for level, numbers in together([m.marginal for m in threes])
+            ),
+            *(Deep(m, levels[m.marginal.level], self.sizes, self.n, inside) for m in aims if len(m.marginal.columns) > 3),
         ]
 
     def _expected(self, measurements: Sequence[Measurement]) -> list[Reals]:
@@ -263,9 +266,8 @@ class Fitter:
         """Of the loss, in the logits of p and of w."""
         p, w = self._softmax()
         of_p, of_w = np.zeros_like(p), np.zeros_like(w)
-        for part in (self._pairs, *self._triples):
-            if part is not None:
-                part.add_gradients(p, w, of_p, of_w)
+        for part in self._errors:
+            part.add_gradients(p, w, of_p, of_w)
         if len(self._held):
             gap = p[self._held] @ w / self._shares[self._held] - 1
             slope = np.float32(2 * _HELD * self._avoided) * gap
@@ -293,111 +295,6 @@ def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
             m = Measurement(m.marginal, (a * old.values + b * m.values) / (a + b), (a + b) ** -0.5)
         found[m.marginal] = m
     return list(found.values())
-
-
-class _Linear:
-    """Measured marginals of one or two columns, as one sparse matrix on the joint probabilities of pairs.
-
-    One product of matrices has the joint probabilities of all pairs; where few of them are measured, each is a product of rows.
-    """
-
-    def __init__(
-        self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], sizes: tuple[int, ...], n: float
-    ) -> None:
-        from scipy.sparse import csr_matrix
-
-        d, offsets = sum(sizes), np.cumsum([0, *sizes])
-        self._d = d
-        rows, columns, values, precisions, base = [], [], [], [], 0
-        for m in measurements:
-            groups = [levels[m.marginal.level].groups[c] for c in m.marginal.columns]
-            at = [offsets[c] + np.arange(sizes[c]) for c in m.marginal.columns]
-            if len(at) == 1:
-                cell, index = groups[0], d * d + at[0]
-            else:
-                cell = (groups[0][:, None] * m.values.shape[1] + groups[1][None]).ravel()
-                index = (at[0][:, None] * d + at[1][None]).ravel()
-            rows.append(base + cell)
-            columns.append(index)
-            values.append(m.values.ravel() / n)
-            precisions.append(np.broadcast_to((n / m.noise_std) ** 2, m.values.shape).ravel())
-            base += m.values.size
-        self._used, inverse = np.unique(np.concatenate(columns), return_inverse=True)
-        ones = np.ones(len(inverse), np.float32)
-        self._sums = csr_matrix((ones, (np.concatenate(rows), inverse)), shape=(base, len(self._used)))
-        self._spread = self._sums.T.tocsr()
-        self._inside = self._used < d * d
-        self._cells = np.divmod(self._used[self._inside], d)
-        self._few = _SPARSE * len(self._used) < d * d
-        self._values = np.concatenate(values).astype(np.float32)
-        self._precisions = np.concatenate(precisions).astype(np.float32)
-
-    def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
-        from scipy.sparse import csr_matrix
-
-        d, (left, right), weighted = self._d, self._cells, p * w
-        joint = np.empty(len(self._used), np.float32)
-        joint[~self._inside] = weighted.sum(1)[self._used[~self._inside] - d * d]
-        pairs = np.einsum("uk,uk->u", weighted[left], p[right]) if self._few else (weighted @ p.T)[left, right]
-        joint[self._inside] = pairs
-        slope = self._spread @ (self._precisions * (self._sums @ joint - self._values))
-        single = np.zeros(d, np.float32)
-        single[self._used[~self._inside] - d * d] = slope[~self._inside]
-        if self._few:
-            sparse = csr_matrix((slope[self._inside], (left, right)), shape=(d, d))
-            pulled = sparse @ p + sparse.T @ p
-        else:
-            square = np.zeros((d, d), np.float32)
-            square[left, right] = slope[self._inside]
-            pulled = (square + square.T) @ p
-        of_w += 0.5 * np.einsum("dk,dk->k", p, pulled) + single @ p
-        of_p += (pulled + single[:, None]) * w
-
-
-class _Triples:
-    """Measured marginals of three columns at one level, padded to one shape."""
-
-    def __init__(self, measurements: Sequence[Measurement], level: Coarsening, n: float) -> None:
-        from scipy.sparse import csr_matrix
-
-        self._sums = csr_matrix(level.matrix())
-        self._spread = self._sums.T.tocsr()
-        begin, m = np.cumsum([0, *level.sizes]), max(level.sizes[c] for x in measurements for c in x.marginal.columns)
-        padding = begin[-1]  # a row of zeros below all groups
-        self._index = np.full((3, len(measurements), m), padding, np.int64)
-        self._values = np.zeros((len(measurements), m, m, m), np.float32)
-        for i, x in enumerate(measurements):
-            cells = shape(x.marginal, [level] * (x.marginal.level + 1))
-            for axis, (c, size) in enumerate(zip(x.marginal.columns, cells)):
-                self._index[axis, i, :size] = begin[c] + np.arange(size)
-            self._values[i, : cells[0], : cells[1], : cells[2]] = x.values / n
-        stds = np.array([float(np.mean(x.noise_std)) for x in measurements])  # of a release that was loaded: one for each cell
-        self._precisions = ((n / stds) ** 2).astype(np.float32)[:, None, None, None]
-        flat = self._index.ravel()
-        ones = np.ones(len(flat), np.float32)
-        self._gather = csr_matrix((ones, (flat, np.arange(len(flat)))), shape=(padding + 1, len(flat)))
-
-    def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
-        coarse = np.concatenate([self._sums @ p, np.zeros((1, len(w)), np.float32)])
-        slopes = np.empty((*self._index.shape, len(w)), np.float32)
-        for start in range(0, slopes.shape[1], _CHUNK):
-            part = slice(start, start + _CHUNK)
-            of_w += self._slopes(coarse[self._index[:, part]], w, part, slopes[:, part])
-        of_p += self._spread @ (self._gather @ slopes.reshape(-1, len(w)))[:-1]
-
-    def _slopes(self, coarse: Floats, w: Floats, part: slice, slopes: Floats) -> Floats:
-        """Gradients of some triples, in their three columns (3, t, m, K) and in w, which is returned."""
-        a, b, c = coarse
-        t, m, k = a.shape
-        first = ((a * w)[:, :, None] * b[:, None]).reshape(t, m * m, k)
-        residual = np.matmul(first, c.transpose(0, 2, 1)).reshape(t, m, m, m)
-        residual = (self._precisions[part] * (residual - self._values[part])).reshape(t, m * m, m)
-        of_first = np.matmul(residual, c).reshape(t, m, m, k)
-        of_a = np.einsum("tabk,tbk->tak", of_first, b)
-        np.multiply(of_a, w, out=slopes[0])
-        np.multiply(np.einsum("tabk,tak->tbk", of_first, a), w, out=slopes[1])
-        np.matmul(residual.transpose(0, 2, 1), first, out=slopes[2])
-        return np.asarray(np.einsum("tak,tak->k", of_a, a))
 
 
 # -- combinations that constraints exclude -----------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.tables.blocks import Seeds
+from dpgen.systems.tables.blocks import Held, Seeds
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import Question, sizes
@@ -465,15 +465,17 @@ class TablesModel(PublicModel, kind="tables"):
             seeds=self._seeds(found.measurements, n),
             generator=np.random.default_rng(generator.integers(2**63)),
         )
-        fitter.measure(found.measurements, self.levels)
+        fitter.measure(found.measurements[: len(found.measurements) - self.blocks], self.levels)
         fitter.run(_STEPS, _RATE, _LAST_RATE, avoided=EXCLUDED)
         found.mixture = fitter.mixture
         return found
 
     def _seeds(self, measurements: Sequence[Measurement], n: float) -> Seeds | None:
+        held = Held.of([measurements[own.measured] for own in self.answers], self.levels)
         if not self.blocks:
-            return None
-        return Seeds.of(measurements[-self.blocks :], self.columns.group_shares, self.levels[-1], n, _COMPONENTS)
+            return held.seeds(self.columns, _COMPONENTS)
+        blocks, parts = measurements[-self.blocks :], self.levels[-1]
+        return Seeds.of(blocks, self.columns.group_shares, parts, n, _COMPONENTS, held.tables)
 
     def measured_again(self, generator: np.random.Generator) -> list[Measurement]:
         """The measured marginals of as many rows of the model, with noise as there."""

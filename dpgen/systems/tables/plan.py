@@ -34,9 +34,13 @@ LEAST_SIGNAL = 20.0
 """Signal mu n for each column below which pairs are not worth their noise."""
 MOST_CELLS = 0.4
 """Of the signal mu n, for a table that is released whole: noise in its cells is then .16 in total variation at most."""
+DEEP = 4
+"""Columns of a question, from which on products of the mixture are put into its cells."""
+MOST_CLASSES_OF_QUESTION = 256
+"""Cells of all columns but the largest of such a question."""
 MOST_CLASSES_OF_CELLS = 4096
 """Of the model of such a table."""
-MOST_ASKED = 3
+MOST_ASKED = 6
 """Columns of a question of the workload."""
 _MOST_AXES = 32
 
@@ -146,8 +150,8 @@ class TablesConfig:
         picks: marginals that are chosen in all rounds together; None: the public rule.
         rules: "auto": rules between columns whose domains are bought are looked for and kept, "off": they are not; a list of
             columns: between these alone.
-        workload: questions that are measured before any marginal is chosen: lists of columns (`[ward,diagnosis]`), and means
-            (`{mean: cost, by: [ward]}`).
+        workload: questions that are measured before any marginal is chosen: lists of one to six columns (`[ward,diagnosis]`),
+            and means (`{mean: cost, by: [ward]}`).
         prior: a public table of the same columns (a file, or a DataFrame in Python), or an earlier release of them (the
             directory of its run or model): the fit leaves it where noisy counts say so.
     """

@@ -7,7 +7,9 @@ others, of rows that have it). A mean is measured as the table of both with the 
 p and width w count :math:`(p w^2)^{1/3}`).
 
 Questions share their part of 1 / s^2 like (cells)^(2/3), which has the least sum of errors. A table whose noise would be more
-than .16 in total variation is counted in fewer groups of its columns, 2 at least. All that depends on released numbers.
+than .16 in total variation is counted in fewer groups of its columns, 2 at least, and so is one of four columns or more that
+has more than 256 cells of all columns but the largest (of a mean: but the number): products of the mixture are put into these
+(`blocks.Held`). All that depends on released numbers.
 
 Two errors are stated, as roots of mean squares over the cells of a table, or over the means of a question. Before: that of the
 noise, which is known. After, of the answer f of the model to noisy counts y of stds s:
@@ -34,7 +36,7 @@ import numpy.typing as npt
 from dpgen.columns.fields import Field, LengthField
 from dpgen.schema import nearest
 from dpgen.systems.tables.marginals import Coarsening, Counts, Marginal, Measurement, shape
-from dpgen.systems.tables.plan import MOST_CELLS, Question
+from dpgen.systems.tables.plan import DEEP, MOST_CELLS, MOST_CLASSES_OF_QUESTION, Question
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import GaussianBudget
@@ -267,7 +269,9 @@ def _groups(question: Question, columns: Columns, schema: Schema, std: float) ->
             tuple(coarser.sizes[c] if c in by else size for c, size in enumerate(Coarsening.full(columns.coarse.sizes).sizes)),
         )
         cells = math.prod(grouped.sizes[c] for c in by)
-        if cells * (_FEWEST_OF_MEAN if number is not None else 1) <= most_cells:
+        classes = cells if number is not None else cells // max(grouped.sizes[c] for c in by)
+        few = len(asked) < DEEP or classes <= MOST_CLASSES_OF_QUESTION
+        if few and cells * (_FEWEST_OF_MEAN if number is not None else 1) <= most_cells:
             break
     if number is None:
         return grouped

@@ -1,10 +1,14 @@
 """Coarsenings, candidates, exact counts and scores beside slow versions; the fit's gradients beside differences."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpgen.systems.tables.blocks import Held
+from dpgen.systems.tables.errors import Deep
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape, smoothed
 from dpgen.systems.tables.mixture import Fitter
 
@@ -57,9 +61,9 @@ def test_scores_are_weighted_distances_less_their_offset() -> None:
     assert (scores / SCALE).tolist() == [1.0, 9.0]
 
 
-@pytest.mark.parametrize(("order", "sparse"), [(1, 16), (2, 0), (2, 10**6), (3, 16)])
+@pytest.mark.parametrize(("order", "sparse"), [(1, 16), (2, 0), (2, 10**6), (3, 16), (4, 16)])
 def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgen.systems.tables.mixture._SPARSE", sparse)
+    monkeypatch.setattr("dpgen.systems.tables.errors._SPARSE", sparse)
     rng = np.random.default_rng(order)
     shares = [rng.dirichlet(np.ones(size)) + 0.05 for size in DOMAIN]
     shares = [p / p.sum() for p in shares]
@@ -68,6 +72,7 @@ def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: p
         1: [Marginal((2,), 0)],
         2: [Marginal((0, 2), 1), Marginal((1, 3), 0)],
         3: [Marginal((0, 1, 2), 1), Marginal((1, 2, 3), 1)],
+        4: [Marginal((0, 1, 2, 3), 1)],
     }
     measured = [
         Measurement(m, rng.uniform(0, 60, shape(m, levels)), 5.0 if order == 3 else np.full(shape(m, levels), 5.0))
@@ -98,6 +103,21 @@ def test_gradients_are_those_of_the_loss(order: int, sparse: int, monkeypatch: p
             low = loss()
             value[index] = before
             assert gradient[index] == pytest.approx((high - low) / (2 * step), rel=0.02, abs=0.05)
+
+
+def test_gradients_of_products_in_cells_are_those_of_all_products() -> None:
+    rng, sizes = np.random.default_rng(0), (4, 2, 6, 3)
+    shares, levels = [np.full(size, 1 / size) for size in sizes], [Coarsening.full(sizes)]
+    levels.append(Coarsening((np.array([0, 0, 1, 1]), np.arange(2), np.arange(6) // 2, np.arange(3)), (2, 2, 3, 3)))
+    asked = Measurement(Marginal((0, 1, 2, 3), 1), rng.uniform(0, 60, (2, 2, 3, 3)), 5.0)
+    seeds = Held.of([asked], levels).seeds(SimpleNamespace(coarse=levels[0], group_shares=shares, n=100.0), 20)  # type: ignore[arg-type]
+    fitter = Fitter(shares, 100.0, components=20, information=20.0, seeds=seeds, generator=rng)
+    fitter.measure([Measurement(Marginal((0,), 0), np.full(4, 25.0), 5.0), asked], levels)
+    assert (fitter.mixture.in_cells == [True, True, True, False]).all()
+    fast, fitter._errors[-1] = fitter.gradients(), Deep(asked, levels[1], sizes, 100.0)
+    for own, slow in zip(fast, fitter.gradients()):
+        assert np.abs(own).max() > 1
+        assert np.allclose(own, slow, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("dependent", [True, False])

@@ -17,6 +17,8 @@ from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.release import read_model
 from dpgen.schema import Schema
+from dpgen.systems.tables.blocks import Held
+from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import Question, TablesConfig
 from dpgen.systems.tables.workload import QUESTION, expected
@@ -96,6 +98,56 @@ def test_large_questions_are_counted_in_groups() -> None:
     assert model.measurements[model.answers[0].measured].values.shape == (12, 12)
 
 
+@pytest.fixture(scope="module")
+def deep() -> tuple[np.ndarray, TablesModel]:
+    """A table of three values each in which the last column of five is a sum that no four of them tell."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 3, (6000, 8))
+    x[:, 4] = x[:, :4].sum(1) % 3
+    asked: Any = [[f"c{i}" for i in range(5)], {"mean": "c5", "by": ["c0", "c6", "c7"]}]
+    given = {"type": "integer", "constraints": {"minimum": 0, "maximum": 2, "required": True}}
+    schema = Schema.from_descriptor({"fields": [given | {"name": f"c{i}"} for i in range(8)]})
+    x[:, 5] = np.where(rng.random(6000) < 0.8, (x[:, 0] + x[:, 6] + x[:, 7]) % 3, x[:, 5])
+    data = SimpleNamespace(codes=torch.from_numpy(x), schema=schema)
+    return x, released(data, TablesConfig(components=16, rounds=4, picks=8, workload=asked), epsilon=2.0)
+
+
+def test_a_question_of_five_columns_is_in_the_rows(deep: tuple[np.ndarray, TablesModel], tmp_path: Path) -> None:
+    x, model = deep
+    assert model.measured()[model.answers[0].measured]["counts"].shape == (3,) * 5
+    before, after = (own**0.5 for own in squares(model, 0, x))
+    assert before == pytest.approx(model.answers[0].noise_std, rel=0.3)
+    assert after < before
+    model.save(tmp_path / "model")
+    again = read_model(tmp_path / "model")
+    assert isinstance(again, TablesModel)
+    for own in (model, again.refitted(np.random.default_rng(0))):
+        rows = own.schema.encode(own.samples(4000, random_state=0).to_pandas()).numpy()
+        assert (rows[:, :4].sum(1) % 3 == rows[:, 4]).mean() > 0.9
+
+
+def test_a_mean_by_three_columns_is_as_near_as_stated(deep: tuple[np.ndarray, TablesModel]) -> None:
+    x, model = deep
+    found = model.workload()[1]
+    real = np.array([[[x[(x[:, [0, 6, 7]] == cell).all(1), 5].mean() for cell in np.ndindex(3, 3, 3)]]]).reshape(3, 3, 3)
+    assert real.std() > 0.4
+    assert found["answer"] == pytest.approx(real, abs=6 * found["noise_std"])
+    assert np.corrcoef(found["answer"].ravel(), real.ravel())[0, 1] > 0.9
+
+
+def test_deep_questions_have_few_classes_and_share_groups() -> None:
+    levels = [Coarsening.full((4, 4, 4, 4, 9, 2, 4)), Coarsening.full((4, 4, 4, 2, 9, 2, 4))]
+
+    def asked(level: int, *columns: int) -> Measurement:
+        return Measurement(Marginal(columns, level), np.ones([levels[level].sizes[c] for c in columns]), 1.0)
+
+    held = Held.of([asked(0, 0, 1, 4), asked(0, 0, 1, 2, 4), asked(0, 0, 1, 4, 5), asked(0, 2, 3, 4, 6)], levels)
+    assert [m.marginal.columns for m in held.tables] == [(0, 1, 2), (0, 1, 5)]
+    assert (held.cells, held.busy) == (128, {0, 1, 2, 5})
+    assert np.array_equal(held.tables[0].values, np.full((4, 4, 4), 9.0))
+    assert held.tables[0].noise_std[0, 0, 0] == 3.0  # type: ignore[index]
+
+
 FRAME = pd.DataFrame({"ward": ["a", "b"] * 200, "cost": np.arange(400) % 9, "name": [f"n{i}x{i * 7}" for i in range(400)]})
 
 
@@ -105,7 +157,8 @@ FRAME = pd.DataFrame({"ward": ["a", "b"] * 200, "cost": np.arange(400) % 9, "nam
         ([["ward", "costs"]], r"a column of workload is 'costs'.*did you mean 'cost'"),
         ([{"mean": "cost", "of": ["ward"]}], r"it must be \{'mean': COLUMN, 'by': \[COLUMNS\]\}"),
         ([{"mean": "name", "by": ["ward"]}], "mean of workload is 'name', of type 'string'; it must be a number"),
-        ([["ward", "ward"]], "must be of 1 to 3 columns, each once"),
+        ([["ward", "ward"]], "must be of 1 to 6 columns, each once"),
+        ([list("abcdefg")], "must be of 1 to 6 columns, each once"),
         ([[]], "a question is a list of columns"),
         ([["ward", 3]], "a question is a list of columns"),
         ("ward,cost", "a question is a list of columns"),
