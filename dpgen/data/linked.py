@@ -10,7 +10,9 @@ r"""People and their rows: linked tables, or one long table of histories, with a
 
 Each of these is a function of that person's rows alone, under a secret key; keys of rows decide nothing else. People without
 rows stay people; without a table of people those who have rows are all there are. An engine sorts rows by person and hands
-them over some people at a time; what is used of them is kept on disk, so the same code reads files and engines.
+them over some people at a time; what is used of them is kept on disk, so the same code reads files and engines. Of several
+tables of rows all are in memory while they are read, without columns that are not released, and afterwards those that are
+used: rows of one table order those of another one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -59,7 +61,8 @@ def load_linked(
     """Rows of people in order of time, and a table of these people: of files, of an engine, or of a Data Package.
 
     What no public schema says of their columns the fit buys inside of its budget. DuckDB and Spark sort rows by person; the
-    rows that are used are kept in a temporary folder, and people are held in memory.
+    rows that are used are kept in a temporary folder, and people are held in memory. Several tables of rows are held in
+    memory while they are read.
 
     Arguments:
         path: file of the rows, or FILE.duckdb::TABLE, or parquet or csv files larger than memory, as in "visits/*.parquet", or
@@ -190,7 +193,7 @@ def _dropped(
 
 
 def _opened(name: str, source: str, schema: Any) -> EngineTable:
-    """A table in an engine, of two tables at most."""
+    """A table in an engine."""
     if isinstance(source, InMemory) and not is_source(source):
         raise TypeError(f"table {name!r} is in memory, another one in an engine; all must be in one of both")
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
@@ -240,8 +243,6 @@ def _specs(
         together[name] = together[table] * (MOST_ROWS if most is None else most)
         if together[name] > MOST_TOGETHER:
             raise ValueError(f"max_rows allow {together[name]} rows of {name} for a person; it must be {MOST_TOGETHER} at most")
-        if isinstance(source, EngineTable) and len(hung) > 1:
-            raise TypeError(f"table {name!r} is in an engine; three tables or more must be in memory or in files")
     return tuple(specs)
 
 

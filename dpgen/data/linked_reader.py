@@ -195,7 +195,7 @@ class Reader:
         first, reading = tables[0], self._reading(tables[0], of_whom, index, split.key)
         read = map(reading.made, pieces[0])
         rows: Any
-        if isinstance(first.source, EngineTable):
+        if isinstance(first.source, EngineTable) and len(tables) == 1:
             rows = kept(first.source, read, {first.order and first.order[0]: reading.stamp, first.gap: pyarrow.int64()})
         else:
             (rows,) = read
@@ -269,7 +269,7 @@ class Reader:
             found.append(self._tables(table.source, called(table.source, table.name), keys, draft, made, secret))
         if len(tables) == 1:
             return found
-        frames = [pd.concat(own) for own in found]
+        frames = [pd.concat(own, ignore_index=True) for own in found]
         for number in range(len(tables), 0, -1):
             own, below = tables[number - 1], list[tuple[pd.DataFrame, str]]()
             for table, frame in zip(tables, frames):

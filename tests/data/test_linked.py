@@ -495,12 +495,14 @@ def in_engine(form: str, folder: Path, tables: dict[str, pd.DataFrame]) -> dict[
     if form == "parquet":
         for name, table in tables.items():
             table.to_parquet(folder / f"{name}.parquet")
-        sources = {"data": str(folder / "visits*.parquet"), "people_path": str(folder / "patients*.parquet")}
-        return sources | {"person": "patient"}
-    with duckdb.connect(str(folder / "w.duckdb")) as connection:
-        for name, table in tables.items():
-            connection.from_df(table.sample(frac=1.0, random_state=0)).create(name)
-    return {"data": f"{folder}/w.duckdb::visits", "people_path": f"{folder}/w.duckdb::patients", "person": "patient"}
+        places = {name: str(folder / f"{name}*.parquet") for name in tables}
+    else:
+        with duckdb.connect(str(folder / "w.duckdb")) as connection:
+            for name, table in tables.items():
+                connection.from_df(table.sample(frac=1.0, random_state=0)).create(name)
+        places = {name: f"{folder}/w.duckdb::{name}" for name in tables}
+    named = {"data": places.pop("visits"), "people_path": places.pop("patients"), "person": "patient"}
+    return named | ({"tables": places} if places else {})
 
 
 @pytest.fixture
@@ -510,7 +512,7 @@ def require_same_bits(key: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
     made = Curator.__init__
     monkeypatch.setattr(Curator, "__init__", lambda curator, ledger: made(curator, ledger, source=FixedKeySource()))
 
-    def require(tables: dict[str, pd.DataFrame], max_rows: int | None, **engine: Any) -> None:
+    def require(tables: dict[str, pd.DataFrame], max_rows: int | None, /, **engine: Any) -> None:
         options: dict[str, Any] = {"epsilon": 5.0, "split_key": key, "max_rows": max_rows, **FAST}
         with_gaps = {"int64": "Int64", "bool": "boolean"}  # types without gaps would be known
         nullable = {n: t.astype({c: with_gaps.get(str(d), d) for c, d in t.dtypes.items()}) for n, t in tables.items()}

@@ -1,6 +1,7 @@
 """Three tables: which row hangs on which, and that a person's own rows alone decide what is used of them on every level."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from refusals import refused
+from test_linked import in_engine, require_same_bits  # noqa: F401  (fixture)
 from three_tables import three_tables
 
 import dpgen
@@ -226,6 +228,69 @@ def test_a_data_package_names_a_tree(tmp_path: Path) -> None:
     (tmp_path / "datapackage.json").write_text(json.dumps({"resources": resources}))
     with refused("without a foreign key"):
         load_linked(path=str(tmp_path / "datapackage.json"))
+
+
+def test_a_data_package_of_files_is_read_by_an_engine(tmp_path: Path) -> None:
+    tables = three_tables(20)
+    keys = {"visits": ("patient", "patients"), "prescriptions": ("visit", "visits")}
+    resources = []
+    for name, table in tables.items():
+        table.to_parquet(tmp_path / f"{name}.parquet")
+        links = [keys[name]] if name in keys else []
+        own = [{"fields": link, "reference": {"resource": to, "fields": link}} for link, to in links]
+        order = {"visits": {"dpgen:order": "date"}}.get(name, {})
+        resources.append({"name": name, "path": f"{name}.parquet", "schema": {"foreignKeys": own, **order}})
+    (tmp_path / "datapackage.json").write_text(json.dumps({"resources": resources}))
+    secret_key(tmp_path / "key")
+    options: dict[str, Any] = {"path": str(tmp_path / "datapackage.json"), "split_key": tmp_path / "key", "max_rows": 2}
+    memory, engine = load_linked(test_fraction=0.0, **options), load_linked(engine=True, **options)
+    assert [table.parent for table in engine.tables] == [0, 1]
+    for own, other in zip(memory.frames, engine.frames):
+        pd.testing.assert_frame_equal(own, other[own.columns.tolist()], check_dtype=False)
+
+
+@pytest.mark.parametrize(("form", "max_rows"), [("duckdb", 2), ("parquet", None), ("relations", 1)])
+def test_an_engine_gives_the_released_bits_of_three_tables(
+    form: str,
+    max_rows: int | None,
+    tmp_path: Path,
+    require_same_bits: Callable[..., None],  # noqa: F811
+) -> None:
+    tables = three_tables(60)
+    require_same_bits(tables, max_rows, **in_engine(form, tmp_path, tables))
+
+
+def test_four_tables_of_a_relation_of_an_engine_are_those_in_memory(key: Path) -> None:
+    """Rows below a row that has rows below it, and a second table of people, in pieces of a few rows in any order."""
+    duckdb = pytest.importorskip("duckdb")
+    doses = pd.DataFrame({"taken": [0, 0, 3, 4], "dose": [1, 2, 3, 4]})
+    tables = {"people": PEOPLE, "visits": VISITS, "pills": PILLS.assign(taken=range(5)), "doses": doses}
+    options: dict[str, Any] = {"person": "who", "order": {"visits": "day", "pills": "at"}, "max_rows": 3, "split_key": key}
+
+    def loaded(made: dict[str, Any]) -> LinkedTables:
+        sources = {name: in_memory(table, "public") for name, table in made.items()}
+        for name, table in sources.items():
+            table.table = name
+        path, people = sources.pop("visits"), sources.pop("people")
+        return load_linked(path=path, people_path=people, tables=sources, test_fraction=0.0, **options)
+
+    memory = loaded(tables)
+    engine = loaded({n: duckdb.from_df(t.sample(frac=1.0, random_state=1)) for n, t in tables.items()})
+    assert [table.parent for table in engine.tables] == [0, 1, 2]
+    assert [table.starts.tolist() for table in memory.tables] == [table.starts.tolist() for table in engine.tables]
+    for own, other in zip(memory.frames, engine.frames):
+        pd.testing.assert_frame_equal(own, other[own.columns.tolist()], check_dtype=False)
+
+
+def test_a_tree_needs_all_tables_in_one_place(tmp_path: Path) -> None:
+    in_engine("parquet", tmp_path, {"visits": VISITS, "patients": PEOPLE})
+    with pytest.raises(TypeError, match="'pills' is in memory, another one in an engine"):
+        load_linked(
+            path=f"{tmp_path}/visits*.parquet",
+            people_path=f"{tmp_path}/patients*.parquet",
+            tables={"pills": in_memory(PILLS)},
+            person="who",
+        )
 
 
 def test_the_number_of_rows_below_is_bought_with_noise() -> None:
