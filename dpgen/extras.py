@@ -7,6 +7,7 @@ EXTRAS = dict.fromkeys(("lightning", "opacus", "tensorboard", "torchmetrics", "t
     "duckdb": "sql",
     "openpyxl": "excel",
     "pyspark": "spark",
+    "sdmetrics": "sdmetrics",
 }
 """The extra of this distribution that brings a package."""
 

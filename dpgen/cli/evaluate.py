@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -182,6 +183,7 @@ def compare_parser() -> OneLineParser:
     result.add_argument("--attacks", action="store_true", help="attack the synthetic rows, too; needs --holdout")
     result.add_argument("--epsilon", type=float, help="of the release: its bound stands beside each attack")
     result.add_argument("--delta", type=float, default=0.0, help="of the release (default 0)")
+    result.add_argument("--sdmetrics", action="store_true", help="SDMetrics' quality report of the same rows, too")
     result.add_argument("--out", type=Path, metavar="FILE", help="page with all scores and a picture of every column")
     result.add_argument("--seed", type=int, default=0, help="of the real rows that are held out (default 0)")
     return result
@@ -203,7 +205,7 @@ def compare(arguments: list[str]) -> Ended:
     from dpgen.evaluation import compare as tables
     from dpgen.statement import UNPROTECTED
 
-    names = ("schema", "target", "holdout", "attacks", "epsilon", "delta", "seed")
+    names = ("schema", "target", "holdout", "attacks", "epsilon", "delta", "sdmetrics", "seed")
     found = tables.compare(options.real, options.synthetic, **{name: getattr(options, name) for name in names})
     page = "" if options.out is None else f"\n{found.save(options.out)}: {UNPROTECTED}"
     listed = {"rules": found.rules.to_dict("records"), "columns": found.columns.to_dict("records")}
@@ -219,7 +221,9 @@ def _require_left_out(options: Any, what: str, *names: str) -> None:
 
 
 def _nights(options: Any) -> Ended:
-    _require_left_out(options, f"{options.real} is a run", "schema", "target", "holdout", "attacks", "epsilon", "delta")
+    _require_left_out(
+        options, f"{options.real} is a run", "schema", "target", "holdout", "attacks", "epsilon", "delta", "sdmetrics"
+    )
     from dpgen.evaluation.drift import drift
 
     found = drift(options.real, options.synthetic)
@@ -237,7 +241,12 @@ def _linked(options: Any) -> Ended:
     attack = attack_of(options.attacks, options.holdout, options.epsilon, options.delta, options.seed)
     holdout = None if options.holdout is None else Path(options.holdout)
     files = Path(options.real), Path(options.synthetic)
-    scores = compared(*files, seed=options.seed, out=options.out, holdout=holdout, attack=attack)
+    quality = None
+    if options.sdmetrics:
+        from dpgen.evaluation.quality import of_tables, report_class
+
+        quality = partial(of_tables, report_class("multi_table"))
+    scores = compared(*files, seed=options.seed, out=options.out, holdout=holdout, attack=attack, quality=quality)
     page = "" if options.out is None else f"\n{options.out}: {UNPROTECTED}"
     told = "" if attack is None else f"\n\n- {UNFOUND}"
     values = {"scores": scores, "page": options.out, "not_for_publication": UNPROTECTED}

@@ -167,6 +167,7 @@ def compare(
     attacks: bool = False,
     epsilon: float | None = None,
     delta: float = 0.0,
+    sdmetrics: bool = False,
     seed: int = 0,
 ) -> Comparison:
     """Scores of synthetic rows against real ones, by values; nothing in it is private, and nothing is spent.
@@ -180,6 +181,7 @@ def compare(
         attacks: whether attacks on the synthetic rows stand beside the scores (`dpgen.evaluation.attacks`); they need holdout.
         epsilon: of the release, for the bound beside each attack, in nats; None: there is none.
         delta: of the release.
+        sdmetrics: whether SDMetrics' quality report of the same rows stands beside the scores; the extra `sdmetrics` brings it.
         seed: of what is held out and drawn.
 
     >>> rows = pd.DataFrame({"x": np.arange(100.0), "c": ["a", "b"] * 50})
@@ -198,7 +200,12 @@ def compare(
         raise ValueError(f"target is {wished!r}; it must be one of {', '.join(names)}")
     held = None if holdout is None else _holdout(holdout, names, attacks)
     attack = attack_of(attacks, holdout, epsilon, delta, seed)
-    found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, attack=attack)
+    more: list[Callable[..., Iterable[Score]]] = [] if attack is None else [attack]
+    if sdmetrics:
+        from dpgen.evaluation.quality import of_table, report_class
+
+        more.append(partial(of_table, report_class("single_table")))
+    found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, more=more)
     return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
 
 
@@ -211,11 +218,11 @@ def compared(
     target: str | None,
     seed: int,
     most: int = MOST,
-    attack: Callable[[Mapping[str, Column]], Iterable[Score]] | None = None,
+    more: Sequence[Callable[[Mapping[str, Column]], Iterable[Score]]] = (),
 ) -> Comparison:
     """As `compare`, of tables with the same columns, and of real rows that were held out before; None: a part of them is.
 
-    Classifiers learn from at most `most` rows.
+    Classifiers learn from at most `most` rows; `more` are further scores of the columns.
     """
     rng = np.random.default_rng(seed)
     real, synthetic = (rows.iloc[rng.permutation(len(rows))[:MOST]].reset_index(drop=True) for rows in (real, synthetic))
@@ -238,7 +245,7 @@ def compared(
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}
     scores = [*_prediction_scores(codes, columns, target, seed, most), *_joint_scores(codes, columns, seed)]
     scores += _copies(columns, rng)
-    scores += [] if attack is None else attack(columns)
+    scores += [score for further in more for score in further(columns)]
     both = {label: torch.from_numpy(codes[part]) for part, label in (("own", "real"), ("made", "synthetic"))}
     pictures = {name: partial(column.picture, name) for name, column in columns.items()}
     return Comparison(scores, frame, rules, pictures, partial(_associations_picture, both, list(columns)), alone=alone)

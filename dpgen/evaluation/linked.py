@@ -76,11 +76,12 @@ def compared(
     out: Path | None = None,
     holdout: Path | None = None,
     attack: Callable[[Mapping[str, Column]], Iterable[Score]] | None = None,
+    quality: Callable[..., Iterable[Score]] | None = None,
 ) -> list[Score]:
     """Scores of the Data Package of synthetic tables against a real one, beside those of held-out people.
 
     These are people of the real package, or all of the package `holdout`. With `out` scores and pictures are written as one
-    page. An `attack` sees people by what their rows come to.
+    page. An `attack` sees people by what their rows come to. `quality` reads the files of the packages.
     """
     data = load_linked(path=str(real), test_fraction=HELD_OUT if holdout is None else 0.0)
     if holdout is not None:
@@ -88,6 +89,7 @@ def compared(
     made = _alike(data, real, synthetic)
     scores = [*broken_across(data, made), *_scored(data, made, seed)]
     scores += [] if attack is None else attack(people_columns(data, made))
+    scores += [] if quality is None else quality(real, synthetic, holdout, column=Column.of, held_out=HELD_OUT, seed=seed)
     if out is not None:
         pictures = {name.removesuffix(".png"): draw for name, draw in drawn({"real": data, "synthetic": made}).items()}
         first = () if attack is None else (UNFOUND,)
