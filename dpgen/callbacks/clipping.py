@@ -1,11 +1,13 @@
 """Clipping policies of private training, as Lightning callbacks.
 
-Automatic and fixed bounds look at nothing private; DPNorm (Acs et al. 2017) follows released histograms of norms.
+Automatic and fixed bounds, of all parameters or of each layer, look at nothing private; DPNorm (Acs et al. 2017) follows
+released histograms of norms.
 """
 
 import math
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -14,10 +16,11 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from dpgen.facts import Fact, Said
-from dpgen.privacy.clipping import automatic_coefficients, flat_coefficients
+from dpgen.privacy.clipping import Layer, automatic_coefficients, flat_coefficients
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.privacy.noise import place
+from dpgen.schema import nearest
 
 
 class Clipping(Callback, ABC):
@@ -50,6 +53,13 @@ class Clipping(Callback, ABC):
 
     def begin(self, k: int) -> None:
         """Called when training starts or resumes, with the number of clusters."""
+
+    def layers(self, columns: Mapping[str, slice]) -> Sequence[Layer]:
+        """Layers that are clipped apart, of parameters in these columns by name; of none all parameters are clipped together.
+
+        With layers the norms and weights of `coefficients` are (b, layers), and |weight * gradient| <= share of the layer.
+        """
+        return ()
 
     def histogram(self, norms: Tensor, cluster: Tensor) -> BoundedSum:
         """Counts (k, w) of the norms (b,) of a draw, the private query of adaptive policies; others have none."""
@@ -112,6 +122,66 @@ class BoundedClipping(Clipping):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self._bounds = state_dict["bounds"]
+
+
+class PerLayerClipping(BoundedClipping):
+    r"""Clipping of each layer's gradient of a record at a bound of its own (McMahan et al. 2018).
+
+    With :math:`g_l` the gradient of layer l and :math:`C = (\sum_l C_l^2)^{1/2}` the whole bound, a record's term in units of C
+    is the vector of parts :math:`(C_l / C) \, g_l / \max(|g_l|, C_l)`, of norm at most :math:`(\sum_l (C_l / C)^2)^{1/2} = 1`:
+    the same sensitivity, noise and epsilon as one bound C. A layer with large gradients leaves the others their share.
+
+    Args:
+        bound: C, which L layers share evenly, :math:`C_l = C / \sqrt L`; a layer is a module that has parameters of its own.
+        bounds: :math:`C_l` by the beginning of the names of parameters, such as {"encoder": 0.5, "head": 1.0}, in the place of
+            `bound`; the longest beginning that fits counts, "" fits all.
+
+    Raises:
+        ValueError: when training begins, names that no parameter begins with, or a parameter that none fits.
+    """
+
+    def __init__(self, *, bound: float = 1.0, bounds: Mapping[str, float] | None = None) -> None:
+        self.of_layers = (
+            None if bounds is None else {name: require_positive(f"bounds[{name!r}]", c) for name, c in bounds.items()}
+        )
+        if bounds is not None and not bounds:
+            raise ValueError("bounds is empty; it must have a bound for every layer")
+        super().__init__(bound=bound if self.of_layers is None else math.hypot(*self.of_layers.values()))
+        self._shares: Tensor | None = None
+
+    def layers(self, columns: Mapping[str, slice]) -> Sequence[Layer]:
+        names = dict.fromkeys(name.rpartition(".")[0] for name in columns) if self.of_layers is None else self.of_layers
+        of = {name: max((n for n in names if _begins(name, n)), key=len, default=None) for name in columns}
+        for name, chosen in of.items():
+            if chosen is None:
+                raise nearest("bounds, of the parameter", name, list(names))
+        if unused := set(names) - {*of.values()}:
+            raise nearest("bounds", min(unused), list(columns))
+        bounds = [1.0 if self.of_layers is None else self.of_layers[name] for name in names]
+        shares = [c / math.hypot(*bounds) for c in bounds]
+        self._shares = torch.tensor(shares)
+        return tuple(Layer(s, _joined(columns[name] for name in columns if of[name] == own)) for own, s in zip(names, shares))
+
+    def coefficients(self, norms: Tensor, cluster: Tensor) -> Tensor:
+        assert self._shares is not None  # layers come first
+        self._bounds, self._shares = place(self.bounds, norms.device), place(self._shares, norms.device)
+        shares = self._shares.to(norms.dtype)
+        return shares * flat_coefficients(norms, self._bounds.to(norms.dtype)[cluster][:, None] * shares)
+
+
+def _begins(name: str, start: str) -> bool:
+    """Whether a parameter is one of a module, by their names."""
+    return not start or name == start or name.startswith(f"{start}.")
+
+
+def _joined(parts: Iterable[slice]) -> tuple[slice, ...]:
+    """Columns in order, those that follow each other as one."""
+    found: list[slice] = []
+    for part in sorted(parts, key=lambda part: part.start):
+        if found and found[-1].stop == part.start:
+            part = slice(found.pop().start, part.stop)
+        found.append(part)
+    return tuple(found)
 
 
 _DECADES = 3  # of the bins, below the largest bound

@@ -35,6 +35,11 @@ last bound holds for any order; parts of m records that are added one after the 
 4e-6 at n = 4 million and m = 512. Products with an offset are float64 throughout, for their two parts may be much larger than
 their difference.
 
+**Layers.** Where parts of the parameters l = 1..L are clipped apart, record r has weights :math:`w_{rl}` with
+:math:`w_{rl} |g_{rl}| \le s_l (1 + 2u)`, and :math:`\sum_l s_l^2 \le 1` (`Layer`; :math:`s_l` is rounded, too). Its term is the
+sum of orthogonal parts, so :math:`|t_r|^2 \le \sum_l s_l^2 (1 + 5u)^2 \le (1 + 5u)^2`, and all else is as above: 2^-10 has room
+for one more u (McMahan et al. 2018).
+
 **Dense gradients** are summed as products of weights and rows, which have rank one like the others.
 
 Source: Goodfellow 2015 (outer-product norms); Abadi et al. 2016 (clipping); Bu, Mao, Xu 2022 (norms of convolutions); Bu et
@@ -122,6 +127,70 @@ class RecordGradients(NamedTuple):
             for f in self.factors
         ]
         return self._replace(factors=factors, offset=None if self.offset is None else full_precision(self.offset))
+
+
+class Layer(NamedTuple):
+    """Parameters whose gradient is clipped apart: their columns, and the bound `share` of it, in units of the whole one."""
+
+    share: float
+    columns: tuple[slice, ...]
+
+
+def require_layers(layers: Sequence[Layer], p: int) -> None:
+    """Refuse layers that do not have each of p parameters once, or whose squared bounds add up to more than 1."""
+    ends = sorted((part.start, part.stop) for layer in layers for part in layer.columns if part.stop > part.start)
+    if [0, *(stop for _, stop in ends)] != [*(start for start, _ in ends), p]:
+        raise ValueError(f"layers have the columns {ends}; together they must have each of the {p} parameters once")
+    total = math.fsum(layer.share * layer.share for layer in layers)
+    if not (total <= 1.0 + 2.0**-40 and all(layer.share > 0 for layer in layers)):
+        raise ValueError(f"layers have bounds whose squares add up to {total:.6g} of the whole; it must be at most 1, each > 0")
+
+
+def by_layer(gradients: RecordGradients, layers: Sequence[Layer]) -> tuple[RecordGradients, list[int]]:
+    """The same gradients in factors of one layer each, and the layer of every factor.
+
+    Raises:
+        ValueError: of gradients with an offset, or with norms that they count with at least, which are of the whole.
+    """
+    if gradients.offset is not None or gradients.least is not None:
+        raise ValueError("layers cannot be clipped apart in gradients with an offset, or of people: take one bound for all")
+    factors, owner = list[Factor](), list[int]()
+    for f in gradients.factors:
+        for number, layer in enumerate(layers):
+            for own in _parts_in(f, layer):
+                factors.append(own)
+                owner.append(number)
+    made = gradients._replace(factors=factors)
+    if _columns(made) != _columns(gradients):
+        raise ValueError("a factor reaches over several layers; a parameter must be in one of them")
+    return made, owner
+
+
+def _parts_in(f: Factor, layer: Layer) -> Iterator[Factor]:
+    """What of a factor is in the columns of a layer: whole products, and some columns of dense gradients."""
+    for part in layer.columns:
+        if f.inputs is None:
+            assert f.bias is not None
+            first, last = max(part.start, f.bias.start), min(part.stop, f.bias.stop)
+            if first < last:
+                own = f.outputs[:, first - f.bias.start : last - f.bias.start]
+                yield Factor(own, None, None, slice(first, last))
+            continue
+        weight, bias = (s if s is not None and part.start <= s.start < s.stop <= part.stop else None for s in f[2:])
+        if weight is not None:
+            yield Factor(f.outputs, f.inputs, weight, bias)
+        elif bias is not None:
+            yield Factor(f.outputs, None, None, bias)
+
+
+def layer_norms(gradients: RecordGradients, owner: Sequence[int], layers: int) -> Tensor:
+    """`gradient_norms` of every layer, (b, layers), of factors of one layer each; 0 where a layer has none."""
+    norms = []
+    for number in range(layers):
+        own = [f for f, of in zip(gradients.factors, owner) if of == number]
+        norms.append(gradient_norms(gradients._replace(factors=own)) if own else None)
+    b, known = gradients.bounds[-1], next(n for n in norms if n is not None)
+    return torch.stack([known.new_zeros(b) if n is None else n for n in norms], 1)
 
 
 def full_precision(values: Tensor) -> Tensor:
@@ -258,10 +327,11 @@ def clipped_sums(
 ) -> Tensor:
     """Write sum_r coefficients[r] * gradient_r of every cluster into its row of `out` (k, p), and return `out`.
 
-    With `accumulate` the sums are added to what is there; without, no old value matters, not even NaN. A record with
-    coefficient 0 contributes exactly nothing, also where its gradient is not finite. `drawn` are the records (k,) of every
-    cluster in the whole draw, if these are a part of it. Clusters of more than `short` <= `SHORT` are added up in float64, and
-    `out` must be float64 if they come in several parts, or have more than `ROUNDED`.
+    Coefficients are (b,), or (b, factors) where each factor has its own. With `accumulate` the sums are added to what is there;
+    without, no old value matters, not even NaN. A record with coefficient 0 contributes exactly nothing, also where its
+    gradient is not finite. `drawn` are the records (k,) of every cluster in the whole draw, if these are a part of it. Clusters
+    of more than `short` <= `SHORT` are added up in float64, and `out` must be float64 if they come in several parts, or have
+    more than `ROUNDED`.
     """
     if not accumulate and _columns(gradients) < out.shape[1]:
         out.zero_()  # parameters that no factor covers
@@ -275,10 +345,10 @@ def clipped_sums(
         if dtype != out.dtype:
             row = scratch.setdefault(dtype, torch.zeros_like(row, dtype=dtype))
         beta = float(accumulate and dtype == out.dtype)
-        for f, (g, a) in zip(gradients.factors, scaled):
+        for i, (f, (g, a)) in enumerate(zip(gradients.factors, scaled)):
             g, a = g[start : start + n], None if a is None else a[start : start + n]
             if _in_parts(f):
-                _add_in_parts(row, f, g, a, coefficients[start : start + n], beta)
+                _add_in_parts(row, f, g, a, _of_factor(coefficients, i)[start : start + n], beta)
             else:
                 _add_products(row, f, g.to(dtype), None if a is None else a.to(dtype), beta)
         if gradients.offset is not None:
@@ -294,16 +364,23 @@ def _scaled(gradients: RecordGradients, coefficients: Tensor, records: int) -> l
     Dense and positional ones are weighed when they are added up, a part at a time.
     """
     factors = gradients.factors
-    scaled = [(f.outputs if _in_parts(f) else f.outputs * coefficients[:, None], f.inputs) for f in factors]
+    each = [_of_factor(coefficients, i) for i in range(len(factors))]
+    scaled = [(f.outputs if _in_parts(f) else f.outputs * w[:, None], f.inputs) for f, w in zip(factors, each)]
     # A device is not asked whether there are any: it would have to be waited for.
-    if coefficients.device.type == "cpu" and int(torch.count_nonzero(coefficients)) >= records:
+    if coefficients.device.type == "cpu" and int(torch.count_nonzero(coefficients)) >= records * coefficients[:1].numel():
         return scaled
-    excluded = coefficients == 0
 
-    def without(rows: Tensor) -> Tensor:
-        return torch.where(excluded.view(-1, *[1] * (rows.ndim - 1)), 0.0, rows)
+    def without(rows: Tensor, weights: Tensor) -> Tensor:
+        return torch.where((weights == 0).view(-1, *[1] * (rows.ndim - 1)), 0.0, rows)
 
-    return [(without(g) if g.is_floating_point() else g, None if a is None else without(a)) for g, a in scaled]
+    return [
+        (without(g, w) if g.is_floating_point() else g, None if a is None else without(a, w)) for (g, a), w in zip(scaled, each)
+    ]
+
+
+def _of_factor(coefficients: Tensor, i: int) -> Tensor:
+    """Those (b,) of one factor."""
+    return coefficients if coefficients.ndim == 1 else coefficients[:, i]
 
 
 def _in_parts(f: Factor) -> bool:

@@ -12,11 +12,14 @@ from dpgen.callbacks import Clipping, DPNorm
 from dpgen.privacy.clipping import (
     SENSITIVITY,
     Factor,
+    Layer,
     RecordGradients,
     automatic_coefficients,
+    by_layer,
     clipped_sums,
     flat_coefficients,
     gradient_norms,
+    layer_norms,
     sensitivity_of_people,
 )
 from dpgen.privacy.curator import Curator
@@ -63,6 +66,18 @@ def clipped(coefficients: Any) -> Any:
         return BoundedSum(total, SENSITIVITY, "clipped gradients")
 
     return sums
+
+
+LAYERS = (Layer(0.6, (slice(0, 2), slice(4, 5))), Layer(0.8, (slice(2, 4),)))
+
+
+def clipped_apart(rows: Tensor, *, layers: tuple[Layer, ...] = LAYERS) -> BoundedSum:
+    """What a step adds up of gradients whose layers have bounds of their own, in units of the whole bound."""
+    made, owner = by_layer(factors(rows), layers)
+    norms = layer_norms(made, owner, len(layers))
+    shares = torch.tensor([layer.share for layer in layers])
+    weights = torch.where(norms.isfinite().all(1, keepdim=True), shares * flat_coefficients(norms, BOUND * shares), 0.0)
+    return BoundedSum(clipped_sums(made, weights[:, owner], torch.empty(1, D)), SENSITIVITY, "clipped gradients")
 
 
 def norm_histogram(policy: Clipping) -> Any:
@@ -207,6 +222,13 @@ ROWS = [
             lambda norms: flat_coefficients(norms, torch.full_like(norms, BOUND)),
             lambda norms: automatic_coefficients(norms, 0.01),
         )
+    ),
+    SumRow(
+        "dpgm",
+        (STEPS,),
+        pairs_of(gradients),
+        swapped(torch.tensor([[0.1] * D, [1e4] * D]), -1e4 * torch.ones(1, D)),
+        sums=clipped_apart,
     ),
     SumRow("dpgm", (STEPS,), of_people(gradients), person(at(1e4, 1e4, 1e4), at(-1e4, -1e4)), sums=averaged),
     SumRow("dpgm", (STEPS,), of_people(gradients), person(at(0.3, 0.3, 0.3), at(-1e4, -1e4)), sums=clipped_together),

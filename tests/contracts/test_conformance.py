@@ -27,7 +27,7 @@ from conformance import (
 )
 from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
-from rows_networks import clipped_together
+from rows_networks import LAYERS, clipped_apart, clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
 from rows_relational import broken_by_rows, broken_rules, in_days, in_whole_days
 from rows_rules import broken, broken_once, broken_shares
@@ -289,6 +289,17 @@ def test_rules_of_which_a_row_breaks_more_than_is_charged_are_found(wrong: Any, 
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is broken]
     with pytest.raises(AssertionError, match="moves the sums"):
         check_pairs(dataclasses.replace(row, sums=wrong), relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_layers_that_have_the_whole_bound_each_are_found(relation: Relation) -> None:
+    """Bounds whose squares add up to more than the square of the whole one."""
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is clipped_apart]
+    wrong = dataclasses.replace(row, sums=partial(clipped_apart, layers=tuple(layer._replace(share=1.0) for layer in LAYERS)))
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_pairs(wrong, relation)
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_tight(wrong, relation)
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

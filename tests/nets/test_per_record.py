@@ -14,11 +14,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import default_collate
 
+from dpgen.callbacks import PerLayerClipping
 from dpgen.nets import RecordGradients, one_by_one
 from dpgen.nets.one_by_one import Singles
 from dpgen.nets.per_record import PerRecord
 from dpgen.nets.trials import UnlikeAlone, dense, marks, moved, settle
-from dpgen.privacy.clipping import gradient_norms
+from dpgen.privacy.clipping import by_layer, clipped_sums, gradient_norms, layer_norms
 
 B, T, E = 7, 5, 8
 
@@ -344,6 +345,26 @@ def batch_of(x: Any) -> Any:
     return x.batch() if isinstance(x, Singles) else x
 
 
+def clipped_apart(gradients: RecordGradients, columns: dict[str, slice], slow: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """The sum of gradients whose layers have bounds of their own, by factors and by the gradients themselves."""
+    policy, bound = PerLayerClipping(bound=0.3), 0.3
+    layers = policy.layers(columns)
+    policy.begin(1)
+    split, owner = by_layer(gradients, layers)
+    norms = layer_norms(split, owner, len(layers))
+    weights = policy.coefficients(norms, torch.zeros(B, dtype=torch.int64))[:, owner]
+    found = clipped_sums(split, weights, torch.full((1, len(slow[0])), torch.nan))[0]
+    wanted, share = torch.zeros_like(found), len(layers) ** -0.5
+    for row, own in zip(slow, norms):
+        for layer, norm in zip(layers, own.tolist()):
+            for part in layer.columns:
+                wanted[part] += share * row.detach()[part] / max(bound * share, norm)
+            exact = torch.cat([row.detach()[part] for part in layer.columns]).norm()
+            assert exact <= norm <= 1e-6 + 1.001 * exact, "never understated"
+    assert len(layers) == len({name.rpartition(".")[0] for name in columns})
+    return found, wanted
+
+
 @pytest.mark.parametrize("name", ARCHITECTURES)
 class TestContract:
     """What holds of every architecture."""
@@ -364,6 +385,8 @@ class TestContract:
         norms = gradient_norms(gradients)
         assert bool((norms >= found.norm(dim=1)).all())
         assert torch.allclose(norms, found.norm(dim=1), rtol=1e-3)
+        apart, wanted = clipped_apart(gradients, own.columns, slow)
+        assert float((apart - wanted).norm() / wanted.norm()) < 1e-5, "layers with bounds of their own"
 
     def test_the_module_stays_as_it_was(self, name: str) -> None:
         module, x, y, run = made(name)

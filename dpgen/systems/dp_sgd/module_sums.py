@@ -86,6 +86,12 @@ class ModuleGradients:
         self.p = self.per_record.p
 
     @property
+    def columns(self) -> dict[str, slice]:
+        """Where each parameter is in the vector of all, by the name that its author gave it."""
+        prefix = "plain." if isinstance(self.module, WithLoss) else ""
+        return {name.removeprefix(prefix): part for name, part in self.per_record.columns.items()}
+
+    @property
     def theta(self) -> Tensor:
         return torch.empty(1, self.p, device=self.module.device)
 

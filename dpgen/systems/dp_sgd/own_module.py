@@ -40,6 +40,7 @@ from torch.utils.data import DataLoader
 from dpgen.callbacks import Clipping, PrivacyAccountant
 from dpgen.facts import Fact, Said
 from dpgen.nets.trials import SameForEach, choose, marks, moved
+from dpgen.privacy.clipping import require_layers
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.distributed import ShareDone, launched_rank
 from dpgen.privacy.ledger import Ledger, Planned
@@ -384,6 +385,12 @@ def make_private(
     (records, public), gradients = read(data, loader.collate_fn, example), ModuleGradients(module, most)
     units = records if most is None else grouped(records, whose, most)
     gradients.settle(records, public, trainer, exemplary=example is not None)
+    if policy is not None and (layers := policy.layers(gradients.columns)):
+        require_layers(layers, gradients.p)
+        if people is not None:
+            raise ValueError(
+                f"people must be left out with {type(policy).__name__}: gradients of a person are clipped as a whole"
+            )
     if most is not None:
         micro_batch = max(1, require_whole("micro_batch", micro_batch) // most)
     unit = person(None if most is None else people if isinstance(people, str) else "people", most or 1)

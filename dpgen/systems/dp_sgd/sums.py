@@ -7,6 +7,10 @@ a multiple of `UNIT`, with which common kernels treat every row alike. What is l
 sizes. A clipped gradient changes by at most twice that. Ten times :math:`\delta` for each of the n records that a draw may
 have is added to the sensitivity, :math:`1 + 2^{-10} + 10 \delta n`. It is a measurement, not a proof, and the statement says
 so. Where it would add more than `ALLOWED`, as for a network that mixes records, training is refused.
+
+**Layers** that are clipped apart have a :math:`\delta` each, relative to the norm of the record's gradient in that layer; the
+largest one counts. A layer's clipped part, of norm at most :math:`s_l`, changes by at most :math:`2 \delta s_l`, and all parts
+together by :math:`2 \delta`, since :math:`\sum_l s_l^2 \le 1`.
 """
 
 from __future__ import annotations
@@ -25,7 +29,18 @@ from dpgen.callbacks import Clipping
 from dpgen.facts import Fact, Said
 from dpgen.nets import ModelBank, RecordGradients
 from dpgen.nets.bank import Noise
-from dpgen.privacy.clipping import ROUNDED, SENSITIVITY, SHORT, clipped_sums, gradient_norms, sensitivity_of_people
+from dpgen.privacy.clipping import (
+    ROUNDED,
+    SENSITIVITY,
+    SHORT,
+    Layer,
+    by_layer,
+    clipped_sums,
+    gradient_norms,
+    layer_norms,
+    require_layers,
+    sensitivity_of_people,
+)
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.noise import to_device
@@ -86,9 +101,18 @@ def gradients_of(bank: ModelBank, x: Tensor, present: Sequence[int], noise: Nois
     return bank.gradients(x, bounds, noise).full()._replace(bounds=bounds, present=present)
 
 
-def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = COMPANY, records: Any = None) -> float:
+def largest_change(
+    bank: ModelBank,
+    d: int,
+    *,
+    categories: int = 0,
+    most: int = COMPANY,
+    records: Any = None,
+    layers: Sequence[Layer] = (),
+) -> float:
     """The largest change of a random record's gradient beside others, relative to its norm; infinite where only one is finite.
 
+    Of `layers` that are clipped apart the largest change of one, relative to the norm in this layer.
     Records have d columns, the last `categories` of them a one-hot label, or are the given `COMPANY` ones; at most `most` are
     tried at once.
     """
@@ -126,8 +150,17 @@ def largest_change(bank: ModelBank, d: int, *, categories: int = 0, most: int = 
         among = made(rows, min(size, UNIT))
         for place, row in enumerate(rows.tolist()):
             if row < tried:
-                worst = max(worst, _change(alone[row], _rows(among, own, torch.tensor([place]))))
+                both = (alone[row], _rows(among, own, torch.tensor([place])))
+                worst = max(worst, *(_change(*pair) for pair in zip(*(_apart(found, layers) for found in both))))
     return worst
+
+
+def _apart(gradients: RecordGradients, layers: Sequence[Layer]) -> list[RecordGradients]:
+    """The gradients of every layer that has any; of none all as one."""
+    if not layers:
+        return [gradients]
+    split, owner = by_layer(gradients, layers)
+    return [split._replace(factors=[f for f, of in zip(split.factors, owner) if of == i]) for i in sorted({*owner})]
 
 
 def _rows(gradients: RecordGradients, cluster: int, rows: Tensor) -> RecordGradients:
@@ -163,17 +196,18 @@ def _length(values: Tensor) -> Tensor:
     return values.double().norm(dim=-1)
 
 
-def _require_length(what: str, values: Tensor, n: int, meaning: str) -> None:
+def _require_shape(what: str, values: Tensor, shape: tuple[int, ...], meaning: str) -> None:
     """Refuse what a clipping policy returns in another shape; broadcast, it would count for others."""
-    if not isinstance(values, Tensor) or values.shape != (n,):
+    if not isinstance(values, Tensor) or values.shape != shape:
         found = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
-        raise ValueError(f"{what}() has {found}; it must be a tensor of shape ({n},), {meaning}")
+        raise ValueError(f"{what}() has {found}; it must be a tensor of shape {shape}, {meaning}")
 
 
-def _require_own_norms(policy: Clipping, k: int, device: torch.device) -> None:
+def _require_own_norms(policy: Clipping, k: int, layers: int, device: torch.device) -> None:
     """Refuse a policy that gives a record of one of k clusters another weight beside other records; tried on random norms."""
     generator = torch.Generator().manual_seed(0)  # public
-    norms = (3.0 * torch.randn(_NORMS, generator=generator)).exp().to(device)
+    shape = (_NORMS, layers) if layers else (_NORMS,)
+    norms = (3.0 * torch.randn(shape, generator=generator)).exp().to(device)
     cluster = torch.randint(k, (_NORMS,), generator=generator).to(device)
     alone = torch.cat([_weights_of(policy, norms[i : i + 1], cluster[i : i + 1]) for i in range(_NORMS)])
     if not torch.allclose(_weights_of(policy, norms, cluster), alone, rtol=1e-4, atol=0.0, equal_nan=True):
@@ -185,7 +219,8 @@ def _require_own_norms(policy: Clipping, k: int, device: torch.device) -> None:
 
 def _weights_of(policy: Clipping, norms: Tensor, cluster: Tensor) -> Tensor:
     given = policy.coefficients(norms, cluster)
-    _require_length(f"{type(policy).__name__}.coefficients", given, len(norms), "one weight for each record")
+    meaning = "one weight for each record" + " and layer" * (norms.ndim - 1)
+    _require_shape(f"{type(policy).__name__}.coefficients", given, tuple(norms.shape), meaning)
     return given
 
 
@@ -198,13 +233,17 @@ def widened(sums: BoundedSum, added: float) -> BoundedSum:
 
 
 class _Piece(NamedTuple):
-    """Gradients of a part, their norms, clusters and shares; `places` are the records' rows among the padded ones."""
+    """Gradients of a part, their norms, clusters and shares; `places` are the records' rows among the padded ones.
+
+    Of layers that are clipped apart norms are (b, layers), and `owner` is the layer of every factor.
+    """
 
     gradients: RecordGradients
     norms: Tensor
     cluster: Tensor
     places: Tensor
     share: Tensor | None
+    owner: Sequence[int] = ()
 
 
 class PrivateSums:
@@ -215,6 +254,7 @@ class PrivateSums:
     | case | what holds |
     |---|---|
     | any record | moves the sums by at most `SENSITIVITY` and the margin; without a finite norm by nothing |
+    | layers that are clipped apart | have bounds whose squares add up to at most 1: a record's term has norm at most 1 |
     | a person with k records | weighs each of them 1/k: their terms have norm at most 1 together, in any clusters |
     | a record among others | what they change of its gradient is measured and added to the sensitivity, see `Margin` |
     | a cluster, a rank or everybody without records | releases noise like any other |
@@ -247,12 +287,20 @@ class PrivateSums:
     partitioned: bool = False
     policy: Clipping
     curator: Curator | None = None
+    layers: tuple[Layer, ...] = ()
     _change: float | None = None
 
     def clip_by(self, policy: Clipping) -> None:
         """Let a policy that has begun decide how gradients are clipped; one of your own is tried on random norms."""
+        layers = tuple(policy.layers(self.bank.columns))
+        if layers:
+            require_layers(layers, self.bank.p)
+            if policy.noise_multiplier is not None:
+                raise ValueError(f"{type(policy).__name__} has layers and a histogram of norms; it must have one of them")
         if policy.facts:
-            _require_own_norms(policy, self.bank.k, self.bank.theta.device)
+            _require_own_norms(policy, self.bank.k, len(layers), self.bank.theta.device)
+        if layers != self.layers:
+            self.layers, self._change = layers, None
         self.policy = policy
 
     def released_values(self) -> dict[str, float]:
@@ -295,8 +343,9 @@ class PrivateSums:
         sums = self._target(batch.sizes, out)
         for i, part in enumerate(parts):
             piece = kept[i] if kept else self._piece(batch, part)
-            weights = torch.zeros(piece.gradients.bounds[-1], device=piece.norms.device)
-            weights[piece.places] = self._weights(piece)
+            own = self._weights_of_layers(piece) if self.layers else self._weights(piece)
+            weights = torch.zeros(piece.gradients.bounds[-1], *own.shape[1:], device=own.device)
+            weights[piece.places] = own
             short = min(SHORT, self.config.micro_batch)
             clipped_sums(piece.gradients, weights, sums, accumulate=i > 0, drawn=batch.sizes, short=short)
         factor = self.averaging() if averaged else None
@@ -318,11 +367,24 @@ class PrivateSums:
         finite = torch.where(torch.isfinite(piece.norms) & ~weights.isnan(), weights, 0.0)
         return finite if piece.share is None else finite * piece.share
 
+    def _weights_of_layers(self, piece: _Piece) -> Tensor:
+        """The same (b, factors) where layers are clipped apart: in none a record weighs more than the share of the layer.
+
+        Without a finite norm in one of them it weighs nothing in all.
+        """
+        shares = piece.norms.new_tensor([layer.share for layer in self.layers])
+        given = _weights_of(self.policy, piece.norms, piece.cluster)
+        weights = given.clamp_min(0.0).minimum(shares / piece.norms)
+        finite = (torch.isfinite(piece.norms) & ~weights.isnan()).all(1, keepdim=True)
+        weights = torch.where(finite, weights, 0.0)
+        weights = weights if piece.share is None else weights * piece.share[:, None]
+        return weights[:, to_device(torch.tensor(piece.owner), weights.device)]
+
     def averaging(self) -> Tensor:
         """Factors (k,) from noisy sums to gradients: clip bounds over expected sizes, never over drawn ones."""
         bounds, sizes = self.policy.scale(), to_device(self.expected_sizes(), self.bank.theta.device)
         if bounds is not None:
-            _require_length(f"{type(self.policy).__name__}.scale", bounds, len(sizes), "one bound for each cluster")
+            _require_shape(f"{type(self.policy).__name__}.scale", bounds, (len(sizes),), "one bound for each cluster")
         return (1.0 if bounds is None else bounds.to(sizes.device)) / sizes
 
     def _target(self, sizes: Sequence[int], out: Tensor | None) -> Tensor:
@@ -391,15 +453,19 @@ class PrivateSums:
             x = torch.cat([x, one_hot(batch.labels[chosen], self.categories).to(x)], 1)
         with torch.enable_grad():
             gradients = gradients_of(self.bank, x, present, self.latents)
-        norms, own = gradient_norms(gradients)[on_device], to_device(rows, x.device)
+        owner: Sequence[int] = ()
+        if self.layers:
+            gradients, owner = by_layer(gradients, self.layers)
+        norms = layer_norms(gradients, owner, len(self.layers)) if self.layers else gradient_norms(gradients)
+        own = to_device(rows, x.device)
         share = None if batch.share is None else batch.share[own]
-        return _Piece(gradients, norms, batch.cluster[own], on_device, share)
+        return _Piece(gradients, norms[on_device], batch.cluster[own], on_device, share, owner)
 
     def measure(self, d: int) -> Margin:
         """The margin for records of d columns, in the precision of this moment; measured once, refused above `ALLOWED`."""
         assert self.curator is not None
         if self._change is None:
-            options: dict[str, Any] = {"categories": self.categories, "most": self.compared()}
+            options: dict[str, Any] = {"categories": self.categories, "most": self.compared(), "layers": self.layers}
             self._change = largest_change(self.bank, d + self.categories, records=self.random_records(), **options)
         likely = self.expected_records() if self.partitioned else 1.0
         found = Margin(self._change, self.most_records() * math.ceil(likely + 10.0 * math.sqrt(likely) + 10.0))
