@@ -13,7 +13,7 @@ from dpgen.data import Images
 from dpgen.evaluation.scores import FULL, Effort, Evaluation, Score, require_size
 from dpgen.figures import new_figure, save_figure, show_images
 from dpgen.metrics import chance_level, train_on_synthetic_accuracy
-from dpgen.metrics.fidelity import InceptionFeatures, LeNetFeatures, fidelity, frechet_distance
+from dpgen.metrics.fidelity import InceptionFeatures, LeNetFeatures, fidelity, frechet_distance, inception_score
 from dpgen.progress import report
 from dpgen.release import ImageModel
 from dpgen.samples import image_rows
@@ -140,10 +140,13 @@ def image_scores(
     scores = []
     if features is not None:
         by = "Inception v3" if inception is not None else "a network trained on the private images"
-        scores = _of_features(features(shown.x), features(own.x), features(others.x), by=by, size=size)
+        found = [features(part.x) for part in (shown, own, others)]
+        scores = _of_features(*found, by=by, size=size)
+        seen, expected = (inception_score(features.logits(part)) for part in found[:2])
+        scores.append(Score(f"inception score by {by}", seen, real=expected, chance=1.0, sample=size))
     if judge is not None and shown.labels is not None and others.labels is not None:
-        agree, expected = (_agreement(judge, part) for part in (shown, others))
-        scores.append(Score("class agreement of a network trained on the private images", agree, real=expected, sample=size))
+        agree, right = (_agreement(judge, part) for part in (shown, others))
+        scores.append(Score("class agreement of a network trained on the private images", agree, real=right, sample=size))
     return scores
 
 
@@ -161,7 +164,7 @@ def _of_features(shown: Tensor, own: Tensor, others: Tensor, *, by: str, size: s
 def _agreement(judge: LeNetFeatures, images: Labelled) -> float:
     """Share of the images whose class the network sees."""
     assert images.labels is not None
-    return float((judge.classes(judge(images.x)) == images.labels).double().mean())
+    return float((judge.logits(judge(images.x)).argmax(1) == images.labels).double().mean())
 
 
 def samples_figure(

@@ -17,6 +17,7 @@ from .fidelity import LeNetFeatures as LeNetFeatures
 from .fidelity import fidelity as fidelity
 from .fidelity import frechet_distance as frechet_distance
 from .fidelity import inception_network as inception_network
+from .fidelity import inception_score as inception_score
 from .queries import answers as answers
 from .queries import associations as associations
 from .queries import conjunctions as conjunctions

@@ -1,6 +1,6 @@
-"""Fidelity of synthetic samples: Fréchet distance of features, precision and recall."""
+"""Fidelity of synthetic samples: Fréchet distance of features, inception score, precision and recall."""
 
-from math import prod
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -32,13 +32,13 @@ class LeNetFeatures:
         _require_images(x, self.d)
         return in_parts(self.network, x.cpu())
 
-    def classes(self, features: Tensor) -> Tensor:
-        """Classes (n,) that the network sees in features (n, 128)."""
-        return in_parts(self._last, features).argmax(1)
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits (n, classes) of the network from features (n, 128)."""
+        return in_parts(self._last, features)
 
 
 def inception_network(weights: Path | str) -> nn.Module:
-    """Torchvision's Inception v3 without its last layer, with weights of a file: its own `.pth`, or `.safetensors`.
+    """Torchvision's Inception v3, its last layer apart as `head`, with weights of a file: its own `.pth`, or `.safetensors`.
 
     Only tensors are read, and no code of the file runs; nothing is downloaded.
     """
@@ -56,7 +56,7 @@ def inception_network(weights: Path | str) -> nn.Module:
     except Exception as error:
         line = " ".join(str(error).split())[:120]
         raise ValueError(f"weights is {path}; it must hold the tensors of torchvision's inception_v3: {line}") from error
-    network.fc = nn.Identity()
+    network.head, network.fc = network.fc, nn.Identity()
     return network.eval().requires_grad_(False)
 
 
@@ -73,13 +73,20 @@ class InceptionFeatures:
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         """Features (n, 2048) of images (n, pixels)."""
-        _require_images(x, prod(self.image_shape))
+        _require_images(x, math.prod(self.image_shape))
         found = []
         for part in x.split(_BATCH):  # as 299 x 299 pixels in [-1, 1] of three channels, by which the network was trained
             images = part.to(self.device).float().reshape(len(part), -1, *self.image_shape[-2:]) * 2 - 1
             large = nn.functional.interpolate(images, size=(_SIDE, _SIDE), mode="bilinear", align_corners=False)
             found.append(self.network(large.expand(-1, 3, -1, -1)).cpu())
         return torch.cat(found)
+
+    @torch.no_grad()
+    def logits(self, features: Tensor) -> Tensor:
+        """Logits (n, 1000) of ImageNet's classes from features (n, 2048)."""
+        head = self.network.head
+        assert isinstance(head, nn.Module)
+        return torch.cat([head(part.to(self.device)).cpu() for part in features.split(_BATCH)])
 
 
 def _require_images(x: Tensor, d: int) -> None:
@@ -120,6 +127,24 @@ def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
     mean = x.double().mean(0)
     centred = x.double() - mean
     return mean, centred.T @ centred / (len(x) - 1)
+
+
+def inception_score(logits: Tensor) -> float:
+    r"""Exponential of the mean over images of $\mathrm{KL}(p(y | x) \,\|\, p(y))$, in [1, number of classes].
+
+    p(y | x) is the softmax of the logits (n, classes) of a classifier, p(y) its mean over all n images, which are not divided
+    into parts. It is large where each image shows one class and all classes are shown; it sees neither wrong labels nor images
+    that are alike within a class. Published figures use the classes of ImageNet.
+
+    Source: Salimans et al. 2016, Section 4.
+
+    >>> round(inception_score(100.0 * torch.eye(4)), 6), inception_score(torch.zeros(5, 4))
+    (4.0, 1.0)
+    """
+    require_samples(logits=logits)
+    each = logits.double().log_softmax(1)
+    mean = each.logsumexp(0) - math.log(len(each))
+    return float((each.exp() * (each - mean)).sum(1).mean().exp())
 
 
 _MOST_PAIRS = 2**24

@@ -101,7 +101,13 @@ def scored(synthetic: Labelled, **options: Any) -> dict[str, Score]:
 
 
 class Means(nn.Module):
-    """Mean colours of the upper and the lower half, in place of Inception."""
+    """Mean colours of the upper and the lower half, in place of Inception; its classes are which one is brighter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(6, 2)
+        upper = torch.tensor([1.0, 0.0] * 3)
+        self.head.load_state_dict({"weight": 20 * torch.stack([upper, 1 - upper]), "bias": torch.zeros(2)})
 
     def forward(self, x: Tensor) -> Tensor:
         assert x.shape[1:] == (3, 299, 299)
@@ -111,28 +117,30 @@ class Means(nn.Module):
 @pytest.mark.parametrize("inception", [None, Means()], ids=["own network", "a file's network"])
 def test_good_images_are_near_and_bad_ones_far(inception: nn.Module | None) -> None:
     by = "by a network trained on the private images" if inception is None else "by Inception v3"
-    names = [f"{what} {by}" for what in ("Fréchet distance", "precision", "recall")]
+    names = [f"{what} {by}" for what in ("Fréchet distance", "precision", "recall", "inception score")]
     names += ["class agreement of a network trained on the private images"]
     good = scored(halves(100, 2), inception=inception)
     wrong = halves(100, 2)
     swapped = scored(Labelled(wrong.x, 1 - wrong.labels if wrong.labels is not None else None), inception=inception)
     collapsed = scored(Labelled(wrong.x[:1].repeat(100, 1), wrong.labels), inception=inception)
     assert list(good) == names
-    distance, precision, recall, agreement = (good[name] for name in names)
+    distance, precision, recall, score, agreement = (good[name] for name in names)
     assert distance.better == "lower"
     assert distance.real is not None
     assert distance.value < 0.1 * collapsed[names[0]].value
     assert min(precision.value, recall.value) > 0.7
     assert collapsed[names[2]].value < 0.3
     assert agreement.value > 0.95
-    assert swapped[names[3]].value < 0.05
+    assert swapped[names[4]].value < 0.05
+    assert swapped[names[3]].value == score.value > 1.8 > 1.01 > collapsed[names[3]].value, "of two classes, or one"
+    assert score.real == pytest.approx(score.value, abs=0.1)
     assert all(score.private and score.sample for score in good.values()), "they look at private images"
 
 
 def test_images_without_classes_are_compared_by_a_network_of_a_file_only() -> None:
     blank = [Labelled(part.x, None) for part in (halves(100, 2), REAL, HELD)]
     assert image_scores(*blank, image_shape=SHAPE) == []
-    assert len(image_scores(*blank, image_shape=SHAPE, inception=Means())) == 3
+    assert len(image_scores(*blank, image_shape=SHAPE, inception=Means())) == 4
 
 
 def test_small_or_few_images_have_no_scores() -> None:

@@ -1,4 +1,4 @@
-"""Features of images, Fréchet distance, and precision and recall, against slow or other versions."""
+"""Features of images, Fréchet distance, inception score, precision and recall, against slow or other versions."""
 
 import math
 from importlib import import_module
@@ -11,10 +11,19 @@ from refusals import refused
 from scipy.linalg import sqrtm
 from sklearn.neighbors import NearestNeighbors
 from torch import Tensor, nn
-from torchmetrics.image.fid import _compute_fid
+from torchmetrics.image.fid import FrechetInceptionDistance
+from torchmetrics.image.inception import InceptionScore
 
 from dpgen.metrics.classification import trained_cnn
-from dpgen.metrics.fidelity import Fidelity, InceptionFeatures, LeNetFeatures, fidelity, frechet_distance, inception_network
+from dpgen.metrics.fidelity import (
+    Fidelity,
+    InceptionFeatures,
+    LeNetFeatures,
+    fidelity,
+    frechet_distance,
+    inception_network,
+    inception_score,
+)
 
 
 def by_loops(real: np.ndarray, synthetic: np.ndarray, k: int) -> list[float]:
@@ -80,13 +89,24 @@ def by_scipy(x: np.ndarray, y: np.ndarray) -> float:
     return float(((x.mean(0) - y.mean(0)) ** 2).sum() + np.trace(s + t - 2 * np.real(sqrtm(s @ t))))
 
 
+class Features(nn.Identity):
+    """Features that were computed before, as a network of torchmetrics."""
+
+    def __init__(self, d: int) -> None:
+        super().__init__()
+        self.num_features = d
+
+
 @pytest.mark.parametrize("d", [1, 2, 8, 30])
 def test_the_distance_agrees_with_scipy_and_torchmetrics(d: int) -> None:
     real, synthetic = mixed(100, d, 1), mixed(60, d, 2)
     found = frechet_distance(real, synthetic)
     assert found == pytest.approx(by_scipy(real.numpy(), synthetic.numpy()), rel=1e-9)
-    moments = [part for x in (real, synthetic) for part in (x.mean(0), x.T.cov().reshape(d, d))]
-    assert found == pytest.approx(float(_compute_fid(*moments)), rel=1e-9)
+    network = Features(d)
+    theirs = FrechetInceptionDistance(feature=network)
+    theirs.update(real, real=True)
+    theirs.update(synthetic, real=False)
+    assert found == pytest.approx(float(theirs.compute()), rel=1e-6)
 
 
 def test_fewer_samples_than_features_and_samples_far_from_the_origin() -> None:
@@ -96,6 +116,21 @@ def test_fewer_samples_than_features_and_samples_far_from_the_origin() -> None:
     assert frechet_distance(x, x + 2) == pytest.approx(4 * 40, rel=1e-9)
     assert frechet_distance(torch.ones(2, 3), torch.ones(2, 3) + 1) == pytest.approx(3)
     assert frechet_distance(y + 1e6, 2 * y + 1e6) == pytest.approx(frechet_distance(y, 2 * y), rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:Metric `InceptionScore` will save", "ignore:std\\(\\)")
+@pytest.mark.parametrize("scale", [0.0, 0.1, 1.0, 30.0, 1e4])
+def test_the_inception_score_agrees_with_torchmetrics_and_its_formula(scale: float) -> None:
+    logits = scale * mixed(60, 7, 3)
+    theirs = InceptionScore(feature=nn.Identity(), splits=1)
+    theirs.update(logits)
+    found = inception_score(logits)
+    assert found == pytest.approx(float(theirs.compute()[0]), rel=1e-9)
+    shares = logits.softmax(1)
+    each = [(p * (p / shares.mean(0)).log())[p > 0].sum() for p in shares]
+    assert found == pytest.approx(math.exp(sum(each) / len(each)), rel=1e-6)
+    assert 1 - 1e-12 <= found <= 7
+    assert inception_score(logits.repeat(3, 1).flip(0)) == pytest.approx(found), "neither order nor number matters"
 
 
 def images(n: int, seed: int, side: int = 6) -> tuple[Tensor, Tensor]:
@@ -112,7 +147,7 @@ def test_lenet_gives_the_last_hidden_layer_which_tells_good_samples_from_bad_one
     features, network = LeNetFeatures(x, y, **options), trained_cnn(x, y, **options)
     found = features(x)
     assert found.shape == (100, 128)
-    assert torch.allclose(network[-1](found), network(x.float()), atol=1e-5)
+    assert torch.allclose(features.logits(found), network(x.float()), atol=1e-5)
     assert not found.requires_grad
     good, bad = (frechet_distance(found, features(other)) for other in (near, x[:1].repeat(99, 1)))
     assert good < 0.5 * bad
@@ -130,13 +165,14 @@ def test_inception_from_a_file(tmp_path: Path) -> None:
     x = images(2, 0)[0]
     found = features(x)
     # Torchvision's own way in: normalised as for ImageNet, which the network turns back when told to.
-    network.transform_input, network.fc = True, nn.Identity()
+    network.transform_input, head, network.fc = True, network.fc, nn.Identity()
     large = nn.functional.interpolate(x.reshape(-1, 1, 6, 6).float(), size=(299, 299), mode="bilinear").expand(-1, 3, -1, -1)
     mean, std = (torch.tensor(v)[:, None, None] for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     with torch.no_grad():
         expected = network.eval()((large - mean) / std)
     assert found.shape == (2, 2048)
     assert torch.allclose(found, expected, rtol=1e-3, atol=1e-7)
+    assert torch.allclose(features.logits(found), head(found), atol=1e-6)
 
 
 X, Y = torch.zeros(8, 2), torch.zeros(8, dtype=torch.int64)
@@ -151,6 +187,8 @@ X, Y = torch.zeros(8, 2), torch.zeros(8, dtype=torch.int64)
         (lambda: fidelity(X, X, k=0), "k is 0"),
         (lambda: frechet_distance(X[:1], X), "real"),
         (lambda: frechet_distance(X, X[:, :1]), "synthetic"),
+        (lambda: inception_score(X[:0]), "logits"),
+        (lambda: inception_score(X * math.nan), "logits"),
         (lambda: LeNetFeatures(X, Y[:3], image_shape=(1, 2)), "train_y"),
         (lambda: LeNetFeatures(X, Y, image_shape=(1, 2)), "image_shape"),
     ],
