@@ -6,12 +6,12 @@ Each class takes marginals of one kind, and adds its gradients in stacked probab
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from dpgen.systems.tables.marginals import shape
+from dpgen.systems.tables.marginals import shape, together
 
 if TYPE_CHECKING:
     from dpgen.systems.tables.marginals import Coarsening, Measurement
@@ -19,66 +19,89 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 
 _CHUNK = 16  # triples that are computed together: what they need stays in the cache
-_SPARSE = 16  # cells of joint probabilities for each measured one, from which on the others are not computed
+_CALL, _CELL = 500, 2.5  # what a pair and its cells take, in cells of a product that has all pairs of a level
 
 
 class Pairs:
-    """Measured marginals of one or two columns, as one sparse matrix on the joint probabilities of pairs.
-
-    One product of matrices has the joint probabilities of all pairs; where few of them are measured, each is a product of rows.
-    """
+    """Measured marginals of one or two columns: of one as a sparse matrix, of two by level (`_Level`)."""
 
     def __init__(
         self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], sizes: tuple[int, ...], n: float
     ) -> None:
         from scipy.sparse import csr_matrix
 
-        d, offsets = sum(sizes), np.cumsum([0, *sizes])
-        self._d = d
-        rows, columns, values, precisions, base = [], [], [], [], 0
-        for m in measurements:
-            groups = [levels[m.marginal.level].groups[c] for c in m.marginal.columns]
-            at = [offsets[c] + np.arange(sizes[c]) for c in m.marginal.columns]
-            if len(at) == 1:
-                cell, index = groups[0], d * d + at[0]
-            else:
-                cell = (groups[0][:, None] * m.values.shape[1] + groups[1][None]).ravel()
-                index = (at[0][:, None] * d + at[1][None]).ravel()
-            rows.append(base + cell)
-            columns.append(index)
-            values.append(m.values.ravel() / n)
-            precisions.append(np.broadcast_to((n / m.noise_std) ** 2, m.values.shape).ravel())
+        offsets, rows, columns, base = np.cumsum([0, *sizes]), list[Any](), list[Any](), 0
+        singles = [m for m in measurements if len(m.marginal.columns) == 1]
+        for m in singles:
+            [c] = m.marginal.columns
+            rows.append(base + levels[m.marginal.level].groups[c])
+            columns.append(offsets[c] + np.arange(sizes[c]))
             base += m.values.size
-        self._used, inverse = np.unique(np.concatenate(columns), return_inverse=True)
-        ones = np.ones(len(inverse), np.float32)
-        self._sums = csr_matrix((ones, (np.concatenate(rows), inverse)), shape=(base, len(self._used)))
+        at = (np.concatenate([*rows, np.empty(0, np.int64)]), np.concatenate([*columns, np.empty(0, np.int64)]))
+        self._sums = csr_matrix((np.ones(len(at[0]), np.float32), at), shape=(base, offsets[-1]))
         self._spread = self._sums.T.tocsr()
-        self._inside = self._used < d * d
-        self._cells = np.divmod(self._used[self._inside], d)
-        self._few = _SPARSE * len(self._used) < d * d
-        self._values = np.concatenate(values).astype(np.float32)
-        self._precisions = np.concatenate(precisions).astype(np.float32)
+        found = [(m.values.ravel() / n, _precisions(m, n).ravel()) for m in singles]
+        self._values, self._precisions = (np.concatenate([own[i] for own in found] or [np.empty(0)]) for i in (0, 1))
+        self._values, self._precisions = self._values.astype(np.float32), self._precisions.astype(np.float32)
+        pairs = [m for m in measurements if len(m.marginal.columns) == 2]
+        self._levels = [
+            _Level([pairs[i] for i in numbers], levels[level], n) for level, numbers in together([m.marginal for m in pairs])
+        ]
 
     def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
+        single = self._spread @ (self._precisions * (self._sums @ (p @ w) - self._values))
+        of_w += single @ p
+        of_p += single[:, None] * w
+        for level in self._levels:
+            level.add_gradients(p, w, of_p, of_w)
+
+
+class _Level:
+    """Measured pairs of columns at one level: each as a product of matrices, or all in one product where these take longer."""
+
+    def __init__(self, measurements: Sequence[Measurement], level: Coarsening, n: float) -> None:
         from scipy.sparse import csr_matrix
 
-        d, (left, right), weighted = self._d, self._cells, p * w
-        joint = np.empty(len(self._used), np.float32)
-        joint[~self._inside] = weighted.sum(1)[self._used[~self._inside] - d * d]
-        pairs = np.einsum("uk,uk->u", weighted[left], p[right]) if self._few else (weighted @ p.T)[left, right]
-        joint[self._inside] = pairs
-        slope = self._spread @ (self._precisions * (self._sums @ joint - self._values))
-        single = np.zeros(d, np.float32)
-        single[self._used[~self._inside] - d * d] = slope[~self._inside]
-        if self._few:
-            sparse = csr_matrix((slope[self._inside], (left, right)), shape=(d, d))
-            pulled = sparse @ p + sparse.T @ p
+        begin, full = np.cumsum([0, *level.sizes]), all(len(group) == size for group, size in zip(level.groups, level.sizes))
+        self._sums = None if full else csr_matrix(level.matrix())
+        self._spread = None if self._sums is None else self._sums.T.tocsr()
+        self._parts = []
+        for m in measurements:
+            rows, columns = (slice(int(begin[c]), int(begin[c + 1])) for c in m.marginal.columns)
+            self._parts.append((rows, columns, (m.values / n).astype(np.float32), _precisions(m, n).astype(np.float32)))
+        cells = sum(m.values.size for m in measurements)
+        self._all: tuple[Floats, Floats] | None = None
+        if begin[-1] ** 2 <= _CALL * len(measurements) + _CELL * cells:
+            precisions, aims = np.zeros((2, begin[-1], begin[-1]))
+            for rows, columns, values, own in self._parts:  # of one pair there may be two
+                precisions[rows, columns] += own
+                aims[rows, columns] += own * values
+            aims /= np.maximum(precisions, 1e-300)
+            self._all = aims.astype(np.float32), precisions.astype(np.float32)
+
+    def add_gradients(self, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
+        coarse = p if self._sums is None else self._sums @ p
+        weighted = coarse * w
+        if self._all is not None:
+            values, precisions = self._all
+            slope = weighted @ coarse.T
+            slope -= values
+            slope *= precisions
+            pulled = slope @ coarse + slope.T @ coarse
         else:
-            square = np.zeros((d, d), np.float32)
-            square[left, right] = slope[self._inside]
-            pulled = (square + square.T) @ p
-        of_w += 0.5 * np.einsum("dk,dk->k", p, pulled) + single @ p
-        of_p += (pulled + single[:, None]) * w
+            pulled = np.zeros_like(coarse)
+            for rows, columns, values, precisions in self._parts:
+                slope = precisions * (weighted[rows] @ coarse[columns].T - values)
+                pulled[rows] += slope @ coarse[columns]
+                pulled[columns] += slope.T @ coarse[rows]
+        of_w += 0.5 * np.einsum("dk,dk->k", coarse, pulled)
+        pulled *= w
+        of_p += pulled if self._spread is None else self._spread @ pulled
+
+
+def _precisions(m: Measurement, n: float) -> npt.NDArray[np.float64]:
+    """1 / noise variance of each share of a marginal."""
+    return np.broadcast_to((n / np.asarray(m.noise_std)) ** 2, m.values.shape)
 
 
 class Triples:

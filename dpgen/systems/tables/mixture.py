@@ -247,8 +247,9 @@ class Fitter:
 
     def _softmax(self) -> tuple[Floats, Floats]:
         logits, weights = self.logits
-        shifted = np.exp(logits - np.maximum.reduceat(logits, self._starts, axis=0)[self._column])
-        p: Floats = (shifted / np.add.reduceat(shifted, self._starts, axis=0)[self._column]).astype(np.float32, copy=False)
+        p: Floats = logits - np.maximum.reduceat(logits, self._starts, axis=0)[self._column]
+        np.exp(p, out=p)
+        p /= np.add.reduceat(p, self._starts, axis=0)[self._column]
         w = np.exp(weights - weights.max())
         return p, w / w.sum()
 
@@ -256,11 +257,19 @@ class Fitter:
         self._steps += 1
         b1, b2 = _MOMENTS
         for value, gradient, first, second in zip(self.logits, self.gradients(), self._first, self._second):
-            first += (1 - b1) * (gradient - first)
-            second += (1 - b2) * (gradient * gradient - second)
-            scale = np.sqrt(second / (1 - b2**self._steps))
-            scale += 1e-8
-            value -= (rate / (1 - b1**self._steps)) * first / scale
+            scratch = gradient - first  # large arrays: what can be is worked out in place
+            scratch *= 1 - b1
+            first += scratch
+            gradient *= gradient
+            gradient -= second
+            gradient *= 1 - b2
+            second += gradient
+            np.divide(second, 1 - b2**self._steps, out=scratch)
+            np.sqrt(scratch, out=scratch)
+            scratch += 1e-8
+            np.multiply(first, rate / (1 - b1**self._steps), out=gradient)
+            gradient /= scratch
+            value -= gradient
 
     def gradients(self) -> tuple[Floats, Floats]:
         """Of the loss, in the logits of p and of w."""
@@ -277,13 +286,21 @@ class Fitter:
             self._seeds.add_gradients(w, of_w)
         for zero in self._zeros:
             zero.add_gradients(self._avoided, p, w, of_p, of_w)
-        ratio = np.log(np.maximum(p, 1e-30)) - self.prior
-        of_p += self._information * w * ratio
-        of_w += (self._information * p * ratio).sum(0)
-        inner = np.add.reduceat(of_p * p, self._starts, axis=0)
+        ratio = np.maximum(p, 1e-30)
+        np.log(ratio, out=ratio)
+        ratio -= self.prior
+        ratio *= self._information
+        of_w += np.einsum("dk,dk->k", p, ratio)
+        ratio *= w
+        of_p += ratio
+        np.multiply(of_p, p, out=ratio)
+        of_p -= np.add.reduceat(ratio, self._starts, axis=0)[self._column]
+        of_p *= p
         logits, weights = self.logits
-        of_logits: Floats = p * (of_p - inner[self._column]) + 2 * _RIDGE * (logits - self.prior)
-        return of_logits, w * (of_w - np.float32(w @ of_w)) + 2 * _RIDGE * weights
+        np.subtract(logits, self.prior, out=ratio)
+        ratio *= 2 * _RIDGE
+        of_p += ratio
+        return of_p, w * (of_w - np.float32(w @ of_w)) + 2 * _RIDGE * weights
 
 
 def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:

@@ -98,10 +98,10 @@ class TablesModel(PublicModel, kind="tables"):
         within, groups = self.columns.within(codes), self._grouped(codes)
         if without is not None:
             within[:, without], groups[:, without] = 0.0, -1
-        result = within.sum(1)
-        for part in range(0, len(codes), _AT_ONCE):
-            result[part : part + _AT_ONCE] += np.logaddexp.reduce(self.joint(groups[part : part + _AT_ONCE]), axis=1)
-        return result
+        rows, place = np.unique(groups, axis=0, return_inverse=True)  # of a table of few cells each row is there many times
+        starts = range(0, len(rows), _AT_ONCE)
+        logs = [np.logaddexp.reduce(self.joint(rows[start : start + _AT_ONCE]), axis=1) for start in starts]
+        return np.asarray(within.sum(1) + np.concatenate([*logs, np.empty(0)])[place.ravel()])
 
     def _holding(self, codes: Integers) -> tuple[npt.NDArray[np.bool_], dict[int, npt.NDArray[np.bool_]]]:
         """Which rows (n,) the constraints allow, and which all but one, for those that a share of rows breaks."""
