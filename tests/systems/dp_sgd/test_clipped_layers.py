@@ -25,7 +25,7 @@ D, K, N = 6, 3, 20
 
 
 def module(policy: Clipping, **options: Any) -> DPGM:
-    plan = DPGMPlan(sampling_rate=1.0, sigma_sgd=1e-6, sigma_count=5.0)
+    plan = DPGMPlan(sampling_rate=1.0, noise_multiplier=1e-6, sigma_count=5.0)
     made = DPGM(d=D, plan=plan, config=DPGMConfig(hidden=3, latent=1, **options), n_classes=K)
     policy.begin(K)
     made.clip_by(policy)
