@@ -18,13 +18,13 @@ from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.excel import is_excel
 from dpgen.data.images import ARCHIVES
-from dpgen.data.links import PERSON, keys_of, roles_of
+from dpgen.data.links import PERSON, Keys, roles_of
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
 from dpgen.data.raw_tables import types_of
 from dpgen.data.records import PIXEL_THRESHOLD
 from dpgen.data.stored import StreamedRecords
-from dpgen.data.table_files import form_of, is_source
+from dpgen.data.table_files import column_names, form_of, is_source
 from dpgen.options import choose
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
@@ -265,11 +265,12 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: D
     tables = {name: in_memory(table, dtypes) for name, table in data.items()}
     for name, table in tables.items():
         table.table = str(name)
-    timed = _timed(options.get("order"), list(data))
+    public = column_names(options.get("public") or [])
+    timed = _timed(options.get("order"), [name for name in data if name not in public])
     columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
-    drop = options.get("drop") or []
-    keys = keys_of(options.get("links") or {}, columns, drop.split(",") if isinstance(drop, str) else drop)
-    roles = roles_of(columns, keys, options.get("person"), timed)
+    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
+    private = {name: own for name, own in columns.items() if name not in public}
+    roles = roles_of(private, keys.private, options.get("person"), timed)
     given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
     beside: Options = {} if roles.people is None else {"people_path": tables[roles.people]}
     more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}

@@ -144,7 +144,7 @@ class Reading:
             if not self.known.is_unique:
                 raise ValueError(
                     f"{self.path} has a row of {self.key!r} twice, so no rows of another table can hang on it; if it is a key "
-                    "to that table, leave the table out"
+                    "to that table, public=[TABLE] says that everybody may know the table"
                 )
 
     def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

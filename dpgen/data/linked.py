@@ -15,7 +15,7 @@ tables of rows all are in memory while they are read, without columns that are n
 used: rows of one table order those of another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -25,8 +25,9 @@ from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY, Orphans, TimeUnit
 from dpgen.data.linked_reader import MOST_ROWS, Reader, Spec
 from dpgen.data.linked_tables import LinkedTables
-from dpgen.data.links import PERSON, Key, keys_of, person_of, without_keys
+from dpgen.data.links import NO_KEYS, PERSON, Key, Keys, Links, person_of, without_keys
 from dpgen.data.packages import ORDER, PACKAGE, linked_package
+from dpgen.data.public_tables import PublicKey
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import MISSING, in_engine, is_source, name_of, table_path
@@ -56,6 +57,7 @@ def load_linked(
     delimiter: str | None = None,
     encoding: str | None = None,
     drop: list[str] | None = None,
+    public: list[str] | None = None,
     engine: bool = False,
 ) -> LinkedTables:
     """Rows of people in order of time, and a table of these people: of files, of an engine, or of a Data Package.
@@ -87,6 +89,8 @@ def load_linked(
         delimiter: of csv files, the one character between two fields, or "tab"; without it the one of the header line.
         encoding: of csv files, by its name in Python, as cp1252; without it UTF-8, of other lines cp1252.
         drop: columns that are not released, and cost nothing, as TABLE.COLUMN, or COLUMN where one table has it.
+        public: tables that everybody knows, of `tables`, such as one of courses: their keys are categories of the rows that
+            name them in `links`, or by a column of one name, and their columns help to model these rows.
         engine: DuckDB reads single files, too, which are larger than memory.
 
     Raises:
@@ -95,30 +99,36 @@ def load_linked(
     """
     drop = drop or []
     if path is None:
-        stated = (people_path, tables, links, schema, people_schema, schemas, delimiter, encoding, engine)
+        stated = (people_path, tables, links, schema, people_schema, schemas, delimiter, encoding, public, engine)
         given = _simulated(next((value for value in stated if value), None))
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
-        if any((people_path, tables, links)) or person not in (None, PERSON):
+        if any((people_path, tables, links, public)) or person not in (None, PERSON):
             raise ValueError(
-                f"path is {str(path)!r}; people_path, tables, links and person must be left out: the package says them"
+                f"path is {str(path)!r}; people_path, tables, links, public and person must be left out: the package says them"
             )
         given = _packaged(Path(path), order, drop)
     else:
         given = _files(path, people_path, tables or {}, {"people": people_schema, "rows": schema}, schemas or {})
         given = replace(given, person=person, order=order)
+    known_to_all = {*(public or []), *(key.above for key in given.keys.public)}
+    far = path is not None and any(in_engine(own, engine) for name, own in given.sources.items() if name not in known_to_all)
+    given = given.opened(known_to_all) if far else given.written(delimiter, encoding)
+    given = (given.linked(links or {}, drop, public or []) if links or public else given).apart(drop)
     if unknown := [name for name in given.schemas if name not in given.sources and schemas]:
         raise nearest("a table of schemas", unknown[0], list(given.sources))
-    far = path is not None and any(in_engine(source, engine) for source in given.sources.values())
-    given = given.opened() if far else given.written(delimiter, encoding)
     columns = {name: list(types_of(source)) for name, source in given.sources.items()}
-    keys, person = given.keys, given.person
-    if links:
-        keys = keys_of(links, columns, drop)
-        person = person_of(keys, given.people, person)
+    person = person_of(given.keys.private, given.people, given.person)
     known = {n: own and without_keys(n, descriptor_of(own), drop) for n, own in given.schemas.items()}
-    specs = _specs(replace(given, keys=keys, person=person or PERSON, schemas=known), columns, max_rows)
+    specs = _specs(replace(given, person=person, schemas=known), columns, max_rows)
+    own_drop = [name for name in drop if name.partition(".")[0] not in {key.key.above for key in given.public}]
     reader = Reader(
-        person or PERSON, given.people, specs, time_unit, orphans, drop=_dropped(drop, columns, person or PERSON, specs)
+        person,
+        given.people,
+        specs,
+        time_unit,
+        orphans,
+        drop=_dropped(own_drop, columns, person, specs),
+        public={name: tuple(key for key in given.public if key.key.table == name) for name in columns},
     )
     options = SplitOptions.of(test_fraction, None, split_key, engine=far)
     return reader.read(given.sources[given.people] if given.people else None, known.get(given.people or ""), options)
@@ -133,11 +143,30 @@ class _Given:
     schemas: Mapping[str, Any]
     person: str | None = None
     order: str | Mapping[str, str] | None = None
-    keys: tuple[Key, ...] = ()
+    keys: Keys = NO_KEYS
+    public: tuple[PublicKey, ...] = ()
 
-    def opened(self) -> Self:
-        """The same in an engine."""
-        return replace(self, sources={name: _opened(name, own, self.schemas.get(name)) for name, own in self.sources.items()})
+    def linked(self, links: Links, drop: Sequence[str], public: Sequence[str]) -> Self:
+        """The same with the keys that links name."""
+        for name in public:
+            if name in self.sources and is_source(self.sources[name]):
+                raise TypeError(f"public table {name!r} is in an engine; it must be in memory or in a file")
+        columns = {name: list(types_of(source)) for name, source in self.sources.items()}
+        rows = next((name for name in self.sources if name != self.people), "")
+        if named := {self.people, rows} & {*public}:
+            raise ValueError(f"public has {named.pop()!r}, the table of people or of their rows; they must be private")
+        return replace(self, keys=Keys.of(links, columns, drop, public))
+
+    def apart(self, drop: Sequence[str]) -> Self:
+        """The private tables, and the keys to public ones."""
+        found = tuple(PublicKey.of(key, self.sources[key.above], drop) for key in self.keys.public)
+        names = {key.above for key in self.keys.public}
+        return replace(self, sources={n: own for n, own in self.sources.items() if n not in names}, public=found)
+
+    def opened(self, but: Collection[str]) -> Self:
+        """The same in an engine, but for some tables."""
+        made = {n: own if n in but else _opened(n, own, self.schemas.get(n)) for n, own in self.sources.items()}
+        return replace(self, sources=made)
 
     def written(self, delimiter: str | None, encoding: str | None) -> Self:
         """The same of csv files of this form."""
@@ -155,10 +184,11 @@ def _simulated(stated: Any) -> _Given:
 
 
 def _packaged(path: Path, order: str | Mapping[str, str] | None, drop: Sequence[str]) -> _Given:
-    sources, person, keys, known = linked_package(path, drop)
-    people, *rows = sources
+    package = linked_package(path, drop)
+    people, *rows = (name for name in package.files if name in package.schemas)
+    known = {name: dict(package.schemas[name]) for name in (people, *rows)}
     named = {name: known[name].pop(ORDER) for name in rows if ORDER in known[name]}
-    return _Given(sources, people, known, person, named if order is None else order, keys)
+    return _Given(package.files, people, known, package.person, named if order is None else order, package.keys)
 
 
 def _files(
@@ -222,7 +252,7 @@ def _specs(
     given: _Given, columns: Mapping[str, Sequence[str]], max_rows: int | Mapping[str, int | None] | None
 ) -> tuple[Spec, ...]:
     """All tables of rows, each after the one that it hangs on, by public names alone."""
-    links = {key.table: key for key in given.keys}
+    links = {key.table: key for key in given.keys.private}
     names = [name for name in given.sources if name != given.people]
     for option, own in (("links", links), ("order", given.order), ("max_rows", max_rows)):
         for name in own if isinstance(own, Mapping) else ():

@@ -18,6 +18,7 @@ from dpgen.data.batches import EngineBatches, frames
 from dpgen.data.engines import EngineTable
 from dpgen.data.histories import Above, Orphans, Reading, TimeUnit, check, dated, kept, with_rows
 from dpgen.data.linked_tables import LinkedRows, LinkedTables
+from dpgen.data.public_tables import PublicKey, with_keys
 from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, types_of, unnamed
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import read_table
@@ -66,6 +67,7 @@ class Reader:
     orphans: Orphans
     pattern: str = ""  # of the person's key, by its owner's word
     drop: Mapping[str, Sequence[str]] = field(default_factory=dict)  # columns that are not released, by table
+    public: Mapping[str, tuple[PublicKey, ...]] = field(default_factory=dict)  # keys of tables to public ones
 
     def __post_init__(self) -> None:
         for option, value, known in (("time_unit", self.time_unit, TimeUnit), ("orphans", self.orphans, Orphans)):
@@ -80,7 +82,7 @@ class Reader:
     def of(self, sources: Mapping[str, Source], most: Sequence[int]) -> LinkedTables:
         """Other tables of the same names and columns; of each table of rows at most so many."""
         specs = [replace(s, source=sources[s.name], schema=None, most=m) for s, m in zip(self.specs, most)]
-        reader = replace(self, specs=tuple(specs), orphans="drop")
+        reader = replace(self, specs=tuple(specs), orphans="drop", public={})
         return reader.read(None if self.people is None else sources[self.people], None, SplitOptions(0.0))
 
     def read(self, people_path: Source | None, people_schema: Any, options: SplitOptions) -> LinkedTables:
@@ -352,7 +354,8 @@ class Reader:
     def _draft(self, table: str, path: Source, schema: Any, keys: set[str | None], order: str | None = None) -> dict[str, Any]:
         types = {} if order is None else {order: self._type(path, order)}
         drop = self.drop.get(table, ())
-        draft = draft_of(path, schema, target=None, key=None, unit=self.person, types=types, drop=drop)
+        stated = with_keys(schema, self.public.get(table, ()))
+        draft = draft_of(path, stated, target=None, key=None, unit=self.person, types=types, drop=drop)
         if "dpgen:privacy" in draft:
             raise ValueError(
                 "schema has domains that were bought for single rows; leave them out: the fit buys them for people"

@@ -21,6 +21,7 @@ from dpgen.schema import Schema
 
 if TYPE_CHECKING:
     from dpgen.data.linked_reader import Reader
+    from dpgen.data.public_tables import PublicKey
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -196,6 +197,11 @@ class LinkedTables:
         own = Rows(pd.DataFrame({self.person: self.keys}))
         kind = types_of(self.tables[0].source)[self.person]
         return [KeyColumn(self.person, self.reader.pattern, kind, own), *(table.named for table in self.tables)]
+
+    def public(self, number: int) -> tuple[PublicKey, ...]:
+        """The keys of a table to public ones."""
+        name = self.tables[number - 1].name if number else self.names[0] if self.source is not None else ""
+        return self.reader.public.get(name, ())
 
     def one_of_each(self) -> Rows:
         """The private people, for domains that are bought."""

@@ -1,13 +1,13 @@
 """Keys between private tables: which table is of people, by which column, and keys that no model has yet; by public names.
 
-A row belongs to one person, so a table has one key, to a column of the same name in another table. `SHAPES` are the keys that
-this leaves out, with the line to type.
+A row belongs to one person, so a table has one key to another private table, to a column of the same name. `SHAPES` are the
+keys that this leaves out, with the line to type. Keys to public tables are columns of their rows, see `public_tables`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations_with_replacement
-from typing import Any
+from typing import Any, Self
 
 from dpgen.schema import nearest
 
@@ -39,6 +39,8 @@ class Key:
 
 LINKS = "links={{'{a.table}': '{a.above}.{a.other}'}}"
 PACKAGE_KEYS = "the one foreign key of {a.table}, {a.other} to {a.above}.{a.other},"
+PUBLIC = "public=['{b.above}']"
+PACKAGE_PUBLIC = '"dpgen:public": true of {b.above}'
 """The line that keeps key a alone."""
 
 SHAPES: tuple[tuple[Callable[[Key, Key], bool], str], ...] = (
@@ -53,8 +55,8 @@ SHAPES: tuple[tuple[Callable[[Key, Key], bool], str], ...] = (
     ),
     (
         lambda a, b: a is not b,
-        "{a} and {b} are keys to two private tables, and a row belongs to one; without {b.above} and this key, {a.renamed}"
-        "{line} protects {a.above} alone",
+        "{a} and {b} are keys to two private tables, and a row belongs to one; {a.renamed}{line} with {public} protects "
+        "{a.above} alone, where everybody may know {b.above}",
     ),
     (
         lambda a, b: a.column != a.other,
@@ -64,23 +66,76 @@ SHAPES: tuple[tuple[Callable[[Key, Key], bool], str], ...] = (
 """Keys a and b of one table, or one key as both, that are refused, the first row that holds; and the sentence."""
 
 
-def require_shapes(where: str, keys: Sequence[Key], line: str = LINKS) -> None:
+def require_shapes(where: str, keys: Sequence[Key], line: str = LINKS, public: str = PUBLIC) -> None:
     """Refuse keys of `SHAPES`, in one sentence that begins with where they were given and has the line to type."""
     for refused, sentence in SHAPES:
         for a, b in combinations_with_replacement(keys, 2):
             if a.table == b.table and refused(a, b):
-                raise ValueError(f"{where}: {sentence.format(a=a, b=b, line=line.format(a=a))}")
+                lines = {"line": line.format(a=a), "public": public.format(b=b)}
+                raise ValueError(f"{where}: {sentence.format(a=a, b=b, **lines)}")
 
 
-def keys_of(links: Links, columns: Columns, drop: Collection[str] = ()) -> tuple[Key, ...]:
-    """The keys that links name, TABLE.COLUMN by table, or by column of a table; of a dropped column there is none.
+@dataclass(frozen=True)
+class Keys:
+    """Keys of private tables to private and to public ones."""
 
-    Raises:
-        ValueError: a table or a column that is not there, or keys of `SHAPES`.
+    private: tuple[Key, ...]
+    public: tuple[Key, ...]
+
+    @classmethod
+    def of(cls, links: Links, columns: Columns, drop: Collection[str] = (), public: Collection[str] = ()) -> Self:
+        """The keys that links name, TABLE.COLUMN by table, or by column of a table; of a dropped column there is none.
+
+        A table in `public` that no link names is that of a column which one private table alone has, too.
+
+        Raises:
+            ValueError: a table or a column that is not there, keys of `SHAPES`, or a public table without a key to it.
+        """
+        for name in public:
+            if name not in columns:
+                raise nearest("a table of public", name, list(columns))
+        named = [key for key in _named(links, columns) if key.column == key.other or not {key.column, str(key)} & {*drop}]
+        if owned := next((key for key in named if key.table in public), None):
+            raise ValueError(f"links[{owned.table!r}] is of a public table; keys must be of private tables")
+        private = without_implied([key for key in named if key.above not in public])
+        require_shapes("links", private)
+        found = [key for key in named if key.above in public]
+        for name in (name for name in public if name not in {key.above for key in found}):
+            found.append(_by_name(name, columns, public))
+        return cls(tuple(private), tuple(found))
+
+
+NO_KEYS = Keys((), ())
+
+
+def without_implied(keys: Sequence[Key]) -> list[Key]:
+    """Keys without those to people of rows that hang on other rows of people, where they say the same once more.
+
+    Prescriptions of a visit may name the patient, too: the reader requires that it is the patient of the visit.
     """
-    keys = [key for key in _named(links, columns) if key.column == key.other or not {key.column, str(key)} & {*drop}]
-    require_shapes("links", keys)
-    return tuple(keys)
+
+    def implied(key: Key) -> bool:
+        closure, before = {own.above for own in keys if own.table == key.table and own != key}, 0
+        while len(closure) > before:
+            before = len(closure)
+            closure |= {own.above for own in keys if own.table in closure}
+        of_rows = [own for own in keys if own.table in closure and (own.above, own.other) == (key.above, key.other)]
+        return bool(of_rows) and key.column == key.other and key.above not in {own.table for own in keys}
+
+    return [key for key in keys if not implied(key)]
+
+
+def _by_name(name: str, columns: Columns, public: Collection[str]) -> Key:
+    """The key to a public table: the one column that a private table has, too."""
+    shared = [
+        (table, column) for table, own in columns.items() if table not in public for column in own if column in columns[name]
+    ]
+    if len(shared) != 1:
+        which = f"the columns {', '.join(map('.'.join, shared))}" if shared else "no column"
+        line = f"links={{TABLE: {{COLUMN: '{name}.{next(iter(columns[name]), 'COLUMN')}'}}}}"
+        raise ValueError(f"public table {name!r} has {which} of private tables; {line} must name the key to it")
+    [(table, column)] = shared
+    return Key(table, column, name, column)
 
 
 def _texts(links: Any) -> dict[str, dict[str, str]]:

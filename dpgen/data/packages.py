@@ -1,23 +1,39 @@
 """Data Packages (Frictionless) of people and their rows: which table hangs on which, and what everybody knows of them."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dpgen.columns.descriptors import stated_key
-from dpgen.data.links import PACKAGE_KEYS, Key, require_shapes
-from dpgen.data.table_files import read_table
+from dpgen.data.links import PACKAGE_KEYS, PACKAGE_PUBLIC, Key, Keys, require_shapes, without_implied
 
 PACKAGE, ORDER = "datapackage.json", "dpgen:order"
 
 
-def linked_package(path: Path, drop: Collection[str] = ()) -> tuple[dict[str, str], str, tuple[Key, ...], dict[str, Any]]:
-    """Files by table, people's first, the column of the person, the key of each table to another one, and schemas.
+@dataclass(frozen=True)
+class LinkedPackage:
+    """What a package says of its tables.
 
-    A resource with "dpgen:public" is a table that everybody knows, such as one of drugs: its key is the domain of a column
-    that refers to it, and nothing of it is private or modelled. A column in `drop` is no key.
+    Arguments:
+        files: by table, people's first; those of public tables come last.
+        person: column of the person.
+        keys: of each table to another private one, and of all to public ones.
+        schemas: by private table.
+    """
+
+    files: Mapping[str, str]
+    person: str
+    keys: Keys
+    schemas: Mapping[str, Any]
+
+
+def linked_package(path: Path, drop: Collection[str] = ()) -> LinkedPackage:
+    """The tables of a package, and their keys; a column in `drop` is no key.
+
+    A resource with "dpgen:public" is a table that everybody knows, such as one of drugs, see `public_tables`.
     """
     try:
         resources = json.loads(path.read_text(encoding="utf-8"))["resources"]
@@ -39,26 +55,25 @@ def linked_package(path: Path, drop: Collection[str] = ()) -> tuple[dict[str, st
         persons = {link.other for link in found if link.above == root}
         if len(persons) != 1:
             raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
-        to_public = [(r, k) for r, k in keys if _above(r, k) in public]
         for name in private:
-            wanted = [(k, by_name[k["reference"]["resource"]]) for r, k in to_public if r["name"] == name]
-            schemas[name] = _schema(path, by_name[name].get("schema", {}), columns[name], wanted)
-        files = {name: str(path.parent / by_name[name]["path"]) for name in [root, *(n for n in private if n != root)]}
-        return files, persons.pop(), found, schemas
+            schemas[name] = _schema(by_name[name].get("schema", {}), columns[name])
+        to_public = tuple(_key(path, r, k) for r, k in keys if _above(r, k) in public and r["name"] not in public)
+        to_public = tuple(key for key in dict.fromkeys(to_public) if not {key.column, str(key)} & {*drop})
+        named = [root, *(name for name in private if name != root), *(key.above for key in to_public)]
+        files = {name: str(path.parent / by_name[name]["path"]) for name in named}
+        return LinkedPackage(files, persons.pop(), Keys(found, to_public), schemas)
     except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
 
 
-def _schema(path: Path, stated: dict[str, Any], keys: set[str], public: list[tuple[Any, Any]]) -> dict[str, Any]:
-    """The schema of a table without its keys, but for their patterns; `public` are foreign keys to tables that are public."""
+def _schema(stated: dict[str, Any], keys: set[str]) -> dict[str, Any]:
+    """The schema of a table without its keys to private tables, but for their patterns."""
     known = dict(stated)
     if not isinstance(known.get(ORDER, ""), str):
         raise TypeError
     listed = known.pop("fields", [])
     keyed = [field for field in listed if field.get("name") in keys]
     fields = [field for field in listed if field not in keyed]
-    for key, table in public:
-        fields = _of_public(path, key, table, fields)
     linked = known.get("primaryKey") in (*keys, *([own] for own in keys))
     kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (linked and k == "primaryKey")}
     return {
@@ -73,17 +88,23 @@ def _above(resource: Any, key: Any) -> str:
     return str(key["reference"].get("resource") or resource["name"])
 
 
+def _key(path: Path, resource: Any, key: Any) -> Key:
+    """A foreign key."""
+    columns = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
+    return Key(resource["name"], columns[0], _above(resource, key), columns[1])
+
+
 def _private_keys(path: Path, declared: list[Any], public: set[str], drop: Collection[str]) -> tuple[Key, ...]:
     """Foreign keys between tables that are not public, one of each table at most."""
     found = list[Key]()
     for resource, key in declared:
-        if (above := _above(resource, key)) in public:
+        if _above(resource, key) in public:
             continue
-        found.append(Key(resource["name"], _column(path, key["fields"]), above, _column(path, key["reference"]["fields"])))
+        found.append(_key(path, resource, key))
         if resource["name"] in public:
             raise ValueError(f"{path} has the key {found[-1]} of a public table to one that is not public; it must have none")
-    kept = [key for key in dict.fromkeys(found) if not {key.column, str(key)} & {*drop}]
-    require_shapes(str(path), kept, PACKAGE_KEYS)
+    kept = without_implied([key for key in dict.fromkeys(found) if not {key.column, str(key)} & {*drop}])
+    require_shapes(str(path), kept, PACKAGE_KEYS, PACKAGE_PUBLIC)
     return tuple(kept)
 
 
@@ -96,18 +117,12 @@ def _generated(keys: list[Any]) -> list[dict[str, str]]:
     return [field for field in found if field["dpgen:key"]]
 
 
-def _of_public(path: Path, key: Any, table: Any, fields: list[Any]) -> list[Any]:
-    """Fields of which one refers to a public table, whose keys are its values."""
-    own, other = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
-    values = read_table(str(path.parent / table["path"]), [other], text=[other])[other].dropna().unique().tolist()
-    known: dict[str, Any] = next((dict(field) for field in fields if field.get("name") == own), {"name": own})
-    rules = {**known.get("constraints", {}), "enum": values}
-    return [*(field for field in fields if field.get("name") != own), {**known, "type": "string", "constraints": rules}]
-
-
 def _column(path: Path, names: str | list[str]) -> str:
     """The column of a foreign key."""
     [name, *more] = [names] if isinstance(names, str) else names or [""]
     if more or not name:
-        raise ValueError(f"{path} has a foreign key of {len(more) + bool(name)} columns; it must be of one")
+        raise ValueError(
+            f"{path} has a foreign key of {len(more) + bool(name)} columns; it must be of one: join them into one column of "
+            "texts in both tables"
+        )
     return name

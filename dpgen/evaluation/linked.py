@@ -99,13 +99,13 @@ def compared(
 
 def _alike(data: LinkedTables, real: Path, package: Path) -> LinkedTables:
     """The tables of another package, which must have those of the real one."""
-    files, person, *_ = linked_package(package / PACKAGE if package.is_dir() else package)
-    if person != data.person:
-        raise ValueError(f"{package} links by {person!r}; it must be {data.person!r}, as in {real}")
+    given = linked_package(package / PACKAGE if package.is_dir() else package)
+    if given.person != data.person:
+        raise ValueError(f"{package} links by {given.person!r}; it must be {data.person!r}, as in {real}")
     for name in data.names:
-        if name not in files:
-            raise nearest(f"a table of {package}", name, list(files))
-    return data.alike({name: read_table(files[name]) for name in data.names})
+        if name not in given.files:
+            raise nearest(f"a table of {package}", name, list(given.files))
+    return data.alike({name: read_table(given.files[name]) for name in data.names})
 
 
 def people_columns(data: LinkedTables, made: LinkedTables) -> Mapping[str, Column]:

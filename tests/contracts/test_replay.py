@@ -120,6 +120,17 @@ class Trees(Histories):
         return {"rows": table, "below": below.rename(columns={name: f"{name}2" for name in self.types})}
 
 
+class Coloured(Histories):
+    """The same beside a public table of the values of one column."""
+
+    def data(self, what: str, m: int, *, gaps: bool, names: bool) -> Any:
+        rows = super().data(what, m, gaps=gaps, names=True)
+        return {"rows": rows, "colours": pd.DataFrame({"c": ["r", "g", "b"], "warm": [True, False, False]})}
+
+
+COLOURED = Coloured(
+    TABLE.types, TABLE.common, TABLE.high, TABLE.low, TABLE.gap, HISTORIES.options | {"public": ["colours"]}, None
+)
 TREES = Trees(
     TABLE.types, TABLE.common, TABLE.high, TABLE.low, TABLE.gap,
     {
@@ -222,6 +233,7 @@ ROWS = [
         for name in ("projected_kernel", "q_invariant", "randomized_response", "park", "mollifier")
     ),
     Row("relational", HISTORIES, LINKED | {"picks": 4}, (PEOPLE, OTHERS)),
+    Row("relational", COLOURED, LINKED | {"picks": 4}, (PEOPLE,)),
     TREE,
 ]
 CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[2]}") for row in ROWS for unit in row.units]

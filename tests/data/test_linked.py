@@ -437,9 +437,9 @@ SHAPES: list[tuple[dict[str, pd.DataFrame], dict[str, Any], list[str]]] = [
     (
         {"students": P, "courses": COURSES, "taken": TAKEN},
         {"links": {"taken": {"pid": "students.pid", "cid": "courses.cid"}}},
-        ["taken.pid and taken.cid", "two private tables", "without courses", "links={'taken': 'students.pid'}"],
+        ["taken.pid and taken.cid", "two private tables", "public=['courses']", "links={'taken': 'students.pid'}"],
     ),
-    ({"students": P, "courses": COURSES, "taken": TAKEN}, {"person": "pid"}, ["'cid' twice", "leave the table out"]),
+    ({"students": P, "courses": COURSES, "taken": TAKEN}, {"person": "pid"}, ["'cid' twice", "public=[TABLE]"]),
     ({"emp": EMP}, {"links": {"emp": {"boss": "emp.id"}}}, ["emp.boss is a key to its own table", "drop=['emp.boss']"]),
     (
         {"emp": EMP, "jobs": JOBS},

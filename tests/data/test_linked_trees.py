@@ -175,6 +175,17 @@ def test_rows_without_a_row_above_are_refused_or_left_out() -> None:
     assert len(windowed.frames[2]) < 5, "rows of a visit that is not used are no orphans"
 
 
+def test_a_key_to_people_beside_that_to_a_row_of_theirs_says_the_same() -> None:
+    owners = PILLS.assign(who=VISITS.set_index("visit")["who"].loc[PILLS["visit"]].to_numpy())
+    links = {"pills": {"visit": "visits.visit", "who": "people.who"}, "visits": "people.who"}
+    both, alone = read(pills=owners, links=links), read()
+    pd.testing.assert_frame_equal(both.frames[2], alone.frames[2])
+    with refused("of another 'who'"):
+        read(pills=owners.assign(who="a"), links=links)
+    with refused("two private tables"):  # no visit has a key to people by that column
+        read(pills=owners, links={"pills": {"visit": "visits.visit", "who": "people.who"}})
+
+
 TWICE = pd.concat([VISITS, VISITS[:1]])
 BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"visits": TWICE}, ["'visit' twice"]),

@@ -28,11 +28,13 @@ from dpgen.systems.relational.sums import (
     Histories,
     Integers,
     Layout,
+    Level,
     Reals,
     Shape,
     Span,
     Table,
     people_count,
+    place_of,
     single_counts,
     stack_of,
 )
@@ -51,6 +53,7 @@ from dpgen.systems.tables.marginals import (
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
     from dpgen.data.linked_tables import KeyColumn, LinkedRows
+    from dpgen.data.public_tables import PublicKey
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
 
@@ -70,6 +73,8 @@ POOR = 2.0
 """Loss for each measured cell above which a fit begins anew."""
 
 _RATE = 0.05  # of the fit
+_APART = 32  # kinds of keys to a public table
+_BESIDE = 2  # the level of groups of columns beside those of attributes of a public table
 
 
 def fit(
@@ -119,7 +124,8 @@ def fit(
     layout = fitter.layout
     single, smooth = (_single(layout.shape, found) for found in zip(*((own.measurements, own.smooth) for own in columns)))
     picks = max(1, round((config.picks or rule.picks) / config.rounds))
-    picked = _in_rounds(private, fitter, smooth, _KINDS[method], config, picks, budget)
+    among = _candidates(layout, _KINDS[method], _public_keys(sides))
+    picked = _in_rounds(private, fitter, smooth, among, config, picks, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     told = _told(method, config, len(picked), mu, min(with_rows), widths)
     statement = statement.extended([*told, *facts, *of_keys, *bounded, *told_rules])
@@ -210,6 +216,7 @@ class _Side:
     spans: tuple[Span, ...] = ()
     days: Mapping[str, Any] = field(default_factory=dict)  # the field of the days of all rows, and its counts in a sample
     of_days: Known | None = None
+    public: Mapping[int, Sequence[Integers]] = field(default_factory=dict)  # groups of the codes of keys to public tables
 
 
 def _numbers(data: LinkedTables) -> tuple[Histories, Shape]:
@@ -294,7 +301,8 @@ def _domains(
         schemas.append(schema)
         counts.append({schema.domain.names.index(name): values for name, values in found.counts.items()})
     of_people, *codes = data.coded(schemas)
-    sides = [_Side(schemas[0], schemas[0].domain, of_people, counts[0])]
+    domain, groups = _with_groups(schemas[0].domain, data.public(0))
+    sides = [_Side(schemas[0], domain, of_people, counts[0], public=groups)]
     for table, own_codes, schema, sampled, days in zip(data.tables, codes, schemas[1:], counts[1:], calendars[1:]):
         # One row of a person stands for all of them: their counts have the error of a sample beside the noise.
         widened = {c: own._replace(stds=np.hypot(own.stds, np.sqrt(np.maximum(own.counts, 1.0)))) for c, own in sampled.items()}
@@ -307,9 +315,29 @@ def _domains(
             ordered=tuple(own.ordered[c] for c in order),
             missing=tuple(own.missing[c] for c in order),
         )
+        domain, groups = _with_groups(domain, data.public(len(sides)))
         placed = {place: widened[c] for place, c in enumerate(order) if c in widened}
-        sides.append(_Side(schema, domain, own_codes[:, order], placed, tuple(spans[c] for c in order), *days))
+        own_spans, own_codes = tuple(spans[c] for c in order), own_codes[:, order]
+        sides.append(replace(_Side(schema, domain, own_codes, placed, own_spans, *days), public=groups))
     return sides, facts
+
+
+def _with_groups(domain: TableDomain, keys: Sequence[PublicKey]) -> tuple[TableDomain, dict[int, list[Integers]]]:
+    """The domain of a table, and the groups (codes,) by each attribute of the codes of its keys to public tables.
+
+    Codes that join, as they are too many, stay apart by the first attributes, as many as make at most `_APART` kinds.
+    """
+    found, kinds = dict[int, list[Integers]](), dict(domain.kinds)
+    for key in keys:
+        if key.key.column in domain.names and key.groups:
+            c = domain.names.index(key.key.column)
+            gaps = [0] * (domain.missing[c] is not None)
+            found[c] = [np.array([*of, *(max(of) + 1 for _ in gaps)]) for of in key.groups.values()]
+            for first in range(1, len(found[c]) + 1):
+                _, alike = np.unique(np.stack(found[c][:first]), axis=1, return_inverse=True)
+                if alike.max() < _APART:
+                    kinds[c] = tuple(map(int, alike.ravel()))
+    return replace(domain, kinds=kinds), found
 
 
 def _calendar(found: Found, table: LinkedRows | None) -> tuple[dict[str, Any], dict[str, Any], Known | None]:
@@ -426,6 +454,8 @@ def _fitter(
     levels = [tuple(Coarsening.full(own.coarse.sizes) for own in columns)]
     for most in rule.groups if method != "independent" else ():
         levels.append(tuple(own.coarser(most, side.domain) for own, side in zip(columns, sides)))
+    if method != "independent":
+        levels += _by_attributes(levels[min(_BESIDE, len(levels) - 1)], columns, sides)
     return TreeFitter(
         Layout(shape.grouped(levels[0]), tuple(levels)),
         [own.group_shares for own in columns],
@@ -440,14 +470,13 @@ def _in_rounds(
     data: Histories,
     fitter: TreeFitter,
     single: Sequence[tuple[Table, Reals, Any]],
-    kinds: Sequence[str],
+    tables: list[Table],
     config: RelationalConfig,
     picks: int,
     budget: GaussianBudget,
 ) -> list[tuple[Table, Reals, float]]:
-    """The tables that a tree is fitted to: select tables of some kinds, measure them, fit it again; spends all that is left."""
+    """The tables that a tree is fitted to: select some of them, measure them, fit it again; spends all that is left."""
     layout, picked = fitter.layout, list[tuple[Table, Reals, float]]()
-    tables = _candidates(layout, kinds)
     cells = [layout.cells(table).ravel() for table in tables]
 
     fitter.measure(single)
@@ -486,14 +515,44 @@ _KINDS = {
 """Kinds of tables that a method measures."""
 
 
-def _candidates(layout: Layout, kinds: Sequence[str]) -> list[Table]:
-    """The tables of some kinds at all levels of groups, none twice and none of one group."""
+def _columns(shape: Shape, table: Table) -> list[tuple[int, int]]:
+    """Table and column of both sides of a table, but of a position."""
+    sides = [(place_of(stack), stack, place) for stack, place in zip(table.block[1:], (table.left, table.right))]
+    return [(number, shape.columns(stack)[place]) for (number, span), stack, place in sides if span != "position"]
+
+
+def _public_keys(sides: Sequence[_Side]) -> list[tuple[int, int]]:
+    """Table and column of the keys to public tables, once for each attribute."""
+    return [(number, c) for number, side in enumerate(sides) for c, groups in side.public.items() for _ in groups]
+
+
+def _by_attributes(level: Level, columns: Sequence[Columns], sides: Sequence[_Side]) -> list[Level]:
+    """Levels of groups by attributes of public tables, in the order of `_public_keys`; other columns are as in a level."""
+    found = list[Level]()
+    for number, c in dict.fromkeys(_public_keys(sides)):
+        _, first = np.unique(columns[number].coarse.groups[c], return_index=True)
+        for group in sides[number].public[c]:
+            _, own = np.unique(group[first], return_inverse=True)
+            groups, counts = list(level[number].groups), list(level[number].sizes)
+            groups[c], counts[c] = own, int(own.max()) + 1
+            found.append((*level[:number], Coarsening(tuple(groups), tuple(counts)), *level[number + 1 :]))
+    return found
+
+
+def _candidates(layout: Layout, kinds: Sequence[str], keys: Sequence[tuple[int, int]] = ()) -> list[Table]:
+    """The tables of some kinds at all levels of groups, none twice and none of one group.
+
+    The last levels are those of attributes of `keys`: of these, tables with the key.
+    """
     found, seen = list[Table](), set[tuple[Any, ...]]()
+    by_level = dict(enumerate(keys, len(layout.levels) - len(keys)))
     for level in range(1, len(layout.levels)):
         shape = layout.shape.grouped(layout.levels[level])
         for table in layout.tables(level):
             groups = shape.sizes(table.block[1])[table.left], shape.sizes(table.block[2])[table.right]
-            key = (table.block, table.left, table.right, groups)
+            key = (table.block, table.left, table.right, groups, level if level in by_level else 0)
+            if level in by_level and by_level[level] not in _columns(shape, table):
+                continue
             if table.block[0] in kinds and min(groups) > 1 and key not in seen:
                 seen.add(key)
                 found.append(table)

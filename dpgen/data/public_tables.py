@@ -1,0 +1,101 @@
+r"""Public tables (courses, drugs, airports): values of keys to them are known, and their attributes say which keys are alike.
+
+A row of a private table has a key to a public table, so the domain of the key is known. Each attribute of the public table
+groups the keys, and a fit may measure a column beside these groups in place of single keys:
+
+| attribute | groups |
+|---|---|
+| numbers and dates of more than `MOST` values | `QUANTILES` ranges that hold about equally many lines of the public table |
+| other values | the most frequent ones in the public table; the others together are one |
+| one value for each line, or one for all | left out: it says no more than the key, or nothing |
+
+**Privacy.** The key is a column of the row, and a group of keys is a function of it and of public data: what is proved of
+columns of people and of rows, and of groups of their codes, holds. The public table has no private line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from dpgen.columns.forms import texts_of
+from dpgen.data.links import Key
+from dpgen.data.raw_tables import descriptor_of, is_blank
+from dpgen.data.table_files import read_table
+
+MOST, QUANTILES = 16, 8
+
+
+@dataclass(frozen=True)
+class PublicKey:
+    """A key of a private table to a public one.
+
+    Arguments:
+        key: its columns.
+        type: "integer" or "string".
+        values: of the key, one for each line of the public table.
+        groups: numbers of groups, one for each line, by attribute.
+    """
+
+    key: Key
+    type: str
+    values: tuple[Any, ...]
+    groups: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, key: Key, source: str, drop: Collection[str] = ()) -> PublicKey:
+        """Read the public table of a key; columns in `drop`, as TABLE.COLUMN, group nothing.
+
+        ValueError is raised where the key names no line, or several.
+        """
+        table = read_table(source, text=[key.other])
+        column = table[key.other]
+        if not len(table) or column.isna().any() or not column.is_unique:
+            raise ValueError(f"public table {key.above!r} must have lines, and each its own {key.other!r}")
+        whole = pd.api.types.is_integer_dtype(column)
+        values = tuple(map(int, column)) if whole else tuple(texts_of(column))
+        named = {name: groups_of(table[name]) for name in table if name != key.other and f"{key.above}.{name}" not in drop}
+        return cls(key, "integer" if whole else "string", values, {name: of for name, of in named.items() if of})
+
+    @property
+    def field(self) -> dict[str, Any]:
+        """The field of the key."""
+        return {"name": self.key.column, "type": self.type, "constraints": {"required": True, "enum": list(self.values)}}
+
+
+def with_keys(schema: Any, public: Sequence[PublicKey]) -> Any:
+    """A schema that states the keys to public tables, which are in every row unless it says that they are not required."""
+    if not public:
+        return schema
+    given = descriptor_of(schema)
+    stated = {field.get("name"): field for field in given["fields"]}
+    for key in public:
+        own, field = stated.get(key.key.column, {}), key.field
+        rules = {**field["constraints"], **own.get("constraints", {}), "enum": field["constraints"]["enum"]}
+        stated[key.key.column] = {**own, **field, "constraints": rules}
+    whole = bool(given["fields"]) and all("type" in own and not is_blank(own, given) for own in given["fields"])
+    return {"fieldsMatch": "subset" if whole else "partial", **given, "fields": [*stated.values()]}
+
+
+def groups_of(values: pd.Series) -> tuple[int, ...]:
+    """The number of the group of each value of an attribute; empty where none tell lines apart.
+
+    >>> groups_of(pd.Series(["b", "a", "b", None])), groups_of(pd.Series(["a", "b", "c"]))
+    ((0, 1, 0, 2), ())
+    """
+    known = values.dropna()
+    distinct = known.nunique()
+    number = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    if (number or pd.api.types.is_datetime64_any_dtype(values)) and distinct > MOST:
+        found = pd.qcut(values.rank(), QUANTILES, labels=False, duplicates="drop").fillna(QUANTILES)
+    elif distinct == len(values):
+        return ()
+    else:
+        texts = pd.Series(texts_of(known), index=known.index, dtype=object)
+        often = {text: i for i, text in enumerate(texts.value_counts().index[: MOST - (distinct > MOST)])}
+        found = texts.map(lambda text: often.get(text, MOST)).reindex(values.index, fill_value=MOST + 1)
+    numbers, _ = pd.factorize(found)
+    return tuple(map(int, numbers)) if len({*numbers}) > 1 else ()
