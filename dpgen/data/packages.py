@@ -29,6 +29,12 @@ class LinkedPackage:
     keys: Keys
     schemas: Mapping[str, Any]
 
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Names of private tables, people's first."""
+        public = {key.above for key in self.keys.public}
+        return tuple(name for name in self.files if name not in public)
+
 
 def linked_package(path: Path, drop: Collection[str] = ()) -> LinkedPackage:
     """The tables of a package, and their keys; a column in `drop` is no key.

@@ -60,9 +60,11 @@ def of_tables(
 
     Without the package `holdout` a share of the people, `held_out`, stands for others. `column` reads the values of all parts.
     """
-    files, person, links, _ = linked_package(real)
-    root = next(iter(files))
-    keys = {name: [*_keys(name, links)] for name in files}
+    package = linked_package(real)
+    person, links = package.person, package.keys.private
+    names = package.private
+    root = names[0]
+    keys = {name: [*_keys(name, links)] for name in names}
     parts = {"own": _read(real, keys), "made": _read(synthetic, keys)}
     if holdout is not None:
         parts["held"] = _read(holdout, keys)
@@ -81,8 +83,8 @@ def of_tables(
             shown[part][name] = pd.concat([parts[part][name][keys[name]], _frame(read, part)], axis=1)
     for link in links:
         tables[link.above]["primary_key"] = link.other
-    names = ("parent_table_name", "parent_primary_key", "child_table_name", "child_foreign_key")
-    related = [dict(zip(names, (link.above, link.other, link.table, link.column))) for link in links]
+    words = ("parent_table_name", "parent_primary_key", "child_table_name", "child_foreign_key")
+    related = [dict(zip(words, (link.above, link.other, link.table, link.column))) for link in links]
     yield from _scores(report, shown, {"tables": tables, "relationships": related})
 
 
@@ -139,7 +141,7 @@ def _keys(name: str, links: Collection[Key]) -> dict[str, None]:
 
 def _read(package: Path, keys: Mapping[str, list[str]]) -> Frames:
     """Tables of a package, their keys as texts."""
-    files, *_ = linked_package(package / PACKAGE if package.is_dir() else package)
+    files = linked_package(package / PACKAGE if package.is_dir() else package).files
     return {name: read_table(files[name], text=own).astype(dict.fromkeys(own, object)) for name, own in keys.items()}
 
 
