@@ -404,7 +404,7 @@ def broken_across(data: LinkedTables, made: LinkedTables) -> list[Score]:
     for number, table in enumerate(data.tables, 1):
         if table.parent or data.source is None:
             continue
-        for name, check in _checks(data, number):
+        for name, check in _checks(data, made, number):
             own, dealt = float(check(data, None).mean()), float(check(data, other).mean())
             synthetic = float(check(made, None).mean())
             if own <= BROKEN and dealt >= WORTH and synthetic > _TIMES * own + _MORE:
@@ -417,10 +417,14 @@ def broken_across(data: LinkedTables, made: LinkedTables) -> list[Score]:
 Check = Callable[[LinkedTables, Any], npt.NDArray[np.bool_]]
 
 
-def _checks(data: LinkedTables, number: int) -> Iterator[tuple[str, Check]]:
-    """Rules that may hold between people and a table, and which people (n,) break them, whose values are in another order."""
+def _checks(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tuple[str, Check]]:
+    """Rules that may hold between people and a table, of columns that synthetic ones have, too, and the check of each.
+
+    A check says which people (n,) break the rule, whose values are in another order.
+    """
     table = data.tables[number - 1]
-    people, rows = data.frames[0], data.frames[number]
+    pairs = [(data.frames[i], made.frames[i]) for i in (0, number)]
+    people, rows = (own[[name for name in own if name in other]] for own, other in pairs)
     for name in [name for name in people if name not in {t.count for t in data.tables}]:
         of, row = f"{data.names[0]}.{name}", f"{table.name}."
         if table.order is not None and dated(table.order[1]) and _is(people[name], "datetime"):

@@ -117,6 +117,9 @@ def test_rules_that_synthetic_people_break_come_first() -> None:
     made = data.alike(dict(zip(data.names, wrong.values())))
     named = " ".join(score.name for score in broken_across(data, made))
     assert all(word in named for word in ("date not before", "region is", "spent is the sum"))
+    lacking = {"patients": wrong["patients"].drop(columns="spent"), "visits": rows.drop(columns="region")}
+    [score] = broken_across(data, data.alike(dict(zip(data.names, lacking.values()))))
+    assert "date not before" in score.name, "rules of columns that synthetic tables lack are left out"
 
 
 def test_the_command_lists_rules_that_are_broken_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
