@@ -33,7 +33,7 @@ Orphans = Literal["error", "drop"]
 
 SECONDS = {"day": 86_400, "second": 1}
 MEMORY = "200MB"
-"""Of DuckDB for each table: people, rows as they are, and those that are used of a single table of rows."""
+"""Memory of DuckDB for each table: people, rows as they are, and those that are used of a single table of rows."""
 
 
 _HIDDEN, _SPELT = "\0rows", "\0rows as they are"  # columns of what hangs on a row, as a text: by value, and letter by letter

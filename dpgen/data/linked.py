@@ -35,7 +35,7 @@ from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.schema import nearest
 
 MOST_TOGETHER = 3600
-"""Of a person in one table, at most."""
+"""Rows of a person in one table, at most."""
 
 
 def load_linked(
@@ -147,7 +147,7 @@ class _Given:
     public: tuple[PublicKey, ...] = ()
 
     def linked(self, links: Links, drop: Sequence[str], public: Sequence[str]) -> Self:
-        """The same with the keys that links name."""
+        """These tables with the keys that links name."""
         for name in public:
             if name in self.sources and is_source(self.sources[name]):
                 raise TypeError(f"public table {name!r} is in an engine; it must be in memory or in a file")
@@ -164,12 +164,12 @@ class _Given:
         return replace(self, sources={n: own for n, own in self.sources.items() if n not in names}, public=found)
 
     def opened(self, but: Collection[str]) -> Self:
-        """The same in an engine, but for some tables."""
+        """These tables in an engine, but for some of them."""
         made = {n: own if n in but else _opened(n, own, self.schemas.get(n)) for n, own in self.sources.items()}
         return replace(self, sources=made)
 
     def written(self, delimiter: str | None, encoding: str | None) -> Self:
-        """The same of csv files of this form."""
+        """These tables, read from csv files of this form."""
         if delimiter is None and encoding is None:
             return self
         return replace(self, sources={name: table_path(own, delimiter, encoding) for name, own in self.sources.items()})

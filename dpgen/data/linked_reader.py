@@ -28,7 +28,7 @@ from dpgen.schema import nearest
 Source = str | EngineTable
 
 MOST_ROWS = 60
-"""Of a person, or of a row above, at most."""
+"""Rows of a person, or of a row above, at most."""
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ class LinkedRows:
         return {**self.draft, "fields": [*self.draft["fields"], *more]}
 
     def between(self, first: int, last: int) -> LinkedRows:
-        """The same table, whose dates are known to be in some years."""
+        """This table, whose dates are known to be in some years."""
         assert self.order is not None
         name, given = self.order
         clock = ("", "") if given["type"] == "date" else ("T00:00:00", "T23:59:59")
@@ -218,7 +218,7 @@ class LinkedTables:
         return found
 
     def bounded(self, number: int, most: int) -> LinkedTables:
-        """The same people with at most so many rows of a table, where nobody said how many."""
+        """These people with at most so many rows of a table, where nobody said how many."""
         if self.again is None or not self.tables[number - 1].buys_most:
             return self
         return self.again([most if i == number else None if t.buys_most else t.most for i, t in enumerate(self.tables, 1)])

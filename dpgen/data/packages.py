@@ -15,7 +15,7 @@ PACKAGE, ORDER = "datapackage.json", "dpgen:order"
 
 @dataclass(frozen=True)
 class LinkedPackage:
-    """What a package says of its tables.
+    """Tables of a package, and the keys between them.
 
     Arguments:
         files: by table, people's first; those of public tables come last.

@@ -191,7 +191,7 @@ def _area(one: Reals, two: Reals) -> float:
 
 
 def _membership(members: _Rows, others: _Rows, reference: _Rows, made: _Rows, bound: _Bound) -> Iterator[Score]:
-    """Who was there, by the distance to the nearest synthetic row, alone and beside that to the nearest row of others."""
+    """Guesses who was there, by the distance to the nearest synthetic row, alone and beside that to the nearest other row."""
     known = range(members.x.shape[1])
     near = {part: -rows.nearest(made, known)[0] for part, rows in (("own", members), ("held", others))}
     plain = {part: -rows.nearest(reference, known)[0] for part, rows in (("own", members), ("held", others))}

@@ -220,7 +220,7 @@ def compared(
     most: int = MOST,
     more: Sequence[Callable[[Mapping[str, Column]], Iterable[Score]]] = (),
 ) -> Comparison:
-    """As `compare`, of tables with the same columns, and of real rows that were held out before; None: a part of them is.
+    """Comparison of tables with the same columns, and of real rows that were held out before; None: a part of them is.
 
     Classifiers learn from at most `most` rows; `more` are further scores of the columns.
     """
@@ -577,7 +577,7 @@ def unscored(release: Any, *, seed: int) -> Evaluation:
 
 
 def drawn(release: Any, seed: int) -> ColumnSamples:
-    """As many synthetic rows as the release says, with noise, that there were, at most 100,000."""
+    """Synthetic rows, as many as the release says, with noise, that there were, at most 100,000."""
     size = max(1, min(int(getattr(release, "size", QUICK.trained)), 2 * MOST))  # never the private number of rows
     samples: ColumnSamples = release.samples(size, random_state=seed)
     return samples

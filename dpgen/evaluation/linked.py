@@ -250,7 +250,7 @@ def errors(real: Histories, other: Histories, shape: Shape) -> Mapping[str, floa
 
 
 def without_link(data: Histories, shape: Shape, seed: int) -> Histories:
-    """The same people and rows, each row at a random place; how many rows hang on it is that of the place."""
+    """People and rows, each row at a random place; how many rows hang on it is that of the place."""
     generator, dealt = np.random.default_rng(seed), []
     for number, codes in enumerate(data.rows, 1):
         rows = generator.permutation(codes)
@@ -261,7 +261,7 @@ def without_link(data: Histories, shape: Shape, seed: int) -> Histories:
 
 
 MOST_GROUPS = 12
-"""Of a column, by the private values, beside gaps and all others."""
+"""Groups of a column, by the private values, beside gaps and all others."""
 _READ = 0.9  # of the values of a column, from which on it holds numbers, or dates
 
 _MOST_COLUMNS = 12  # of a table, in a heat map

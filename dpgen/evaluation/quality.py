@@ -128,7 +128,7 @@ def _scores(report: Any, parts: Mapping[str, Any], metadata: dict[str, Any]) -> 
 
 
 def _copied(tables: Any) -> Any:
-    """What the report may change."""
+    """Copies that the report may change."""
     return tables.copy() if isinstance(tables, pd.DataFrame) else {name: frame.copy() for name, frame in tables.items()}
 
 

@@ -147,7 +147,7 @@ def require_layers(layers: Sequence[Layer], p: int) -> None:
 
 
 def by_layer(gradients: RecordGradients, layers: Sequence[Layer]) -> tuple[RecordGradients, list[int]]:
-    """The same gradients in factors of one layer each, and the layer of every factor.
+    """Gradients in factors of one layer each, and the layer of every factor.
 
     Raises:
         ValueError: of gradients with an offset, or with norms that they count with at least, which are of the whole.
@@ -167,7 +167,7 @@ def by_layer(gradients: RecordGradients, layers: Sequence[Layer]) -> tuple[Recor
 
 
 def _parts_in(f: Factor, layer: Layer) -> Iterator[Factor]:
-    """What of a factor is in the columns of a layer: whole products, and some columns of dense gradients."""
+    """Parts of a factor in the columns of a layer: whole products, and some columns of dense gradients."""
     for part in layer.columns:
         if f.inputs is None:
             assert f.bias is not None

@@ -368,7 +368,7 @@ class PrivateSums:
         return finite if piece.share is None else finite * piece.share
 
     def _weights_of_layers(self, piece: _Piece) -> Tensor:
-        """The same (b, factors) where layers are clipped apart: in none a record weighs more than the share of the layer.
+        """Weights (b, factors) where layers are clipped apart: in none a record weighs more than the share of the layer.
 
         Without a finite norm in one of them it weighs nothing in all.
         """

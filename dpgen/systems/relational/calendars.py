@@ -195,7 +195,7 @@ class Calendar:
         return np.floor(np.interp(times, self.about["from"], self.about["to"])).astype(np.int64)
 
     def learn(self, times: Reals, later: npt.NDArray[np.bool_], weights: Reals) -> None:
-        """How `later` ones of the rows (r,) of a large draw are to be moved, others staying where they are."""
+        """Learn how `later` ones of the rows (r,) of a large draw are to be moved, others staying where they are."""
         own = slice(int(self._there[0]), int(self._there[-1]) + 1)
         edges, levels = np.array(self.about["edges"])[own.start : own.stop + 1], np.linspace(0, 1, _STEPS + 1)
         laws = [np.histogram(times[of], edges, weights=weights[of])[0] / weights.sum() for of in (~later, later)]
@@ -297,7 +297,7 @@ class Times:
         return np.where(place >= self.fixed, np.maximum(self._apart(moved, last), begin[owner]), moved)
 
     def _apart(self, units: Integers, last: Integers) -> Integers:
-        """The same with `gaps` where there is room until the last unit, and rows of two days on two days."""
+        """Units with `gaps` where there is room until the last unit, and rows of two days on two days."""
         low, high = self.gaps
         needed = np.minimum(np.diff(self.after, prepend=0), max(low, 1))
         found, most = units.copy(), int(self.counts.max(initial=0))

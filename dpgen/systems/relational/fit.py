@@ -66,7 +66,7 @@ FACTS = (Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 COLUMNS = 0.25
 """Share of mu^2 for single columns, what was bought of their domains among it."""
 QUANTILE = 0.95
-"""Of people who have rows, whose rows are all used where m is bought."""
+"""Share of people who have rows, whose rows are all used where m is bought."""
 SEEN, USUAL = 3.0, 10
 """Noise stds of a number of rows that people have, and m where there is none."""
 POOR = 2.0
@@ -363,7 +363,7 @@ def _days(data: LinkedTables, with_rows: Sequence[float]) -> list[Days | None]:
 
 
 def _in_years(data: LinkedTables, days: Sequence[Days | None], budget: GaussianBudget, share: float) -> LinkedTables:
-    """The same with dates between years that are bought, where people are too few for cells and nobody states limits."""
+    """The tables with dates between years that are bought, where people are too few for cells and nobody states limits."""
     tables = list(data.tables)
     for i, (table, own) in enumerate(zip(tables, days)):
         if own is None or own.seconds is None or table.order is None or own.cells(budget, share) >= FEW:
@@ -450,7 +450,7 @@ def _fitter(
     rule: Sizes,
     seed: int,
 ) -> TreeFitter:
-    """What fits the tree, to tables of the groups that the model sees and, where columns depend, of fewer groups."""
+    """The fitter of the tree, to tables of the groups that the model sees and, where columns depend, of fewer groups."""
     levels = [tuple(Coarsening.full(own.coarse.sizes) for own in columns)]
     for most in rule.groups if method != "independent" else ():
         levels.append(tuple(own.coarser(most, side.domain) for own, side in zip(columns, sides)))

@@ -152,7 +152,7 @@ class RelationalModel(PublicModel, kind="relational"):
         return found
 
     def refitted(self, generator: np.random.Generator, measurements: Any = None) -> RelationalModel:
-        """The same release with a tree that is fitted to its own or to other sums of its tables, hardly held back."""
+        """This release with a tree that is fitted to its own or to other sums of its tables, hardly held back."""
         layout, sums = self._layout, self._sums if measurements is None else measurements
         precision, shape = float(np.sqrt(sum(float(np.min(std)) ** -2 for _, _, std in sums))), self.tree.chains[0].usual.shape
         fitter = TreeFitter(

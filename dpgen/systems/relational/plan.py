@@ -33,7 +33,7 @@ DOMAINS: Mapping[Method, float] = {"linked": 1.0, "apart": 2.5, "independent": 2
 
 
 def measured(mu: float, n: float, with_rows: float, columns: tuple[int, int]) -> Method:
-    """What a budget of Gaussian-DP parameter `mu` can see of n people, of whom `with_rows` have rows.
+    """The method that a budget of Gaussian-DP parameter `mu` allows for n people, of whom `with_rows` have rows.
 
     >>> measured(0.27, 20_000, 16_000, (7, 6)), measured(0.27, 2_000, 1_600, (7, 6)), measured(0.27, 500, 400, (7, 6))
     ('linked', 'apart', 'independent')

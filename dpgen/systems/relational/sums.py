@@ -77,7 +77,7 @@ class Histories:
     starts: Sequence[Integers]
 
     def parts(self, shape: Shape, together: int = _PEOPLE) -> Iterator[Histories]:
-        """The same people, at most so many at a time."""
+        """Parts of these people, at most so many at a time."""
         pairs = max((shape.together(i) * branch.most for i, branch in enumerate(shape.tables, 1)), default=1)
         together = max(1, min(together, 100 * _PEOPLE // pairs))
         for first in range(0, len(self.people), together):
@@ -90,7 +90,7 @@ class Histories:
             yield Histories(self.people[slice(*ends[0])].astype(np.int64), rows, starts)
 
     def grouped(self, tables: Sequence[Coarsening]) -> Histories:
-        """The same people and rows as groups of their codes."""
+        """These people and rows as groups of their codes."""
         found = []
         for codes, coarse in zip((self.people, *self.rows), tables):
             kind = np.min_scalar_type(max(coarse.sizes))
@@ -255,7 +255,7 @@ class Layout:
         raise KeyError(table)
 
     def table_cells(self, table: Table) -> Integers:
-        """The same as the values of the table have them: of single columns (groups,)."""
+        """Cells of a table as its values have them: of single columns (groups,)."""
         return self.cells(table)[:, 0] if table.block[0] == "one" else self.cells(table)
 
     def tables(self, level: int) -> list[Table]:

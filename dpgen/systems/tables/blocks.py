@@ -248,7 +248,7 @@ class Search:
 
     @classmethod
     def of(cls, columns: Columns, domain: TableDomain, budget: GaussianBudget, held: Held) -> Search:
-        """Of released columns, those of questions that are `held` left out."""
+        """The search among released columns, those of questions that are `held` left out."""
         split = halves(columns, domain)
         sets = Sets.of(columns, split, domain.target, held.busy)
         room = held.cells * 2**FEWEST <= 2**MOST_COLUMNS
@@ -312,7 +312,7 @@ class Search:
         return Coarsening(tuple(groups), tuple(sizes)) if few else self.parts
 
     def _parity(self, table: Reals, columns: Sequence[int]) -> float:
-        """Of the halves of these columns, in a table of their parts."""
+        """Parity of the halves of these columns, in a table of their parts."""
         for c in columns:
             signs = np.empty(self.parts.sizes[c])
             signs[self.parts.groups[c]] = 1 - 2 * self.split.groups[c]
@@ -333,7 +333,7 @@ class Held:
 
     @classmethod
     def of(cls, asked: Sequence[Measurement], levels: Sequence[Coarsening]) -> Held:
-        """Of measured questions."""
+        """Those of measured questions that products can hold."""
         kept, groups = list[Measurement](), dict[int, Integers]()
         for m in asked:
             level, own = levels[m.marginal.level], m.marginal.columns
@@ -352,7 +352,7 @@ class Held:
 
     @property
     def cells(self) -> int:
-        """Of all these columns together."""
+        """Cells of all these columns together."""
         return _cells(self.groups)
 
     def seeds(self, columns: Columns, components: int) -> Seeds | None:
@@ -460,7 +460,7 @@ class Seeds:
         return np.asarray(np.where(self.inside, np.log(np.maximum(found, 1e-300)), _ABSENT), np.float32)
 
     def add_gradients(self, w: Floats, of_w: Floats) -> None:
-        """Of the squared errors of the tables of blocks, in the weights w."""
+        """Add gradients of the squared errors of the tables of blocks, in the weights w."""
         for place, shares, precision in self.tables:
             gap = np.bincount(place, w, len(shares)) - shares
             of_w += (precision * gap[place]).astype(np.float32)

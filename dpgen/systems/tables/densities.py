@@ -44,7 +44,7 @@ _HALF = 0.5  # rows that are expected beyond the end of a tail
 
 @dataclass(frozen=True, eq=False)
 class Law:
-    """What is known of a number: its density in units, `starts` (k + 1,) of codes, and counts of these.
+    """Law of a number: its density in units, `starts` (k + 1,) of codes, and counts of these.
 
     `known` are noisy ones, values beyond the range in the outermost codes, and those of the density. `beyond` are the noisy
     numbers of values below and above the range that no tail expects, with noise stds.
@@ -247,7 +247,7 @@ class _Tail:
 
 
 def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, more: Reals) -> _Tail:
-    """How the density goes on beyond its first (`way` -1) or last part, by `_falling`; `more` (m,) are weights of digits."""
+    """The density as it goes on beyond its first (`way` -1) or last part, by `_falling`; `more` (m,) are weights of digits."""
     axis, m, end = parts.axis, len(parts.counts), those.after if way > 0 else those.first
     outer = np.arange(end, m) if way > 0 else np.arange(end - 1, -1, -1)
     sums = float(parts.counts[outer].sum()), float(parts.variances[outer].sum()) ** 0.5
@@ -302,7 +302,7 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, m
 
 
 def _falling(ends: Reals, counts: Reals, variances: Reals, inner: int, doubt: float) -> tuple[Reals, Reals, float] | None:
-    r"""How parts between distances `ends` (k + 1,) from the median fall: log distances, log falls there, and the level at 1.
+    r"""Fall of parts between distances `ends` (k + 1,) from the median: log distances, log falls there, and the level at 1.
 
     The density is :math:`e^{t - p ((d / d_0)^g - 1) / g}` at the distance d, with d_0 the end of what is seen: a power for
     g = 0, exponential for 1, normal for 2. t, p and g have the least sum of squares of the noisy counts (k,) of the last

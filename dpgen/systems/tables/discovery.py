@@ -1,4 +1,4 @@
-r"""What nobody knows of a raw table, bought inside the budget of its fit: types, gaps, rounding, categories, bins of numbers.
+r"""Unknown parts of a raw table, bought inside the budget of its fit: types, gaps, rounding, categories, bins of numbers.
 
 Every part is a release of the one declared Gaussian, and every released count is used by the fit as a measurement:
 
@@ -76,12 +76,12 @@ Flags = npt.NDArray[np.bool_]
 Descriptor = dict[str, Any]
 
 TEXTS = "text"
-"""Of a field without a domain: its owner's type is that of texts, of which some have other forms."""
+"""Mark of a field without a domain: its owner's type is that of texts, of which some have other forms."""
 COUNT, FORM, STEP, RARE = "number of records", "form of values", "step of values", "rare values"
 
 SHARES = {FORM: 0.007, STEP: 0.003, "texts": 0.12, "codes": 0.1, "numbers": 0.14}
-"""Of mu^2, for all columns together: their forms, steps of numbers, names of texts, patterns of those of which few have a name,
-and all else that is bought of numbers."""
+"""Shares of mu^2, for all columns together: their forms, steps of numbers, names of texts, patterns of those of which few have
+a name, and all else that is bought of numbers."""
 FEW, MOST_OF_FORMS = 8.0, 7.0
 """Noise stds of counts of forms that all rows should be, and how many times the share of forms goes into them for that."""
 _CELLS = 48  # of a number, in which noise should be no larger than sampling error
@@ -210,7 +210,7 @@ class Discovery:
         return self._found(made, self._facts([given["name"] for given in blanks], constant, share))
 
     def _shares(self, columns: int, whole: float) -> tuple[float, dict[str, float], float]:
-        """Of 1 / s^2 for the form of one column; the share of each part of a table; the scale of the parts other than forms.
+        """Part of 1 / s^2 for the form of one column; the share of each part of a table; the scale of those other than forms.
 
         Forms of few rows get more, so the scale may be below 1.
         """

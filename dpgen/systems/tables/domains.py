@@ -57,7 +57,7 @@ SURE = 3.0
 TOLD = 3.0
 """Noise stds of a count that is said, or that decides."""
 LONGEST = 1e300
-"""Of a length that is added to others."""
+"""Largest length that is added to others."""
 GAP = np.int64(-(2**63))
 """In the place of a unit where there is no value."""
 
@@ -78,7 +78,7 @@ _PERIODS = 2  # periods of digits that what is seen must span
 
 
 def cells(values: Any, place: Callable[[npt.NDArray[Any]], Integers], size: int) -> BoundedSum:
-    """How many values are in each of the cells; one outside of [0, size) is in none: one row moves one cell by 1.
+    """Numbers of values in each of the cells; one outside of [0, size) is in none: one row moves one cell by 1.
 
     `values` are one of a row at most, an array or a source of arrays (`totals`); `place` gives cells (m,) of values (m,), each
     by itself.
@@ -179,7 +179,7 @@ class Parts:
         return np.sqrt(self.variances)
 
     def shortened(self, those: Seen, limits: tuple[int | None, int | None]) -> Parts:
-        """The same where an outermost part, all the rest of an axis without a limit, is seen: it is one cell of the scale."""
+        """Parts where an outermost one, all the rest of an axis without a limit, is seen: it is one cell of the scale."""
         starts, scale = self.starts.copy(), self.axis.scale()
         if those.first == 0 and limits[0] is None and not self.alone[0]:
             starts[0] = max(int(starts[0]), int(scale[scale < starts[1]][-1]))
@@ -392,7 +392,7 @@ class Bought:
 
 
 def bought(units: Any, present: Any, asked: Asked, budget: GaussianBudget, share: float) -> Bought:
-    """What a number is, for this share of 1 / s^2.
+    """Frequent values, parts and counts of a number, bought for this share of 1 / s^2.
 
     `units` (`Rows.column`) are of all rows, `GAP` where there is no value, `present` of those that have one.
     """

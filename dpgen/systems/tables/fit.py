@@ -57,17 +57,17 @@ COUNTING = 0.01
 COLUMNS = 0.45
 """Share of mu^2 for marginals of columns."""
 LEAST_COLUMNS = 0.1
-"""Of it where most has been bought before: what pairs columns with the target."""
+"""Share of mu^2 for them where most has been bought before: it pairs columns with the target."""
 MOST_OF_NUMBERS = {False: 0.3, True: 0.75}
-"""Of mu^2 for all that is bought of numbers, at most; True: where columns stay single."""
+"""Share of mu^2 for all that is bought of numbers, at most; True: where columns stay single."""
 SELECTING = 0.1
 """Share of mu^2 of a round that selects; the rest measures."""
 GROWTH = 2.0
-"""Of mu^2 of a pick from the first round to the last."""
+"""Growth of mu^2 of a pick from the first round to the last."""
 PENALTY = 0.2
 """Share of the expected noise of a marginal that is taken off its score."""
 WEIGHTS = {2: 2, 3: 1}
-"""Of scores of pairs and triples; three times as much with the target."""
+"""Weights of scores of pairs and triples; three times as much with the target."""
 MOST_TRIPLES = 1_000
 
 LEAST_ROUNDS, LAST_ROUNDS = 10, 3

@@ -230,7 +230,7 @@ class Known(NamedTuple):
         return cls(counts, stds, fitted, np.zeros(len(counts), bool) if drawn is None else drawn)
 
     def and_one(self, count: float, std: float, fitted: float) -> Known:
-        """The same with one more code."""
+        """These counts with one more code."""
         return Known(*(np.append(own, more) for own, more in zip(self, (count, std, fitted, fitted > max(count, 0.0)))))
 
 
@@ -239,7 +239,7 @@ JOINT = "table of all columns"
 OF_JOINT = 0.95
 """Share of a table of all columns; single columns get the rest."""
 MOST_CLASSES = 4
-"""Of a target that is counted beside every column from the start."""
+"""Classes of a target that is counted beside every column from the start, at most."""
 MOST_GROUPS = 64
 """Groups of a column in the mixture; codes inside a group follow their own released shares."""
 MOST_SMOOTHED = 512
@@ -284,7 +284,7 @@ class Columns:
         return np.asarray(share / np.bincount(group, share)[group])
 
     def with_measured(self, more: Sequence[Measurement]) -> Columns:
-        """The same with more measured marginals of codes."""
+        """These columns with more measured marginals of codes."""
         own = tuple(in_groups(m, self.coarse) for m in more)
         return replace(self, measurements=(*self.measurements, *own), smooth=(*self.smooth, *own))
 

@@ -47,7 +47,7 @@ Integers = npt.NDArray[np.int64]
 
 _MOMENTS = (0.9, 0.99)  # Adam's
 AVOIDED, EXCLUDED = 0.5, 5.0
-"""Of the loss, for every record that the model expects where constraints allow none: at first, and at the end of a fit."""
+"""Loss of every record that the model expects where constraints allow none: at first, and at the end of a fit."""
 _HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
 _FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
 _SURE, _CORRECTED = 3.0, 0.5  # stds of a chi-square over which a measurement is aimed at further, and by what share
@@ -96,7 +96,7 @@ class Mixture:
         return np.asarray(cells.sum(1).reshape([self.sizes[c] for c in columns]))
 
     def with_shares(self, column: int, groups: Integers, shares: Reals) -> Mixture:
-        """The same with these shares (g,) of some groups of a column: by one factor in all components, the others follow."""
+        """The mixture with these shares (g,) of some groups of a column: by one factor in all components, the others follow."""
         probabilities, block = self.probabilities.copy(), self.block(column).astype(np.float64)
         others = np.setdiff1d(np.arange(len(block)), groups)
         now = block[groups] @ self.weights
@@ -272,7 +272,7 @@ class Fitter:
             value -= gradient
 
     def gradients(self) -> tuple[Floats, Floats]:
-        """Of the loss, in the logits of p and of w."""
+        """Gradients of the loss, in the logits of p and of w."""
         p, w = self._softmax()
         of_p, of_w = np.zeros_like(p), np.zeros_like(w)
         for part in self._errors:
@@ -333,7 +333,7 @@ class Zero:
         return np.asarray(np.multiply.reduce(self._parts(p)).sum(0))
 
     def add_gradients(self, weight: float, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
-        """Of `weight` times its probability, in p and w."""
+        """Add the gradients of `weight` times its probability, in p and w."""
         parts = self._parts(p)
         of_w += weight * np.multiply.reduce(parts).sum(0)
         for i, (rows, factor) in enumerate(zip(self.rows, self.factors)):

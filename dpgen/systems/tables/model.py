@@ -37,7 +37,7 @@ _MANY = 1_000
 _TRIES = tuple((present, copies) for present in (True, False) for copies in (1, 10, 100, _MANY))
 """Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
 _HELD_BACK = 0.01
-"""Of the strength of independence in the released model, where it is fitted again."""
+"""Strength of independence where a model is fitted again, as a share of that of the released one."""
 _COMPONENTS, _STEPS, _RATE, _LAST_RATE = 64, 1500, 0.1, 0.002
 _ROWS, _LEAST_ROWS = 4, 20_000
 """Samples that a statistic is computed on, for each private row, and at least."""
@@ -115,7 +115,7 @@ class TablesModel(PublicModel, kind="tables"):
 
     @cached_property
     def _breaking(self) -> dict[int, tuple[int, float]]:
-        """Of constraints that a share of rows breaks, if codes tell: the column that differs, how often it breaks by chance."""
+        """Column that differs, and how often it breaks by chance, of constraints that a share of rows breaks, if codes tell."""
         found = dict[int, tuple[int, float]]()
         for i, constraint in enumerate(self.schema.constraints):
             name = moved(constraint, self.schema.constraints) if constraint.broken else None
@@ -442,7 +442,7 @@ class TablesModel(PublicModel, kind="tables"):
     # -- intervals -----------------------------------------------------------------------------------------------------
 
     def refitted(self, generator: np.random.Generator, measurements: Sequence[Measurement] | None = None) -> TablesModel:
-        """The same release with a mixture fitted, hardly held back, to its own or to other measurements of its marginals.
+        """This release with a mixture fitted, hardly held back, to its own or to other measurements of its marginals.
 
         ValueError for a release for people with several rows, which depend on each other.
         """

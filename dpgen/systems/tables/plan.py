@@ -33,13 +33,13 @@ Rules = tuple[str, ...] | str
 LEAST_SIGNAL = 20.0
 """Signal mu n for each column below which pairs are not worth their noise."""
 MOST_CELLS = 0.4
-"""Of the signal mu n, for a table that is released whole: noise in its cells is then .16 in total variation at most."""
+"""Cells by the signal mu n, at most, of a table that is released whole: noise is then .16 in total variation at most."""
 DEEP = 4
 """Columns of a question, from which on products of the mixture are put into its cells."""
 MOST_CLASSES_OF_QUESTION = 256
 """Cells of all columns but the largest of such a question."""
 MOST_CLASSES_OF_CELLS = 4096
-"""Of the model of such a table."""
+"""Classes of the model of such a table, at most."""
 MOST_ASKED = 6
 """Columns of a question of the workload."""
 _MOST_AXES = 32
@@ -114,7 +114,7 @@ class Question:
 
     @classmethod
     def of(cls, given: Any) -> Self:
-        """As `workload` lists it; another one is refused."""
+        """A question as `workload` lists it; another one is refused."""
         mean, names = None, given
         if isinstance(given, Mapping):
             if set(given) != {"mean", "by"}:
@@ -130,7 +130,7 @@ class Question:
 
     @property
     def given(self) -> list[str] | dict[str, Any]:
-        """As `of` takes it."""
+        """The question as `of` takes it."""
         return list(self.columns) if self.mean is None else {"mean": self.mean, "by": list(self.columns[:-1])}
 
     def __str__(self) -> str:

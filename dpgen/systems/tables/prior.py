@@ -109,7 +109,7 @@ class Coded:
 
     @classmethod
     def of_table(cls, prior: Prior, schema: Schema) -> Coded:
-        """Of rows; columns most of whose values are not of the type that was bought are not known."""
+        """Codes of rows; columns most of whose values are not of the type that was bought are not known."""
         assert prior.table is not None
         typed, there = schema.typed(prior.table), prior.table.notna()
         known = [c for c, name in enumerate(typed) if 2 * int(typed[name].notna().sum()) >= int(there[name].sum())]
@@ -117,7 +117,7 @@ class Coded:
 
     @classmethod
     def of_model(cls, prior: Prior, model: TablesModel, schema: Schema) -> Coded:
-        """Of a release: laws of its groups, each given today's codes by 65,536 public draws."""
+        """Codes of a release: laws of its groups, each given today's codes by 65,536 public draws."""
         groups, values = model.drawn
         own, sizes, blocks, known = model.schema.domain.names, schema.domain.sizes, list[Reals](), list[int]()
         today = schema.codes(values.reindex(columns=[given.name for given in schema.modelled])).numpy()

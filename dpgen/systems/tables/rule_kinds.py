@@ -44,7 +44,7 @@ WORTH = 0.04
 MOST_VALUES = 64
 """Codes of a column of few values."""
 MOST_KEYS = 1_000
-"""The same of one on which others depend."""
+"""Codes of a column on which others depend."""
 _APART_PARTS = 0.2  # total variation of a column from a part of a date
 _APART = 0.05  # by which laws of a <= b may seem to be in the other order
 _DRAWS = 2_000  # values that stand for a released law

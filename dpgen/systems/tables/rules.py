@@ -64,7 +64,7 @@ VIOLATIONS, TABLE = "rows that break rules", "values of a dependency"
 OF_FEW, OF_MANY, OF_SEARCH, OF_TABLES = 0.02, 0.005, 0.03, 0.01
 """Shares of mu^2 at most: for counts of few candidates, of many before, all of the search, and tables of dependencies."""
 OF_TABLE = 0.01
-"""Of one table."""
+"""Share of mu^2 for one table, at most."""
 AGAIN, OF_ALL_AGAIN, UNSURE = 0.02, 0.05, 0.002
 """Shares of a second measurement of a table, and of those of all tables; share of the rows with values left to noise from which
 a table is measured again."""
@@ -101,7 +101,7 @@ class Rule:
 
     @property
     def seen(self) -> dict[str, float]:
-        """The same as a part of a constraint."""
+        """Share of samples that break it, as a part of a constraint."""
         return {"broken": self.broken} if self.broken else {}
 
     @property
@@ -417,7 +417,7 @@ def _column(given: Field, known: Known) -> Column:
 
 
 def with_single_values(found: Found) -> Found:
-    """The same with codes of few values cut into these, as the density of each number knows them: light ones were joined."""
+    """The columns with codes of few values cut into these, as the density of each number knows them: light ones were joined."""
     fields, counts = [], dict(found.counts)
     for given in found.descriptor["fields"]:
         if given["name"] in counts and "dpgen:density" in given:

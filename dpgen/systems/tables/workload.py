@@ -50,7 +50,7 @@ QUESTION = "question of the workload"
 OF_WORKLOAD = 0.3
 """Share of mu^2 for all questions together."""
 MOST_OF_LEFT = 0.4
-"""Of what is left of it when domains are bought, at most."""
+"""Share of what is left of it when domains are bought, at most."""
 
 _MOST = (64, 32, 16, 12, 8, 6, 4, 3, 2)  # groups of a column, from which on cells are few enough
 _GROUPS, _FEWEST_OF_MEAN, _MOST_OF_MEAN = 2.5, 4, 64
@@ -221,7 +221,7 @@ class _Stated:
 
     @classmethod
     def of(cls, measured: Measurement, model: Reals, number: tuple[int, Reals] | None) -> _Stated:
-        """Of counts of the model; `number` are the column of a mean and the mean value of each of its groups, NaN of gaps."""
+        """Errors of model counts; `number` are the column of a mean and the mean value of each of its groups, NaN of gaps."""
         std = float(np.mean(measured.noise_std))
         if number is None:
             return cls(np.full(model.size, std))
