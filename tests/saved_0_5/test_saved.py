@@ -10,6 +10,7 @@ import pytest
 import saved_networks
 
 import dpgen
+from dpgen.cli.evaluate import job_of
 from dpgen.cli.main import main
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.ledger_file import checksum
@@ -89,6 +90,8 @@ def test_a_run_of_0_5_fits_and_gives_its_samples(saved: Path, name: str, capsys:
     release = released(saved / "runs" / name)
     assert release is not None
     require_as_stated(release, EXPECTED["runs"][name])
+    job = job_of(saved / "runs" / name)  # by which it is evaluated again
+    assert job.privacy.relation == release.statement.relation
 
 
 def test_a_shared_budget_of_0_5_goes_on(saved: Path) -> None:
