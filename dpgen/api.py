@@ -18,7 +18,7 @@ from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
 from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.excel import is_excel
 from dpgen.data.images import ARCHIVES
-from dpgen.data.links import PERSON, Keys, roles_of
+from dpgen.data.links import PERSON, Keys, Roles, roles_of
 from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
 from dpgen.data.raw_tables import types_of
@@ -252,6 +252,16 @@ def _named_tables(data: Any) -> bool:
     return isinstance(data, Mapping) and all(isinstance(name, str) for name in data) and not is_columns(data)
 
 
+def _roles(tables: Mapping[str, Any], options: Options) -> Roles:
+    """Which table is that of people, which the one of rows, by the names of tables and columns, and the options."""
+    public = column_names(options.get("public") or [])
+    timed = _timed(options.get("order"), [name for name in tables if name not in public])
+    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
+    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
+    private = {name: own for name, own in columns.items() if name not in public}
+    return roles_of(private, keys.private, options.get("person"), timed)
+
+
 def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: Dtypes) -> RunConfig:
     """People and their rows by the names of their tables; which is which, public names say, see `roles_of`.
 
@@ -265,12 +275,7 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: D
     tables = {name: in_memory(table, dtypes) for name, table in data.items()}
     for name, table in tables.items():
         table.table = str(name)
-    public = column_names(options.get("public") or [])
-    timed = _timed(options.get("order"), [name for name in data if name not in public])
-    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
-    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
-    private = {name: own for name, own in columns.items() if name not in public}
-    roles = roles_of(private, keys.private, options.get("person"), timed)
+    roles = _roles(tables, options)
     given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
     beside: Options = {} if roles.people is None else {"people_path": tables[roles.people]}
     more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}

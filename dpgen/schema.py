@@ -100,14 +100,18 @@ class Schema:
         names = [given.name for given in self.fields]
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise ValueError(f"fields have the name {twice!r} twice; names must differ")
-        for constraint in self.constraints:
-            for name in constraint.names:
-                if name not in names:
-                    raise nearest("a field of a constraint", name, names)
+        for name in (name for constraint in self.constraints for name in constraint.names):
+            if name not in names:
+                raise nearest("a field of a constraint", name, names)
         self._require_computable()
         self._require_comparable()
         if not self.modelled:
             raise ValueError("fields are all keys or computed ones; at least one must be modelled")
+        self._require_modelled()
+        self._require_no_blank_category()
+
+    def _require_modelled(self) -> None:
+        """Refuse a target and bases of lengths that are no modelled fields, and a circle of lengths."""
         modelled = [given.name for given in self.modelled]
         for given in self.modelled:
             if isinstance(given, LengthField) and given.base not in modelled:
@@ -115,6 +119,9 @@ class Schema:
         _ = self._bases_first  # refuses a circle
         if self.target is not None and self.target not in modelled:
             raise nearest("dpgen:target", self.target, modelled)
+
+    def _require_no_blank_category(self) -> None:
+        """Refuse public categories that are written like missing values."""
         for given in self.fields:
             listed = given.values if isinstance(given, CategoryField) and given.source != "dp" else ()  # bought ones are there
             if hidden := [value for value in listed if isinstance(value, str) and value in self.missing_values]:

@@ -60,26 +60,11 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
     >>> age.size, age.nullable
     (32, True)
     """
-    name = descriptor.get("name")
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"name of a field is {name!r}; it must be a text")
-    kind, is_open = descriptor.get("type", "string"), bool(descriptor.get("dpgen:blank"))
-    if kind not in get_args(Type) and not (is_open and kind == ANY):
-        raise nearest(f"type of field {name!r}", str(kind), get_args(Type))
-    for found in descriptor:
-        if found not in _PLAIN_KEYS | _OWN_KEYS:
-            raise nearest(f"a key of field {name!r}", str(found), sorted(_PLAIN_KEYS | _OWN_KEYS))
-    rules = descriptor.get("constraints", {})
-    if not isinstance(rules, Mapping):
-        raise ValueError(f"constraints of field {name!r} are {rules!r}; they must be a mapping")
-    for found in rules:
-        if found not in _CONSTRAINTS:
-            raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
+    _require_descriptor(descriptor)
+    name, kind, is_open = descriptor["name"], descriptor.get("type", "string"), bool(descriptor.get("dpgen:blank"))
+    rules, source = descriptor.get("constraints", {}), descriptor.get("dpgen:source", "public")
     if kind in ("date", "datetime"):
         rules = {**rules, **_stated_dates(name, kind, descriptor, rules)}
-    source = descriptor.get("dpgen:source", "public")
-    if source not in get_args(Source):
-        raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
     common: dict[str, Any] = {"name": name, "type": kind, "nullable": not rules.get("required", False), "source": source}
     common["fill"] = descriptor.get("dpgen:fill")
     common["format"] = _format_of(name, descriptor)
@@ -106,6 +91,28 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
     if "dpgen:density" in descriptor:
         return _density_field(common, descriptor)
     return _number_field(common, descriptor, rules)
+
+
+def _require_descriptor(descriptor: Descriptor) -> None:
+    """Refuse a field without a name, of an unknown type or source, and keys and constraints that no field has."""
+    name = descriptor.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"name of a field is {name!r}; it must be a text")
+    kind, is_open = descriptor.get("type", "string"), bool(descriptor.get("dpgen:blank"))
+    if kind not in get_args(Type) and not (is_open and kind == ANY):
+        raise nearest(f"type of field {name!r}", str(kind), get_args(Type))
+    for found in descriptor:
+        if found not in _PLAIN_KEYS | _OWN_KEYS:
+            raise nearest(f"a key of field {name!r}", str(found), sorted(_PLAIN_KEYS | _OWN_KEYS))
+    rules = descriptor.get("constraints", {})
+    if not isinstance(rules, Mapping):
+        raise ValueError(f"constraints of field {name!r} are {rules!r}; they must be a mapping")
+    for found in rules:
+        if found not in _CONSTRAINTS:
+            raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
+    source = descriptor.get("dpgen:source", "public")
+    if source not in get_args(Source):
+        raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
 
 
 def stated_key(descriptor: Descriptor) -> str:

@@ -232,6 +232,15 @@ class FrameBatch:
         return torch.from_numpy(self.values)
 
 
+def _with_options(given: Mapping[str, Any], target: str | None, key: str | None, dates: Dates | None) -> Descriptor:
+    """A schema with what options say in its place."""
+    draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
+    draft |= {"dpgen:dates": dates} if dates else {}
+    if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
+        raise nearest("dpgen:dates", str(order), get_args(Dates))
+    return draft
+
+
 def draft_of(
     source: str | EngineTable,
     schema: Mapping[str, Any] | str | None,
@@ -261,10 +270,7 @@ def draft_of(
     options = {"target": [] if target is None else [target], "key": [] if key is None else [key]}
     _require_names(types, {"a field of the schema": [*known], "columns": columns or (), "drop": drop} | options)
     known = {name: entry for name, entry in known.items() if name not in gone}
-    draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
-    draft |= {"dpgen:dates": dates} if dates else {}
-    if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
-        raise nearest("dpgen:dates", str(order), get_args(Dates))
+    draft = _with_options(given, target, key, dates)
     own = {*known, draft.get("primaryKey")}  # a key need not be listed
     subset = _leaves_out(draft, known, complete=schema is not None)
     wanted = [name for name in types if name not in gone and (name in own or not (subset or name == unit))]
@@ -391,6 +397,19 @@ def foreseen(facts: Sequence[Fact | Said], draft: Mapping[str, Any]) -> tuple[st
 _POSTCODE = re.compile(r"plz|postleitzahl|zip([ _-]?codes?)?|post(al)?[ _-]?codes?|code[ _-]?postal|cp", re.IGNORECASE)
 
 
+def _kind_of_text(name: str, kind: str, rules: Mapping[str, Any], written: str, *, as_texts: bool) -> str:
+    """The type of a column of texts by its bounds, its name and its format; `kind` where these say nothing."""
+    bounds = [str(rules[rule]) for rule in ("minimum", "maximum") if rule in rules]
+    if bounds:
+        of_dates = "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"
+        kind = "number" if all(NUMBER.fullmatch(bound) for bound in bounds) else of_dates
+    if kind == "any" and as_texts and _POSTCODE.fullmatch(name.strip()):
+        kind = "string"
+    if "%" in written and kind in ("any", "string"):
+        kind = "datetime" if re.search("%[HIMSTRcX]", written) else "date"
+    return kind
+
+
 def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = False, as_texts: bool = False) -> Descriptor:
     """The field of a column: its type, and what a schema says of it, without blanks; `never`: it has no gaps.
 
@@ -398,14 +417,8 @@ def _field(name: str, text: str, known: Mapping[str, Any], *, never: bool = Fals
     """
     rules = {rule: value for rule, value in known.get("constraints", {}).items() if value is not None and value != []}
     kind = type_of(text) if text not in TEXT_TYPES else "any"
-    bounds = [str(rules[rule]) for rule in ("minimum", "maximum") if rule in rules]
-    if "type" not in known and bounds and kind in ("any", "string"):
-        of_dates = "date" if all(len(bound) == len("2000-01-01") for bound in bounds) else "datetime"
-        kind = "number" if all(NUMBER.fullmatch(bound) for bound in bounds) else of_dates
-    if "type" not in known and kind == "any" and as_texts and _POSTCODE.fullmatch(name.strip()):
-        kind = "string"
-    if "type" not in known and "%" in str(known.get("format", "")) and kind in ("any", "string"):
-        kind = "datetime" if re.search("%[HIMSTRcX]", known["format"]) else "date"
+    if kind in ("any", "string") and "type" not in known:
+        kind = _kind_of_text(name, kind, rules, str(known.get("format", "")), as_texts=as_texts)
     if never and "required" not in rules:
         rules["required"] = True
     field: Descriptor = {"name": name, "type": kind, **known}

@@ -21,7 +21,18 @@ from dpgen.columns.writings.table import DIGITS, TRUTHS
 from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.raw_tables import Dates, RawTable, descriptor_of, draft_of, foreseen, load_raw, raw_in_engine, types_of, unnamed
+from dpgen.data.raw_tables import (
+    Dates,
+    Descriptor,
+    RawTable,
+    descriptor_of,
+    draft_of,
+    foreseen,
+    load_raw,
+    raw_in_engine,
+    types_of,
+    unnamed,
+)
 from dpgen.data.split import People, Split, SplitOptions
 from dpgen.data.table_files import MISSING, form_of, header, in_engine, name_of, sample_form, table_path
 from dpgen.facts import Fact, Said
@@ -136,6 +147,11 @@ def load_table(
     if any("dpgen:blank" in field for field in declared["fields"]):
         made = partial(_table_of, source, name)
         return load_raw(source, dict(declared), options, name=name, table_of=made)
+    return _of_schema(source, name, declared, options, unit)
+
+
+def _of_schema(source: str, name: str, declared: Descriptor, options: SplitOptions, unit: str | None) -> Table:
+    """A file all of whose domains are declared, as codes; `unit` is the column of people."""
     public = Schema.from_descriptor(declared)
     fixed = {field.name for field in public.fields if field not in public.modelled}
     names = list(header(source))
@@ -207,20 +223,30 @@ def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str])
         source = InMemory(source.name, source.schema.empty_table(), source.form(source.schema.names))
     categories = {field.name: tuple(map(str, field.values)) for field in schema.fields if isinstance(field, CategoryField)}
     form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
-    types = []
-    for name, dtype in zip(form.names, form.types * (len(form.names) if len(form.types) == 1 else 1)):
-        field, own = schema.by_name.get(str(name)), declared[str(name)]
-        if dtype == "object" and own.startswith("decimal"):
-            dtype = "object[decimal]"
-        elif written := _written(field, own):
-            dtype = written if not dtype or re.search("str|object", dtype) else dtype
-        elif isinstance(field, NumberField | DensityField) and field.of_dates and (not dtype or re.search("str|object", dtype)):
-            write, as_text = f"{dtype or 'str'}[ISO]", bool(dtype or field.format or of_texts)
-            native = _STAMP if form.container in ("pandas", "series") else ""
-            write = f"{dtype}[date]" if own.startswith("date") else write if as_text else native
-            dtype = write.replace("ISO", field.written_as or _ISO[field.type])
-        types.append(dtype)
-    return replace(form, types=tuple(types))
+    dtypes = form.types * (len(form.names) if len(form.types) == 1 else 1)
+    native = _STAMP if form.container in ("pandas", "series") else ""
+    return replace(
+        form,
+        types=tuple(
+            _dtype_of(schema.by_name.get(str(name)), declared[str(name)], dtype, of_texts=of_texts, native=native)
+            for name, dtype in zip(form.names, dtypes)
+        ),
+    )
+
+
+def _dtype_of(field: Field | None, declared: str, dtype: str, *, of_texts: bool, native: str) -> str:
+    """The dtype of a column of samples, of the `declared` type; `native` is that of times which were no texts."""
+    open_or_text = not dtype or bool(re.search("str|object", dtype))
+    if dtype == "object" and declared.startswith("decimal"):
+        return "object[decimal]"
+    if written := _written(field, declared):
+        return written if open_or_text else dtype
+    if not (isinstance(field, NumberField | DensityField) and field.of_dates and open_or_text):
+        return dtype
+    if declared.startswith("date"):
+        return f"{dtype}[date]"
+    as_text = bool(dtype or field.format or of_texts)
+    return f"{dtype or 'str'}[{field.written_as or _ISO[field.type]}]" if as_text else native
 
 
 def _written(field: Field | None, own: str) -> str:

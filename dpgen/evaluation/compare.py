@@ -209,6 +209,28 @@ def compare(
     return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
 
 
+def _parts(
+    real: pd.DataFrame, held: pd.DataFrame | None, synthetic: pd.DataFrame, rng: np.random.Generator
+) -> dict[str, pd.DataFrame]:
+    """Real rows, rows that were held out and synthetic rows, at most `MOST` of each, the first and the last at random."""
+    real, synthetic = (rows.iloc[rng.permutation(len(rows))[:MOST]].reset_index(drop=True) for rows in (real, synthetic))
+    if held is None or not len(held):
+        kept = len(real) - max(1, round(HELD_OUT * len(real)))
+        real, held = real[:kept], real[kept:]
+    return {"own": real, "held": held[:MOST], "made": synthetic}
+
+
+def _by_column(parts: Mapping[str, pd.DataFrame], schema: Mapping[str, Any]) -> tuple[dict[str, Column], pd.DataFrame]:
+    """The columns and their scores: those far from held-out rows first, those that name rows last."""
+    columns = {name: Column.of({part: rows[name] for part, rows in parts.items()}) for name in parts["own"].columns}
+    rules = {entry["name"]: entry.get("constraints", {}) for entry in schema.get("fields", [])}
+    far = {name: column.times_held_out for name, column in columns.items()}
+    order = sorted(columns, key=lambda name: (columns[name].names_rows, -far[name] if far[name] > FAR else 0.0))
+    marked = {name: f"{far[name]:.2g} times" if far[name] > FAR else "" for name in order}
+    scores = [{"column": name, "marked": marked[name]} | columns[name].scores(rules.get(name, {})) for name in order]
+    return {name: columns[name] for name in order}, pd.DataFrame(scores)
+
+
 def compared(
     real: pd.DataFrame,
     held: pd.DataFrame | None,
@@ -225,21 +247,9 @@ def compared(
     Classifiers learn from at most `most` rows; `more` are further scores of the columns.
     """
     rng = np.random.default_rng(seed)
-    real, synthetic = (rows.iloc[rng.permutation(len(rows))[:MOST]].reset_index(drop=True) for rows in (real, synthetic))
-    if held is None or not len(held):
-        kept = len(real) - max(1, round(HELD_OUT * len(real)))
-        real, held = real[:kept], real[kept:]
-    parts = {"own": real, "held": held[:MOST], "made": synthetic}
-    columns = {name: Column.of({part: rows[name] for part, rows in parts.items()}) for name in real.columns}
-    rules = {entry["name"]: entry.get("constraints", {}) for entry in schema.get("fields", [])}
-    far = {name: column.times_held_out for name, column in columns.items()}
-    order = sorted(columns, key=lambda name: (columns[name].names_rows, -far[name] if far[name] > FAR else 0.0))
-    columns = {name: columns[name] for name in order}
-    marked = {name: f"{far[name]:.2g} times" if far[name] > FAR else "" for name in order}
-    frame = pd.DataFrame(
-        [{"column": name, "marked": marked[name]} | column.scores(rules.get(name, {})) for name, column in columns.items()]
-    )
-    rules = broken_rules({name: columns[name].known for name in real.columns})
+    parts = _parts(real, held, synthetic, rng)
+    columns, frame = _by_column(parts, schema)
+    rules = broken_rules({name: columns[name].known for name in parts["own"].columns})
     alone = tuple(name for name, column in columns.items() if name != target and column.names_rows)
     columns = {name: column for name, column in columns.items() if name not in alone} or columns
     codes = {part: np.stack([column.codes[part] for column in columns.values()], axis=1) for part in parts}

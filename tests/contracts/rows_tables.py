@@ -11,8 +11,9 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.tables import blocks
-from dpgen.systems.tables.fit import COUNT, MEASUREMENT, SELECTION, record_count
+from dpgen.systems.tables.fit import COUNT, record_count
 from dpgen.systems.tables.marginals import JOINT, NOTE, SCALE, Coarsening, Counts, Marginal
+from dpgen.systems.tables.rounds import MEASUREMENT, SELECTION
 from dpgen.systems.tables.workload import QUESTION
 
 SIZES = (3, 2, 5)

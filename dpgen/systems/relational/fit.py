@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -39,7 +38,7 @@ from dpgen.systems.relational.sums import (
     stack_of,
 )
 from dpgen.systems.tables.discovery import SHARES, Discovery, Found, thresholds
-from dpgen.systems.tables.fit import COUNTING, LEAST_COLUMNS, PENALTY, SELECTING, growing
+from dpgen.systems.tables.fit import COUNTING, LEAST_COLUMNS
 from dpgen.systems.tables.marginals import (
     SCALE,
     Coarsening,
@@ -49,6 +48,7 @@ from dpgen.systems.tables.marginals import (
     Measurement,
     settled_columns,
 )
+from dpgen.systems.tables.rounds import Round, growing
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
@@ -485,19 +485,19 @@ def _in_rounds(
     counts = Counts.of(data, layout) if tables else None
     for share in steps(growing(config.rounds), "rounds") if counts is not None else ():
         assert counts is not None
-        part = share * budget.left / picks * (1 - 1e-9)
+        now = Round(budget, share * budget.left / picks * (1 - 1e-9), picks, (SELECTION, MEASUREMENT))
         expected = fitter.n * layout.flat(fitter.tree.blocks(layout.shape))
-        noise = math.sqrt(2 / math.pi) * budget.noise_std((1 - SELECTING) * part)
-        offsets = PENALTY * noise * np.array([len(own) for own in cells])
+        offsets = now.penalty * np.array([len(own) for own in cells])
         scores = counts.scores(cells, expected, np.ones(len(cells), np.int64), offsets)
-        free = np.arange(len(cells))
-        for _ in range(picks):
-            if not len(free):
-                break
-            best = tables[int(free[budget.select(SELECTION, scores[free], SCALE, SELECTING * part)])]
-            values, std = budget.sums(MEASUREMENT, counts.sums(best), (1 - SELECTING) * part)
-            picked.append((best, values.numpy().reshape(layout.cells(best).shape), std))
-            free = np.array([i for i in free if replace(tables[i], level=best.level) != best], np.int64)
+        found = now.run(
+            scores,
+            np.arange(len(cells)),
+            sensitivity=SCALE,
+            sums=lambda i: counts.sums(tables[i]),
+            beside=lambda one, other: replace(tables[other], level=tables[one].level) != tables[one],
+        )
+        for best, values, std in found:
+            picked.append((tables[best], values.reshape(layout.cells(tables[best]).shape), std))
         fitter.measure([*single, *picked])
         fitter.run(each, _RATE, _RATE / 2)
     if fitter.run(config.steps, _RATE / 2, _RATE / 50) > POOR:  # a fit that is stuck, by released numbers alone

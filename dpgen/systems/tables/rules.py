@@ -268,6 +268,25 @@ class Search:
         finer = with_single_values(self.found)
         fields |= {given["name"]: given for given in finer.descriptor["fields"] if given["name"] in apart}
         counts |= {name: known for name, known in finer.counts.items() if name in apart}
+        self._add_lengths(schema, rules, apart, fields, counts)
+        constraints = [*schema.descriptor().get("dpgen:constraints", []), *self._constraints(schema, rules, fields)]
+        computed = {one.names[-1] for one in found if one.computes}
+        counts = {name: known for name, known in counts.items() if name not in computed}
+        descriptor = {**schema.descriptor(), "fields": list(fields.values())}
+        descriptor |= {"dpgen:constraints": constraints} if constraints else {}
+        sentences = tuple(rule.sentence for rule in rules)
+        facts = [Fact.RULES(columns=sentences, share=f"{price:.1%}")] if rules else []
+        return Found(descriptor, counts, (*self.found.facts, *facts, *said))
+
+    def _add_lengths(
+        self,
+        schema: Schema,
+        rules: Sequence[Rule],
+        apart: Collection[str],
+        fields: dict[str, Any],
+        counts: dict[str, Known],
+    ) -> None:
+        """Code columns that are never below another one by their distance from it, but those with codes of single values."""
         orders = {(one.left, one.right): 0.0 for one in schema.constraints if isinstance(one, LessEqual)}
         for rule in (rule for rule in rules if rule.candidate.kind == "less_equal"):
             base, name = rule.candidate.names
@@ -276,20 +295,16 @@ class Search:
             free = name not in apart and self._by_length(schema, fields, base, name)
             if free and (made := self._length(schema, base, name, broken)):
                 fields[name], counts[name] = fields[name] | {"dpgen:length": made[0]}, made[1]
-        constraints = [*schema.descriptor().get("dpgen:constraints", [])]
-        constraints += [{**rule.candidate.rule, **rule.seen} for rule in rules if rule.candidate.kind != "follows"]
+
+    def _constraints(self, schema: Schema, rules: Sequence[Rule], fields: dict[str, Any]) -> list[dict[str, Any]]:
+        """Constraints of rules, those with a table last; a field that follows from others has a code for each value."""
+        found = [{**rule.candidate.rule, **rule.seen} for rule in rules if rule.candidate.kind != "follows"]
         tables = [rule for rule in rules if rule.candidate.kind == "follows"]
         for rule in tables:
-            constraints.append(self._table(schema, rule.candidate, len(tables)) | rule.seen)
+            found.append(self._table(schema, rule.candidate, len(tables)) | rule.seen)
             last = rule.candidate.names[-1]
             fields[last] = single_valued(fields[last], schema.by_name[last])
-        computed = {one.names[-1] for one in found if one.computes}
-        counts = {name: known for name, known in counts.items() if name not in computed}
-        descriptor = {**schema.descriptor(), "fields": list(fields.values())}
-        descriptor |= {"dpgen:constraints": constraints} if constraints else {}
-        sentences = tuple(rule.sentence for rule in rules)
-        facts = [Fact.RULES(columns=sentences, share=f"{price:.1%}")] if rules else []
-        return Found(descriptor, counts, (*self.found.facts, *facts, *said))
+        return found
 
     def _by_length(self, schema: Schema, fields: Mapping[str, Any], base: str, name: str) -> bool:
         """Whether a field is to be coded by its length from another one: not where codes of both are single values."""

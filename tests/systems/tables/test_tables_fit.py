@@ -17,10 +17,11 @@ from dpgen.runtime import Runtime
 from dpgen.schema import Schema
 from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables import fit as tables_fit
-from dpgen.systems.tables.fit import MEASUREMENT, fit
+from dpgen.systems.tables.fit import fit
 from dpgen.systems.tables.marginals import first_marginals, release_columns
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import TablesConfig
+from dpgen.systems.tables.rounds import MEASUREMENT
 
 FIELDS = [
     {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 19, "required": True}},

@@ -13,7 +13,7 @@ from test_tables_fit import SMALL, released
 
 from dpgen.metrics import marginal_errors
 from dpgen.schema import Schema
-from dpgen.systems.tables import fit as fitting
+from dpgen.systems.tables import rounds
 from dpgen.systems.tables.marginals import Coarsening, Columns
 from dpgen.systems.tables.mixture import zeros_of
 from dpgen.systems.tables.model import TablesModel
@@ -96,7 +96,7 @@ def test_a_fit_leaves_hardly_anything_to_reject(monkeypatch: pytest.MonkeyPatch)
     p = model.log_prob(codes).exp()
     assert not p[~SCHEMA.admissible(codes)].any()
     assert float(p.sum()) == pytest.approx(1.0, abs=0.01)
-    monkeypatch.setattr(fitting, "zeros_of", lambda schema, columns: [])
+    monkeypatch.setattr(rounds, "zeros_of", lambda schema, columns: [])
     unaware = released(data, SMALL, epsilon=0.5)
     assert unaware.kept_share < 0.97
     assert gap(model, data) < min(0.02, gap(unaware, data))
