@@ -85,14 +85,16 @@ class Comparison:
             values = [getattr(entry.statement, name) for entry in self.entries]
             lines.append([name, *[rounded_up(v) if name == "epsilon" else str(v) for v in values]])
         scores = [{score.name: score for score in entry.scores} for entry in self.entries]
-        for name in dict.fromkeys(name for own in scores for name in own):
-            known = [own[name] for own in scores if name in own]
-            best = (max if known[0].better == "higher" else min)(score.value for score in known)
-            star = best if not self.differences and len(known) > 1 else None
-            values = [own[name].value if name in own else None for own in scores]
-            cells = ["-" if v is None else f"{v:.4g}{'*' * (v == star)}" for v in values]
-            lines.append([f"{name} ({known[0].better})", *cells])
-        return lines
+        names = dict.fromkeys(name for own in scores for name in own)
+        return [*lines, *(self._line(name, [own.get(name) for own in scores]) for name in names)]
+
+    def _line(self, name: str, scores: "Sequence[Score | None]") -> list[str]:
+        """The line of a measure, by runs; None: the run does not have it."""
+        known = [score for score in scores if score is not None]
+        best = (max if known[0].better == "higher" else min)(score.value for score in known)
+        star = best if not self.differences and len(known) > 1 else None
+        cells = ["-" if score is None else f"{score.value:.4g}{'*' * (score.value == star)}" for score in scores]
+        return [f"{name} ({known[0].better})", *cells]
 
     def to_text(self) -> str:
         """The comparison as an aligned table for a terminal."""

@@ -111,10 +111,7 @@ def load_streamed(
         width: public length of lists, unless image_shape says it.
         missing: "error", or "drop" records with a missing value.
     """
-    if missing not in ("error", "drop"):
-        raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
-    if grey_threshold is not None:
-        require_threshold(grey_threshold)
+    _require_options(missing, grey_threshold)
     opened = open_table(path, text=[] if people is None else [people.column])
     own = [name for name in (label_column, None if people is None else people.column) if name is not None]
     require_columns(opened.name, own, opened.schema.names)
@@ -123,33 +120,41 @@ def load_streamed(
     if not features:
         raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
     label = None if label_column is None else _Label.of(rows, label_column)
-    lists = features[0] if len(features) == 1 and str(rows.schema.field(features[0]).type).startswith(_LISTS) else None
-    kept = [name for name in opened.schema.names if people is None or name != people.column]
-    form = None if lists is not None else _form(opened, kept, label)
-    grey = [str(rows.schema.field(name).type) for name in features]
-    white = None if grey_threshold is None else _white(rows.schema.field(lists).type) if lists else white_of(grey)
+    types = [rows.schema.field(name).type for name in features]
+    lists = features[0] if len(features) == 1 and str(types[0]).startswith(_LISTS) else None
+    by = None if people is None else people.column
+    form = None if lists is not None else _form(opened, [name for name in opened.schema.names if name != by], label)
+    white = None if grey_threshold is None else _white(types[0]) if lists else white_of([*map(str, types)])
     d = len(features) if lists is None else _width(lists, image_shape, width)
     reader = _Columns(opened.name, d, lists, label, white, people)
-    by = None if people is None else people.column
     batches = EngineBatches(rows, reader, by=by, size=max(1, min(ROWS, _CELLS // d)), count=rows.count())
     n, above = batches.totals(_numbers).tolist()
     if not n:
         raise ValueError(f"{opened.name} is empty: it has {len(rows.schema)} columns and no record")
     require_grey(opened.name, bits=white == WHITE and not above)
-    classes_read = () if label is None else (Fact.READ_CLASSES(k=len(label.names)),)
+    classes = () if label is None else label.names
+    classes_read = () if label is None else (Fact.READ_CLASSES(k=len(classes)),)
     return StreamedRecords(
         name=opened.name,
         rows=batches,
         n=n,
         d=d,
-        n_classes=0 if label is None else len(label.names),
-        class_names=None if label is None else label.names,
+        n_classes=len(classes),
+        class_names=classes or None,
         image_shape=image_shape,
         columns=features if lists is None else None,
         grey_threshold=grey_threshold,
         facts=(Fact.PUBLIC_NAMES, *classes_read, *rows.facts, Split(0.0).fact()),
         form=form if form is None or white is None else replace(form, white=white),
     )
+
+
+def _require_options(missing: Missing, grey_threshold: int | None) -> None:
+    """Refuse what records in an engine cannot have."""
+    if missing not in ("error", "drop"):
+        raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
+    if grey_threshold is not None:
+        require_threshold(grey_threshold)
 
 
 def _form(table: EngineTable, names: list[str], label: _Label | None) -> Form:

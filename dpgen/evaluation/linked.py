@@ -19,7 +19,8 @@ from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
 from dpgen.evaluation.attacks import LEAST, UNFOUND
-from dpgen.evaluation.compare import HELD_OUT, Column
+from dpgen.evaluation.column import Column
+from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import BROKEN, WORTH
 from dpgen.evaluation.scores import Evaluation, Score

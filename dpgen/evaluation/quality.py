@@ -24,7 +24,7 @@ from dpgen.evaluation.scores import Score
 from dpgen.extras import extras
 
 if TYPE_CHECKING:
-    from dpgen.evaluation.compare import Column
+    from dpgen.evaluation.column import Column
 
 Frames = dict[str, pd.DataFrame]
 

@@ -13,7 +13,8 @@ import pytest
 
 from dpgen.cli.main import main
 from dpgen.evaluation.attacks import UNFOUND, _area, _Bound, _encoded, attack_scores
-from dpgen.evaluation.compare import Column, compare
+from dpgen.evaluation.column import Column
+from dpgen.evaluation.compare import compare
 from dpgen.evaluation.scores import Score
 
 

@@ -173,6 +173,26 @@ class ModuleGradients:
     def _drop(self, *_: Any, **__: Any) -> None:
         self.logs = True
 
+    @property
+    def warnings(self) -> list[str]:
+        """What is otherwise than the code of a module says, one sentence each."""
+        found = list[str]()
+        if self.mixes:
+            found.append(
+                f"{self.code} mixes records, with {self.mixes} in the batch: in training it gets one record at a time, "
+                "and the loss is the mean of those"
+            )
+        if self.logs:
+            found.append(
+                f"what {self.code} logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss"
+            )
+        if self.per_record.apart:
+            found.append(
+                "records are taken one after the other, which is slow: they do not stack, or torch.func cannot take "
+                f"{self.code}"
+            )
+        return found
+
     def settle(self, records: Held, public: Held, trainer: L.Trainer, *, exemplary: bool = False) -> None:
         """Refuse a module whose gradients cannot be taken record by record, and records that its code fails for."""
         name = type(self.author).__name__

@@ -368,10 +368,7 @@ def make_private(
     module = getattr(module, "_orig_mod", module)  # what torch.compile was given
     require_setting(module, trainer, sampling, sampling_rate)
     datamodule, loader = loader, loader_of(loader, trainer)
-    if (epsilon is None) == (noise_multiplier is None):
-        raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
-    if noise_multiplier is not None and sampling_rate is None:
-        raise ValueError("noise_multiplier needs sampling_rate: without a budget a rate cannot be bought")
+    _require_budget(epsilon, noise_multiplier, sampling_rate)
     for name, value in (("loss_noise", loss_noise), ("loss_bound", loss_bound), ("max_grad_norm", max_grad_norm)):
         if value is not None:
             require_positive(name, value)
@@ -385,12 +382,7 @@ def make_private(
     (records, public), gradients = read(data, loader.collate_fn, example), ModuleGradients(module, most)
     units = records if most is None else grouped(records, whose, most)
     gradients.settle(records, public, trainer, exemplary=example is not None)
-    if policy is not None and (layers := policy.layers(gradients.columns)):
-        require_layers(layers, gradients.p)
-        if people is not None:
-            raise ValueError(
-                f"people must be left out with {type(policy).__name__}: gradients of a person are clipped as a whole"
-            )
+    _require_policy(policy, gradients, people)
     if most is not None:
         micro_batch = max(1, require_whole("micro_batch", micro_batch) // most)
     unit = person(None if most is None else people if isinstance(people, str) else "people", most or 1)
@@ -409,40 +401,49 @@ def make_private(
     curator = Curator(book)
     plan = plan._with_cluster_noise(config)
     training = ModuleTraining(gradients, units, public, trainer, plan=plan, config=config, most=loss_bound)
-    try:
+    with _kept_if_declared(book, ledger):
         _declare(training, curator, cast(int, loader.batch_size), sampling_rate)
-    except BaseException:
-        if book is not ledger:
-            book.drop()
-            if book.path is not None and not book.committed:
-                book.path.unlink()
-        raise
     training.loader = private = PoissonLoader(cast(Any, units), **training.plan.drawn)
     private.assign(private.table.cluster, 1)
     training.accountant = PrivacyAccountant(curator, at_once=True)
     TRAININGS[module] = training
     trainer.callbacks += [training.accountant, training]  # type: ignore[attr-defined]
-    if gradients.mixes:
-        warnings.warn(
-            f"{gradients.code} mixes records, with {gradients.mixes} in the batch: in training it gets one record at a time, "
-            "and the loss is the mean of those",
-            stacklevel=2,
-        )
-    if gradients.logs:
-        warnings.warn(
-            f"what {gradients.code} logs is left out, for it looks at private records; loss_noise=10 releases a noisy loss",
-            stacklevel=2,
-        )
-    if gradients.per_record.apart:
-        warnings.warn(
-            "records are taken one after the other, which is slow: they do not stack, or torch.func cannot take "
-            f"{gradients.code}",
-            stacklevel=2,
-        )
+    for warning in gradients.warnings:
+        warnings.warn(warning, stacklevel=2)
     if datamodule is loader:
         return module, private, trainer
     vars(datamodule)["train_dataloader"] = lambda: private
     return module, datamodule, trainer
+
+
+def _require_budget(epsilon: float | None, noise_multiplier: float | None, sampling_rate: float | None) -> None:
+    """Refuse a training of no budget, or of two."""
+    if (epsilon is None) == (noise_multiplier is None):
+        raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
+    if noise_multiplier is not None and sampling_rate is None:
+        raise ValueError("noise_multiplier needs sampling_rate: without a budget a rate cannot be bought")
+
+
+def _require_policy(policy: Clipping | None, gradients: ModuleGradients, people: Any) -> None:
+    """Refuse bounds of layers that leave parameters out, and such bounds for people."""
+    if policy is None or not (layers := policy.layers(gradients.columns)):
+        return
+    require_layers(layers, gradients.p)
+    if people is not None:
+        raise ValueError(f"people must be left out with {type(policy).__name__}: gradients of a person are clipped as a whole")
+
+
+@contextmanager
+def _kept_if_declared(book: Ledger, given: Any) -> Iterator[None]:
+    """A ledger that was opened for a training is left as it was found, where the training cannot be paid for."""
+    try:
+        yield
+    except BaseException:
+        if book is not given:
+            book.drop()
+            if book.path is not None and not book.committed:
+                book.path.unlink()
+        raise
 
 
 def _declare(training: ModuleTraining, curator: Curator, batch: int, rate: float | None) -> None:

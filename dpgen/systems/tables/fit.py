@@ -195,7 +195,7 @@ def _columns(bought: _Bought, way: _Way, budget: GaussianBudget) -> Columns:
     least = min(LEAST_COLUMNS * whole, budget.left / 2)
     share = max(COLUMNS * whole - before, least) if known else COLUMNS * whole
     share = budget.left - way.reserved if way.alone or way.joint else share
-    ways: dict[str, Any] = {"alone": way.alone, "joint": way.joint, "known": known, "prior": way.prior}
+    ways: dict[str, Any] = {"alone": way.alone, "joint": way.joint, "known": known, "prior": way.prior and way.prior.of_columns}
     columns = release_columns(bought.codes, domain, budget, share, bought.counted, **ways)
     return columns.with_measured(in_domain(bought.of_rules, domain.names))
 

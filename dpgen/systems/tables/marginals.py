@@ -7,7 +7,7 @@ cell, so it moves a marginal by 1 (L2), a replaced one by :math:`\sqrt 2`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,7 +23,6 @@ from dpgen.systems.simplex_projection import project_to_simplex
 if TYPE_CHECKING:
     from dpgen.privacy.curator import GaussianBudget
     from dpgen.schema import Schema, TableDomain
-    from dpgen.systems.tables.prior import Coded
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -345,7 +344,7 @@ def release_columns(
     alone: bool,
     joint: bool = False,
     known: Mapping[int, Known] | None = None,
-    prior: Coded | None = None,
+    prior: Callable[[list[Measurement], TableDomain, float], Sequence[Measurement]] | None = None,
 ) -> Columns:
     r"""Noisy marginals of columns of codes (`Counts.of`) for `share` of the budget's 1 / s^2.
 
@@ -376,7 +375,7 @@ def release_columns(
     variances = [float((np.broadcast_to(m.noise_std, m.values.shape) ** 2).sum()) for m in released]
     sums = np.array([count[0], *(float(m.values.sum()) for m in released)])
     n = max(1.0, float(np.average(sums, weights=1 / np.array([count[1] ** 2, *variances]))))
-    return settled_columns(released, domain, known, n, () if prior is None else prior.of_columns(released, domain, n))
+    return settled_columns(released, domain, known, n, () if prior is None else prior(released, domain, n))
 
 
 def settled_columns(

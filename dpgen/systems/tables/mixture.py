@@ -38,8 +38,8 @@ from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, to
 
 if TYPE_CHECKING:
     from dpgen.schema import Schema
-    from dpgen.systems.tables.blocks import Seeds
     from dpgen.systems.tables.marginals import Columns
+    from dpgen.systems.tables.seeds import Seeds
 
 Floats = npt.NDArray[np.float32]
 Reals = npt.NDArray[np.float64]

@@ -21,10 +21,10 @@ from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.tables.blocks import Held, Seeds
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import Question, sizes
+from dpgen.systems.tables.seeds import Held, Seeds
 from dpgen.systems.tables.whole import whole_mixture
 from dpgen.systems.tables.workload import Answer, code_means, quantiles
 

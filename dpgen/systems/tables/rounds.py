@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgen.progress import steps
-from dpgen.systems.tables.blocks import Held, Seeds
 from dpgen.systems.tables.blocks import Search as Blocks
 from dpgen.systems.tables.marginals import (
     SCALE,
@@ -27,6 +26,7 @@ from dpgen.systems.tables.marginals import (
     shape,
 )
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
+from dpgen.systems.tables.seeds import Held, Seeds
 
 if TYPE_CHECKING:
     from dpgen.facts import Said

@@ -25,14 +25,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import reduce
-from itertools import combinations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from dpgen.systems.simplex_projection import project_to_simplex
+from dpgen.systems.tables.interactions import Flags, Reals, denoised, projected
 from dpgen.systems.tables.marginals import Measurement
 from dpgen.systems.tables.mixture import Mixture
 
@@ -40,11 +39,7 @@ if TYPE_CHECKING:
     from dpgen.schema import Schema
     from dpgen.systems.tables.marginals import Columns
 
-Reals = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
 _SWEEPS = 30  # over pairs, and over columns
-_CLEAR = 3.0  # stds of a chi-square over its mean, from which on an interaction stands out by itself
 _SPARSE = 1 / 8  # of the cells above 0
 _EMPTY = 0.1  # records, below which a group of a column was bought as empty
 
@@ -65,7 +60,7 @@ def whole_mixture(columns: Columns, schema: Schema, measurements: Sequence[Measu
     seen = allowed & (reduce(np.minimum.outer, shares) > _EMPTY / n)
     std = float(np.mean(np.square(table.noise_std)) ** 0.5)
     y = np.where(seen, table.values, 0.0)
-    law = _projected(denoised(y, std, n, seen), n, seen)
+    law = projected(denoised(y, std, n, seen), n, seen)
     law = _with_columns(law, [_column(y, law, c, own, std, n) for c, own in enumerate(alone)], seen)
     product = np.where(allowed, reduce(np.multiply.outer, shares), 0.0)
     return table_mixture((n * law + product / product.sum()) / (n + 1))
@@ -97,60 +92,6 @@ def table_mixture(law: Reals) -> Mixture:
     blocks.insert(last, (rows[there] / weights[there, None]).T)
     total = weights[there] / weights[there].sum()
     return Mixture(np.concatenate(blocks).astype(np.float32), total.astype(np.float32), law.shape)
-
-
-def denoised(y: Reals, std: float, n: float, seen: Flags) -> Reals:
-    """Counts of cells with less noise: pairs of columns as they are, other interactions by what stands out."""
-    first = (n * _projected(_shrunk(y, std), n, seen) + seen / seen.sum()) / (n + 1)
-    expected = n * of_margins(first, seen, 2)
-    return np.asarray(expected + _shrunk(y - expected, std))
-
-
-def _shrunk(y: Reals, std: float) -> Reals:
-    """Counts whose interactions are shrunk to what stands out of the noise."""
-    from scipy.linalg import helmert
-
-    sizes_of = [size for size in y.shape if size > 1]  # columns of one value interact with none
-    d, bases = len(sizes_of), [helmert(size, full=True) for size in sizes_of]
-    parts = _turned(y.reshape(sizes_of), bases)
-    inside = [np.minimum(np.arange(size), 1) << c for c, size in enumerate(sizes_of)]
-    which = reduce(
-        np.add.outer, inside, np.zeros((), np.int64)
-    )  # of each entry, the set of columns that it is an interaction of
-    squares = np.bincount(which.ravel(), np.square(parts).ravel(), 2**d)
-    sizes = np.bincount(which.ravel(), minlength=2**d)
-    order = np.array([bin(subset).count("1") for subset in range(2**d)])
-    of_order = np.bincount(order, squares) / np.maximum(np.bincount(order, sizes), 1)
-    mean, clear = squares / np.maximum(sizes, 1), 1.0 + _CLEAR * np.sqrt(2.0 / np.maximum(sizes, 1))
-    mean = np.maximum(np.where(mean > clear * std**2, mean, 0.0), of_order[order])
-    kept = np.maximum(0.0, 1.0 - std**2 / np.maximum(mean, 1e-300))
-    kept[0] = 1.0
-    return _turned(parts * kept[which], [basis.T for basis in bases]).reshape(y.shape)
-
-
-def _turned(values: Reals, bases: Sequence[Reals]) -> Reals:
-    """A linear map of every axis."""
-    for axis, basis in enumerate(bases):
-        values = np.moveaxis(np.tensordot(basis, values, (1, axis)), 0, axis)
-    return values
-
-
-def of_margins(law: Reals, seen: Flags, size: int) -> Reals:
-    """The law of greatest entropy on `seen` cells with the margins of so many columns of another, by proportional fitting."""
-    d, found = law.ndim, seen / seen.sum()
-    others = [tuple(c for c in range(d) if c not in kept) for kept in combinations(range(d), min(size, d - 1))]
-    wanted = [law.sum(axes, keepdims=True) for axes in others]
-    for _ in range(_SWEEPS):
-        for axes, sums in zip(others, wanted):
-            found = found * (sums / np.maximum(found.sum(axes, keepdims=True), 1e-300))
-    return np.asarray(found / found.sum())
-
-
-def _projected(y: Reals, n: float, seen: Flags) -> Reals:
-    """The nearest law on `seen` cells."""
-    law = np.zeros(y.shape)
-    law[seen] = project_to_simplex(y[seen] / n)
-    return law
 
 
 def _column(y: Reals, law: Reals, c: int, alone: Sequence[Measurement], std: float, n: float) -> Reals:

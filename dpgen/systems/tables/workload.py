@@ -9,7 +9,7 @@ p and width w count :math:`(p w^2)^{1/3}`).
 Questions share their part of 1 / s^2 like (cells)^(2/3), which has the least sum of errors. A table whose noise would be more
 than .16 in total variation is counted in fewer groups of its columns, 2 at least, and so is one of four columns or more that
 has more than 256 cells of all columns but the largest (of a mean: but the number): products of the mixture are put into these
-(`blocks.Held`). All that depends on released numbers.
+(`seeds.Held`). All that depends on released numbers.
 
 Two errors are stated, as roots of mean squares over the cells of a table, or over the means of a question. Before: that of the
 noise, which is known. After, of the answer f of the model to noisy counts y of stds s:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgen.systems.tables.blocks import Held
 from dpgen.systems.tables.errors import Deep
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape, smoothed
 from dpgen.systems.tables.mixture import Fitter
+from dpgen.systems.tables.seeds import Held
 
 DOMAIN = (7, 3, 12, 2)
 
