@@ -16,6 +16,7 @@ from test_engine_tables import bought, same_bits, visits
 from test_engine_tables import released as released_table
 from test_engines import GRIDS, events, frame, released
 from test_linked import key, require_same_bits  # noqa: F401  (fixtures)
+from three_tables import three_tables
 
 from dpgen.api import job_of
 from dpgen.containers import in_memory
@@ -40,10 +41,10 @@ KINDS = ["whole numbers by seven", "floats by thirds", "float32", "clamped whole
 def spark() -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
-    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "1", "spark.driver.memory": "1g"}
+    options = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "1g"}
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("PYSPARK_PYTHON", sys.executable)  # executors need its packages
-        session = SparkSession.builder.master("local[1]").config(map=options).getOrCreate()
+        session = SparkSession.builder.master("local[2]").config(map=options).getOrCreate()
         yield session
         session.stop()
 
@@ -131,17 +132,18 @@ def test_tables_as_they_are_release_the_bits_of_memory(
     memory = load_table(
         path=str(tmp_path / "all.parquet"), test_fraction=0.0, people=people
     )  # a file: any column may have gaps
-    engine = load_table(path=in_memory(spark.read.parquet(str(visited))), people=people)
+    engine = load_table(path=in_memory(spark.read.parquet(str(visited)), "public"), people=people)  # types, as a file's are
     assert engine.n == memory.n
     assert same_bits(bought(engine), bought(memory))
 
 
+@pytest.mark.parametrize("tables", [simulated_patients(100), three_tables(60)], ids=["two tables", "a tree of three"])
 def test_people_and_their_rows_release_the_bits_of_memory(
     spark: Any,
     tmp_path: Path,
+    tables: dict[str, pd.DataFrame],
     require_same_bits: Callable[..., None],  # noqa: F811
 ) -> None:
-    tables = simulated_patients(100)
     for name, table in tables.items():
         table.to_parquet(tmp_path / f"{name}.parquet")
     frames = {name: spark.read.parquet(str(tmp_path / f"{name}.parquet")) for name in tables}
