@@ -1,10 +1,11 @@
 """Engines and records on disk: merr on files larger than memory, csv files,
 tables, moments, networks; counts of a column on a Spark cluster of one and of two executors.
 
-    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts merr,csv,tables,gaussian,mapped,spark_1]
+    python benchmarks/engines.py [--rows N] [--directory /tmp/engines] [--parts merr,csv,tables,orders,gaussian,mapped,spark_1]
 
 Each part runs in a process of its own, so that its peak memory is its own. The files that it reads are made first, where they
-are not there yet: 1.2 GB for the 3 * 10^8 rows of `merr`, 4 GB for 10^9. Writes benchmarks/results/engines.json.
+are not there yet: 1.2 GB for the 3 * 10^8 rows of `merr`, 4 GB for 10^9. Writes benchmarks/results/engines.json, and
+of `orders`, with `--rows 1e8` a Parquet file of 1.7 GB, benchmarks/results/orders.json.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
+from os import getloadavg
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event, Thread
@@ -29,6 +31,7 @@ import pyarrow
 import pyarrow.parquet
 from measuring import machine, store
 
+import dpgen
 from dpgen.config import keyword_job
 from dpgen.data.columns import load_columns
 from dpgen.data.engines import MEMORY
@@ -49,6 +52,7 @@ from dpgen.systems.tables.marginals import Coarsening, Counts, Marginal
 from dpgen.systems.tables.plan import TablesConfig
 
 RESULTS = Path(__file__).parent / "results" / "engines.json"
+ORDERS = RESULTS.with_name("orders.json")
 SHARD = 10_000_000
 Part = Callable[[Path, int], dict[str, float] | None]
 
@@ -174,6 +178,49 @@ def tables(directory: Path, rows: int) -> dict[str, float]:
     }
 
 
+def _order_file(directory: Path, rows: int) -> str:
+    """Orders in a Parquet file: three columns of texts, four of numbers, floats with gaps, a date, a truth value."""
+    path = directory / f"orders_{rows}.parquet"
+    if not path.exists():
+        uniform = ", ".join(f"(hash(range * 31 + {i}) >> 11) / 9007199254740992.0 as u{i}" for i in range(10))
+        pieces, price = "(1 - floor(ln(1 - u4) * (1 + 6 * u1)))", "exp(1 + 3 * u2 + 0.8 * (u5 + u6 + u7 - 1.5))"
+        columns = {
+            "city": "'city ' || lpad((floor(60 * u0 * u0))::int::varchar, 2, '0')",
+            "channel": "['web', 'shop', 'phone', 'agent'][1 + least(3, floor(4 * u1 * (0.4 + u0)))::int]",
+            "product": "'P' || (100 + floor(300 * u2 * u2 * (0.5 + u0 / 2)))::int",
+            "age": "(18 + floor(50 * u3 + 25 * u3 * u0))::int",
+            "pieces": f"{pieces}::int",
+            "price": f"round({price}, 2)",
+            "paid": f"round({pieces} * {price} * (1 - 0.2 * floor(u8 * 1.5)), 2)",
+            "weight": "case when u9 < 0.03 then null else exp(0.5 * (u3 + u5 + u9 - 1.5)) * (2 + u4) end",
+            "day": "date '2021-01-01' + (floor(1460 * (1 - u8 * u8 * u0)))::int",
+            "returned": "(u9 < 0.05 + 0.2 * u1)",
+        }
+        made = ", ".join(f"{value} as {name}" for name, value in columns.items())
+        query = f"select {made} from (select {uniform} from range({rows}))"
+        _plain().execute(f"copy ({query}) to '{path}' (format parquet, compression zstd)")
+    return str(path)
+
+
+def orders(directory: Path, rows: int) -> dict[str, float]:
+    """A release of a table of ten columns of which nothing is known: what `dpgen train orders.parquet --engine` fits."""
+    path, peak, done = _order_file(directory, rows), [_own_memory()], Event()
+
+    def watch() -> None:
+        while not done.wait(0.2):
+            peak.append(_own_memory())
+
+    thread = Thread(target=watch)
+    thread.start()
+    load = getloadavg()[0]
+    release = dpgen.fit(path, "tables", engine=True, epsilon=1.0, delta=1e-10)
+    done.set()
+    thread.join()
+    print(release.statement, file=sys.stderr)
+    size = Path(path).stat().st_size / 2**20
+    return {"file_mib": round(size), "own_mib": round(max(peak) / 1024), "load_before": round(load, 1)}
+
+
 _SIDE = 28
 
 
@@ -273,6 +320,7 @@ PARTS: dict[str, tuple[Part, Callable[[Path, int], str], int]] = {
     "merr": (merr, column_files, 3 * 10**8),
     "csv": (csv, _csv_file, 5 * 10**6),
     "tables": (tables, _visit_file, 5 * 10**6),
+    "orders": (orders, _order_file, 10**7),
     "gaussian": (gaussian, _scans, 10**6),
     "mapped": (mapped, bit_files, 10**7),
     "mapped_few": (mapped, bit_files, 10**5),
@@ -316,7 +364,8 @@ def main() -> None:
         command = [sys.executable, __file__, "--directory", str(options.directory), "--one", name, "--rows", str(rows)]
         found = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
         print(name, found)
-        store(RESULTS, "parts", {name: found}, machine=machine("duckdb", "pyarrow"))
+        path, block, key = (ORDERS, "rows", str(rows)) if name == "orders" else (RESULTS, "parts", name)
+        store(path, block, {key: found}, machine=machine("duckdb", "pyarrow"))
 
 
 if __name__ == "__main__":

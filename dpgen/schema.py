@@ -3,7 +3,7 @@
 import copy
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +17,7 @@ import torch
 import yaml
 from torch import Tensor
 
+from dpgen.columns.coding import breach, checked, coded, column_codes
 from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.constraints import (
     Computed,
@@ -309,15 +310,20 @@ class Schema:
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------
 
-    def require(self, table: pd.DataFrame) -> None:
+    def require(self, table: pd.DataFrame, but: Collection[str] = ()) -> None:
         """Refuse a table that contradicts the schema: the one place where private values are checked, before any release.
 
         Each value is checked by itself against what its field says, also where its domain is open, and then each row against
         the constraints. Columns that a table does not have are keys.
 
-        Errors name the column and the rule; which row and value it is is private.
+        Errors name the column and the rule; which row and value it is is private. Columns in `but`, on which there is no
+        constraint, are left to `require_values`.
         """
-        self._parsed(table, strict=True)
+        self._parsed(table, strict=True, but=but)
+
+    def require_values(self, name: str, values: pd.Series) -> None:
+        """Refuse values of a checked field, each by itself; of constraints `require` alone knows."""
+        checked(self.by_name[name], values, strict=True)
 
     def encode(self, table: pd.DataFrame) -> Tensor:
         """Codes (n, d), int64, of the modelled columns of a table that satisfies the schema; another one is refused.
@@ -331,25 +337,22 @@ class Schema:
         parsed = {given.name: given.read(_column(table, given.name)) for given in self.modelled}
         return self._codes(parsed, strict=False)
 
+    def codes_of(self, names: Sequence[str], table: pd.DataFrame) -> npt.NDArray[np.int64]:
+        """Codes (n, k) of some modelled fields, as `codes` has them; a length needs the field that it is from among them."""
+        parsed = {name: self.by_name[name].read(_column(table, name)) for name in names}
+        return np.stack([column_codes(self.by_name[name], parsed, strict=False) for name in names], axis=1)
+
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
         """Modelled columns of a raw table in the types of samples, each value by itself; see `Field.read`."""
         return pd.DataFrame({given.name: given.read(_column(table, given.name)) for given in self.modelled})
 
-    def _parsed(self, table: pd.DataFrame, *, strict: bool) -> dict[str, pd.Series]:
+    def _parsed(self, table: pd.DataFrame, *, strict: bool, but: Collection[str] = ()) -> dict[str, pd.Series]:
         """Values of all fields in their types; `strict`: also of those whose domain was bought."""
         parsed = dict[str, pd.Series]()
         for given in self.fields:
-            if given.name not in self.checked or (given.name not in table and given not in self.modelled):
+            if given.name not in self.checked or given.name in but or (given.name not in table and given not in self.modelled):
                 continue
-            own = strict or given.source != "dp"
-            values = _column(table, given.name)
-            parsed[given.name] = given.read(values)
-            if values.isna().any() and not given.nullable and given.fill is None:
-                raise _breach(given.name, "it is required")
-            if own and given.strange(values, parsed[given.name]).any():
-                raise _breach(given.name, given.rule)
-            if own and (given.encode(parsed[given.name].dropna()) < 0).any():
-                raise _breach(given.name, given.limits)
+            parsed[given.name] = checked(given, _column(table, given.name), strict=strict)
         if self.constraints:
             self._require_constraints(pd.DataFrame(parsed))
         return parsed
@@ -357,11 +360,7 @@ class Schema:
     def _codes(self, parsed: Mapping[str, pd.Series], *, strict: bool) -> Tensor:
         codes = np.empty((len(next(iter(parsed.values()))), len(self.modelled)), np.int64, order="F")
         for own, given in zip(codes.T, self.modelled):
-            there = parsed[given.name].notna().to_numpy()
-            own[there], own[~there] = _coded(given, parsed, there), given.gap
-            if strict and (own < 0).any():
-                raise _breach(given.name, given.limits)
-            own[own < 0] = max(given.gap, 0)
+            own[:] = column_codes(given, parsed, strict=strict)
         return torch.from_numpy(np.ascontiguousarray(codes))
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
@@ -387,7 +386,7 @@ class Schema:
                 codes[:, position] = -1
                 both = (found[given.name].notna() & found[given.base].notna()).to_numpy()
                 typed = {name: found[name][both].infer_objects() for name in (given.name, given.base)}
-                codes[both, position] = _coded(given, typed, np.ones(both.sum(), bool))
+                codes[both, position] = coded(given, typed, np.ones(both.sum(), bool))
         return codes, pd.DataFrame(found)
 
     def _require_constraints(self, table: pd.DataFrame) -> None:
@@ -395,7 +394,7 @@ class Schema:
             if constraint.broken or not set(constraint.names) <= set(table.columns):
                 continue
             if not constraint.holds(table).all():
-                raise _breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}")
+                raise breach(", ".join(constraint.names), f"constraint {json.dumps(described)[:120]}")
 
     def decode(
         self,
@@ -549,12 +548,6 @@ class Schema:
         return pd.concat(tables).iloc[np.argsort(np.concatenate(places))]
 
 
-def _coded(given: Field, parsed: Mapping[Any, pd.Series] | pd.DataFrame, there: Rows) -> npt.NDArray[np.int64]:
-    """Codes of the values of a field that are there."""
-    own = parsed[given.name][there]
-    return given.encode_beside(own, parsed[given.base][there]) if isinstance(given, LengthField) else given.encode(own)
-
-
 def _put(values: pd.Series, known: pd.Series | None) -> pd.Series:
     """Values (n,) with those that are known in their place, in the same type."""
     if known is None or not (there := known.notna().to_numpy()).any():
@@ -601,7 +594,3 @@ def _column(table: pd.DataFrame, name: str) -> pd.Series:
     if name not in table:
         raise nearest("table lacks a field of its schema, which", name, [str(found) for found in table.columns])
     return table[name].reset_index(drop=True)
-
-
-def _breach(name: str, rule: str) -> ValueError:
-    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} (which row and value is private)")

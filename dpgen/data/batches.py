@@ -31,6 +31,7 @@ Part = Callable[[Iterable[Any]], Tensor]
 
 ROWS = 2**16
 """Rows of a batch."""
+_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +80,14 @@ class EngineBatches:
         return list(self.read(self.table.sampled(share, seed, self.by).sorted(self.by).batches(self.size, "sample")))
 
     def different(self) -> "Different":
-        """The different ones of the values that `read` makes, which the engine counts: this process holds 8 bytes for each."""
+        """The different ones of the values that `read` makes: the engine counts texts, whole numbers are sorted in a file."""
         if self.table.spark:
             return _different(_counted_by_spark(self.table, self.read))
-        batches = _tallies(self)
-        first = next(batches)
-        counted = "select value, cast(sum(n) as bigint) as n from rows group by value"
-        return _different(stored(self.table.name, first.schema, chain([first], batches), counted))
+        arrays = iter(self)
+        first = next(arrays)
+        if first.dtype == np.int64:
+            return _sorted(chain([first], arrays))
+        return _different(_counted(self.table.name, _tallies(chain([first], arrays))))
 
     def kept(self, width: int, codes: int) -> "KeptCodes | SparkCodes":
         """Codes (b, width) below `codes` that `read` makes, kept so that they are read and made once."""
@@ -93,6 +95,35 @@ class EngineBatches:
         if not self.table.spark:
             return KeptCodes(self, width, dtype)
         return SparkCodes(self.table.sorted(self.by), self.read, width, dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupedColumn:
+    r"""A column whose values an engine has grouped: different ones, PRIVATE, and how many rows have each; both in `groups`.
+
+    What a row adds to a sum depends on its value alone. With :math:`b_j` the bit j of a number of rows, and g what `part` makes
+    of values, a sum over the rows is :math:`\sum_j 2^j g(\{v : b_j(n_v) = 1\})`: exactly what reading all of them gives.
+    """
+
+    name: str
+    groups: pyarrow.Table
+    read: Callable[[Iterable[pyarrow.RecordBatch]], Iterator[Any]]
+
+    def _of_bits(self) -> Iterator[tuple[int, list[pyarrow.RecordBatch]]]:
+        values, counts = self.groups.select([0]), self.groups.column(1).to_numpy()
+        for bit in range(int(counts.max(initial=0)).bit_length()):
+            chosen = np.flatnonzero(counts >> bit & 1)
+            if len(chosen):
+                yield 2**bit, values.take(pyarrow.array(chosen)).combine_chunks().to_batches(ROWS)
+
+    def totals(self, part: Part) -> Tensor:
+        """See `dpgen.privacy.exact_sums.totals`."""
+        return sum((times * part(self.read(batches)) for times, batches in self._of_bits()), part(()))
+
+    def different(self) -> "Different":
+        """See `EngineBatches.different`."""
+        tallies = (_tallies(self.read(batches), times) for times, batches in self._of_bits())
+        return _different(_counted(self.name, chain.from_iterable(tallies)))
 
 
 class KeptCodes:
@@ -201,28 +232,70 @@ def tallied(values: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Integers]:
 
 @dataclass(frozen=True, eq=False)
 class Different:
-    """Different values of a column, PRIVATE, sorted: how many rows have each (k,), and those at places (m,) in [0, k)."""
+    """Different values of a column, PRIVATE, sorted: how many rows have each (k,), and those at places (m,) in [0, k).
 
-    counts: Integers
+    `counts` are of the smallest type of whole numbers that holds them.
+    """
+
+    counts: Codes
     named: Callable[[Integers], npt.NDArray[Any]]
 
 
 def _different(table: EngineTable) -> Different:
     """Different values of a table of value and n."""
 
-    def fetched(name: str, least: int) -> npt.NDArray[Any]:
+    def ordered(name: str, least: int) -> EngineTable:
         """One of the columns in the order of the values, of those with counts of `least` or more."""
         found = table.filtered(f"n >= {least}")
-        ordered = replace(found, rows=found.rows.orderBy("value") if found.spark else found.rows.order("value"))
-        return ordered.columns([name]).fetch("values")[name].to_numpy()
+        rows = found.rows.orderBy("value") if found.spark else found.rows.order("value")
+        return replace(found, rows=rows).columns([name])
 
-    counts = fetched("n", 0).astype(np.int64)
+    each = (batch.column(0).to_numpy() for batch in ordered("n", 0).batches(_AT_ONCE, "values"))
+    counts = np.concatenate([np.zeros(0, np.uint8), *(own.astype(np.min_scalar_type(own.max(initial=0))) for own in each)])
 
     def named(places: Integers) -> npt.NDArray[Any]:
-        least = int(counts[places].min(initial=2**62))  # of all that are at least as frequent, which come here
-        return fetched("value", least)[np.cumsum(counts >= least)[places] - 1]
+        least = min(map(int, counts[places]), default=2**62)  # of all that are at least as frequent, which come here
+        found = ordered("value", least).fetch("values")["value"].to_numpy()
+        return found[np.searchsorted(np.flatnonzero(counts >= least), places)]
 
     return Different(counts, named)
+
+
+def _sorted(arrays: Iterable[Integers]) -> Different:
+    """Different ones of whole numbers, PRIVATE, which are sorted in a temporary file without a name, 8 bytes each."""
+    n = 0
+    with TemporaryFile(prefix="dpgen-") as file:
+        for own in arrays:
+            file.write(np.ascontiguousarray(own).data)
+            n += len(own)
+        file.flush()
+        values = np.memmap(file, np.int64, "r+", shape=(n,)) if n else np.empty(0, np.int64)
+    values.sort()
+    counts, begun = [np.zeros(0, np.uint8)], 0
+    for first in range(0, n, _AT_ONCE):
+        part = values[first : first + _AT_ONCE + 1]
+        starts = first + 1 + np.flatnonzero(part[1:] != part[:-1])
+        ends = starts if first + _AT_ONCE < n else np.append(starts, n)
+        own = np.diff(ends, prepend=begun)
+        begun = int(ends[-1]) if len(ends) else begun
+        counts.append(own.astype(np.min_scalar_type(own.max(initial=0))))
+    found = np.concatenate(counts)
+
+    def named(places: Integers) -> Integers:
+        rows, row, at = np.empty(len(places), np.int64), 0, 0
+        for i in np.argsort(places):
+            row, at = row + int(found[at : places[i]].sum(dtype=np.int64)), int(places[i])
+            rows[i] = row
+        return np.array(values[rows])
+
+    return Different(found, named)
+
+
+def _counted(name: str, tallies: Iterator[pyarrow.RecordBatch]) -> EngineTable:
+    """Different values and their numbers of rows, of those of parts."""
+    first = next(tallies)
+    counted = "select value, cast(sum(n) as bigint) as n from rows group by value"
+    return stored(name, first.schema, chain([first], tallies), counted)
 
 
 def _counted_by_spark(table: EngineTable, read: Callable[..., Any]) -> EngineTable:
@@ -237,10 +310,11 @@ def _counted_by_spark(table: EngineTable, read: Callable[..., Any]) -> EngineTab
     return replace(counted, rows=counted.rows.persist())
 
 
-def _tallies(arrays: Iterable[npt.NDArray[Any]]) -> Iterator[pyarrow.RecordBatch]:
-    """Different values of each array, and how often each is there."""
+def _tallies(arrays: Iterable[npt.NDArray[Any]], times: int = 1) -> Iterator[pyarrow.RecordBatch]:
+    """Different values of each array, and how often each is there, of an array that is there `times`."""
     for values in arrays:
         found, counts = tallied(values)
+        counts = times * counts
         kind = pyarrow.string() if found.dtype.kind == "O" else None
         yield pyarrow.record_batch({"value": pyarrow.array(found, kind), "n": pyarrow.array(counts, pyarrow.int64())})
 

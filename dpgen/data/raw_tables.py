@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -14,17 +14,29 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow
 import torch
+from pyarrow import compute
 from torch import Tensor
 
 from dpgen.columns.descriptors import EXACT, field_of, stated_key
-from dpgen.columns.fields import NumberField
+from dpgen.columns.fields import LengthField, NumberField
 from dpgen.columns.forms import NUMBER
 from dpgen.containers import Dtypes, InMemory, in_memory
-from dpgen.data.batches import Different, EngineBatches, KeptCodes, Part, SparkCodes, bounded_rows, frames, tallied
-from dpgen.data.engines import EngineTable
+from dpgen.data.batches import (
+    ROWS,
+    Different,
+    EngineBatches,
+    GroupedColumn,
+    KeptCodes,
+    Part,
+    SparkCodes,
+    bounded_rows,
+    frames,
+    tallied,
+)
+from dpgen.data.engines import CHANGED, EngineTable
 from dpgen.data.links import without_keys
 from dpgen.data.split import People, Split, SplitOptions
-from dpgen.data.table_files import MISSING, form_of, header, table_path
+from dpgen.data.table_files import MISSING, form_of, frame_of, header, table_path
 from dpgen.facts import Fact, Said, listed
 from dpgen.schema import Schema, nearest, read_descriptor, with_fields
 
@@ -163,12 +175,22 @@ class RawTable:
         return self.table_of(schema, self.rows.codes(schema), test)
 
 
+_MOST_VALUES = {True: 2**18, False: 2**22}  # of a column that DuckDB groups: texts, and others
+_FEWEST_ROWS = 8  # of each of them on average
+_PLAIN = re.compile("u?int|float|double|bool|date|timestamp|string|large_string")
+_LARGE = 2**18  # rows of a batch whose different values are coded
+
+
 class Rows:
-    """Private rows of a table as they are: in memory, or in an engine, which reads them anew for every sum."""
+    """Private rows of a table as they are: in memory, or in an engine, which reads them anew for every sum.
+
+    DuckDB groups a column whose values repeat, once: sums over the rows are made of its different values, see `GroupedColumn`.
+    """
 
     def __init__(self, source: pd.DataFrame | EngineTable) -> None:
         self.source = source
         self._n = source.count() if isinstance(source, EngineTable) else len(source)
+        self._groups = dict[str, pyarrow.Table]()
 
     def __len__(self) -> int:
         return self._n
@@ -178,9 +200,33 @@ class Rows:
             return FrameBatch(change(self.source))
         return EngineBatches(self.source.columns(names), partial(_each, change=change), count=self._n)
 
-    def column(self, name: str, read: Read) -> FrameBatch | EngineBatches:
+    def column(self, name: str, read: Read) -> FrameBatch | EngineBatches | GroupedColumn:
         """The values of a column that count: `read` gets values (m,), and returns at most m, each of one of them."""
+        if name in self._grouped:
+            assert isinstance(self.source, EngineTable)
+            return GroupedColumn(self.source.name, self._of(name), partial(_each, change=lambda table: read(table[name])))
         return self._batches([name], lambda table: read(table[name]))
+
+    @cached_property
+    def _grouped(self) -> frozenset[str]:
+        """Columns that DuckDB groups, by about how many different values they have; sums are the same either way."""
+        if not isinstance(self.source, EngineTable) or self.source.spark:
+            return frozenset()
+        plain = [field for field in self.source.schema if _PLAIN.match(str(field.type))]
+        asked = {f"c{i}": f"approx_count_distinct({self.source.quoted(field.name)})" for i, field in enumerate(plain)}
+        found = self.source.grouped([], **asked).fetch("different values").to_pylist()[0] if asked else {}
+        most = {field.name: min(self._n // _FEWEST_ROWS, _MOST_VALUES["string" in str(field.type)]) for field in plain}
+        return frozenset(field.name for field, about in zip(plain, found.values()) if about <= most[field.name])
+
+    def _of(self, name: str) -> pyarrow.Table:
+        """The different values of a column that is grouped, and how many rows have each."""
+        if name not in self._groups:
+            assert isinstance(self.source, EngineTable)
+            grouped = self.source.columns([name]).grouped([name], **{f"rows of {name}": "count(*)"})
+            found = self._groups[name] = grouped.fetch("different values")
+            if compute.sum(found.column(1)).as_py() != self._n:
+                raise ValueError(CHANGED.format(self.source.name))
+        return self._groups[name]
 
     def together(self, names: list[str], read: Callable[[pd.DataFrame], npt.NDArray[Any]]) -> FrameBatch | EngineBatches:
         """Values that `read` makes of the rows (m,) of some columns: m values or rows of values at most, each of one row."""
@@ -190,18 +236,27 @@ class Rows:
         """Refuse rows that contradict a schema, see `Schema.require`."""
 
         def checked(table: pd.DataFrame) -> npt.NDArray[Any]:
-            schema.require(table)
+            schema.require(table, alone)
             return np.zeros(len(table), np.int64)
 
         present = self.source.schema.names if isinstance(self.source, EngineTable) else list(self.source)
         names = [name for name in present if name in schema.checked]
-        if names:
+        tied = {name for constraint in schema.constraints for name in constraint.names}
+        alone = [name for name in names if name in self._grouped and name not in tied]
+        for name in alone:
+            for table in frames(self._of(name).select([0]).to_batches(ROWS)):
+                schema.require_values(name, table[name])
+        if names := [name for name in names if name not in alone]:
             self._batches(names, checked).totals(lambda batches: torch.tensor(sum(map(len, batches))))
 
     def codes(self, schema: Schema) -> Tensor | KeptCodes | SparkCodes:
         """Codes of a complete schema (n, d)."""
         names = [field.name for field in schema.modelled]
-        batches = self._batches(names, lambda table: schema.codes(table).numpy())
+        if isinstance(self.source, pd.DataFrame):
+            batches = self._batches(names, lambda table: schema.codes(table).numpy())
+        else:
+            read = partial(_coded, schema=schema)
+            batches = EngineBatches(self.source.columns(names), read, size=_LARGE, count=self._n)
         return batches.kept(len(names), max(schema.domain.sizes))
 
     def some(self, most: int, seed: int) -> pd.DataFrame:
@@ -453,6 +508,25 @@ def load_raw(source: str, draft: Descriptor, options: SplitOptions, *, name: str
 
 def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame], Any]) -> Iterator[Any]:
     return map(change, frames(batches))
+
+
+def _coded(batches: Iterable[pyarrow.RecordBatch], schema: Schema) -> Iterator[npt.NDArray[np.int64]]:
+    """Codes (m, d) of the rows of each batch, as `Schema.codes` has them: different values of a column are coded once."""
+    fields = schema.modelled
+    tied = {name for field in fields if isinstance(field, LengthField) for name in (field.name, field.base)}
+    repeating = {field.name for field in fields if field.name not in tied}  # columns whose values repeat in batches
+    for batch in batches:
+        own = {name: batch[name].dictionary_encode("encode") for name in repeating if _PLAIN.match(str(batch[name].type))}
+        codes = np.empty((len(batch), len(fields)), np.int64, order="F")
+        for c, field in enumerate(fields):
+            if field.name in own:
+                values = frame_of(pyarrow.table({field.name: own[field.name].dictionary}))
+                codes[:, c] = schema.codes_of([field.name], values)[own[field.name].indices.to_numpy(), 0]
+        if rest := [c for c, field in enumerate(fields) if field.name not in own]:
+            names = [fields[c].name for c in rest]
+            codes[:, rest] = schema.codes_of(names, frame_of(batch.select(names)))
+        repeating -= {name for name, found in own.items() if 2 * len(found.dictionary) > len(batch)}
+        yield codes
 
 
 def raw_in_engine(opened: EngineTable, draft: Descriptor, people: People | None, *, table_of: TableOf) -> RawTable:

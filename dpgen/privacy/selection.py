@@ -273,7 +273,7 @@ class FrequentCounts:
     So both are post-processings of the two mechanisms side by side, under add/remove and replace-one. `event` is the price of
     the Gaussian, in units of a row; `failure` that of E, of a whole unit.
 
-    `counts` (k,) of the values that occur are private, and so is k; `noise_std` is in rows, delta in (0, 1/2].
+    `counts` (k,), whole numbers, of the values that occur are private, and so is k; `noise_std` is in rows, delta in (0, 1/2].
 
     Source: Wilkins, Kifer, Zhang, Karrer 2024 (exact analysis of the Gaussian threshold mechanism), of which this is a bound.
 
@@ -317,7 +317,7 @@ class FrequentCounts:
         """log P(v is released) (k,); as private as the counts."""
         from scipy.special import log_ndtr
 
-        return np.asarray(log_ndtr((self.counts - self.threshold + 0.5) / self.noise_std))
+        return np.asarray(log_ndtr((self.counts.astype(np.float64) - self.threshold + 0.5) / self.noise_std))
 
     def draw(self, secrets: Secrets, count: int) -> list[tuple[Integers, Integers]]:
         """`count` independent releases: places in `counts` of the values, and their noisy counts.
@@ -326,14 +326,20 @@ class FrequentCounts:
         """
         found = []
         for _ in range(count):
-            noisy = self.counts + secrets.rounded_normal(len(self.counts), noise_std=self.noise_std).numpy()
-            places = np.flatnonzero(noisy >= self.threshold)
-            found.append((places, noisy[places]))
+            places, passing = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+            for first in range(0, len(self.counts), _AT_ONCE):
+                own = self.counts[first : first + _AT_ONCE].astype(np.int64)
+                own += secrets.rounded_normal(len(own), noise_std=self.noise_std).numpy()
+                there = np.flatnonzero(own >= self.threshold)
+                places.append(first + there)
+                passing.append(own[there])
+            found.append((np.concatenate(places), np.concatenate(passing)))
         return found
 
 
 Boundary = Callable[[int], Fraction]
 
+_AT_ONCE = 2**20  # counts whose noise is drawn at once: what is held beside them
 _BLOCK = 1024
 _HALF = np.int64(2**26)
 _UNIT_ROUNDOFF = 2.0**-53

@@ -1,0 +1,45 @@
+"""Values of a field as its codes: checked by themselves, and coded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.columns.fields import Field, LengthField
+
+
+def checked(given: Field, values: pd.Series, *, strict: bool) -> pd.Series:
+    """Values of a field in its type, each checked by itself; `strict`: also where its domain was bought."""
+    own, found = strict or given.source != "dp", given.read(values)
+    if values.isna().any() and not given.nullable and given.fill is None:
+        raise breach(given.name, "it is required")
+    if own and given.strange(values, found).any():
+        raise breach(given.name, given.rule)
+    if own and (given.encode(found.dropna()) < 0).any():
+        raise breach(given.name, given.limits)
+    return found
+
+
+def column_codes(given: Field, parsed: Mapping[str, pd.Series], *, strict: bool) -> npt.NDArray[np.int64]:
+    """Codes (n,) of a modelled field; `strict`: values outside of its domain are refused, else they are missing."""
+    there = parsed[given.name].notna().to_numpy()
+    own = np.full(len(there), given.gap, np.int64)
+    own[there] = coded(given, parsed, there)
+    if strict and (own < 0).any():
+        raise breach(given.name, given.limits)
+    own[own < 0] = max(given.gap, 0)
+    return own
+
+
+def coded(given: Field, parsed: Mapping[Any, pd.Series] | pd.DataFrame, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    """Codes of the values of a field that are there."""
+    own = parsed[given.name][there]
+    return given.encode_beside(own, parsed[given.base][there]) if isinstance(given, LengthField) else given.encode(own)
+
+
+def breach(name: str, rule: str) -> ValueError:
+    return ValueError(f"column {name!r} breaks a rule of the schema: {rule} (which row and value is private)")
