@@ -1,6 +1,9 @@
 # dpgen without a GPU, as a user that is not root: docker build --build-arg TORCH_INDEX=URL -t dpgen .
 # URL is the index of PyTorch's builds for CPU, which its installation page gives; without it pip may take those for CUDA.
-FROM python:3.11-slim AS build
+# --build-arg BASE=IMAGE takes another image with Python 3.11, such as one of a mirror.
+ARG BASE=python:3.11-slim
+# hadolint ignore=DL3006
+FROM ${BASE} AS build
 
 ARG TORCH_INDEX=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
@@ -16,7 +19,8 @@ COPY dpgen dpgen
 # hadolint ignore=DL3013
 RUN grep -vE '^torch(vision)?==' constraints.txt > pins.txt && pip install -c pins.txt '.[train,sql]'
 
-FROM python:3.11-slim
+# hadolint ignore=DL3006
+FROM ${BASE}
 
 COPY --from=build /opt/dpgen /opt/dpgen
 RUN useradd --create-home --uid 1000 dpgen
