@@ -362,7 +362,8 @@ def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
 def _all_private(name: str, system: System, options: Options) -> Options:
     """The options, with no part of the records for evaluation unless they ask for one."""
     known = inspect.signature(loader_of(system.kinds, name, options).options).parameters
-    if "test_fraction" not in known or {"test_fraction", "test_path"} & set(options):
+    asked = str(options.get("evaluation")).startswith("holdout=")
+    if asked or "test_fraction" not in known or {"test_fraction", "test_path"} & set(options):
         return options
     return {"test_fraction": 0.0} | options
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -454,10 +455,27 @@ class Request:
                 if names:
                     raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
             choose("option", name, sorted({*known, "model", "data", "config"}))
-        mine: dict[str, Any] = by_block(self.sources, self.stored | self.given)
+        mine: dict[str, Any] = by_block(self.sources, self._held_out(self.stored | self.given))
         options = mine["data"] if mine["runtime"].get("evaluation") != "none" else _whole(self.sources["data"], mine["data"])
         data = DataConfig(self.data, typed(self.sources["data"], options), private)
         return RunConfig(ModelConfig(self.model, mine["model"]), data, mine["privacy"], mine["runtime"], self.base)
+
+    def _held_out(self, options: dict[str, Any]) -> dict[str, Any]:
+        """Options where evaluation "holdout=F" stands for "quick" with a share F of the records held out."""
+        given = options.get("evaluation")
+        name, _, share = str(given).partition("=")
+        if name != "holdout":
+            return options
+        if "test_fraction" not in keys(self.sources["data"]):
+            raise ValueError(f"evaluation is {given!r}; it must be none, quick or full with --data {self.data}")
+        if self.given.get("test_fraction") is not None:
+            raise ValueError(
+                f"evaluation is {given!r} beside test_fraction {self.given['test_fraction']}; leave one of them out"
+            )
+        with suppress(ValueError):
+            if 0.0 < float(share) < 1.0:
+                return {**options, "evaluation": "quick", "test_fraction": float(share)}
+        raise ValueError(f"evaluation is {given!r}; the share that is held out must be in (0, 1), as in holdout=0.05")
 
 
 def parse_job(arguments: Sequence[str] | Mapping[str, Any], *, config_root: Path | None = None) -> RunConfig:

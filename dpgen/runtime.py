@@ -46,7 +46,8 @@ class Runtime:
         devices: devices per machine; with more than one, each trains on its own share of the records.
         num_nodes: machines. Where torchrun or Slurm starts the processes, they need one `run_dir`.
         precision: "32", or "bf16-mixed": half precision in the networks only; norms, sums and noise stay float32.
-        evaluation: "none", "quick" (samples of the records, of a size that stands beside the scores) or "full".
+        evaluation: "none", "quick" (samples of the records, of a size that stands beside the scores) or "full"; "holdout=0.05"
+            is "quick" with this share of the records held out, in place of `test_fraction`.
         fid_weights: file of torchvision's Inception v3 (.pth or .safetensors), whose features of images are compared with
             evaluation "full"; None: those of a network trained on the private images.
         progress_bar: show one, on a terminal.

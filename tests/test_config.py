@@ -102,6 +102,22 @@ def test_a_refusal_says_what_may_have_been_meant(arguments: list[str], said: str
         parse_job(arguments)
 
 
+def test_an_evaluation_may_name_the_share_that_is_held_out(tmp_path: Path) -> None:
+    frame = write(tmp_path / "t.csv", "a,b\n" + "1,x\n2,y\n" * 50)
+    job = parse_job(["--model=tables", f"--path={frame}", "--evaluation=holdout=0.05"])
+    assert (job.runtime.evaluation, job.data.options["test_fraction"]) == ("quick", 0.05)
+    assert parse_job(["--model=tables", f"--path={frame}", "--evaluation=none"]).data.options.get("test_fraction") == 0.0
+    in_python = keyword_job("tables", {"evaluation": "holdout=0.3"}, data="table", private=str(frame))
+    assert in_python.data.options["test_fraction"] == 0.3
+    for share in ("0", "1", "much", ""):
+        with refused("evaluation", f"holdout={share}", "(0, 1)", "holdout=0.05"):
+            parse_job(["--model=tables", f"--path={frame}", f"--evaluation=holdout={share}"])
+    with refused("holdout=0.05", "test_fraction 0.1", "leave one"):
+        parse_job(["--model=tables", f"--path={frame}", "--evaluation=holdout=0.05", "--test_fraction=0.1"])
+    with refused("evaluation", "none, quick or full", "ring"):
+        parse_job(["--model=mbde", "--data=ring", "--evaluation=holdout=0.05"])
+
+
 def test_an_option_without_a_value_stays_one_behind_the_command() -> None:
     _, rest = split_command(["--progress_bar", "--epsilon", "--evaluation=none"])
     assert rest == {"progress_bar": "true", "epsilon": "true", "evaluation": "none"}
