@@ -127,7 +127,11 @@ def _tails(most: int, least: int, of: str) -> Tensor:
     return torch.tensor(found)
 
 
-def _table(shape: Shape, number: int, above: _Laws, q: Tensor, first: Tensor, steps: Tensor, rho: Tensor, b: Tensor) -> _Laws:
+def _table(shape: Shape, number: int, above: _Laws, parts: Sequence[Tensor], blocks: Collection[Block]) -> _Laws:
+    """Laws of a table of rows, of two rows those alone that blocks need."""
+    q, first, steps, rho, b = parts
+    wanted = {(kind, place_of(left)[1]) for kind, left, _ in blocks if kind in ("next", "pair") and place_of(left)[0] == number}
+    two = sorted(wanted, key=lambda own: (_EARLIER.index(own[1]), own[0]))
     branch, least, (k, w) = shape.tables[number - 1], shape.least(number), q.shape
     begin, most = sum(shape.of(branch.parent)[: branch.count]), branch.most
     counts, pi = above.stacks["all"][begin : begin + most + 1 - least], above.occupied["all"]
@@ -137,21 +141,24 @@ def _table(shape: Shape, number: int, above: _Laws, q: Tensor, first: Tensor, st
     for _ in range(most - 1):
         laws.append(torch.addcmul(resets, stays, laws[-1] @ steps))
     alphas, aparts, powers = torch.stack(laws, 1).split([k, k, w])
-    weights = {of: _tails(most, least, of) @ counts for of in _SHARED}  # (m, K)
+    weights = {of: _tails(most, least, of) @ counts for of in (*SPANS, *(f"{kind} {span}" for kind, span in two))}  # (m, K)
     spans, pairs = torch.stack([weights[span] for span in SPANS], 2), list[Tensor]()
-    for span in _EARLIER:
+    distances = {"next": 1, "pair": most - 1}
+    for kind, span in two:
         inside = (torch.arange(most) >= (span == "later"))[None, None].float()
-        for kind, distances in (("next", 1), ("pair", most - 1)):
-            ahead = pad(weights[f"{kind} {span}"].T, (0, distances)).unfold(1, most, 1)[:, 1:]
-            pairs.append(ahead * inside * pi[:, None, None])  # of the earlier row, by the distance to the later one
-    found = (torch.cat([spans.permute(1, 2, 0), *pairs], 1) @ alphas).split([1, 1, 1, *[1, most - 1] * len(_EARLIER)], 1)
+        ahead = pad(weights[f"{kind} {span}"].T, (0, distances[kind])).unfold(1, most, 1)[:, 1:]
+        pairs.append(ahead * inside * pi[:, None, None])  # of the earlier row, by the distance to the later one
+    every = torch.cat([spans.permute(1, 2, 0), *pairs], 1) @ alphas
+    found = every.split([1, 1, 1, *(distances[kind] for kind, _ in two)], 1)
     means: dict[str, Tensor] = {span: mean[:, 0] for span, mean in zip(SPANS, found)}
     across = {}
-    for span, following, before in zip(_EARLIER, found[3::2], found[4::2]):
-        across["next", span] = following[:, 0].T @ fresh + (rho @ following[:, 0])[:, None] * steps
-        stay = torch.einsum("kd,kdw->wd", rho[:, None].expand(-1, most - 1).cumprod(1), before)
-        reset = before.reshape(-1, w).T @ aparts[:, :-1].reshape(-1, w) if most > 1 else 0.0
-        across["pair", span] = torch.einsum("wd,wdv->wv", stay, powers[:, :-1]) + reset
+    for (kind, span), own in zip(two, found[3:]):
+        if kind == "next":
+            across[kind, span] = own[:, 0].T @ fresh + (rho @ own[:, 0])[:, None] * steps
+            continue
+        stay = torch.einsum("kd,kdw->wd", rho[:, None].expand(-1, most - 1).cumprod(1), own)
+        reset = own.reshape(-1, w).T @ aparts[:, :-1].reshape(-1, w)
+        across[kind, span] = torch.einsum("wd,wdv->wv", stay, powers[:, :-1]) + reset
     stacks: dict[str, Tensor] = dict(zip(SPANS, b.split([sum(shape.sizes(stack)) for stack in shape.stacks(number)])))
     occupied = {span: pi @ mean for span, mean in means.items()}
     return _Laws(stacks, occupied, alphas, weights["all"], means, across)
@@ -166,10 +173,11 @@ def factors(
 ) -> Factors:
     """Laws of blocks, or of some, of stacked columns a (sum of sizes, K), pi, and q, first, R, rho, b of each table of rows."""
     tables = [_Laws({"all": a}, {"all": pi}, a, a, {}, {})]
+    blocks = shape.blocks if blocks is None else blocks
     for number, branch in enumerate(shape.tables, 1):
-        tables.append(_table(shape, number, tables[branch.parent], *rows[number - 1]))
+        tables.append(_table(shape, number, tables[branch.parent], rows[number - 1], blocks))
     found: Factors = {}
-    for block in shape.blocks if blocks is None else blocks:
+    for block in blocks:
         kind, left, right = block
         (above, span), (number, other) = place_of(left), place_of(right)
         own, under = tables[above], tables[number]

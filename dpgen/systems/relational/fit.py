@@ -480,7 +480,7 @@ def _in_rounds(
     cells = [layout.cells(table).ravel() for table in tables]
 
     fitter.measure(single)
-    first, each = -(-5 * config.steps // 8), -(-config.steps // 4)
+    first, each = -(-3 * config.steps // 8), -(-3 * config.steps // 20)
     fitter.run(first, _RATE, _RATE)
     counts = Counts.of(data, layout) if tables else None
     for share in steps(growing(config.rounds), "rounds") if counts is not None else ():

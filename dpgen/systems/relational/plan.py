@@ -116,7 +116,7 @@ class RelationalConfig:
         row_classes: W, classes of rows; None: the public rule.
         rounds: how often the model is fitted before the next tables are chosen.
         picks: tables that are chosen in all rounds together; None: the public rule.
-        steps: of the fit at the end; a quarter of them after each round, five eighths at first.
+        steps: of the fit at the end; three twentieths of them after each round, three eighths at first.
         rules: "auto": rules between people and their rows are looked for and kept, "off": they are not; a list of columns, as
             TABLE.COLUMN: between these alone.
 
