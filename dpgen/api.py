@@ -259,7 +259,7 @@ def _roles(tables: Mapping[str, Any], options: Options) -> Roles:
     columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
     keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
     private = {name: own for name, own in columns.items() if name not in public}
-    return roles_of(private, keys.private, options.get("person"), timed)
+    return roles_of(private, keys, options.get("person"), timed)
 
 
 def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: Dtypes) -> RunConfig:
@@ -277,11 +277,12 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: D
         table.table = str(name)
     roles = _roles(tables, options)
     given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
-    beside: Options = {} if roles.people is None else {"people_path": tables[roles.people]}
+    first = roles.rows or str(roles.people)
+    beside: Options = {} if roles.people in (None, first) else {"people_path": tables[roles.people]}
     more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}
     beside |= {"tables": more} if more else {}
     shown = {option: _shown(held) for option, held in beside.items()}
-    made = keyword_job(model, _all_private("linked", system, given) | shown, data="linked", private=tables[roles.rows])
+    made = keyword_job(model, _all_private("linked", system, given) | shown, data="linked", private=tables[first])
     return replace(made, data=replace(made.data, options={**made.data.options, **beside}))
 
 

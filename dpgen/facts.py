@@ -67,6 +67,10 @@ class Fact(Enum):
         "data sets differ in one such person. All counts are of people: every person counts for one in every table, however "
         "many rows they have.",
     )
+    NAMES_OTHERS = _U(
+        "{column} names other people. Where a person comes or goes, all others keep their rows: a row that names somebody who "
+        "is not there names nobody. Sums of whom rows name have their own sensitivity, for those who name and are named.",
+    )
     WINDOW_OF_ROWS = _U(
         "At most {most} rows of a person are used. Of a person with more it is a window of {most} successive ones, chosen by a "
         "keyed hash of the person; rows of one time are ordered by keyed hashes of their contents.",

@@ -111,6 +111,11 @@ def resource(name: str, columns: Sequence[Any], schema: Mapping[str, Any]) -> di
     return {"name": name, "path": f"{name}.csv", "schema": {**schema, "fields": fields}}
 
 
+def _foreign(column: str, above: str, other: str) -> dict[str, Any]:
+    """A foreign key of a Table Schema; "" is the table itself."""
+    return {"fields": column, "reference": {"resource": above, "fields": other}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecordSamples(Samples):
     """Synthetic records: x (n, d) uint8, the cluster (n,) that each came from, labels (n,) if the model has them.
@@ -251,7 +256,7 @@ class LinkedSamples(Samples):
     `tables` are by name, people first where there is a table of them, `forms` containers, names and types of the data by table.
     `person` is the column of the key of people, `orders` are the columns by which the rows of tables are ordered, `links` those
     by which a table hangs on another one, beside that one. `fields` are descriptors (Table Schema) of columns, by table,
-    `patterns` those of keys, see `GivenField`.
+    `patterns` those of keys, see `GivenField`, `others` columns that name other people, by table.
     """
 
     tables: Mapping[str, pd.DataFrame]
@@ -261,12 +266,14 @@ class LinkedSamples(Samples):
     links: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     fields: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     patterns: Mapping[str, str] = field(default_factory=dict)
+    others: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> "LinkedSamples":
         """From all columns of the tables and their forms as JSON, which say those that the data have."""
         made = {name: Form.from_dict(form) for name, form in forms.items()}
-        return cls(tables={k: table[[str(c) for c in made[k].names]] for k, table in tables.items()}, forms=made, **names)
+        wanted = {name: [form.renamed.get(str(c), str(c)) for c in form.names] for name, form in made.items()}
+        return cls(tables={name: table[wanted[name]] for name, table in tables.items()}, forms=made, **names)
 
     def to_pandas(self) -> pd.DataFrame:
         """One line for each row, with the columns of what it hangs on; people without rows have a line of gaps."""
@@ -301,11 +308,17 @@ class LinkedSamples(Samples):
         """The files of a Data Package of the tables, by name."""
         resources, files = [], {}
         keys = {above: column for column, above in self.links.values()}
+        keys |= {next(iter(self.tables)): self.person} if self.others else {}
         for name, table in self.tables.items():
             schema: dict[str, Any] = {"primaryKey": keys[name]} if name in keys else {}
+            others, called = self.others.get(name, ()), {new: old for old, new in self.forms[name].renamed.items()}
+            foreign = list[dict[str, Any]]()
             if name in self.links:
                 column, above = self.links[name]
-                schema["foreignKeys"] = [{"fields": column, "reference": {"resource": above, "fields": column}}]
+                foreign.append(_foreign(called.get(column, column), above, column))
+            people = next(iter(self.tables))
+            foreign += [_foreign(column, "" if name == people else people, self.person) for column in others]
+            schema |= {"foreignKeys": foreign} if foreign else {}
             order = {"dpgen:order": self.orders[name]} if self.orders.get(name) in table else {}
             fields = [*map(dict, self.fields.get(name, ()))]
             for field_ in fields:  # what is stated of a time is of a first one: later rows may lie beyond
@@ -316,7 +329,11 @@ class LinkedSamples(Samples):
                 text = not is_integer_dtype(table[column])
                 of_links = {"name": column, "type": "string" if text else "integer", "constraints": {"required": True}}
                 fields.append(_with_pattern(of_links, self.patterns.get(column, "")))
-            resources.append(resource(name, list(table), {"fields": fields, **schema, **order}))
+            key = "integer" if is_integer_dtype(self.tables[people][self.person]) else "string" if name in self.others else ""
+            fields += [_with_pattern({"name": c, "type": key}, self.patterns.get(self.person, "")) for c in others]
+            fields = [field_ | {"name": called.get(field_["name"], field_["name"])} for field_ in fields]
+            shown = [called.get(column, column) for column in map(str, table)]
+            resources.append(resource(name, shown, {"fields": fields, **schema, **order}))
             files[f"{name}.csv"] = self._shown(name).to_csv(index=False).encode()
         return {"datapackage.json": json.dumps({"resources": resources}, indent=1).encode()} | files
 

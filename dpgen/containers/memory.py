@@ -79,6 +79,22 @@ def in_memory(data: Any, dtypes: Dtypes = "bought") -> InMemory:
     raise TypeError(f"data is {article(type(data).__name__)}; it must be {ACCEPTED}")
 
 
+def with_names(source: InMemory, names: Mapping[str, str]) -> InMemory:
+    """A table in memory with other names of some columns; samples have the old ones."""
+    content = source.content
+    if isinstance(content, pd.DataFrame):
+        content = content.rename(columns=names)
+    else:
+        content = content.rename_columns([names.get(name, name) for name in content.column_names])
+    types, orders = ({names.get(name, name): value for name, value in own.items()} for own in (source.types, source.orders))
+    form = replace(source.form, names=tuple(names.get(str(name), name) for name in source.form.names))
+    made = InMemory(
+        str(source), content, form, types=types, own_types=source.own_types, orders=orders, index_names=source.index_names
+    )
+    made.like, made.table = source.like, source.table
+    return made
+
+
 def is_columns(data: Any) -> bool:
     """Whether data are a mapping of columns: of lists or arrays of single values, where linked tables would be of tables."""
     if not isinstance(data, Mapping) or not data:

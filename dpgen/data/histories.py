@@ -67,7 +67,7 @@ class Reading:
     """Rows of `table` that are used of some people at a time, who are gathered in the order in which they come.
 
     `above` is what people, or what rows hang on, are called in messages, and `path` the rows; `index` the people, None: those
-    who have rows.
+    who have rows. `others` are columns that name other people, which decide nothing here.
     """
 
     table: LinkedRows
@@ -78,6 +78,7 @@ class Reading:
     path: str
     above: str
     secret: bytes
+    others: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
@@ -86,6 +87,7 @@ class Reading:
         self.known = pd.Index([])
         self.whose = np.empty(0, object)
         self.own_keys = np.empty(0, object)
+        self.named: tuple[Integers, dict[str, npt.NDArray[Any]]] = np.empty(0, np.int64), {}
         self.times: Integers = np.empty(0, np.int64)
         self.link, self.key, self.gap = self.table.link, self.table.key, self.table.gap
         self.order = self.table.order and self.table.order[0]
@@ -176,7 +178,8 @@ class Reading:
                 rows[order] = rows[order].iloc[begin].to_numpy()
         if self.key is not None:
             self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
-        rows = rows.drop(columns=[name for name in {self.person, self.link, self.key} if name in rows])
+        self.named = above.person[owner], {name: rows[name].to_numpy(object) for name in self.others}
+        rows = rows.drop(columns=[name for name in {self.person, self.link, self.key, *self.others} if name in rows])
         check(rows, self.table.draft)
         named = rows.assign(**({} if self.key is None else {self.key: self.own_keys}) | ({} if order is None else {order: at}))
         self.samples.append(self._sample(named, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
@@ -194,7 +197,7 @@ class Reading:
 
     def _ordered(self, rows: pd.DataFrame, owner: Integers, above: Above) -> tuple[pd.DataFrame, Integers, Integers]:
         """Rows by owner and time, ties by a keyed hash of their contents, with the time since the last one."""
-        name, keys = self.order, [name for name in {self.person, self.link, self.key} if name in rows]
+        name, keys = self.order, [name for name in {self.person, self.link, self.key, *self.others} if name in rows]
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if name is not None:
             exact = floats(rows[name], "datetime" if self.dated else "number")
@@ -272,11 +275,11 @@ def with_rows(
     All rows have these columns, so that what a row is hashed as is a function of its person's rows alone.
 
     Arguments:
-        keys: columns of the rows that are none of their contents: what they hang on, their own key, the person.
+        keys: columns of the rows that are none of their contents: what they hang on, their own key, the person, other people.
         key: the one that other rows name.
         below: such rows without their keys, and with the column by which they name one of these.
     """
-    link, _, person = keys
+    link, _, person, *_ = keys
     # Rows below two rows that are alike may be so, too, and order these.
     alike = rows.duplicated([name for name in rows if name not in {*keys} - {link}], keep=False).to_numpy() | (link != person)
     found = {name: np.full(len(rows), "", object) for name in (_HIDDEN, _SPELT)}

@@ -23,9 +23,9 @@ from typing import Any, Self
 from dpgen.containers import InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY, Orphans, TimeUnit
-from dpgen.data.linked_reader import MOST_ROWS, Reader, Spec
+from dpgen.data.linked_reader import MOST_ROWS, Reader, Spec, with_called
 from dpgen.data.linked_tables import LinkedTables
-from dpgen.data.links import NO_KEYS, PERSON, Key, Keys, Links, person_of, without_keys
+from dpgen.data.links import NO_KEYS, PERSON, Key, Keys, Links, apart, own_keys, person_of, require_own, require_shapes
 from dpgen.data.packages import ORDER, PACKAGE, linked_package
 from dpgen.data.public_tables import PublicKey
 from dpgen.data.raw_tables import descriptor_of, types_of
@@ -73,7 +73,8 @@ def load_linked(
         tables: files of further rows, by the names of their tables. One with the column of the person hangs on people, another
             one on the rows of the one table with which it shares a column, its key.
         links: by what a table hangs on people or on another one: {"prescriptions": "visits.visit"}, the column has this name
-            in both; {"visits": {"patient": "patients.patient"}} is the same with both names.
+            in both; {"visits": {"patient": "patients.patient"}} is the same with both names. Further keys of a table to people
+            name others: {"transfers": {"sender": "people.pid", "receiver": "people.pid"}}, {"emp": {"boss": "emp.id"}}.
         person: column that names the person, in both files; it is no data. None: that of a link to people, else "person".
         order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
             Of several tables of rows a column for each, {"visits": "date"}, or the name where one table has it.
@@ -114,12 +115,14 @@ def load_linked(
     far = path is not None and any(in_engine(own, engine) for name, own in given.sources.items() if name not in known_to_all)
     given = given.opened(known_to_all) if far else given.written(delimiter, encoding)
     given = (given.linked(links or {}, drop, public or []) if links or public else given).apart(drop)
+    given = given.stated(drop).renamed(far)
+    require_own(given.keys.references, given.people)
     if unknown := [name for name in given.schemas if name not in given.sources and schemas]:
         raise nearest("a table of schemas", unknown[0], list(given.sources))
     columns = {name: list(types_of(source)) for name, source in given.sources.items()}
-    person = person_of(given.keys.private, given.people, given.person)
-    known = {n: own and without_keys(n, descriptor_of(own), drop) for n, own in given.schemas.items()}
-    specs = _specs(replace(given, person=person, schemas=known), columns, max_rows)
+    person = person_of([*given.keys.private, *given.keys.references], given.people, given.person)
+    known = given.schemas
+    specs = _specs(replace(given, person=person), columns, max_rows)
     own_drop = [name for name in drop if name.partition(".")[0] not in {key.key.above for key in given.public}]
     reader = Reader(
         person,
@@ -129,6 +132,8 @@ def load_linked(
         orphans,
         drop=_dropped(own_drop, columns, person, specs),
         public={name: tuple(key for key in given.public if key.key.table == name) for name in columns},
+        references={name: [key.column for key in given.keys.references if key.table == name] for name in columns},
+        renamed=given.keys.renamed,
     )
     options = SplitOptions.of(test_fraction, None, split_key, engine=far)
     return reader.read(given.sources[given.people] if given.people else None, known.get(given.people or ""), options)
@@ -155,7 +160,39 @@ class _Given:
         rows = next((name for name in self.sources if name != self.people), "")
         if named := {self.people, rows} & {*public}:
             raise ValueError(f"public has {named.pop()!r}, the table of people or of their rows; they must be private")
-        return replace(self, keys=Keys.of(links, columns, drop, public))
+        keys = Keys.of(links, columns, drop, public)
+        return replace(self, keys=keys, people=self.people or keys.of_people)
+
+    def stated(self, drop: Sequence[str]) -> Self:
+        """These tables with the keys of people to people that a schema of theirs declares."""
+        known, keys = dict(self.schemas), list[Key]()
+        for name, schema in self.schemas.items():
+            if schema is not None:
+                known[name], found = own_keys(name, descriptor_of(schema), drop)
+                keys += [key for key in found if key not in self.keys.references]
+        if not keys:
+            return replace(self, schemas=known)
+        _, more = apart([*self.keys.private, *keys])
+        require_shapes("schema", [key for key in keys if key not in more])
+        made = replace(self.keys, references=(*self.keys.references, *more))
+        return replace(self, schemas=known, keys=made, people=self.people or made.of_people)
+
+    def renamed(self, far: bool) -> Self:
+        """These tables with owners' keys called as the column above them, which samples undo."""
+        if far and (key := next((key for key in self.keys.private if key.column != key.other), None)):
+            raise ValueError(
+                f"{key} is a key to {key.above}.{key.other}, and in an engine both must have one name: "
+                f"rename {key.column} to {key.other}, then links={{{key.table!r}: '{key.above}.{key.other}'}} is enough"
+            )
+        if far and (key := next(iter(self.keys.references), None)):
+            raise ValueError(
+                f"{key} names other people of {key.above}, which tables in an engine have no model of; read them into memory, "
+                f"or leave the column out: drop=['{key}']"
+            )
+        made = {name: with_called(self.sources[name], names) for name, names in self.keys.renamed.items()}
+        for name, table in made.items():
+            table.table = name
+        return replace(self, sources={name: made.get(name, source) for name, source in self.sources.items()})
 
     def apart(self, drop: Sequence[str]) -> Self:
         """The private tables, and the keys to public ones."""

@@ -13,11 +13,12 @@ import pyarrow
 from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.descriptors import stated_key
 from dpgen.columns.votes import CELLS, cells_of_digits, votes
-from dpgen.containers import InMemory
+from dpgen.containers import InMemory, in_memory
+from dpgen.containers.memory import with_names
 from dpgen.data.batches import EngineBatches, frames
 from dpgen.data.engines import EngineTable
 from dpgen.data.histories import Above, Orphans, Reading, TimeUnit, check, dated, kept, with_rows
-from dpgen.data.linked_tables import LinkedRows, LinkedTables
+from dpgen.data.linked_tables import LinkedRows, LinkedTables, Reference
 from dpgen.data.public_tables import PublicKey, with_keys
 from dpgen.data.raw_tables import descriptor_of, draft_of, read_names, type_of, types_of, unnamed
 from dpgen.data.split import People, Split, SplitOptions
@@ -56,6 +57,13 @@ def called(source: Source, table: str) -> str:
     return table if isinstance(source, InMemory) else source
 
 
+def with_called(source: Source, names: Mapping[str, str]) -> InMemory:
+    """A table in memory, or of a file, with other names of some columns."""
+    assert not isinstance(source, EngineTable)  # refused
+    table = source if isinstance(source, InMemory) else in_memory(read_table(source, text=None))
+    return with_names(table, names)
+
+
 @dataclass(frozen=True)
 class Reader:
     """Reads all tables by the options of `load_linked`."""
@@ -68,6 +76,8 @@ class Reader:
     pattern: str = ""  # of the person's key, by its owner's word
     drop: Mapping[str, Sequence[str]] = field(default_factory=dict)  # columns that are not released, by table
     public: Mapping[str, tuple[PublicKey, ...]] = field(default_factory=dict)  # keys of tables to public ones
+    references: Mapping[str, Sequence[str]] = field(default_factory=dict)  # columns that name other people, by table
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # owners' keys, and their names here, by table
 
     def __post_init__(self) -> None:
         for option, value, known in (("time_unit", self.time_unit, TimeUnit), ("orphans", self.orphans, Orphans)):
@@ -81,6 +91,7 @@ class Reader:
 
     def of(self, sources: Mapping[str, Source], most: Sequence[int]) -> LinkedTables:
         """Other tables of the same names and columns; of each table of rows at most so many."""
+        sources = {n: with_called(own, self.renamed[n]) if n in self.renamed else own for n, own in sources.items()}
         specs = [replace(s, source=sources[s.name], schema=None, most=m) for s, m in zip(self.specs, most)]
         reader = replace(self, specs=tuple(specs), orphans="drop", public={})
         return reader.read(None if self.people is None else sources[self.people], None, SplitOptions(0.0))
@@ -92,9 +103,12 @@ class Reader:
         people_schema, across = self._across(people_schema, self.people)
         people_schema, patterns = _without_patterns(people_schema, {self.person})
         people_draft: dict[str, Any] = {"fields": []}
-        kept = [] if people_path is None else [*{*types_of(people_path)} - {*self.drop.get(self.people or "", ())}]
-        if people_path is not None and (people_schema is not None or kept != [self.person]):
-            people_draft = self._draft(self.people or "", people_path, people_schema, {self.person})
+        own_keys: set[str | None] = {self.person, *self.references.get(self.people or "", ())}
+        kept = set[str]() if people_path is None else {*types_of(people_path)} - {*self.drop.get(self.people or "", ())}
+        if people_path is not None and (people_schema is not None or kept != own_keys):
+            people_draft = self._draft(self.people or "", people_path, people_schema, own_keys)
+        if not self.specs and not people_draft["fields"]:
+            raise ValueError(f"table {self.people!r} has no column but keys; it must have one more")
         tables, orders = list[LinkedRows](), dict[str, Mapping[str, Any]]()
         for spec in self.specs:
             schema, own = _without_patterns(spec.schema, {self.person, spec.link, spec.key})
@@ -115,6 +129,7 @@ class Reader:
             yield from (("person", None if spec.parent else self.person, spec.source), ("order", spec.order, spec.source))
         if people_path is not None:
             yield "person", self.person, people_path
+            yield from (("links", name, people_path) for name in self.references.get(self.people or "", ()))
 
     def _table(
         self, spec: Spec, people_path: Source | None, tables: Sequence[LinkedRows]
@@ -132,7 +147,8 @@ class Reader:
         schema, rules = self._across(spec.schema, spec.name)
         schema, of_gap = _without(schema, gap)
         schema, of_since = _without(schema, since)
-        draft = self._draft(spec.name, spec.source, schema, {self.person, spec.link, spec.key}, spec.order)
+        keys = {self.person, spec.link, spec.key, *self.references.get(spec.name, ())}
+        draft = self._draft(spec.name, spec.source, schema, keys, spec.order)
         spans, order = dict[str, str](), None
         if not draft["fields"] and spec.order is None and spec.key is None:
             raise ValueError(f"table {spec.name!r} has no column but keys; it must have one more")
@@ -187,31 +203,37 @@ class Reader:
         of_whom = called(people_path or "", self.tables[0])
         if people_path is not None:
             made = {table.count for table in tables if not table.parent}
-            people = pd.concat(
-                self._tables(people_path, of_whom, [self.person], people_draft, made, split.key), ignore_index=True
-            )
+            named_keys = [self.person, *self.references.get(self.people or "", ())]
+            people = pd.concat(self._tables(people_path, of_whom, named_keys, people_draft, made, split.key), ignore_index=True)
             index = pd.Index(people[self.person].astype(str).to_numpy(object))
             if not index.is_unique:
                 raise ValueError(f"{of_whom} has a person of {self.person!r} twice; each must have one line")
         pieces = self._pieces(tables, split.key)
-        first, reading = tables[0], self._reading(tables[0], of_whom, index, split.key)
-        read = map(reading.made, pieces[0])
-        rows: Any
-        if isinstance(first.source, EngineTable) and len(tables) == 1:
-            rows = kept(first.source, read, {first.order and first.order[0]: reading.stamp, first.gap: pyarrow.int64()})
-        else:
-            (rows,) = read
-        keys, counts = reading.keys, reading.counts
+        readings, numbers, below = list[Reading](), list[Any](), list[Any]()
+        keys, counts = np.empty(0, object), np.empty(0, np.int64)
+        for first in tables[:1]:
+            readings.append(reading := self._reading(first, of_whom, index, split.key))
+            read = map(reading.made, pieces[0])
+            rows: Any
+            if isinstance(first.source, EngineTable) and len(tables) == 1:
+                rows = kept(first.source, read, {first.order and first.order[0]: reading.stamp, first.gap: pyarrow.int64()})
+            else:
+                (rows,) = read
+            below.append(rows)
+            keys, counts = reading.keys, reading.counts
         if index is not None:
             known = people.set_index(index)
             left = index.difference(pd.Index(keys, dtype=object), sort=False)
             keys, counts = np.r_[keys, left.to_numpy(object)], np.r_[counts, np.zeros(len(left), np.int64)]
             people = known.loc[keys]
         people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
-        frames = [people.drop(columns=self.person, errors="ignore").assign(**{first.count: counts}), rows]
+        named = {name: people[name].to_numpy(object) for name in self.references.get(self.people or "", ())}
+        frames = [people.drop(columns=[self.person, *named], errors="ignore"), *below]
         above = [Above(keys, pd.Index(keys), keys, np.arange(len(keys)), keys, keys)]
-        above.append(reading.below(above[0], counts))
-        readings, numbers = [reading], [counts]
+        for first in tables[:1]:
+            frames[0] = frames[0].assign(**{first.count: counts})
+            above.append(readings[0].below(above[0], counts))
+            numbers.append(counts)
         for table, own in zip(tables[1:], pieces[1:]):
             parent = tables[table.parent - 1]
             of_what = called(parent.source, parent.name) if table.parent else of_whom
@@ -225,11 +247,20 @@ class Reader:
         bought, sources = None in most, [people_path, *(table.source for table in tables)]
         twice = (source.facts for source in sources[::-1] if bought and isinstance(source, EngineTable))
         orphans = (Fact.ORPHANS_LEFT_OUT,) if self.orphans == "drop" else ()
-        left_out = [self._unnamed(t.source, t.draft, {t.link, t.key, t.order and t.order[0]}) for t in tables]
-        left_out += [] if people_path is None else [self._unnamed(people_path, people_draft, set())]
+        more: dict[str, set[str | None]] = {name: {*own} for name, own in self.references.items()}
+        left_out = [
+            self._unnamed(t.source, t.draft, {t.link, t.key, t.order and t.order[0]} | more.get(t.name, set())) for t in tables
+        ]
+        of_people = more.get(self.people or "", set[str | None]())
+        left_out += [] if people_path is None else [self._unnamed(people_path, people_draft, of_people)]
         found = replace(split, people=keys.tolist())
         result = LinkedTables(
             name=self.tables[0],
+            references=tuple(
+                Reference.of(number, name, texts, owner, keys, split.key)
+                for number, (owner, named_there) in enumerate([(np.arange(len(keys)), named), *(r.named for r in readings)])
+                for name, texts in named_there.items()
+            ),
             people=frames[0],
             tables=tuple(
                 replace(
@@ -257,7 +288,8 @@ class Reader:
 
     def _reading(self, table: LinkedRows, above: str, index: pd.Index | None, secret: bytes) -> Reading:
         path = called(table.source, table.name)
-        return Reading(table, self.person, self.time_unit, self.orphans, index, path, above, secret)
+        others = tuple(self.references.get(table.name, ()))
+        return Reading(table, self.person, self.time_unit, self.orphans, index, path, above, secret, others)
 
     def _pieces(self, tables: Sequence[LinkedRows], secret: bytes) -> list[Iterable[pd.DataFrame]]:
         """The rows of all tables; where rows hang on others, these have them as a text, which orders rows that are alike."""
@@ -265,6 +297,7 @@ class Reader:
         for table in tables:
             keys = [table.link, *([] if table.key is None else [table.key])]
             keys += [self.person] if table.parent and self.person in types_of(table.source) else []
+            keys += self.references.get(table.name, ())
             made = {table.gap, table.since} if table.order else set[str | None]()
             order = [table.order[0]] if table.order else []
             draft = table.draft | {"fields": [*table.draft["fields"], *({"name": name} for name in order)]}
@@ -276,10 +309,12 @@ class Reader:
             own, below = tables[number - 1], list[tuple[pd.DataFrame, str]]()
             for table, frame in zip(tables, frames):
                 if table.parent == number:
-                    keys = [str(name) for name in {table.key, self.person} - {table.link} if name in frame]
+                    others = {*self.references.get(table.name, ())}
+                    keys = [str(name) for name in {table.key, self.person, *others} - {table.link} if name in frame]
                     below.append((frame.drop(columns=keys), table.link))
             if own.key is not None:
-                frames[number - 1] = with_rows(frames[number - 1], [own.link, own.key, self.person], own.key, below)
+                others = {*self.references.get(own.name, ())}
+                frames[number - 1] = with_rows(frames[number - 1], [own.link, own.key, self.person, *others], own.key, below)
         return [[frame] for frame in frames]
 
     def _across(self, schema: Any, own: str | None) -> tuple[Any, list[Mapping[str, Any]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -143,6 +144,45 @@ class LinkedRows:
         return KeyColumn(self.key, self.pattern, types_of(self.source)[self.key], Rows(self.sample[[self.key]]))
 
 
+@dataclass(frozen=True, eq=False)
+class Reference:
+    """A column by which people or rows name other people, PRIVATE.
+
+    Arguments:
+        number: of the table.
+        column: of the key.
+        owner: person of each row (r,).
+        targets: person that each row names (r,); -1: none, or one who is not there.
+        ranks: keyed hashes (r, 4) of the row's own person and its place among the rows of that person.
+    """
+
+    number: int
+    column: str
+    owner: Integers
+    targets: Integers
+    ranks: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(
+        cls, number: int, column: str, named: npt.NDArray[Any], owner: Integers, keys: npt.NDArray[Any], secret: bytes
+    ) -> Reference:
+        """From the keys of people (n,) and those that rows (r,) of some owners name, null where they name nobody."""
+        salt = hashlib.sha256(b"dpgen others" + column.encode() + secret).digest()
+        place = np.arange(len(owner)) - np.searchsorted(owner, owner)
+        labels = [f"{key}\0{i}".encode() for key, i in zip(keys[owner], place)]
+        digests = b"".join(hashlib.sha256(salt + label).digest() for label in labels)
+        there = pd.notna(named)
+        texts = pd.Series(named[there], dtype=object).map(str).str.replace(r"^(-?[0-9]+)\.0$", r"\1", regex=True)
+        targets = np.full(len(owner), -1, np.int64)
+        targets[there] = pd.Index(keys, dtype=object).get_indexer(pd.Index(texts, dtype=object))
+        return cls(number, column, owner, targets, np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64))
+
+    def some(self, rows: Flags, people: Flags) -> Reference:
+        """Those of some rows (r,), of some people (n,); others are named no more."""
+        places = np.r_[np.where(people, people.cumsum() - 1, -1), -1]
+        return replace(self, owner=places[self.owner[rows]], targets=places[self.targets[rows]], ranks=self.ranks[rows])
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class LinkedTables:
     """Private people and their rows, beside people for evaluation that are not protected.
@@ -158,6 +198,7 @@ class LinkedTables:
         across: constraints on columns of several tables.
         source: of the people, if there is a table of them.
         reader: reads other tables by the same rules.
+        references: columns that name other people.
         facts: what a privacy statement says of them.
         again: reads the same with other m, where one is to be bought; None: all m are public.
         test: the people for evaluation, if there are any.
@@ -173,6 +214,7 @@ class LinkedTables:
     across: Sequence[Mapping[str, Any]]
     source: str | EngineTable | None
     reader: Reader
+    references: tuple[Reference, ...] = ()
     facts: tuple[Fact | Said, ...] = ()
     again: Callable[[Sequence[int | None]], LinkedTables] | None = None
     test: LinkedTables | None = None
@@ -195,8 +237,14 @@ class LinkedTables:
     def named(self) -> list[KeyColumn | None]:
         """The keys of all tables, one of each person: of people, and of rows on which others hang."""
         own = Rows(pd.DataFrame({self.person: self.keys}))
-        kind = types_of(self.tables[0].source)[self.person]
+        kind = self._type_of_person
         return [KeyColumn(self.person, self.reader.pattern, kind, own), *(table.named for table in self.tables)]
+
+    @property
+    def _type_of_person(self) -> str:
+        """The public type of the key of people."""
+        source = self.tables[0].source if self.tables else self.source
+        return str(types_of(source)[self.person]) if source is not None else ""
 
     def public(self, number: int) -> tuple[PublicKey, ...]:
         """The keys of a table to public ones."""
@@ -231,7 +279,9 @@ class LinkedTables:
             made.append(own)
             masks.append(mask)
             owners.append(owner)
-        return replace(self, people=self.people[chosen].reset_index(drop=True), keys=self.keys[chosen], tables=tuple(made))
+        people = self.people[chosen].reset_index(drop=True)
+        named = [own.some(masks[own.number], chosen) for own in self.references]
+        return replace(self, people=people, keys=self.keys[chosen], tables=tuple(made), references=tuple(named))
 
     def alike(self, tables: Any) -> LinkedTables:
         """Other tables of the same names and columns, in memory, read by the same rules: synthetic ones."""
@@ -249,13 +299,17 @@ class LinkedTables:
         for name, source, schema, number in (*rows, *above):
             table = self.tables[number - 1] if number else None
             own = {self.person} if table is None else {self.person, table.link, table.key, table.order and table.order[0]}
+            own |= {*self.reader.references.get(name, ())}
             made = {child.count for child in self.tables if child.parent == number}
             made |= set() if table is None else {table.gap, table.since or table.gap}
             wanted = {field.name for field in schema.fields} - made | own
             wanted |= {total.removeprefix(f"{name}.") for total in totals if total.startswith(f"{name}.")}
             names = [column for column in types_of(source) if column in wanted]
-            forms[name] = form_of_samples(source, schema, names).to_dict()
-        of_person = types_of(self.tables[0].source)[self.person]
+            form = form_of_samples(source, schema, names)
+            called = {new: old for old, new in self.reader.renamed.get(name, {}).items()}
+            shown = tuple(called.get(str(column), column) for column in form.names)
+            forms[name] = replace(form, names=shown, renamed={old: new for new, old in called.items()}).to_dict()
+        of_person = self._type_of_person
         rows_of = zip(self.tables, patterns[1:], calendars)
         about = [t.shown(self.reader.time_unit) | {"pattern": p, "calendar": days} for t, p, days in rows_of]
         names_and_rules = {

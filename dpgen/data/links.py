@@ -1,7 +1,8 @@
 """Keys between private tables: which table is of people, by which column, and keys that no model has yet; by public names.
 
-A row belongs to one person, so a table has one key to another private table, to a column of the same name. `SHAPES` are the
-keys that this leaves out, with the line to type. Keys to public tables are columns of their rows, see `public_tables`.
+A row belongs to one person, so a table has one key to another private table, its owner's. Further keys of the table to the
+same people, and one of people to people, name others: `Keys.references`. `SHAPES` are the keys that this leaves out, with the
+line to type. Keys to public tables are columns of their rows, see `public_tables`.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -30,15 +31,9 @@ class Key:
     def __str__(self) -> str:
         return f"{self.table}.{self.column}" if self.table else self.column
 
-    @property
-    def renamed(self) -> str:
-        """The change that gives both columns one name, in words; "" where they have one."""
-        same = self.column == self.other
-        return "" if same else f"with {self.column} renamed to {self.other} in {self.table}, "
 
-
-LINKS = "links={{'{a.table}': '{a.above}.{a.other}'}}"
-PACKAGE_KEYS = "the one foreign key of {a.table}, {a.other} to {a.above}.{a.other},"
+LINKS = "links={{'{a.table}': {{'{a.column}': '{a.above}.{a.other}'}}}}"
+PACKAGE_KEYS = "the one foreign key of {a.table}, {a.column} to {a.above}.{a.other},"
 PUBLIC = "public=['{b.above}']"
 PACKAGE_PUBLIC = '"dpgen:public": true of {b.above}'
 """The line that keeps key a alone."""
@@ -46,21 +41,18 @@ PACKAGE_PUBLIC = '"dpgen:public": true of {b.above}'
 SHAPES: tuple[tuple[Callable[[Key, Key], bool], str], ...] = (
     (
         lambda a, b: a.above == a.table,
-        "{a} is a key to its own table, which no model has yet; leave its column out: drop=['{a}']",
+        "{a} is a key to its own table, which no model has of a table that hangs on another one; leave its column out: "
+        "drop=['{a}']",
     ),
     (
         lambda a, b: a is not b and a.above == b.above,
-        "{a} and {b} are two keys to {a.above}, and a row belongs to one; {a.renamed}{line} with drop=['{b}'] keeps the first "
-        "one, whose people alone are protected",
+        "{a} and {b} are two keys to {a.above}, which hangs on another table, and a row belongs to one; {line} with "
+        "drop=['{b}'] keeps the first one",
     ),
     (
         lambda a, b: a is not b,
-        "{a} and {b} are keys to two private tables, and a row belongs to one; {a.renamed}{line} with {public} protects "
+        "{a} and {b} are keys to two private tables, and a row belongs to one; {line} with {public} protects "
         "{a.above} alone, where everybody may know {b.above}",
-    ),
-    (
-        lambda a, b: a.column != a.other,
-        "{a} is a key to {a.above}.{a.other}, and both must have one name; {a.renamed}{line} is enough",
     ),
 )
 """Keys a and b of one table, or one key as both, that are refused, the first row that holds; and the sentence."""
@@ -77,10 +69,21 @@ def require_shapes(where: str, keys: Sequence[Key], line: str = LINKS, public: s
 
 @dataclass(frozen=True)
 class Keys:
-    """Keys of private tables to private and to public ones."""
+    """Keys of private tables to private and to public ones, and those that name other people."""
 
     private: tuple[Key, ...]
     public: tuple[Key, ...]
+    references: tuple[Key, ...] = ()
+
+    @property
+    def of_people(self) -> str | None:
+        """The table of people whose own key names people."""
+        return next((key.table for key in self.references if key.above == key.table), None)
+
+    @property
+    def renamed(self) -> dict[str, dict[str, str]]:
+        """By table, the owners' keys that have another name than the column above, and that name."""
+        return {key.table: {key.column: key.other} for key in self.private if key.column != key.other}
 
     @classmethod
     def of(cls, links: Links, columns: Columns, drop: Collection[str] = (), public: Collection[str] = ()) -> Self:
@@ -97,12 +100,42 @@ class Keys:
         named = [key for key in _named(links, columns) if key.column == key.other or not {key.column, str(key)} & {*drop}]
         if owned := next((key for key in named if key.table in public), None):
             raise ValueError(f"links[{owned.table!r}] is of a public table; keys must be of private tables")
-        private = without_implied([key for key in named if key.above not in public])
+        private, references = apart(without_implied([key for key in named if key.above not in public]))
         require_shapes("links", private)
+        _require_names(private, columns)
         found = [key for key in named if key.above in public]
         for name in (name for name in public if name not in {key.above for key in found}):
             found.append(_by_name(name, columns, public))
-        return cls(tuple(private), tuple(found))
+        return cls(tuple(private), tuple(found), tuple(references))
+
+
+def apart(keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
+    """Owners' keys, and those that name other people: people's own, and all but the first one of a table to people."""
+    hung = {key.table for key in keys if key.above != key.table}
+    owners, others = list[Key](), list[Key]()
+    for key in keys:
+        own = key.above == key.table and key.table not in hung
+        more = key.above not in hung and any((key.table, key.above) == (one.table, one.above) for one in owners)
+        (others if own or more else owners).append(key)
+    return owners, others
+
+
+def require_own(references: Sequence[Key], people: str | None) -> None:
+    """Refuse keys that name others than the people who are protected."""
+    for key in references:
+        if key.above != people:
+            what = SHAPES[0][1] if key.above == key.table else SHAPES[1][1]
+            line = LINKS.format(a=key)
+            raise ValueError(f"links: {what.format(a=key, b=key, line=line)}")
+
+
+def _require_names(keys: Sequence[Key], columns: Columns) -> None:
+    """Refuse a key of another name than the column above, where its table has a column of that name, too."""
+    for key in keys:
+        if key.column != key.other and key.other in columns.get(key.table, ()):
+            raise ValueError(
+                f"links: {key} is a key to {key.above}.{key.other}, and {key.table} has another column {key.other!r}; rename it"
+            )
 
 
 NO_KEYS = Keys((), ())
@@ -115,7 +148,7 @@ def without_implied(keys: Sequence[Key]) -> list[Key]:
     """
 
     def implied(key: Key) -> bool:
-        closure, before = {own.above for own in keys if own.table == key.table and own != key}, 0
+        closure, before = {own.above for own in keys if own.table == key.table and own != key} - {key.table}, 0
         while len(closure) > before:
             before = len(closure)
             closure |= {own.above for own in keys if own.table in closure}
@@ -174,8 +207,8 @@ def _is_key(declared: Any) -> bool:
     return all(isinstance(side, Mapping) and isinstance(side.get("fields"), str | list) for side in sides)
 
 
-def without_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) -> Mapping[str, Any]:
-    """The schema of a table without its foreign keys to the table itself; columns that are not gone must have none."""
+def own_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) -> tuple[Mapping[str, Any], list[Key]]:
+    """The schema of a table without its foreign keys to the table itself, and these but for those of columns that are gone."""
     left, keys = list[Any](), list[Key]()
     for declared in schema.get("foreignKeys", []):
         reference = declared["reference"] if _is_key(declared) else {"resource": None}  # the schema refuses it
@@ -184,18 +217,30 @@ def without_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = 
             continue
         pairs = [[names] if isinstance(names, str) else names for names in (declared["fields"], reference["fields"])]
         keys += [Key(table, own, table, other) for own, other in zip(*pairs)]
-    require_shapes("schema", [key for key in keys if not {key.column, str(key)} & {*gone}])
     rest = {name: value for name, value in schema.items() if name != "foreignKeys"}
-    return {**rest, "foreignKeys": left} if left else rest
+    kept = [key for key in keys if not {key.column, str(key)} & {*gone}]
+    return ({**rest, "foreignKeys": left} if left else rest), kept
+
+
+def without_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) -> Mapping[str, Any]:
+    """The schema of a table that is modelled alone, without its foreign keys to itself; columns that are not gone have none."""
+    left, keys = own_keys(table, schema, gone)
+    for key in keys:
+        raise ValueError(
+            f"schema: {key} is a key to its own table, which the model of one table does not keep; "
+            f"dpgen.fit({{'rows': data}}, links={{'rows': {{{key.column!r}: 'rows.{key.other}'}}}}) does, or leave its column "
+            f"out: drop=['{key}']"
+        )
+    return left
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The column of the person, the table of people, None: there is none, and the first one of their rows."""
+    """The column of the person, the table of people and the first one of their rows; None: there is none."""
 
     person: str
     people: str | None
-    rows: str
+    rows: str | None
 
 
 def person_of(keys: Sequence[Key], people: str | None, person: str | None) -> str:
@@ -220,7 +265,7 @@ def _root(columns: Columns, keys: Sequence[Key], person: str | None) -> str | No
     return None if any({*own} & {*columns[root]} for own in others) else root
 
 
-def roles_of(columns: Columns, keys: Sequence[Key], person: str | None, timed: Collection[str]) -> Roles:
+def roles_of(columns: Columns, given: Keys, person: str | None, timed: Collection[str]) -> Roles:
     """Which tables are of people and of their rows, by links, else by the column of the person.
 
     Without a link to people, tables of `timed` are of rows; people's is the first other one that has the column.
@@ -228,8 +273,12 @@ def roles_of(columns: Columns, keys: Sequence[Key], person: str | None, timed: C
     Raises:
         ValueError: no table has the column of the person.
     """
-    hung = {key.table for key in keys}
-    wanted = person or PERSON
+    keys = given.private
+    hung, wanted = {key.table for key in keys}, person or PERSON
+    if (people := given.of_people) is not None:
+        require_own(given.references, people if person in (None, given.references[0].other) else "")
+        named = person_of([*keys, *given.references], people, person)
+        return Roles(named, people, next((name for name in columns if name != people), None))
     if (people := _root(columns, keys, person)) is not None:
         return Roles(person_of(keys, people, person), people, next(key.table for key in keys if key.above == people))
     able = [name for name in columns if name not in hung and wanted in columns[name]]

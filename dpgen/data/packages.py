@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpgen.columns.descriptors import stated_key
-from dpgen.data.links import PACKAGE_KEYS, PACKAGE_PUBLIC, Key, Keys, require_shapes, without_implied
+from dpgen.data.links import PACKAGE_KEYS, PACKAGE_PUBLIC, Key, Keys, apart, require_shapes, without_implied
 
 PACKAGE, ORDER = "datapackage.json", "dpgen:order"
 
@@ -47,27 +47,27 @@ def linked_package(path: Path, drop: Collection[str] = ()) -> LinkedPackage:
         public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
         keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
         private, columns = [name for name in by_name if name not in public], dict[str, set[str]]()
-        found = _private_keys(path, keys, public, drop)
-        for link in found:
-            for table in (by_name[link.above]["name"], link.table):
-                columns.setdefault(table, set()).add(link.column)
+        found, others = _private_keys(path, keys, public, drop)
+        for link in (*found, *others):
+            columns.setdefault(by_name[link.above]["name"], set()).add(link.other)
+            columns.setdefault(link.table, set()).add(link.column)
         people = [name for name in private if name not in {link.table for link in found}]
-        if len(people) != 1 or len(private) < 2:
+        if len(people) != 1 or (len(private) < 2 and not others):
             raise ValueError(
                 f"{path} has {len(private)} tables that are not public, {len(found)} foreign keys between them; it must have "
                 "one table of people without a foreign key, and every other one must have one that leads there"
             )
         [root], schemas = people, dict[str, Any]()
-        persons = {link.other for link in found if link.above == root}
+        persons = {link.other for link in (*found, *others) if link.above == root}
         if len(persons) != 1:
             raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
         for name in private:
-            schemas[name] = _schema(by_name[name].get("schema", {}), columns[name])
+            schemas[name] = _schema(by_name[name].get("schema", {}), columns.get(name, set()))
         to_public = tuple(_key(path, r, k) for r, k in keys if _above(r, k) in public and r["name"] not in public)
         to_public = tuple(key for key in dict.fromkeys(to_public) if not {key.column, str(key)} & {*drop})
         named = [root, *(name for name in private if name != root), *(key.above for key in to_public)]
         files = {name: str(path.parent / by_name[name]["path"]) for name in named}
-        return LinkedPackage(files, persons.pop(), Keys(found, to_public), schemas)
+        return LinkedPackage(files, persons.pop(), Keys(found, to_public, others), schemas)
     except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
 
@@ -100,8 +100,10 @@ def _key(path: Path, resource: Any, key: Any) -> Key:
     return Key(resource["name"], columns[0], _above(resource, key), columns[1])
 
 
-def _private_keys(path: Path, declared: list[Any], public: set[str], drop: Collection[str]) -> tuple[Key, ...]:
-    """Foreign keys between tables that are not public, one of each table at most."""
+def _private_keys(
+    path: Path, declared: list[Any], public: set[str], drop: Collection[str]
+) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
+    """Foreign keys between tables that are not public, an owner's of each table at most, and those that name other people."""
     found = list[Key]()
     for resource, key in declared:
         if _above(resource, key) in public:
@@ -109,9 +111,9 @@ def _private_keys(path: Path, declared: list[Any], public: set[str], drop: Colle
         found.append(_key(path, resource, key))
         if resource["name"] in public:
             raise ValueError(f"{path} has the key {found[-1]} of a public table to one that is not public; it must have none")
-    kept = without_implied([key for key in dict.fromkeys(found) if not {key.column, str(key)} & {*drop}])
+    kept, others = apart(without_implied([key for key in dict.fromkeys(found) if not {key.column, str(key)} & {*drop}]))
     require_shapes(str(path), kept, PACKAGE_KEYS, PACKAGE_PUBLIC)
-    return tuple(kept)
+    return tuple(kept), tuple(others)
 
 
 def _generated(keys: list[Any]) -> list[dict[str, str]]:

@@ -59,7 +59,7 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     }
     for number, table in enumerate(release.shown["rows"], 1):
         data = data.bounded(number, table["most"])
-    if data.n > _MOST or not isinstance(data.tables[0].rows, pd.DataFrame):
+    if data.n > _MOST or not all(isinstance(table.rows, pd.DataFrame) for table in data.tables[:1]):
         data = data.some(np.random.default_rng(seed).permutation(data.n) < _MOST)
     if data.n < 4 or any(not t.starts[-1] or not len(samples.tables[t.name]) for t in data.tables):
         return Evaluation([], released=released)
@@ -211,12 +211,12 @@ def coder(data: LinkedTables) -> tuple[Shape, Callable[[LinkedTables], Histories
     orders, groups, sizes = list[list[str]](), list[list[Any]](), list[tuple[int, ...]]()
     branches = list[Branch]()
     for number, frame in enumerate(data.frames):
-        table = data.tables[number - 1]
-        spans = {name: table.spans.get(name, "all") if number else "all" for name in frame}
+        spans = {name: data.tables[number - 1].spans.get(name, "all") if number else "all" for name in frame}
         orders.append([name for span in SPANS for name in frame if spans[name] == span])
         groups.append([coder_of(number, name, frame) for name in orders[-1]])
         sizes.append(tuple(size for _, size in groups[-1]))
         if number:
+            table = data.tables[number - 1]
             own, count = tuple(spans[name] for name in orders[-1]), orders[table.parent].index(table.count)
             branches.append(Branch(sizes[-1], own, table.most, table.parent, count))
 

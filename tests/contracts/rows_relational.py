@@ -10,11 +10,13 @@ import torch
 from conformance import Law, LawRow, Pair, SumRow
 
 from dpgen.columns.descriptors import field_of
+from dpgen.data.linked_tables import Reference
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
+from dpgen.systems.relational.references import OF_DEGREES, OF_PAIRS, degree_sums, pair_sums
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
@@ -258,6 +260,73 @@ def rows_come(relation: Relation) -> Pair:
     return [person], [] if relation == "add_remove" else [(0, [(0, 0, 0, [])], [])]
 
 
+# -- rows that name other people -----------------------------------------------------------------------------------------
+
+NAMES, SENT, NAMED_BY = range(8), 3, 4
+NOT_ALL = "places that are freed are not all taken by rows of one cell, nor do all degrees fall from one bin to one"
+
+Sender = tuple[int, int, tuple[int, ...]]
+"""Name and group of a person, and the names of those whom the rows name, at most `SENT`; they may be gone."""
+
+
+def as_reference(people: list[Sender]) -> tuple[Any, Any, Any, Any]:
+    """Owners, targets, hashes and groups, as a reader makes them."""
+    keys = np.array([str(name) for name, *_ in people], object)
+    owner = np.repeat(np.arange(len(people)), [len(named) for *_, named in people])
+    named = np.array([str(other) for *_, others in people for other in others], object)
+    own = Reference.of(1, "receiver", named, owner, keys, b"key")
+    return own.owner, own.targets, own.ranks, np.array([group for _, group, _ in people], np.int64)
+
+
+def naming_pairs(people: list[Sender]) -> BoundedSum:
+    owner, targets, ranks, groups = as_reference(people)
+    return pair_sums(owner, targets, ranks, groups, 2, rows=SENT, most=NAMED_BY)
+
+
+def pairs_of_all(people: list[Sender]) -> BoundedSum:
+    """Wrong: all rows that name a person are counted."""
+    owner, targets, _, groups = as_reference(people)
+    there = targets >= 0
+    cells = np.bincount(groups[owner[there]] * 2 + groups[targets[there]], minlength=4) * (WHOLE // NAMED_BY)
+    return replace(naming_pairs(people), values=torch.from_numpy(cells.reshape(2, 2)))
+
+
+def degrees_of(people: list[Sender]) -> BoundedSum:
+    _, targets, _, groups = as_reference(people)
+    return degree_sums(targets, len(groups), rows=SENT)
+
+
+def degrees_of_one(people: list[Sender]) -> BoundedSum:
+    """Wrong: as if only the person who leaves were counted elsewhere."""
+    return replace(degrees_of(people), sensitivity=1.0)
+
+
+def naming_neighbours(rng: np.random.Generator, relation: Relation) -> Pair:
+    """People who name each other and one more, less or another one, whom others keep naming."""
+
+    def one(name: int) -> Sender:
+        return (
+            name,
+            int(rng.integers(0, 2)),
+            tuple(map(int, rng.integers(0, 4 if rng.random() < 0.5 else 8, rng.integers(0, 4)))),
+        )
+
+    if rng.random() < 0.2:
+        return hub_leaves(relation)
+    people = [one(name) for name in NAMES]
+    gone = int(rng.integers(0, 8))
+    other = [] if relation == "add_remove" else [one(gone if rng.random() < 0.5 else 9)]
+    second = [*people[:gone], *people[gone + 1 :], *other]
+    return (people, second) if rng.random() < 0.5 else (second, people)
+
+
+def hub_leaves(relation: Relation) -> Pair:
+    """One whom all name, and who names three, leaves; under the other relation one of the other group comes."""
+    rest: list[Sender] = [(name, 1, (0,) * SENT) for name in NAMES if name]
+    hub: Sender = (0, 0, (1, 2, 3))
+    return [hub, *rest], rest if relation == "add_remove" else [*rest, (9, 1, ())]
+
+
 _OF_TREE = [
     (tree_counted("both", "person", "all 2"), (1, 1)),
     (tree_counted("both", "person", "all 3"), (4, 2)),
@@ -326,5 +395,7 @@ ROWS = [
         sums=tree_counted("place", "position 3", "all 3"),
         pairs=60,
     ),
+    SumRow("relational", (OF_PAIRS,), naming_neighbours, hub_leaves, sums=naming_pairs, reaches=0.2, why=NOT_ALL),
+    SumRow("relational", (OF_DEGREES,), naming_neighbours, hub_leaves, sums=degrees_of, reaches=0.2, why=NOT_ALL),
     LawRow("relational", (SELECTION,), neighbours, alone, law=selected, at=(1e-6, 0.2, 0.5), pairs=60),
 ]

@@ -29,7 +29,16 @@ from fixed_source import FixedKeySource
 from replay import Step, Tape, watched
 from rows_networks import LAYERS, clipped_apart, clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
-from rows_relational import broken_by_rows, broken_rules, in_days, in_whole_days
+from rows_relational import (
+    broken_by_rows,
+    broken_rules,
+    degrees_of,
+    degrees_of_one,
+    in_days,
+    in_whole_days,
+    naming_pairs,
+    pairs_of_all,
+)
 from rows_rules import broken, broken_once, broken_shares
 from rows_tables import all_questions, chosen_block, in_two_halves
 from smoke import SMOKE
@@ -260,8 +269,11 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
         check_pairs(dataclasses.replace(row, sums=shared_values), relation)
 
 
+NAMING = [(naming_pairs, pairs_of_all), (degrees_of, degrees_of_one)]
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("right", "wrong"), [(in_days, in_whole_days), (broken_rules, broken_by_rows)])
+@pytest.mark.parametrize(("right", "wrong"), [(in_days, in_whole_days), (broken_rules, broken_by_rows), *NAMING])
 def test_rows_of_people_that_count_as_wholes_are_found(right: Any, wrong: Any, relation: Relation) -> None:
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is right]
     with pytest.raises(AssertionError, match="moves the sums"):

@@ -200,13 +200,36 @@ class Draws:
             tables[table["name"]] = rows.assign(**{person: keys[0][people[number]]} | own | {self.model.link(number): owner})
             if above != table["name"]:
                 links[table["name"]] = (self.model.link(number), above)
+        others = self._others(frames, people, keys[0], tables)
         orders = {table["name"]: table["order"] for table in self.model.about if table["order"] is not None}
         names = [self.model.shown["tables"][0], *(table["name"] for table in self.model.about)]
         fields = {name: schema.descriptor()["fields"] for name, schema in zip(names, self.model.schemas) if name in tables}
         patterns = {person: self.model.shown.get("pattern", "")}
         patterns |= {table["key"]: table.get("pattern", "") for table in self.model.about if table["key"] is not None}
-        names_of_links = {"person": person, "orders": orders, "links": links, "patterns": patterns}
+        names_of_links = {"person": person, "orders": orders, "links": links, "patterns": patterns, "others": others}
         return LinkedSamples.of(tables, self.model.shown["forms"], fields=fields, **names_of_links)
+
+    def _others(
+        self,
+        frames: Sequence[pd.DataFrame],
+        people: Sequence[Integers],
+        keys: npt.NDArray[Any],
+        tables: dict[str, pd.DataFrame],
+    ) -> dict[str, list[str]]:
+        """Put keys of the people whom rows name into the tables; the columns by table."""
+        found = dict[str, list[str]]()
+        if not self.model.references:
+            return found
+        names, own = [self.model.shown["tables"][0], *(table["name"] for table in self.model.about)], self.model.columns[0]
+        codes = own.coarse.apply(self.model.schemas[0].encode(frames[0]).numpy()).T
+        for named in self.model.references:
+            chosen = named.drawn(codes, people[named.number], self.generator)
+            values, table = pd.Series(keys[np.maximum(chosen, 0)]), names[named.number]
+            if (chosen < 0).any():
+                values = (values.astype("Int64") if pd.api.types.is_integer_dtype(values) else values).mask(chosen < 0)
+            tables[table] = tables[table].assign(**{named.column: values})
+            found.setdefault(table, []).append(named.column)
+        return found
 
     def _owner(self, number: int, frames: Sequence[pd.DataFrame]) -> Integers:
         """The person, or the row of another table, on whom each row hangs."""

@@ -20,6 +20,15 @@ from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, Sizes, measured, sizes
+from dpgen.systems.relational.references import (
+    COUNTED,
+    GROUPS,
+    OF_DEGREES,
+    OF_PAIRS,
+    Named,
+    degree_sums,
+    pair_sums,
+)
 from dpgen.systems.relational.sums import (
     SPANS,
     Branch,
@@ -65,6 +74,8 @@ FACTS = (Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
 COLUMNS = 0.25
 """Share of mu^2 for single columns, what was bought of their domains among it."""
+NAMING, OF_NUMBERS = 0.25, 0.3
+"""Share of mu^2 for each key by which rows name other people, of several at most twice that; and of it for how often."""
 QUANTILE = 0.95
 """Share of people who have rows, whose rows are all used where m is bought."""
 SEEN, USUAL = 3.0, 10
@@ -103,7 +114,8 @@ def fit(
     counted = len(numbers) + sum(table.parent > 0 for table in data.tables)
     patterns, of_keys = _patterns(data, keys, budget, [n, *with_rows], COUNTING * whole)
     drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
-    more = DOMAINS[config.method if config.method != "auto" else measured(mu, n, min(with_rows), drafted)]
+    fewest = min(with_rows, default=n)
+    more = DOMAINS[config.method if config.method != "auto" else measured(mu, n, fewest, drafted)]
     days = _days(data, with_rows)
     of_days = OF_DAYS * whole / max(1, sum(own is not None for own in days)) * (1 - 1e-9)
     data = _in_years(data, days, budget, of_days)
@@ -112,13 +124,15 @@ def fit(
     kept_rules, told_rules = _rules(data, sides, calendars, numbers, n, budget, config)
     share = max((COLUMNS - (1 + counted) * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
     widths = len(sides[0].domain.sizes), sum(len(side.domain.sizes) for side in sides[1:])
-    method = config.method if config.method != "auto" else measured(mu, n, min(with_rows), widths)
-    share = budget.left if method == "independent" else share
+    method = config.method if config.method != "auto" else measured(mu, n, fewest, widths)
+    of_others = min(min(NAMING * len(data.references), 2 * NAMING) * whole, 0.6 * budget.left)
+    share = budget.left - of_others if method == "independent" else share
     private = Histories(sides[0].codes, [side.codes for side in sides[1:]], [table.starts for table in data.tables])
     shape = _shape(data, sides)
     places = {(table.parent, branch.count): own for table, branch, own in zip(data.tables, shape.tables, numbers)}
     columns = _released_columns(private, shape, sides, budget, share, places)
     private = private.grouped([own.coarse for own in columns])
+    named = _named(data, private, columns[0], sides[0], budget, min(of_others, budget.left))
     rule = sizes(mu, n)
     fitter = _fitter(shape, columns, sides, n, method, config, rule, runtime.seed)
     layout = fitter.layout
@@ -127,8 +141,8 @@ def fit(
     among = _candidates(layout, _KINDS[method], _public_keys(sides))
     picked = _in_rounds(private, fitter, smooth, among, config, picks, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
-    told = _told(method, config, len(picked), mu, min(with_rows), widths)
-    statement = statement.extended([*told, *facts, *of_keys, *bounded, *told_rules])
+    told = _told(method, config, len(picked), mu, fewest, widths)
+    statement = statement.extended([*told, *facts, *of_keys, *bounded, *told_rules, *_said(data, named)])
     schemas = [side.schema for side in sides]
     model = RelationalModel(
         fitter.tree,
@@ -140,6 +154,7 @@ def fit(
         statement=statement,
         layout=layout,
         sums=(*single, *picked),
+        named=named,
         counted=((float(noisy), std), *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in numbers)),
     )
     model.size_std = std
@@ -435,6 +450,33 @@ def _released_columns(
             values, std = budget.sums(COLUMN, sums, part)
             found[i].append(Measurement(Marginal((c,), 0), values.numpy(), std))
     return [settled_columns(own, side.domain, side.known) for side, own in zip(sides, found)]
+
+
+def _named(
+    data: LinkedTables, private: Histories, columns: Columns, side: _Side, budget: GaussianBudget, share: float
+) -> list[Named]:
+    """Noisy sums of the keys by which rows name other people, of groups of the columns of people, for `share` of 1 / s^2."""
+    found, coarse = list[Named](), columns.coarser(GROUPS, side.domain)
+    wide = [c for c, size in enumerate(coarse.sizes) if size > 1]
+    for own in data.references:
+        part = share / len(data.references) * (1 - 1e-9)
+        rows = data.tables[own.number - 1].most if own.number else 1
+        of_pairs, pairs = (1 - OF_NUMBERS) * part / max(1, len(wide)), dict[int, tuple[Reals, float]]()
+        for c in wide:
+            groups = coarse.groups[c][private.people[:, c]]
+            most = COUNTED * rows
+            sums = pair_sums(own.owner, own.targets, own.ranks, groups, coarse.sizes[c], rows=rows, most=most)
+            values, std = budget.sums(OF_PAIRS, sums, of_pairs)
+            pairs[c] = values.numpy(), std
+        values, std = budget.sums(OF_DEGREES, degree_sums(own.targets, data.n, rows=rows), OF_NUMBERS * part)
+        found.append(Named(own.number, own.column, coarse.groups, pairs, (values.numpy(), std)))
+    return found
+
+
+def _said(data: LinkedTables, named: Sequence[Named]) -> list[Said]:
+    """Facts of a statement on keys by which rows name other people."""
+    names = [data.names[0], *(table.name for table in data.tables)]
+    return [Fact.NAMES_OTHERS(column=f"{names[own.number]}.{own.column}") for own in named]
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import Chain, Tree, TreeFitter
 from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.plan import sizes
+from dpgen.systems.relational.references import Named
 from dpgen.systems.relational.sums import (
     SPANS,
     WHOLE,
@@ -63,6 +64,7 @@ class RelationalModel(PublicModel, kind="relational"):
         sums: tables with their noisy values and noise stds.
         counted: the noisy number of people with its noise std, and for each table of rows those of people, or of rows above,
             with each number of rows.
+        named: sums of the keys by which rows name other people, see `references`.
     """
 
     def __init__(
@@ -78,7 +80,9 @@ class RelationalModel(PublicModel, kind="relational"):
         layout: Layout,
         sums: Sequence[tuple[Table, Reals, Any]],
         counted: Sequence[tuple[Any, Any]],
+        named: Sequence[Named] = (),
     ) -> None:
+        self.references = tuple(named)
         self._layout, self._sums, self._counted = layout, sums, counted
         orders = [[c for span in SPANS for c, own in enumerate(of) if own == span] for of in spans]
         self.orders = [list(range(len(columns[0].shares))), *orders]
@@ -154,7 +158,8 @@ class RelationalModel(PublicModel, kind="relational"):
     def refitted(self, generator: np.random.Generator, measurements: Any = None) -> RelationalModel:
         """This release with a tree that is fitted to its own or to other sums of its tables, hardly held back."""
         layout, sums = self._layout, self._sums if measurements is None else measurements
-        precision, shape = float(np.sqrt(sum(float(np.min(std)) ** -2 for _, _, std in sums))), self.tree.chains[0].usual.shape
+        precision = float(np.sqrt(sum(float(np.min(std)) ** -2 for _, _, std in sums)))
+        shape = self.tree.chains[0].usual.shape if self.tree.chains else (len(self.tree.people.weights), 1)
         fitter = TreeFitter(
             layout,
             [own.group_shares for own in self.columns],
@@ -385,6 +390,9 @@ class RelationalModel(PublicModel, kind="relational"):
         arrays |= {"counts": np.stack([np.r_[of] for of in zip(*self._counted)])}
         for i, level in enumerate(self._layout.levels):
             arrays[f"level.{i}"] = np.concatenate([group for own in level for group in own.groups])
+        for i, named in enumerate(self.references):
+            arrays |= {f"others.{i}.groups": np.concatenate(named.groups), f"others.{i}.degrees": named.degrees[0]}
+            arrays |= {f"others.{i}.pairs.{c}": values for c, (values, _) in named.pairs.items()}
         return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
     def description(self) -> dict[str, Any]:
@@ -396,6 +404,15 @@ class RelationalModel(PublicModel, kind="relational"):
             "shown": self.shown,
             "tables": [[table.block, table.left, table.right, table.level] for table, _, _ in self._sums],
             "levels": [[own.sizes for own in level] for level in self._layout.levels],
+            "others": [
+                {
+                    "table": named.number,
+                    "column": named.column,
+                    "pairs": {str(c): std for c, (_, std) in named.pairs.items()},
+                    "degrees": named.degrees[1],
+                }
+                for named in self.references
+            ],
         }
 
     @classmethod
@@ -430,6 +447,11 @@ class RelationalModel(PublicModel, kind="relational"):
             cells = layout.table_cells(measured)
             part = slice(at, at := at + cells.size)
             sums.append((measured, *(arrays[name][part].reshape(cells.shape) for name in ("measured", "noise_std"))))
+        ends, named = np.cumsum(description["sizes"][0])[:-1], list[Named]()
+        for i, own in enumerate(description.get("others", [])):
+            pairs = {int(c): (arrays[f"others.{i}.pairs.{c}"], std) for c, std in own["pairs"].items()}
+            degrees = arrays[f"others.{i}.degrees"], own["degrees"]
+            named.append(Named(own["table"], own["column"], np.split(arrays[f"others.{i}.groups"], ends), pairs, degrees))
         tree, counted = Tree(Mixture(arrays["people"], weights[0], columns[0].coarse.sizes), tuple(chains)), list[Any]()
         values, stds, at = *arrays["counts"], 1
         for number, branch in enumerate(shape.tables, 1):
@@ -437,6 +459,7 @@ class RelationalModel(PublicModel, kind="relational"):
             counted.append((values[part], stds[part]))
         counted = [(float(values[0]), float(stds[0])), *counted]
         options = {"schemas": schemas, "size": description["n"], "shown": shown, "statement": statement}
+        options["named"] = named
         return cls(tree, columns=columns, spans=spans, layout=layout, sums=sums, counted=counted, **options)
 
 

@@ -187,11 +187,10 @@ class Shape:
     @property
     def blocks(self) -> list[Block]:
         """Tables of single columns, and of every two, by kind and stacks."""
-        found: list[Block] = [("one", "person", "unit")]
+        found: list[Block] = [("one", "person", "unit"), ("people", "person", "person")]
         for number, branch in enumerate(self.tables, 1):
             own = self.stacks(number)
             found += [("one", stack, "unit") for stack in own]
-            found += [("people", "person", "person")] * (number == 1)
             for above in reversed(self.above(number)):
                 found += [("both", left, right) for left in self.stacks(above) for right in own]
             found += [("row", stack_of(left, number), stack_of(right, number)) for left, right in _INSIDE]
