@@ -86,7 +86,8 @@ def with_names(source: InMemory, names: Mapping[str, str]) -> InMemory:
         content = content.rename(columns=names)
     else:
         content = content.rename_columns([names.get(name, name) for name in content.column_names])
-    types, orders = ({names.get(name, name): value for name, value in own.items()} for own in (source.types, source.orders))
+    types = {names.get(name, name): value for name, value in source.types.items()}
+    orders = {names.get(name, name): value for name, value in source.orders.items()}
     form = replace(source.form, names=tuple(names.get(str(name), name) for name in source.form.names))
     made = InMemory(
         str(source), content, form, types=types, own_types=source.own_types, orders=orders, index_names=source.index_names

@@ -16,7 +16,7 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
-from dpgen.systems.relational.references import OF_DEGREES, OF_PAIRS, degree_sums, pair_sums
+from dpgen.systems.relational.references import CHOICE, OF_DEGREES, OF_PAIRS, degree_sums, pair_score, pair_sums
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
@@ -301,6 +301,16 @@ def degrees_of_one(people: list[Sender]) -> BoundedSum:
     return replace(degrees_of(people), sensitivity=1.0)
 
 
+def column_of_pairs(people: list[Sender], relation: Relation) -> Law:
+    """The choice between the groups of people and halves of their names."""
+    owner, targets, ranks, groups = as_reference(people)
+    halves = np.array([name % 2 for name, *_ in people], np.int64)
+    about = {"rows": SENT, "most": NAMED_BY}
+    found = [pair_score(owner, targets, ranks, own, np.array([0.5, 0.5]), **about) for own in (groups, halves)]
+    mechanism = ExponentialMechanism.gaussian(np.array([apart for apart, _ in found]), 0.5, found[0][1])
+    return Law(mechanism.event, mechanism.log_probabilities())
+
+
 def naming_neighbours(rng: np.random.Generator, relation: Relation) -> Pair:
     """People who name each other and one more, less or another one, whom others keep naming."""
 
@@ -397,5 +407,8 @@ ROWS = [
     ),
     SumRow("relational", (OF_PAIRS,), naming_neighbours, hub_leaves, sums=naming_pairs, reaches=0.2, why=NOT_ALL),
     SumRow("relational", (OF_DEGREES,), naming_neighbours, hub_leaves, sums=degrees_of, reaches=0.2, why=NOT_ALL),
+    LawRow(
+        "relational", (CHOICE,), naming_neighbours, hub_leaves, law=column_of_pairs, at=(1e-6, 0.1), reaches=0.01, why=NOT_ALL
+    ),
     LawRow("relational", (SELECTION,), neighbours, alone, law=selected, at=(1e-6, 0.2, 0.5), pairs=60),
 ]

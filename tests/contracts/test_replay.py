@@ -142,6 +142,41 @@ TREES = Trees(
     None,
 )  # fmt: skip
 
+
+class Named(Histories):
+    """The same beside a table of people; a third of the rows name the one who differs, whose rows name another one."""
+
+    def data(self, what: str, m: int, *, gaps: bool, names: bool) -> Any:
+        rows = super().data(what, m, gaps=gaps, names=True)
+        others = np.array(["last", "p0", "p1"])[np.arange(len(rows)) % 3]
+        people = rows.drop(columns="day").drop_duplicates("who")
+        return {"people": people, "rows": rows.assign(other=np.where(rows["who"] == "last", "p0", others))}
+
+
+class Bosses(Kind):
+    """One table of people, half of whom name the one who differs, who names another one."""
+
+    def data(self, what: str, m: int, *, gaps: bool, names: bool) -> Any:
+        rows = super().data(what, 1, gaps=gaps, names=True).drop_duplicates("who")
+        others = np.array(["last", "p0"])[np.arange(len(rows)) % 2]
+        return {"people": rows.assign(boss=np.where(rows["who"] == "last", "p0", others))}
+
+
+NAMED = Named(
+    TABLE.types, TABLE.common, TABLE.high, TABLE.low, TABLE.gap,
+    {
+        "people_schema": {"fields": FIELDS},
+        "schema": {"fields": [*FIELDS, *DAYS]},
+        "order": "day",
+        "links": {"rows": {"who": "people.who", "other": "people.who"}},
+    },
+    None,
+)  # fmt: skip
+BOSSES = Bosses(
+    TABLE.types, TABLE.common, TABLE.high, TABLE.low, TABLE.gap,
+    {"schema": {"fields": FIELDS}, "links": {"people": {"boss": "people.who"}}}, None,
+)  # fmt: skip
+
 Unit = tuple[int, bool, Relation]
 """Most rows m of a person, 0 where rows have none; whether there are rows with gaps; the relation."""
 
@@ -234,6 +269,8 @@ ROWS = [
     ),
     Row("relational", HISTORIES, LINKED | {"picks": 4}, (PEOPLE, OTHERS)),
     Row("relational", COLOURED, LINKED | {"picks": 4}, (PEOPLE,)),
+    Row("relational", NAMED, LINKED | {"picks": 4}, (PEOPLE, OTHERS)),
+    Row("relational", BOSSES, LINKED | {"picks": 4}, ((1, True, "add_remove"), PERSON)),
     TREE,
 ]
 CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[2]}") for row in ROWS for unit in row.units]

@@ -18,6 +18,10 @@ have a smaller degree: 1 + m counts are taken away, and m are added. For another
 most twice as much. All parts are :math:`\lfloor 2^{20} / q \rfloor` of :math:`2^{-20}`.
 
 Rows that name nobody are not counted: a boss who leaves would move all reports there.
+
+At most four columns of people are chosen, by the exponential mechanism, by how far their pairs T, in whole rows, are from what
+released shares s of groups of people make of the total p: :math:`\sum_{ab} |T_{ab} - p s_a s_b|`, rounded down. Adding w to one
+cell moves this by 2 w at most. A person who leaves moves T by at most 2 m + k in L1, and the score by :math:`2 (2 m + k) + 1`.
 """
 
 from __future__ import annotations
@@ -36,8 +40,11 @@ from dpgen.systems.simplex_projection import project_to_simplex
 
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 
-OF_PAIRS, OF_DEGREES = "pairs of people by a key", "how many rows name a person"
+OF_PAIRS, OF_DEGREES, CHOICE = "pairs of people by a key", "how many rows name a person", "choice of a column of pairs"
+MOST_COLUMNS = 4
+"""Columns of people whose pairs are released."""
 GROUPS = 8
 """Groups of a column of people in a table of pairs."""
 COUNTED = 6
@@ -46,7 +53,8 @@ DEGREES = np.array([0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])
 """The least number of each bin of degrees."""
 _SURE = 2.0  # noise stds that a bin of degrees, or a share of rows that name nobody, must have
 _ALL = 0.9  # share of rows that name somebody from which on all do: degrees are binned
-_SAMPLE, _CYCLES, _OPEN, _HIGHEST, _CHUNK = 800, 12, 256, 12, 4096
+_HIDDEN = 1.5  # noise stds from independence, up to which a cell is as if it were independent
+_SWEEPS, _TRIES, _CLASSES = 60, 4, 400
 
 
 def counted(owner: Integers, targets: Integers, ranks: npt.NDArray[Any], most: int) -> npt.NDArray[np.bool_]:
@@ -84,6 +92,16 @@ def pair_sums(
     return _sums(found.reshape(size, size), rows / q + most / q, rows / q)
 
 
+def pair_score(
+    owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, shares: Reals, *, rows: int, most: int
+) -> tuple[int, int]:
+    """How far pairs of groups are from their released shares (g,), and by how much a person moves this; see `pair_sums`."""
+    used, size = counted(owner, targets, ranks, most), len(shares)
+    table = np.bincount(groups[owner[used]] * size + groups[targets[used]], minlength=size * size)
+    apart = np.abs(table - table.sum() * np.outer(shares, shares).ravel()).sum()
+    return math.floor(float(apart)), 2 * (2 * rows + most) + 1
+
+
 def degree_sums(targets: Integers, n: int, *, rows: int) -> BoundedSum:
     """People by the bin of the number of rows that name them; a person has at most `rows`."""
     degrees = np.bincount(targets[targets >= 0], minlength=n)
@@ -113,22 +131,46 @@ class Named:
     degrees: tuple[Reals, float]
 
     def drawn(self, codes: Integers, owner: Integers, generator: np.random.Generator) -> Integers:
-        """The person that each row (r,) names, -1: none, of people with groups of codes (n, columns)."""
+        """The person that each row (r,) names, -1: none, of people with groups of codes (n, columns).
+
+        A class of people is one group of each column that was chosen. Rows draw a class by the law of greatest entropy with all
+        pairs, and people of it are named as often as people are.
+        """
         own = {c: self.groups[c][codes[:, c]] for c in self.pairs}
+        laws = self._clearest(own)
+        sizes = [len(law) for law in laws.values()]
+        classes = np.ravel_multi_index([own[c] for c in laws], sizes) if laws else np.zeros(len(codes), np.int64)
         degrees, share = self._degrees(len(codes), len(owner), generator)
-        sizes = {c: np.bincount(own[c], minlength=len(values)) for c, (values, _) in self.pairs.items()}
-        shrunk = {c: _shrunk(values, std, sizes[c] / len(codes)) for c, (values, std) in self.pairs.items()}
-        laws = {c: law for c, law in shrunk.items() if law is not None}
-        factors, weights = _fitted(laws, own, owner, generator)
-        chosen = np.argsort(-(np.log(np.maximum(weights, 1e-12)) + generator.gumbel(size=len(weights))), kind="stable")
-        slots = np.zeros(len(codes), np.int64)
-        slots[chosen] = np.r_[generator.permutation(degrees[degrees > 0]), np.zeros((degrees == 0).sum(), np.int64)]
-        draw = _Choice(factors, own, weights, generator)
+        names = generator.random(len(owner)) < share
+        if not self.number and len(owner):  # those whose class is named most, beside how many it is, are at the top
+            often = _named_often([*laws.values()], [own[c] for c in laws])
+            names[:] = True
+            names[np.lexsort((generator.random(len(codes)), -often))[: max(1, round(len(codes) * (1 - share)))]] = False
+        rows, wanted = np.flatnonzero(names), np.full(len(owner), -1)
+        law = _law([*laws.values()], classes, owner[rows], sizes)
+        edges = law[classes[owner[rows]]].cumsum(1)
+        wanted[rows] = (edges < generator.random((len(rows), 1)) * edges[:, -1:]).sum(1)
+        room = np.zeros(len(codes), np.int64)
+        for kind in np.unique(wanted[rows]):
+            _make_room(
+                room, int((wanted == kind).sum()), np.flatnonzero(classes == kind), degrees[degrees > 0], names, generator
+            )
         if not self.number:
-            return _tree(draw, slots, share, _ranks(laws, own, len(codes)), generator)
-        found = draw.among(owner, slots)
-        found[generator.random(len(owner)) >= share] = -1
-        return found
+            return _placed(wanted, classes, room, generator)
+        return _shared_out(wanted, classes, room, owner, generator)
+
+    def _clearest(self, own: Mapping[int, Integers]) -> dict[int, Reals]:
+        """Shares of pairs of the columns that tell most of whom a row names, as many as make few classes."""
+        found, apart = dict[int, Reals](), dict[int, float]()
+        for c, (values, std) in self.pairs.items():
+            if (law := _denoised(values, std)) is not None:
+                shares = np.bincount(own[c], minlength=len(law)) / len(own[c])
+                found[c], apart[c] = law, float(np.abs(law - np.outer(law.sum(1), shares)).sum())
+        kept = dict[int, Reals]()
+        for c in sorted(found, key=lambda c: -apart[c]):
+            if math.prod(map(len, kept.values())) * len(found[c]) <= _CLASSES:
+                kept[c] = found[c]
+        return kept
 
     def _degrees(self, n: int, rows: int, generator: np.random.Generator) -> tuple[Integers, float]:
         """Numbers of rows (n,) that name a person, at least one, and the share of rows that name somebody."""
@@ -166,131 +208,99 @@ def onto(values: Reals, total: float) -> Reals:
     return project_to_simplex(values.ravel(), total).reshape(values.shape)
 
 
-def _shrunk(values: Reals, std: float, people: Reals) -> Reals | None:
-    """Shares (g, g) of pairs; no more than noise is told from independence, and from all being named by their shares (g,)."""
+def _denoised(values: Reals, std: float) -> Reals | None:
+    """Shares (g, g) of noisy pairs, where cells that noise may move from independence are independent; None: all is noise."""
     total = float(values.sum())
     if total <= std * len(values):
         return None
-    rows, named = onto(values.sum(1), total), people * total
-    named = onto(named + _kept(values.sum(0) - named, std * len(values) ** 0.5) * (values.sum(0) - named), total)
-    alone = np.outer(np.maximum(rows, 1e-3 * total), np.maximum(named, 1e-6 * total)) / total
-    found = onto(alone + _kept(values - alone, std) * (values - alone), total) + 1e-3 * alone
-    return np.asarray(found / found.sum())
+    law = onto(values, total) / total
+    alone = np.outer(law.sum(1), law.sum(0))
+    clear = np.abs(values - total * alone) > _HIDDEN * std
+    found = np.where(clear, np.maximum(values / total, 0.0), alone)
+    return np.asarray((total * found / found.sum() + alone) / (total + 1.0))
 
 
-def _kept(apart: Reals, std: float) -> float:
-    """The share of a difference that is kept: none below the noise, all from three times its variance on."""
-    return float(np.clip(((apart**2).sum() / (apart.size * std**2) - 1) / 2, 0.0, 1.0))
-
-
-def _fitted(
-    laws: Mapping[int, Reals], own: Mapping[int, Integers], owner: Integers, generator: np.random.Generator
-) -> tuple[dict[int, Reals], Reals]:
-    """Factors (g, g) of each column whose product gives pairs of all laws, and how often each person (n,) is named then."""
-    n = len(next(iter(own.values()))) if own else int(owner.max(initial=-1)) + 1
-    factors = {c: np.ones_like(law) for c, law in laws.items()}
-    if not laws or not len(owner):
-        return factors, np.ones(n)
-    left = generator.permutation(owner)[:_SAMPLE]
-    right = generator.permutation(n)[:_SAMPLE]
-    table = np.full((len(left), len(right)), 1.0 / (len(left) * len(right)))
-    for _ in range(_CYCLES):
-        for c, law in laws.items():
-            a, b, size = own[c][left], own[c][right], len(law)
-            share = np.bincount(a, minlength=size) / len(a)
-            wanted = law / law.sum(1, keepdims=True) * share[:, None]
-            there = np.zeros((size, len(right)))
-            np.add.at(there, a, table)
-            now = np.zeros((size, size))
-            np.add.at(now.T, b, there.T)
-            ratio = np.where(now > 0, wanted / np.maximum(now, 1e-12), 1.0).clip(0.01, 100.0)
-            factors[c] = factors[c] * ratio
-            table *= ratio[a[:, None], b[None]]
-        table /= np.maximum(table.sum(1, keepdims=True), 1e-300) * len(left)
-    norm = _product(factors, own, left, right).sum(1, keepdims=True)
-    weights = np.concatenate(
-        [(_product(factors, own, left, part) / norm).sum(0) for part in np.array_split(np.arange(n), -(-n // _CHUNK))]
-    )
-    return factors, weights / weights.mean()
-
-
-def _product(factors: Mapping[int, Reals], own: Mapping[int, Integers], left: Integers, right: Integers) -> Reals:
-    """Products (l, r) of the factors of all columns."""
-    found = np.ones((len(left), len(right)))
-    for c, factor in factors.items():
-        found *= factor[own[c][left][:, None], own[c][right][None]]
+def _named_often(laws: Sequence[Reals], own: Sequence[Integers]) -> Reals:
+    """How often people (n,) are named by the product of all columns, beside people of all groups."""
+    found = np.ones(len(own[0])) if own else np.ones(1)
+    for law, group in zip(laws, own):
+        share = np.bincount(group, minlength=len(law)) / len(group)
+        found = found * (law.sum(0) / np.maximum(share, 1.0 / len(group)))[group]
     return found
 
 
-@dataclass(frozen=True, eq=False)
-class _Choice:
-    """The law of whom a row names."""
-
-    factors: Mapping[int, Reals]
-    own: Mapping[int, Integers]
-    weights: Reals  # how often the factors alone name each person (n,)
-    generator: np.random.Generator
-
-    def one(self, person: int, candidates: Integers) -> int:
-        """The place of one of some people, who may be listed several times."""
-        found = 1.0 / self.weights[candidates]
-        for c, factor in self.factors.items():
-            found = found * factor[self.own[c][person], self.own[c][candidates]]
-        ends = found.cumsum()
-        return int(min(np.searchsorted(ends, self.generator.random() * ends[-1], side="right"), len(ends) - 1))
-
-    def among(self, owner: Integers, slots: Integers) -> Integers:
-        """A person for each row (r,), not its own, by slots (n,) and by the factors; -1 where there is nobody else."""
-        listed = np.repeat(np.arange(len(slots)), slots)
-        found = np.full(len(owner), -1, np.int64)
-        for rows in np.array_split(np.arange(len(owner)), -(-len(owner) // _CHUNK)) if len(owner) else ():
-            chosen = self.generator.choice(listed, (len(rows), min(_OPEN, 4 * len(listed))))
-            law = (1.0 / self.weights)[chosen] * (chosen != owner[rows][:, None])
-            for c, factor in self.factors.items():
-                law = law * factor[self.own[c][owner[rows]][:, None], self.own[c][chosen]]
-            ends = law.cumsum(1)
-            place = (ends < self.generator.random((len(rows), 1)) * ends[:, -1:]).sum(1).clip(0, chosen.shape[1] - 1)
-            picked = chosen[np.arange(len(rows)), place]
-            found[rows] = np.where((ends[:, -1] > 0) & (picked != owner[rows]), picked, -1)
-        return found
+def _law(laws: Sequence[Reals], classes: Integers, owner: Integers, sizes: Sequence[int]) -> Reals:
+    """Expected numbers (classes, classes) of rows by the class of their person and of the one they name."""
+    count = math.prod(sizes)
+    below, above = np.bincount(classes[owner], minlength=count), np.bincount(classes, minlength=count)
+    found = np.outer(below, above) / max(1, above.sum())
+    for _ in range(_SWEEPS if sizes else 0):
+        for law, place in zip(laws, np.unravel_index(np.arange(count), sizes)):
+            cells = place[:, None] * len(law) + place[None, :]
+            sums = np.bincount(cells.ravel(), found.ravel(), law.size)
+            found *= (below.sum() * law.ravel() / np.maximum(sums, 1e-300))[cells]
+        found *= (below / np.maximum(found.sum(1), 1e-300))[:, None]
+    return np.asarray(found + 1e-9 * np.outer(np.ones(count), above))
 
 
-def _ranks(laws: Mapping[int, Reals], own: Mapping[int, Integers], n: int) -> Reals:
-    """How high each person (n,) stands: groups are ranked so that those who are named stand one above those who name them."""
-    found = np.zeros(n)
-    for c, law in laws.items():
-        skew = law - law.T
-        weight = np.abs(skew)
-        system = np.diag(weight.sum(1)) - weight
-        ranks = np.linalg.pinv(system) @ skew.sum(0)
-        found += weight.sum() / 2 * ranks[own[c]]
+def _make_room(
+    room: Integers, count: int, among: Integers, degrees: Integers, names: Flags, generator: np.random.Generator
+) -> None:
+    """Say how often people `among` others are named, `count` times together; those who name nobody come first."""
+    among = generator.permutation(among)
+    first = np.argsort(names[among], kind="stable") if len(names) == len(room) else slice(None)
+    chosen = among[first][: max(1, round(count / float(degrees.mean())))]
+    own = generator.choice(degrees, len(chosen))
+    if (left := count - int(own.sum())) > 0:
+        own += np.bincount(generator.choice(len(own), left, p=own / own.sum()), minlength=len(own))
+    room[chosen] = own
+
+
+def _shared_out(
+    wanted: Integers, classes: Integers, room: Integers, owner: Integers, generator: np.random.Generator
+) -> Integers:
+    """People whom rows (r,) of the `wanted` classes name, each as often as there is room, and nobody by an own row."""
+    found = np.full(len(wanted), -1)
+    for kind in np.unique(wanted[wanted >= 0]):
+        rows, people = np.flatnonzero(wanted == kind), np.flatnonzero((classes == kind) & (room > 0))
+        places = generator.permutation(np.repeat(people, room[people]))[: len(rows)]
+        for _ in range(_TRIES):
+            own = np.flatnonzero(places == owner[rows])
+            other = generator.integers(0, len(rows), len(own))
+            for one, two in zip(own, other):
+                places[one], places[two] = places[two], places[one]
+        found[rows] = np.where(places == owner[rows], -1, places)
     return found
 
 
-def _tree(choice: _Choice, slots: Integers, share: float, ranks: Reals, generator: np.random.Generator) -> Integers:
-    """The person above each (n,), -1: none; those with slots come first, from the top down, so that there is no circle."""
-    n = len(slots)
-    order = np.lexsort((generator.random(n), -ranks, slots == 0))
-    roots = np.zeros(n, bool)
-    roots[generator.permutation(order[1:])[: round(n * (1 - share))]] = True
-    roots[order[0]] = True
-    found, pool = np.full(n, -1, np.int64), np.empty(2 * n + int(slots.sum()) + 1, np.int64)
-    begin = size = 0
-    for person in order:
-        if not roots[person]:
-            if begin == size:  # more people than slots: those above have one more
-                above = order[: max(1, int((slots > 0).sum()))]
-                above = above[(found[above] >= 0) | roots[above]]
-                above = above[above != person]
-                pool[: len(above)], begin, size = above, 0, len(above)
-            if slots[person]:  # under those who are highest, so that there are no more levels than there must be
-                at = begin + np.arange(min(_HIGHEST, size - begin))
-            else:
-                at = begin + (generator.integers(0, size - begin, _OPEN) if size - begin > _OPEN else np.arange(size - begin))
-            place = at[choice.one(person, pool[at])]
-            found[person] = pool[place]
-            pool[place] = pool[begin]
-            begin += 1
-        pool[size : size + slots[person]] = person
-        size += int(slots[person])
-    return found
+def _placed(wanted: Integers, classes: Integers, room: Integers, generator: np.random.Generator) -> Integers:
+    """People (n,) whom people of the `wanted` classes name, -1: nobody; `room` (n,) is how often people are named.
+
+    People who name nobody are placed; the others follow, those who are named themselves first, so there is no circle. Where
+    nobody of a class is placed, one person names another one who is.
+    """
+    above, room, waiting = np.full(len(wanted), -1), room.copy(), wanted >= 0
+    while waiting.any():
+        moved = False
+        for kind in np.unique(wanted[waiting]):
+            people = np.flatnonzero(~waiting & (classes == kind) & (room > 0))
+            rows = generator.permutation(np.flatnonzero(waiting & (wanted == kind)))
+            rows = rows[np.argsort(room[rows] == 0, kind="stable")]
+            slots = generator.permutation(np.repeat(people, room[people]))[: len(rows)]
+            above[rows[: len(slots)]] = slots
+            room -= np.bincount(slots, minlength=len(room))
+            waiting[rows[: len(slots)]] = False
+            moved |= len(slots) > 0
+        if not moved:
+            row = int(np.flatnonzero(waiting)[np.argmax(room[waiting])])
+            above[row] = _any_placed(wanted[row], waiting, classes, room, generator)
+            waiting[row] = False
+    return above
+
+
+def _any_placed(kind: int, waiting: Flags, classes: Integers, room: Integers, generator: np.random.Generator) -> int:
+    """Somebody who is placed: of this class, else one who may be named, else anybody."""
+    for fits in (classes == kind, room > 0, ~waiting):
+        if len(among := np.flatnonzero(~waiting & fits)):
+            return int(generator.choice(among))
+    return -1
