@@ -91,14 +91,16 @@ def heat_maps(
     styles: "Mapping[str, tuple[str, float, float]] | None" = None,
 ) -> "Figure":
     """Matrices (rows, columns) beside each other by title; `styles`: colours and limits, without them viridis from 0 to 1."""
-    figure = new_figure(side * len(panels) + 0.6 * (len(panels) > 1), side)
+    figure, first = new_figure(side * len(panels) + 0.6 * (len(panels) > 1), side), None
     for place, (title, values) in enumerate(panels.items()):
-        axes = figure.add_subplot(1, len(panels), place + 1)
+        axes = figure.add_subplot(1, len(panels), place + 1, sharey=first)
+        first = first or axes
         colours, low, high = (styles or {}).get(title, ("viridis", 0.0, 1.0))
         image = axes.imshow(values, cmap=colours, vmin=low, vmax=high, interpolation="nearest")
         axes.set_title(title, fontsize=9)
         axes.set_xticks(range(len(columns)), labels=[name[:28] for name in columns], rotation=90, fontsize=7)
-        axes.set_yticks(range(len(rows)), labels=[name[:28] for name in rows] if not place else [], fontsize=7)
+        axes.set_yticks(range(len(rows)), labels=[name[:28] for name in rows], fontsize=7)
+        axes.tick_params(axis="y", labelleft=not place)
         axes.set(xlabel=axes_names[0], ylabel=axes_names[1] if not place else "")
         figure.colorbar(image, ax=axes, shrink=0.6, label=label)
     return figure

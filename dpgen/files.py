@@ -83,6 +83,7 @@ KEPT = (
     "config.yaml", "versions.yaml", "ledger.jsonl", "split.key", "last.ckpt", METRICS, "METRICS.md", "report.html",
     "tensorboard/*", f"{OVERLAYS}.csv", f"{OVERLAYS}/*.png", "samplers.csv", "samplers.png", "samples.png", "cdf.png",
     "*density.png", "associations.png", "*rows_per_person.png", "*transitions.png", "*associations_across.png",
+    "*over_time.png", "*gaps.png", "*first_rows.png",
 )  # fmt: skip
 """Names of what else a run leaves in its directory, for the holder of the data alone."""
 

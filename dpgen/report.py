@@ -21,10 +21,12 @@ import yaml
 from torch import Tensor
 
 from dpgen import __version__
+from dpgen.columns.forms import floats
 from dpgen.data.table_files import name_of
 from dpgen.evaluation.compare import in_pairs
-from dpgen.evaluation.linked import LinkedFrames, associations_across, rows_per_person, timelines, transitions
+from dpgen.evaluation.linked import associations_across
 from dpgen.evaluation.scores import verdict
+from dpgen.evaluation.timelines import LinkedFrames, pictures_of, timelines
 from dpgen.facts import Section
 from dpgen.figures import heat_maps, inline_svg, new_figure, show_images
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
@@ -461,19 +463,48 @@ def _scattered(table: pd.DataFrame, source: str) -> Iterator[Picture]:
 
 
 def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
-    """Numbers of rows, timelines, what follows what, and associations across the tables."""
-    first, *_ = samples.tables
-    rows_of = next((name for name, (column, _) in samples.links.items() if column == samples.person), first)
-    rows = samples.tables[rows_of]
-    people = samples.tables[first] if first != rows_of else pd.DataFrame({samples.person: rows[samples.person].unique()})
-    counts = np.bincount(pd.Index(people[samples.person]).get_indexer(pd.Index(rows[samples.person])), minlength=len(people))
-    keys = [samples.person, *(column for column, _ in samples.links.values())]
-    of_people, of_rows = (table.drop(columns=keys, errors="ignore") for table in (people, rows))
-    part = LinkedFrames(of_people, of_rows, np.r_[0, counts.cumsum()].astype(np.int64), samples.orders.get(rows_of))
-    one = {"synthetic": part}
-    yield Picture("Rows of a person", f"Share of people with each number of rows; {source}.", rows_per_person(one))
-    if (np.diff(part.starts) > 1).any():
-        yield Picture("Five people", f"Rows of the first five with two or more; of {source}.", timelines(part))
-        yield Picture("What follows what", f"A row, and the next row of the same person; {source}.", transitions(one))
-    if len(rows):
-        yield Picture("Associations across tables", f"Of people with their rows; {source}.", associations_across(one))
+    """Of each table of rows: numbers of rows, timelines, first and next rows, associations across tables."""
+    tables = [name for name in samples.tables if name in samples.links] or list(samples.tables)
+    for number, name in enumerate(tables):
+        part = _frames_of(samples, name)
+        prefix, above = f"{_short(name)}: " if number else "", "a person" if part.above == "person" else f"a {part.above}"
+        then = "the next" if part.order else "another"
+        told = {
+            "rows_per_person": (
+                f"Rows for each {part.above}" if number else "Rows of a person",
+                f"Share of {part.all_above} with each number of rows",
+            ),
+            "over_time": ("Rows over time", "Share of the rows in each part of the time"),
+            "gaps": ("Time between rows", f"From a row to the next one of {above}"),
+            "first_rows": ("First rows", f"What the first row of {above} is"),
+            "transitions": ("What follows what", f"A row, and {then} row of {above}"),
+        }
+        shown = {"synthetic": part}
+        for picture, draw in pictures_of(shown).items():
+            title, caption = told[picture]
+            yield Picture(prefix + title, f"{caption}; {source}.", draw(shown))
+            if picture == "rows_per_person" and part.above == "person" and len(part.befores):
+                yield Picture(f"{prefix}Five people", f"Rows of the first five with two or more; of {source}.", timelines(part))
+        if len(part.rows):
+            caption = f"Of {part.all_above} with their {part.name}; {source}."
+            yield Picture(f"{prefix}Associations across tables", caption, associations_across(shown))
+
+
+def _frames_of(samples: LinkedSamples, name: str) -> LinkedFrames:
+    """A table of rows, those of one person or row above after the other, and what they hang on."""
+    rows, person = samples.tables[name], samples.person
+    column, parent = samples.links.get(name, (person, name))
+    above = samples.tables[parent] if parent != name else pd.DataFrame({person: rows[person].unique()})
+    owner = pd.Index(above[column]).get_indexer(pd.Index(rows[column]))
+    rows = rows.iloc[np.argsort(owner, kind="stable")].reset_index(drop=True)
+    starts = np.r_[0, np.bincount(owner, minlength=len(above)).cumsum()].astype(np.int64)
+    keys = [person, *(key for key, _ in samples.links.values()), *samples.others.get(name, ())]
+    of_people, of_rows = (table.drop(columns=keys, errors="ignore") for table in (above, rows))
+    order = samples.orders.get(name)
+    order = order if order in rows else None
+    times = rows[order] if order is not None else pd.Series(dtype=np.int64)
+    if not pd.api.types.is_numeric_dtype(times.dtype):
+        times = pd.Series(floats(times, "datetime").astype("datetime64[s]"))
+    called = "person" if parent in (name, next(iter(samples.tables))) else f"row of {parent}"
+    timing = frozenset({order} if order else ())
+    return LinkedFrames(of_people, of_rows, starts, order, times.to_numpy(), name, called, timing)

@@ -14,9 +14,10 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from figure_labels import unlabelled
 from refusals import refused
 from scipy.stats import norm
-from smoke import linked_tables
+from smoke import linked_tables, tree
 
 import dpgen
 from dpgen import report as exported
@@ -246,9 +247,12 @@ def points(d: int) -> PointGANModel:
     return PointGANModel(Generator(d, latent=2, hidden=3), columns=names, statement=tiny.statement(), **box)
 
 
-def linked() -> Release:
+TIMELINES = ("Rows over time", "Time between rows", "First rows", "What follows what")
+
+
+def linked(data: Any = None) -> Release:
     fast: dict[str, Any] = {"method": "independent", "classes": 1, "row_classes": 1, "steps": 1}
-    return dpgen.fit(linked_tables(), "relational", epsilon=9.0, **fast)
+    return dpgen.fit(data or linked_tables(), "relational", epsilon=9.0, **fast)
 
 
 def drawn(table: pd.DataFrame) -> Draws:
@@ -265,7 +269,16 @@ RELEASES: dict[str, tuple[Callable[[], Release], list[str]]] = {
     "points on a plane": (lambda: points(2), ["Distribution of axis 0", "Distribution of axis 1", "axis 0 and axis 1"]),
     "draws of users": (lambda: drawn(pd.DataFrame({"user": ["u", "v"], "category": NASTY[:2]})), ["Distribution of category"]),
     "draws of points": (lambda: drawn(pd.DataFrame({"x": [0.5, math.nan]})), ["Distribution of x"]),
-    "people and their rows": (linked, ["Rows of a person", "Five people", "What follows what", "Associations across tables"]),
+    "people and their rows": (linked, ["Rows of a person", "Five people", *TIMELINES, "Associations across tables"]),
+    "people, rows and rows of these": (
+        lambda: linked(tree()),
+        [
+            *("Rows of a person", "Five people", *TIMELINES, "Associations across tables"),
+            "prescriptions: Rows for each row of visits",
+            "prescriptions: What follows what",
+            "prescriptions: Associations across tables",
+        ],
+    ),
     "no draw": (lambda: drawn(pd.DataFrame({"x": []})), []),
 }
 
@@ -274,7 +287,9 @@ RELEASES: dict[str, tuple[Callable[[], Release], list[str]]] = {
 def test_every_kind_of_release_is_shown_from_itself(name: str, tmp_path: Path) -> None:
     make, titles = RELEASES[name]
     release = make()
-    assert [picture.title for picture in pictures(release)] == titles
+    shown = pictures(release)
+    assert [picture.title for picture in shown] == titles
+    assert [unlabelled(picture.figure, titled=True) for picture in shown] == [[]] * len(shown)
     page = Page(release.report(tmp_path / "r.html"))
     require_alone(page)
     require_public(page)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,8 @@ from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import BROKEN, WORTH
 from dpgen.evaluation.scores import Evaluation, Score
-from dpgen.figures import heat_maps, new_figure, save_drawn
+from dpgen.evaluation.timelines import READ, LinkedFrames, holds, pictures_of, timeline_scores
+from dpgen.figures import heat_maps, save_drawn
 from dpgen.metrics import associations
 from dpgen.progress import report
 from dpgen.schema import nearest
@@ -65,7 +66,7 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
         return Evaluation([], released=released)
     report(0.3, "evaluate")
     made = data.alike(samples.restored())
-    pictures = {name: partial(save_drawn, draw) for name, draw in drawn({"private": data, "synthetic": made}).items()}
+    pictures = {name: partial(save_drawn, draw) for name, draw in drawn(_beside("private", data, made)).items()}
     return Evaluation(_scored(data, made, seed), released=released, pictures=pictures)
 
 
@@ -92,7 +93,7 @@ def compared(
     scores += [] if attack is None else attack(people_columns(data, made))
     scores += [] if quality is None else quality(real, synthetic, holdout, column=Column.of, held_out=HELD_OUT, seed=seed)
     if out is not None:
-        pictures = {name.removesuffix(".png"): draw for name, draw in drawn({"real": data, "synthetic": made}).items()}
+        pictures = {name.removesuffix(".png"): draw for name, draw in drawn(_beside("real", data, made)).items()}
         first = () if attack is None else (UNFOUND,)
         write_page(out, "Real and synthetic people and their rows", pictures, table_of(scores), first=first)
     return scores
@@ -146,7 +147,7 @@ def by_person(data: LinkedTables, like: LinkedTables) -> pd.DataFrame:
 
 def _as_numbers(values: pd.Series, private: pd.Series) -> tuple[pd.Series, bool]:
     """A column as numbers where the private one holds numbers or dates, and whether it does."""
-    kind = next((kind for kind in ("number", "datetime") if _is(private, kind)), "")
+    kind = next((kind for kind in ("number", "datetime") if holds(private, kind)), "")
     return (pd.Series(floats(values, kind)) if kind else values), bool(kind)
 
 
@@ -155,11 +156,12 @@ def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
     private, synthetic = coded(data), coded(made)
     held = {} if data.test is None else errors(private, coded(data.test), shape)
     found, dealt = errors(private, synthetic, shape), errors(private, without_link(private, shape, seed), shape)
-    return [
+    scores = [
         Score(text, found[kind], real=held.get(kind), chance=dealt[kind], better="lower", baseline=NO_LINK)
         for kind, text in _named([table.name for table in data.tables]).items()
         if kind in found
     ]
+    return scores + timeline_scores(data, made, seed)
 
 
 def _named(tables: Sequence[str]) -> Mapping[str, str]:
@@ -177,15 +179,17 @@ def drawn(parts: Mapping[str, LinkedTables]) -> Mapping[str, Callable[[], Any]]:
     """Pictures of people and their rows side by side, by the names of their files; made when they are called."""
     found: dict[str, Callable[[], Any]] = {}
     for number, table in enumerate(next(iter(parts.values())).tables, 1):
-        shown = {}
-        for label, data in parts.items():
-            own, frames = data.tables[number - 1], data.frames
-            above = frames[own.parent].drop(columns=[t.count for t in data.tables if t.parent == own.parent])
-            order = None if own.order is None or own.since is not None else own.order[0]
-            shown[label] = LinkedFrames(above, frames[number], own.starts, order)
+        shown = {label: LinkedFrames.of(data, number) for label, data in parts.items()}
         prefix = f"{table.name}_" if number > 1 else ""
-        found |= {f"{prefix}{name}.png": partial(draw, shown) for name, draw in PICTURES.items()}
+        pictures = {**pictures_of(shown), "associations_across": associations_across}
+        found |= {f"{prefix}{name}.png": partial(draw, shown) for name, draw in pictures.items()}
     return found
+
+
+def _beside(label: str, data: LinkedTables, made: LinkedTables) -> Mapping[str, LinkedTables]:
+    """Data sets that pictures show, by what legends call them: the `label`, held-out people if there are any, synthetic."""
+    held = {} if data.test is None or not data.test.n else {"held-out": data.test}
+    return {label: data, **held, "synthetic": made}
 
 
 def unscored(release: Any, *, seed: int) -> Evaluation:
@@ -263,61 +267,9 @@ def without_link(data: Histories, shape: Shape, seed: int) -> Histories:
 
 MOST_GROUPS = 12
 """Groups of a column, by the private values, beside gaps and all others."""
-_READ = 0.9  # of the values of a column, from which on it holds numbers, or dates
 
 _MOST_COLUMNS = 12  # of a table, in a heat map
-_PEOPLE = 5  # whose rows are shown
 _SIDE = 4.4  # inches of a panel
-
-
-@dataclass(frozen=True, eq=False)
-class LinkedFrames:
-    """People and their rows, those of a person one after the other in order.
-
-    `starts` (n + 1,) are where the rows of each person begin, `order` is the column of the order, if any.
-    """
-
-    people: pd.DataFrame
-    rows: pd.DataFrame
-    starts: Integers
-    order: str | None
-
-    @property
-    def owner(self) -> Integers:
-        """Whose each row is."""
-        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
-
-
-def rows_per_person(parts: Mapping[str, LinkedFrames]) -> Figure:
-    """Shares of people with each number of rows."""
-    counts = {label: np.bincount(np.diff(part.starts)) for label, part in parts.items()}
-    figure, width = new_figure(6.4, 3.2), 0.8 / len(parts)
-    axes = figure.add_subplot()
-    for place, (label, found) in enumerate(counts.items()):
-        axes.bar(np.arange(len(found)) + place * width, found / max(1, found.sum()), width, label=label)
-    axes.set(xlabel="rows of a person", ylabel="share of people")
-    axes.legend()
-    return figure
-
-
-def transitions(parts: Mapping[str, LinkedFrames]) -> Figure:
-    """Figure of the next row given the row before: of the first column of texts, else of the first one."""
-    first = next(iter(parts.values()))
-    texts = [name for name in first.rows if name != first.order and first.rows[name].dtype.kind not in "iufbM"]
-    column = str((texts or list(first.rows))[0])
-    named = first.rows[column].dropna().astype(str).value_counts().index[:MOST_GROUPS]
-    panels = {}
-    for label, part in parts.items():
-        codes = pd.Index(named).get_indexer(pd.Index(column_of(part.rows, column).astype(str)))
-        before = np.flatnonzero(np.diff(part.owner) == 0)
-        pairs = codes[before], codes[before + 1]
-        known = (pairs[0] >= 0) & (pairs[1] >= 0)
-        table = np.zeros((len(named), len(named)))
-        np.add.at(table, (pairs[0][known], pairs[1][known]), 1.0)
-        panels[label] = table / np.maximum(table.sum(1, keepdims=True), 1.0)
-    names = [str(name) for name in named]
-    axes = f"{column} of the next row", column
-    return heat_maps(panels, names, names, axes_names=axes, label="share of the next rows", side=_SIDE)
 
 
 def associations_across(parts: Mapping[str, LinkedFrames]) -> Figure:
@@ -335,32 +287,10 @@ def associations_across(parts: Mapping[str, LinkedFrames]) -> Figure:
         )
         panels[label] = found[: len(people) + 1, len(people) + 1 :].numpy()
     people = [*people, "number of rows"]
-    return heat_maps(panels, people, rows, axes_names=("rows", "people"), label="Cram\u00e9r's V", side=_SIDE)
-
-
-def timelines(part: LinkedFrames) -> Figure:
-    """The rows of five people along time, or their number: what the first column of texts holds."""
-    figure, texts = new_figure(6.4, 3.2), [name for name in part.rows if part.rows[name].dtype.kind not in "iufbM"]
-    axes = figure.add_subplot()
-    able = np.flatnonzero(np.diff(part.starts) > 1)[:_PEOPLE]
-    for line, person in enumerate(able):
-        own = part.rows.iloc[part.starts[person] : part.starts[person + 1]]
-        at = np.arange(len(own)) if part.order is None else own[part.order].to_numpy()
-        axes.plot(at, np.full(len(own), line), "o-", markersize=4, linewidth=0.8)
-        for x, text in zip(at, own[texts[0]] if texts else ()):
-            axes.annotate(str(text)[:12], (x, line), rotation=30, fontsize=6, xytext=(2, 4), textcoords="offset points")
-    axes.set_yticks(range(len(able)), labels=[f"person {i + 1}" for i in range(len(able))], fontsize=7)
-    axes.set(xlabel=part.order or "row", ylim=(-0.5, len(able)))
-    axes.tick_params(axis="x", labelsize=7)
+    axes, label = (f"columns of {first.name}", f"columns of {first.all_above}"), "Cram\u00e9r's V"
+    figure = heat_maps(panels, people, rows, axes_names=axes, label=label, side=_SIDE)
+    figure.suptitle(f"{first.name}: association with columns of {first.all_above}", fontsize=10)
     return figure
-
-
-PICTURES: Mapping[str, Callable[[Mapping[str, LinkedFrames]], Figure]] = {
-    "rows_per_person": rows_per_person,
-    "transitions": transitions,
-    "associations_across": associations_across,
-}
-"""Pictures of one or more data sets beside each other."""
 
 
 def column_of(table: pd.DataFrame, name: str) -> pd.Series:
@@ -374,7 +304,7 @@ def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]
         ("number", "datetime") if private.dtype.kind not in "bM" else ("datetime",) if private.dtype.kind == "M" else ()
     ):
         values = floats(private, kind)
-        if np.isfinite(values).sum() >= _READ * private.notna().sum() > 0:
+        if np.isfinite(values).sum() >= READ * private.notna().sum() > 0:
             edges = np.unique(np.nanquantile(values, np.linspace(0, 1, MOST_GROUPS + 1)[1:-1]))
 
             def numbered(column: pd.Series, kind: str = kind, edges: Any = edges) -> Integers:
@@ -428,23 +358,15 @@ def _checks(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tup
     people, rows = (own[[name for name in own if name in other]] for own, other in pairs)
     for name in [name for name in people if name not in {t.count for t in data.tables}]:
         of, row = f"{data.names[0]}.{name}", f"{table.name}."
-        if table.order is not None and dated(table.order[1]) and _is(people[name], "datetime"):
+        if table.order is not None and dated(table.order[1]) and holds(people[name], "datetime"):
             yield f"{row}{table.order[0]} not before {of}", partial(_order, number=number, name=name, sign=1)
             yield f"{row}{table.order[0]} not after {of}", partial(_order, number=number, name=name, sign=-1)
         if name in rows:
             yield f"{row}{name} is {of}", partial(_copy, number=number, name=name)
         for part in [
-            part for part in rows if part not in table.spans and _is(rows[part], "number") and _is(people[name], "number")
+            part for part in rows if part not in table.spans and holds(rows[part], "number") and holds(people[name], "number")
         ]:
             yield f"{of} is the sum of {row}{part}", partial(_sum, number=number, name=name, part=part)
-
-
-def _is(values: pd.Series, kind: str) -> bool:
-    """Whether nine of ten values that are there are numbers, or dates."""
-    there = values.dropna()
-    if kind == "datetime" and pd.api.types.is_numeric_dtype(there.dtype):
-        return False
-    return len(there) > 0 and float(np.isfinite(floats(there, kind)).mean()) >= 0.9
 
 
 def _people(data: LinkedTables, name: str, kind: str, other: Any) -> Reals:

@@ -14,7 +14,7 @@ from dpgen.cli.main import main
 from dpgen.containers import Form, in_memory
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import simulated_patients
-from dpgen.evaluation.linked import broken_across, by_person, coder, drawn, errors, evaluate, without_link
+from dpgen.evaluation.linked import NAMED, broken_across, by_person, coder, drawn, errors, evaluate, without_link
 from dpgen.samples import LinkedSamples
 
 
@@ -89,9 +89,10 @@ def test_packages_are_compared_by_a_command(tmp_path: Path, capsys: pytest.Captu
         samples = LinkedSamples(tables=tables | {"visits": visits}, forms=forms, person="patient", **links)
         samples.save(tmp_path / name)
         assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / name), "--json"]) == 0
-        found.append([score["value"] for score in json.loads(capsys.readouterr().out)["scores"]])
-    assert len(found[0]) == 5
-    assert np.all(np.array(found[1][-2:]) > 1.5 * np.array(found[0][-2:]))
+        found.append({score["name"]: score["value"] for score in json.loads(capsys.readouterr().out)["scores"]})
+    assert len(found[0]) == 10
+    for name in (NAMED["pair"], NAMED["next"], "a row and the next, ward: total variation"):
+        assert found[1][name] > 1.5 * found[0][name], name
     assert main(["compare", str(tmp_path / "real" / "datapackage.json"), "nowhere"]) == 2
     page = tmp_path / "page.html"
     assert main(["compare", str(tmp_path / "real" / "datapackage.json"), str(tmp_path / "dealt"), f"--out={page}"]) == 0

@@ -82,8 +82,8 @@ def test_samples_are_near_the_data_on_every_level(release: RelationalModel) -> N
 
 def test_scores_and_pictures_know_all_tables(release: RelationalModel) -> None:
     found = evaluate(release, patients(200), seed=0)
-    assert sum("prescriptions" in score.name for score in found.scores) == 5
-    assert {"rows_per_person.png", "prescriptions_rows_per_person.png"} <= set(found.pictures)
+    assert sum("prescriptions" in score.name for score in found.scores) == 6
+    assert {"rows_per_person.png", "over_time.png", "prescriptions_rows_per_person.png"} <= set(found.pictures)
     assert "synthetic/prescriptions.csv" in found.released
 
 
