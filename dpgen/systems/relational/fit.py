@@ -20,18 +20,7 @@ from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, Sizes, measured, sizes
-from dpgen.systems.relational.references import (
-    CHOICE,
-    COUNTED,
-    GROUPS,
-    MOST_COLUMNS,
-    OF_DEGREES,
-    OF_PAIRS,
-    Named,
-    degree_sums,
-    pair_score,
-    pair_sums,
-)
+from dpgen.systems.relational.references import GROUPS, Named
 from dpgen.systems.relational.sums import (
     SPANS,
     Branch,
@@ -77,9 +66,8 @@ FACTS = (Fact.CHOSEN_BLIND, Fact.SECURE_NOISE, Fact.EXACT_INTEGERS)
 
 COLUMNS = 0.25
 """Share of mu^2 for single columns, what was bought of their domains among it."""
-NAMING, OF_NUMBERS, OF_CHOICE = 0.25, 0.2, 0.1
-"""Share of mu^2 for each key by which rows name other people, of several at most twice that; of it for how often, and for the
-choice of columns."""
+NAMING = 0.25
+"""Share of mu^2 for each key by which rows name other people, of several at most twice that."""
 QUANTILE = 0.95
 """Share of people who have rows, whose rows are all used where m is bought."""
 SEEN, USUAL = 3.0, 10
@@ -460,28 +448,12 @@ def _named(
     data: LinkedTables, private: Histories, columns: Columns, side: _Side, budget: GaussianBudget, share: float
 ) -> list[Named]:
     """Noisy sums of the keys by which rows name other people, of groups of the columns of people, for `share` of 1 / s^2."""
-    found, coarse = list[Named](), columns.coarser(GROUPS, side.domain)
-    wide = [c for c, size in enumerate(coarse.sizes) if size > 1]
-    for own in data.references:
-        part = share / len(data.references) * (1 - 1e-9)
-        rows = data.tables[own.number - 1].most if own.number else 1
-        picks, left, pairs = min(MOST_COLUMNS, len(wide)), [*wide], dict[int, tuple[Reals, float]]()
-        of_choice = OF_CHOICE * part if len(wide) > picks else 0.0
-        of_pairs = ((1 - OF_NUMBERS) * part - of_choice) / max(1, picks)
-        for _ in range(picks):
-            about = [(own.owner, own.targets, own.ranks, coarse.groups[c][private.people[:, c]]) for c in left]
-            at = 0
-            if of_choice:
-                shares = [np.bincount(coarse.groups[c], columns.group_shares[c]) for c in left]
-                found_ = [pair_score(*one, s, rows=rows, most=COUNTED * rows) for one, s in zip(about, shares)]
-                scores = np.array([apart for apart, _ in found_], np.int64)
-                at = budget.select(CHOICE, scores, found_[0][1], of_choice / picks)
-            sums = pair_sums(*about[at], coarse.sizes[left[at]], rows=rows, most=COUNTED * rows)
-            values, std = budget.sums(OF_PAIRS, sums, of_pairs)
-            pairs[left.pop(at)] = values.numpy(), std
-        values, std = budget.sums(OF_DEGREES, degree_sums(own.targets, data.n, rows=rows), OF_NUMBERS * part)
-        found.append(Named(own.number, own.column, coarse.groups, pairs, (values.numpy(), std)))
-    return found
+    coarse, part, count = columns.coarser(GROUPS, side.domain), share / max(1, len(data.references)) * (1 - 1e-9), data.n
+    most = [1, *(table.most for table in data.tables)]
+    return [
+        Named.measure(own, private.people, columns, coarse, budget, part, rows=most[own.number], n=count)
+        for own in data.references
+    ]
 
 
 def _said(data: LinkedTables, named: Sequence[Named]) -> list[Said]:

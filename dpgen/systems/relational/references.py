@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +38,18 @@ import torch
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.systems.simplex_projection import project_to_simplex
 
+if TYPE_CHECKING:
+    from dpgen.data.linked_tables import Reference
+    from dpgen.privacy.curator import GaussianBudget
+    from dpgen.systems.tables.marginals import Coarsening, Columns
+
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 
 OF_PAIRS, OF_DEGREES, CHOICE = "pairs of people by a key", "how many rows name a person", "choice of a column of pairs"
+OF_NUMBERS, OF_CHOICE = 0.2, 0.1
+"""Shares of the precision 1 / s^2 of a key for how often people are named, and for the choice of columns."""
 MOST_COLUMNS = 4
 """Columns of people whose pairs are released."""
 GROUPS = 8
@@ -129,6 +136,36 @@ class Named:
     groups: Sequence[Integers]
     pairs: Mapping[int, tuple[Reals, float]]
     degrees: tuple[Reals, float]
+
+    @classmethod
+    def measure(
+        cls,
+        own: Reference,
+        people: Integers,
+        columns: Columns,
+        coarse: Coarsening,
+        budget: GaussianBudget,
+        share: float,
+        *,
+        rows: int,
+        n: int,
+    ) -> Self:
+        """Noisy sums of a key, for a share of 1 / s^2, by groups of the codes of n people, who have so many rows at most."""
+        wide = [c for c, size in enumerate(coarse.sizes) if size > 1]
+        picks, most, pairs = min(MOST_COLUMNS, len(wide)), COUNTED * rows, dict[int, tuple[Reals, float]]()
+        of_choice = OF_CHOICE * share if len(wide) > picks else 0.0
+        of_pairs = ((1 - OF_NUMBERS) * share - of_choice) / max(1, picks)
+        for _ in range(picks):
+            about = [(own.owner, own.targets, own.ranks, coarse.groups[c][people[:, c]]) for c in wide]
+            at = 0
+            if of_choice:
+                shares = [np.bincount(coarse.groups[c], columns.group_shares[c]).astype(np.float64) for c in wide]
+                apart, moves = zip(*(pair_score(*one, s, rows=rows, most=most) for one, s in zip(about, shares)))
+                at = budget.select(CHOICE, np.array(apart, np.int64), moves[0], of_choice / picks)
+            values, std = budget.sums(OF_PAIRS, pair_sums(*about[at], coarse.sizes[wide[at]], rows=rows, most=most), of_pairs)
+            pairs[wide.pop(at)] = values.numpy(), std
+        values, std = budget.sums(OF_DEGREES, degree_sums(own.targets, n, rows=rows), OF_NUMBERS * share)
+        return cls(own.number, own.column, coarse.groups, pairs, (values.numpy(), std))
 
     def drawn(self, codes: Integers, owner: Integers, generator: np.random.Generator) -> Integers:
         """The person that each row (r,) names, -1: none, of people with groups of codes (n, columns).
