@@ -58,6 +58,7 @@ COUNTED = 6
 """k / m: so many times the most rows of a person are counted that name the same one."""
 DEGREES = np.array([0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])
 """The least number of each bin of degrees."""
+_MANY = 10.0  # noise stds of all people from which on nobody is named where noise shows nobody
 _SURE = 2.0  # noise stds that a bin of degrees, or a share of rows that name nobody, must have
 _ALL = 0.9  # share of rows that name somebody from which on all do: degrees are binned
 _HIDDEN = 1.5  # noise stds from independence, up to which a cell is as if it were independent
@@ -180,7 +181,7 @@ class Named:
         degrees, share = self._degrees(len(codes), len(owner), generator)
         names = generator.random(len(owner)) < share
         if not self.number and len(owner):  # those whose class is named most, beside how many it is, are at the top
-            often = _named_often([*laws.values()], [own[c] for c in laws])
+            often = _named_often([*laws.values()], [own[c] for c in laws], len(codes))
             names[:] = True
             names[np.lexsort((generator.random(len(codes)), -often))[: max(1, round(len(codes) * (1 - share)))]] = False
         rows, wanted = np.flatnonzero(names), np.full(len(owner), -1)
@@ -214,6 +215,9 @@ class Named:
         values, std = self.degrees
         sure, ends = np.where(values > _SURE * std, values, 0.0), np.r_[DEGREES[1:], 2 * DEGREES[-1]]
         means = (DEGREES + ends - 1) / 2
+        noise = std * len(values) ** 0.5
+        if not sure[1:].any() and values.sum() > _MANY * noise and values[1:].sum() < _SURE * noise:
+            return np.zeros(n, np.int64), 0.0
         if not sure[1:].any():
             return np.maximum(generator.poisson(rows / max(n, 1), n), np.arange(n) == 0).astype(np.int64), 1.0
         sure *= n / sure.sum()
@@ -257,9 +261,9 @@ def _denoised(values: Reals, std: float) -> Reals | None:
     return np.asarray((total * found / found.sum() + alone) / (total + 1.0))
 
 
-def _named_often(laws: Sequence[Reals], own: Sequence[Integers]) -> Reals:
+def _named_often(laws: Sequence[Reals], own: Sequence[Integers], n: int) -> Reals:
     """How often people (n,) are named by the product of all columns, beside people of all groups."""
-    found = np.ones(len(own[0])) if own else np.ones(1)
+    found = np.ones(n)
     for law, group in zip(laws, own):
         share = np.bincount(group, minlength=len(law)) / len(group)
         found = found * (law.sum(0) / np.maximum(share, 1.0 / len(group)))[group]
@@ -306,7 +310,9 @@ def _shared_out(
             other = generator.integers(0, len(rows), len(own))
             for one, two in zip(own, other):
                 places[one], places[two] = places[two], places[one]
-        found[rows] = np.where(places == owner[rows], -1, places)
+        found[rows] = places
+    alone = np.flatnonzero(found == owner)
+    found[alone] = (owner[alone] + generator.integers(1, max(2, len(room)), len(alone))) % len(room) if len(room) > 1 else -1
     return found
 
 
