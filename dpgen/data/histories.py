@@ -87,7 +87,7 @@ class Reading:
         self.known = pd.Index([])
         self.whose = np.empty(0, object)
         self.own_keys = np.empty(0, object)
-        self.named: tuple[Integers, dict[str, npt.NDArray[Any]]] = np.empty(0, np.int64), {}
+        self.named: tuple[Integers, Integers, dict[str, npt.NDArray[Any]]] = np.empty(0, np.int64), np.empty(0, np.int64), {}
         self.times: Integers = np.empty(0, np.int64)
         self.link, self.key, self.gap = self.table.link, self.table.key, self.table.gap
         self.order = self.table.order and self.table.order[0]
@@ -160,7 +160,7 @@ class Reading:
 
     def _used(self, rows: pd.DataFrame, owner: Integers, above: Above) -> pd.DataFrame:
         order = self.order
-        rows, starts, counted = self._ordered(rows, owner, above)
+        rows, starts, counted, alike = self._ordered(rows, owner, above)
         inside, starts = self._window(starts, above.labels)
         rows, counted = rows[inside].reset_index(drop=True), counted[inside]
         counts = np.diff(starts)
@@ -178,13 +178,29 @@ class Reading:
                 rows[order] = rows[order].iloc[begin].to_numpy()
         if self.key is not None:
             self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
-        self.named = above.person[owner], {name: rows[name].to_numpy(object) for name in self.others}
+        self.named = above.person[owner], *self._named(rows, owner, alike, inside)
         rows = rows.drop(columns=[name for name in {self.person, self.link, self.key, *self.others} if name in rows])
         check(rows, self.table.draft)
         named = rows.assign(**({} if self.key is None else {self.key: self.own_keys}) | ({} if order is None else {order: at}))
         self.samples.append(self._sample(named, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
         self.found.append((above.keys, counts))
         return rows
+
+    def _named(
+        self, rows: pd.DataFrame, owner: Integers, alike: Integers, inside: npt.NDArray[np.bool_]
+    ) -> tuple[Integers, dict[str, npt.NDArray[Any]]]:
+        """Places of the rows (r,) that are used among those of their owner, and the other people whom they name.
+
+        Rows that are `alike` but for whom they name come in the order of the data. So they have one place, and where a window
+        has some of them alone, these name nobody.
+        """
+        left_out = np.bincount(alike[~inside], minlength=int(alike.max(initial=-1)) + 1) > 0
+        own = alike[inside]
+        first = np.searchsorted(own, own) - np.searchsorted(owner, owner)
+        named: dict[str, npt.NDArray[Any]] = {name: rows[name].to_numpy(object, copy=True) for name in self.others}
+        for values in named.values():
+            values[left_out[own]] = None
+        return first, named
 
     def below(self, above: Above, counts: Integers) -> Above:
         """The rows that are used, for tables whose rows hang on them; `counts` (n,) of those above."""
@@ -195,8 +211,11 @@ class Reading:
         labels = above.names[person] + "\0" + place.astype(str).astype(object)
         return Above(self.own_keys, self.known, self.whose, person, above.names, labels, self.times)
 
-    def _ordered(self, rows: pd.DataFrame, owner: Integers, above: Above) -> tuple[pd.DataFrame, Integers, Integers]:
-        """Rows by owner and time, ties by a keyed hash of their contents, with the time since the last one."""
+    def _ordered(self, rows: pd.DataFrame, owner: Integers, above: Above) -> tuple[pd.DataFrame, Integers, Integers, Integers]:
+        """Rows by owner and time, ties by a keyed hash of their contents, with the time since the last one.
+
+        Also where the rows of each begin, the times, and the number of those that are alike, which grows.
+        """
         name, keys = self.order, [name for name in {self.person, self.link, self.key, *self.others} if name in rows]
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if name is not None:
@@ -221,12 +240,15 @@ class Reading:
         if len(same):
             as_texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
         order = np.lexsort((as_texts, *ranks.T[::-1], exact, owner))
+        fresh = np.zeros(len(rows), bool)
+        for values in (owner, exact, *ranks.T, as_texts):
+            fresh[1:] |= values[order][1:] != values[order][:-1]
         starts = np.r_[0, np.bincount(owner, minlength=len(above.keys)).cumsum()].astype(np.int64)
         rows, counted = rows.iloc[order].reset_index(drop=True), counted[order]
         rows = rows.drop(columns=[_HIDDEN, _SPELT], errors="ignore")
         if self.timed:
             rows[self.gap] = np.diff(counted, prepend=0)
-        return rows, starts, counted
+        return rows, starts, counted, fresh.cumsum()
 
     def _window(self, starts: Integers, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Integers]:
         """Which rows are used: at most m successive ones of each person, or row above."""

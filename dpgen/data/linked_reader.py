@@ -228,6 +228,7 @@ class Reader:
             people = known.loc[keys]
         people = pd.DataFrame(people, index=pd.Index(keys, dtype=object)).reset_index(drop=True)
         named = {name: people[name].to_numpy(object) for name in self.references.get(self.people or "", ())}
+        each = np.arange(len(keys)), np.zeros(len(keys), np.int64), named
         frames = [people.drop(columns=[self.person, *named], errors="ignore"), *below]
         above = [Above(keys, pd.Index(keys), keys, np.arange(len(keys)), keys, keys)]
         for first in tables[:1]:
@@ -257,8 +258,8 @@ class Reader:
         result = LinkedTables(
             name=self.tables[0],
             references=tuple(
-                Reference.of(number, name, texts, owner, keys, split.key)
-                for number, (owner, named_there) in enumerate([(np.arange(len(keys)), named), *(r.named for r in readings)])
+                Reference.of(number, name, texts, (owner, place), keys, split.key)
+                for number, (owner, place, named_there) in enumerate([each, *(r.named for r in readings)])
                 for name, texts in named_there.items()
             ),
             people=frames[0],

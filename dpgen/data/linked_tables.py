@@ -153,7 +153,8 @@ class Reference:
         column: of the key.
         owner: person of each row (r,).
         targets: person that each row names (r,); -1: none, or one who is not there.
-        ranks: keyed hashes (r, 4) of the row's own person and its place among the rows of that person.
+        ranks: keyed hashes (r, 4) of the row's own person and its place among the rows of that person; those of rows that are
+            alike but for whom they name are the same.
     """
 
     number: int
@@ -164,14 +165,26 @@ class Reference:
 
     @classmethod
     def of(
-        cls, number: int, column: str, named: npt.NDArray[Any], owner: Integers, keys: npt.NDArray[Any], secret: bytes
+        cls,
+        number: int,
+        column: str,
+        named: npt.NDArray[Any],
+        rows: tuple[Integers, Integers],
+        keys: npt.NDArray[Any],
+        secret: bytes,
     ) -> Reference:
-        """From the keys of people (n,) and those that rows (r,) of some owners name, null where they name nobody."""
+        """From the keys of people (n,) and those that rows (r,) name, null where they name nobody.
+
+        `rows` are the owner of each, and its place. A gap turns whole numbers into floating-point ones, whose texts are the
+        same below 2^53; larger ones are a ValueError, or one row would change whom all others name.
+        """
+        owner, place = rows
         salt = hashlib.sha256(b"dpgen others" + column.encode() + secret).digest()
-        place = np.arange(len(owner)) - np.searchsorted(owner, owner)
         labels = [f"{key}\0{i}".encode() for key, i in zip(keys[owner], place)]
         digests = b"".join(hashlib.sha256(salt + label).digest() for label in labels)
         there = pd.notna(named)
+        if any(not isinstance(value, str) and not abs(value) < 2**53 for value in named[there]):
+            raise ValueError(f"{column!r} names a person by a number of 2^53 or more; these keys must be texts in all tables")
         texts = pd.Series(named[there], dtype=object).map(str).str.replace(r"^(-?[0-9]+)\.0$", r"\1", regex=True)
         targets = np.full(len(owner), -1, np.int64)
         targets[there] = pd.Index(keys, dtype=object).get_indexer(pd.Index(texts, dtype=object))

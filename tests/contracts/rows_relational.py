@@ -274,7 +274,8 @@ def as_reference(people: list[Sender]) -> tuple[Any, Any, Any, Any]:
     keys = np.array([str(name) for name, *_ in people], object)
     owner = np.repeat(np.arange(len(people)), [len(named) for *_, named in people])
     named = np.array([str(other) for *_, others in people for other in others], object)
-    own = Reference.of(1, "receiver", named, owner, keys, b"key")
+    place = np.concatenate([np.empty(0, np.int64), *(np.arange(len(named)) for *_, named in people)])
+    own = Reference.of(1, "receiver", named, (owner, place), keys, b"key")
     return own.owner, own.targets, own.ranks, np.array([group for _, group, _ in people], np.int64)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import traceback
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -520,6 +521,55 @@ def test_whom_a_row_names_decides_nothing_else(key: Path) -> None:
     ]
     pd.testing.assert_frame_equal(made[0].tables[0].rows, made[1].tables[0].rows)
     assert [own.targets.tolist() != [] for own in made[0].references] == [True]
+
+
+TO_OTHERS = {"visits": {"who": "people.who", "other": "people.who"}}
+
+
+def whom(people: pd.DataFrame, rows: pd.DataFrame, key: Path, most: int = 2) -> dict[tuple[str, str, bytes], int]:
+    """How many used rows of a person name another one, by their hashes."""
+    given: dict[str, Any] = {"person": None, "order": None, "max_rows": most, "split_key": key, "links": TO_OTHERS}
+    data = read(rows, people, **given)
+    [own] = data.references
+    named = [(data.keys[a], data.keys[b], c.tobytes()) for a, b, c in zip(own.owner, own.targets, own.ranks) if b >= 0]
+    return dict(Counter(named))
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_others_keep_whom_they_name_when_a_person_leaves_and_the_order_of_the_data_changes(key: Path, most: int) -> None:
+    """Three rows of each person, of which two or three are alike but for whom they name, in a file that is sorted by that.
+
+    Person 0 leaves: nothing of others changes but the rows that named 0, wherever the file has them then.
+    """
+    n = 40
+    people = pd.DataFrame({"who": range(n), "old": False})
+    rows = pd.DataFrame({"who": np.repeat(range(n), 3), "other": [0, 1, 2] * n, "kind": [*"xxy", *"xxx"] * (n // 2)})
+    gone = rows[rows["who"] > 0]
+    gone = gone.assign(other=gone["other"].where(gone["other"] > 0))
+    with_0, without_0 = (
+        whom(own, table.sort_values(["who", "other"]).reset_index(drop=True), key, most)
+        for own, table in ((people, rows), (people[1:], gone))
+    )
+    assert without_0 == {one: count for one, count in with_0.items() if "0" not in one[:2]}
+    assert without_0
+    assert whom(people, rows.sample(frac=1, random_state=0).reset_index(drop=True), key, most) == with_0
+
+
+def test_a_gap_changes_no_other_key(key: Path) -> None:
+    """One gap makes floating-point numbers of a column: keys that this would round are refused, with a gap and without."""
+    rows = pd.DataFrame({"who": range(6), "other": [1, 2, 3, 4, 5, 0], "kind": [*"xyxyxy"]})
+    for first in (0, 2**53 - 6):
+        moved = rows.assign(who=rows["who"] + first, other=rows["other"] + first)
+        people = pd.DataFrame({"who": moved["who"], "old": False})
+        with_gap = whom(people, moved.assign(other=moved["other"].where(moved.index > 0)), key)
+        assert with_gap == {one: count for one, count in whom(people, moved, key).items() if one[0] != str(first)}
+        assert len(with_gap) == 5
+    moved = rows.assign(who=rows["who"] + 2**53, other=rows["other"] + 2**53)
+    people = pd.DataFrame({"who": moved["who"], "old": False})
+    for table in (moved, moved.assign(other=moved["other"].where(moved.index > 0))):
+        with refused("'other'", "2^53", "texts"):
+            whom(people, table, key)
+    assert len(whom(people.astype({"who": str}), moved.astype({"who": str, "other": str}), key)) == 6
 
 
 def test_a_key_to_its_own_table_in_the_schema_of_one_table() -> None:

@@ -11,11 +11,13 @@ own person and its place there, each with the weight :math:`1/q`, :math:`q = \ma
 
 **Proof.** A person A leaves, and all others keep their rows; a row that names A names nobody now, as one with a gap does.
 Pairs: at most m rows of A leave the counts, and at most k that name A. A counted row of A frees a place among those that name
-one person: one row of somebody else takes it, as the hash does not know who is named by whom; that is at most m rows. So no
-more than (m + k) / q is taken away, and no more than m / q is added. Both are non-negative vectors, so the square of the norm
-of their difference is at most the sum of the squares of their L1 norms. Degrees: A is counted no more, and at most m people
-have a smaller degree: 1 + m counts are taken away, and m are added. For another person in A's place both happen, which is at
-most twice as much. All parts are :math:`\lfloor 2^{20} / q \rfloor` of :math:`2^{-20}`.
+one person: one row of somebody else takes it, as the hash does not know who is named by whom; that is at most m rows. (Rows of
+one person that are alike but for whom they name share a place, for their order would be that of the data; where a window has
+some of them alone, they name nobody.) So no more than (m + k) / q is taken away, and no more than m / q is added. Both are
+non-negative vectors, so the square of the norm of their difference is at most the sum of the squares of their L1 norms.
+Degrees: A is counted no more, and at most m people have a smaller degree: 1 + m counts are taken away, and m are added. For
+another person in A's place both happen, which is at most twice as much. All parts are :math:`\lfloor 2^{20} / q \rfloor` of
+:math:`2^{-20}`.
 
 Rows that name nobody are not counted: a boss who leaves would move all reports there.
 
