@@ -175,7 +175,7 @@ class ModuleGradients:
 
     @property
     def warnings(self) -> list[str]:
-        """What is otherwise than the code of a module says, one sentence each."""
+        """Sentences on what is otherwise than the code of a module says."""
         found = list[str]()
         if self.mixes:
             found.append(

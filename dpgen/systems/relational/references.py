@@ -105,7 +105,7 @@ def pair_sums(
 def pair_score(
     owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, shares: Reals, *, rows: int, most: int
 ) -> tuple[int, int]:
-    """How far pairs of groups are from their released shares (g,), and by how much a person moves this; see `pair_sums`."""
+    """Distance of pairs of groups from their released shares (g,), and how far a person moves it; see `pair_sums`."""
     used, size = counted(owner, targets, ranks, most), len(shares)
     table = np.bincount(groups[owner[used]] * size + groups[targets[used]], minlength=size * size)
     apart = np.abs(table - table.sum() * np.outer(shares, shares).ravel()).sum()
@@ -264,7 +264,7 @@ def _denoised(values: Reals, std: float) -> Reals | None:
 
 
 def _named_often(laws: Sequence[Reals], own: Sequence[Integers], n: int) -> Reals:
-    """How often people (n,) are named by the product of all columns, beside people of all groups."""
+    """Frequency (n,) at which people are named by the product of all columns, beside people of all groups."""
     found = np.ones(n)
     for law, group in zip(laws, own):
         share = np.bincount(group, minlength=len(law)) / len(group)

@@ -87,7 +87,7 @@ class _Bought:
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """What is fitted: all columns in one table (`joint`), single columns (`alone`), or the mixture; by public facts.
+    """Kind of a fit: all columns in one table (`joint`), single columns (`alone`), or the mixture; by public facts.
 
     Questions that can be `asked` have a part of the precision `reserved`; `prior` is the prior in the codes of the table.
     """
@@ -201,7 +201,7 @@ def _columns(bought: _Bought, way: _Way, budget: GaussianBudget) -> Columns:
 
 
 def _without_rounds(bought: _Bought, way: _Way, columns: Columns, generator: np.random.Generator) -> _Fitted:
-    """What single columns, or all columns in one table, say by themselves."""
+    """A model of single columns, or of all columns in one table."""
     schema = bought.table.schema
     if way.joint:
         mixture = whole_mixture(columns, schema, None if way.prior is None else way.prior.beside_table(columns))
@@ -319,7 +319,7 @@ def _alone(columns: Columns, schema: Schema, rule: Sizes, generator: np.random.G
 
 
 def _declared(picks: int, bought: _Bought) -> Said:
-    """What was measured of several columns; of single columns, from which epsilon on there would be more."""
+    """Fact on what was measured of several columns; of single columns, from which epsilon on there would be more."""
     if picks:
         return Fact.MEASURED_MARGINALS(count=picks)
     d = len(bought.domain.sizes)

@@ -76,7 +76,7 @@ class Round:
 
     @property
     def penalty(self) -> float:
-        """What each cell of a candidate takes off its score: :data:`PENALTY` of the expected size of its noise."""
+        """Score that each cell of a candidate loses: :data:`PENALTY` of the expected size of its noise."""
         return PENALTY * math.sqrt(2 / math.pi) * self.budget.noise_std((1 - SELECTING) * self.part)
 
     def run(
