@@ -216,6 +216,9 @@ def reported(name: str, real: Tables, made: Tables) -> dict[str, float]:
         ],
     }
     metadata["tables"][people]["primary_key"] = person
+    # The report compares dates as integers, whatever their unit is: seconds of one table, microseconds of the other.
+    same = {table: {c: real[table][c].dtype for c in made[table] if kind(real[table][c]) == "datetime"} for table in real}
+    made = {table: made[table].astype(types) for table, types in same.items()}
     report = QualityReport()
     report.generate(real, made, metadata, verbose=False)
     scores = report.get_properties().set_index("Property")["Score"]
