@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,11 @@ import pyarrow
 from dpgen.columns.forms import LARGEST, floats
 from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
+from dpgen.data.linked_rows import SECONDS, Integers, LinkedRows, Orphans, TimeUnit, dated
 from dpgen.data.raw_tables import computed_names
 from dpgen.data.split import People, texts
 from dpgen.schema import Schema
 
-if TYPE_CHECKING:
-    from dpgen.data.linked_tables import LinkedRows
-
-Integers = npt.NDArray[np.int64]
-TimeUnit = Literal["day", "second"]
-Orphans = Literal["error", "drop"]
-
-SECONDS = {"day": 86_400, "second": 1}
 MEMORY = "200MB"
 """Memory of DuckDB for each table: people, rows as they are, and those that are used of a single table of rows."""
 
@@ -282,11 +275,6 @@ class Reading:
             values = rows[self.gap].to_numpy(np.float64)[np.r_[later, 0][np.minimum(chosen, len(later))]] if len(rows) else []
             sample[self.gap] = pd.Series(values, dtype=np.float64).mask(number == 0)
         return sample
-
-
-def dated(field: Mapping[str, Any]) -> bool:
-    """Whether a field holds dates or times."""
-    return field.get("type") in ("date", "datetime")
 
 
 def with_rows(

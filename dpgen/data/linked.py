@@ -22,9 +22,11 @@ from typing import Any, Self
 
 from dpgen.containers import InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.histories import MEMORY, Orphans, TimeUnit
-from dpgen.data.linked_reader import MOST_ROWS, Reader, Spec, with_called
-from dpgen.data.linked_tables import LinkedTables
+from dpgen.data.histories import MEMORY
+from dpgen.data.linked_drafts import Reader, Spec
+from dpgen.data.linked_reader import MOST_ROWS, with_called
+from dpgen.data.linked_rows import Orphans, TimeUnit
+from dpgen.data.linked_tables import LinkedTables, Linking
 from dpgen.data.links import NO_KEYS, PERSON, Key, Keys, Links, apart, own_keys, person_of, require_own, require_shapes
 from dpgen.data.packages import ORDER, PACKAGE, linked_package
 from dpgen.data.public_tables import PublicKey
@@ -98,45 +100,26 @@ def load_linked(
         ValueError: a file is missing or malformed, a person is missing or listed twice, a row has no time or belongs to nobody,
             tables hang on each other in a circle or on several others, or values outside of the schema.
     """
-    drop = drop or []
+    links, drop, public = links or {}, drop or [], public or []
     if path is None:
         stated = (people_path, tables, links, schema, people_schema, schemas, delimiter, encoding, public, engine)
         given = _simulated(next((value for value in stated if value), None))
     elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
-        if any((people_path, tables, links, public)) or person not in (None, PERSON):
-            raise ValueError(
-                f"path is {str(path)!r}; people_path, tables, links, public and person must be left out: the package says them"
-            )
+        _require_alone(path, people_path, tables, links, public, None if person == PERSON else person)
         given = _packaged(Path(path), order, drop)
     else:
         given = _files(path, people_path, tables or {}, {"people": people_schema, "rows": schema}, schemas or {})
         given = replace(given, person=person, order=order)
-    known_to_all = {*(public or []), *(key.above for key in given.keys.public)}
-    far = path is not None and any(in_engine(own, engine) for name, own in given.sources.items() if name not in known_to_all)
+    known_to_all = {*public, *(key.above for key in given.keys.public)}
+    far = given.far(engine, known_to_all)
     given = given.opened(known_to_all) if far else given.written(delimiter, encoding)
-    given = (given.linked(links or {}, drop, public or []) if links or public else given).apart(drop)
-    given = given.stated(drop).renamed(far)
-    require_own(given.keys.references, given.people)
-    if unknown := [name for name in given.schemas if name not in given.sources and schemas]:
-        raise nearest("a table of schemas", unknown[0], list(given.sources))
-    columns = {name: list(types_of(source)) for name, source in given.sources.items()}
-    person = person_of([*given.keys.private, *given.keys.references], given.people, given.person)
-    known = given.schemas
-    specs = _specs(replace(given, person=person), columns, max_rows)
-    own_drop = [name for name in drop if name.partition(".")[0] not in {key.key.above for key in given.public}]
-    reader = Reader(
-        person,
-        given.people,
-        specs,
-        time_unit,
-        orphans,
-        drop=_dropped(own_drop, columns, person, specs),
-        public={name: tuple(key for key in given.public if key.key.table == name) for name in columns},
-        references={name: [key.column for key in given.keys.references if key.table == name] for name in columns},
-        renamed=given.keys.renamed,
-    )
+    given = (given.linked(links, drop, public) if links or public else given).apart(drop)
+    given = given.stated(drop).renamed(far).with_person(schemas or {})
+    specs = _specs(given, max_rows)
+    reader = Reader(given.linking(specs, time_unit, orphans, drop), specs)
     options = SplitOptions.of(test_fraction, None, split_key, engine=far)
-    return reader.read(given.sources[given.people] if given.people else None, known.get(given.people or ""), options)
+    people = given.sources[given.people] if given.people else None
+    return reader.read(people, given.schemas.get(given.people or ""), options)
 
 
 @dataclass(frozen=True)
@@ -151,16 +134,48 @@ class _Given:
     keys: Keys = NO_KEYS
     public: tuple[PublicKey, ...] = ()
 
+    @property
+    def columns(self) -> dict[str, list[str]]:
+        """Names of the columns of all tables."""
+        return {name: list(types_of(source)) for name, source in self.sources.items()}
+
+    def far(self, engine: bool, but: Collection[str]) -> bool:
+        """Whether tables are read in an engine, but for some of them."""
+        return any(in_engine(own, engine) for name, own in self.sources.items() if name not in but)
+
+    def with_person(self, schemas: Mapping[str, Any]) -> Self:
+        """These tables with the column of the person, where `schemas` are of known tables."""
+        require_own(self.keys.references, self.people)
+        if schemas and (unknown := [name for name in self.schemas if name not in self.sources]):
+            raise nearest("a table of schemas", unknown[0], list(self.sources))
+        return replace(self, person=person_of([*self.keys.private, *self.keys.references], self.people, self.person))
+
+    def linking(self, specs: Sequence[Spec], time_unit: TimeUnit, orphans: Orphans, drop: Sequence[str]) -> Linking:
+        """What the tables are called, and the keys between them."""
+        columns, person = self.columns, self.person or PERSON
+        of_public = {key.key.above for key in self.public}
+        own_drop = [name for name in drop if name.partition(".")[0] not in of_public]
+        return Linking(
+            person,
+            self.people,
+            tuple(spec.name for spec in specs),
+            time_unit,
+            orphans,
+            drop=_dropped(own_drop, columns, person, specs),
+            public={name: tuple(key for key in self.public if key.key.table == name) for name in columns},
+            references={name: [key.column for key in self.keys.references if key.table == name] for name in columns},
+            renamed=self.keys.renamed,
+        )
+
     def linked(self, links: Links, drop: Sequence[str], public: Sequence[str]) -> Self:
         """These tables with the keys that links name."""
         for name in public:
             if name in self.sources and is_source(self.sources[name]):
                 raise TypeError(f"public table {name!r} is in an engine; it must be in memory or in a file")
-        columns = {name: list(types_of(source)) for name, source in self.sources.items()}
         rows = next((name for name in self.sources if name != self.people), "")
         if named := {self.people, rows} & {*public}:
             raise ValueError(f"public has {named.pop()!r}, the table of people or of their rows; they must be private")
-        keys = Keys.of(links, columns, drop, public)
+        keys = Keys.of(links, self.columns, drop, public)
         return replace(self, keys=keys, people=self.people or keys.of_people)
 
     def stated(self, drop: Sequence[str]) -> Self:
@@ -210,6 +225,14 @@ class _Given:
         if delimiter is None and encoding is None:
             return self
         return replace(self, sources={name: table_path(own, delimiter, encoding) for name, own in self.sources.items()})
+
+
+def _require_alone(path: str, *stated: Any) -> None:
+    """Refuse options that say what a package says."""
+    if any(stated):
+        raise ValueError(
+            f"path is {str(path)!r}; people_path, tables, links, public and person must be left out: the package says them"
+        )
 
 
 def _simulated(stated: Any) -> _Given:
@@ -285,11 +308,9 @@ def _by_name(names: Sequence[str], first: Sequence[Any], more: Mapping[str, Any]
     return sources
 
 
-def _specs(
-    given: _Given, columns: Mapping[str, Sequence[str]], max_rows: int | Mapping[str, int | None] | None
-) -> tuple[Spec, ...]:
+def _specs(given: _Given, max_rows: int | Mapping[str, int | None] | None) -> tuple[Spec, ...]:
     """All tables of rows, each after the one that it hangs on, by public names alone."""
-    links = {key.table: key for key in given.keys.private}
+    links, columns = {key.table: key for key in given.keys.private}, given.columns
     names = [name for name in given.sources if name != given.people]
     for option, own in (("links", links), ("order", given.order), ("max_rows", max_rows)):
         for name in own if isinstance(own, Mapping) else ():
@@ -298,19 +319,34 @@ def _specs(
     orders = _orders(given.order, names, columns)
     hung = _hung(given, names, columns, links)
     numbers = {name: number for number, name in enumerate(hung, 1)}
-    keys = dict[str, str]()
-    for name, (table, column) in hung.items():
-        if table and keys.setdefault(table, column) != column:
-            raise ValueError(f"table {name!r} hangs on {table!r} by {column!r}, another one by {keys[table]!r}; use one column")
-    specs, together = list[Spec](), {"": 1}
+    keys = _keys(hung)
+    specs = list[Spec]()
     for name, (table, column) in hung.items():
         most, source = max_rows.get(name, 10) if isinstance(max_rows, Mapping) else max_rows, given.sources[name]
         key, schema = keys.get(name), given.schemas.get(name)
         specs.append(Spec(name, source, schema, numbers.get(table, 0), column, key, orders.get(name), most))
-        together[name] = together[table] * (MOST_ROWS if most is None else most)
-        if together[name] > MOST_TOGETHER:
-            raise ValueError(f"max_rows allow {together[name]} rows of {name} for a person; it must be {MOST_TOGETHER} at most")
+    _require_together(specs)
     return tuple(specs)
+
+
+def _keys(hung: Mapping[str, tuple[str, str]]) -> dict[str, str]:
+    """The key of each table that others hang on."""
+    keys = dict[str, str]()
+    for name, (table, column) in hung.items():
+        if table and keys.setdefault(table, column) != column:
+            raise ValueError(f"table {name!r} hangs on {table!r} by {column!r}, another one by {keys[table]!r}; use one column")
+    return keys
+
+
+def _require_together(specs: Sequence[Spec]) -> None:
+    """Refuse more rows of a person than fit in memory, and in exact sums."""
+    together = [1]
+    for spec in specs:
+        together.append(together[spec.parent] * (MOST_ROWS if spec.most is None else spec.most))
+        if together[-1] > MOST_TOGETHER:
+            raise ValueError(
+                f"max_rows allow {together[-1]} rows of {spec.name} for a person; it must be {MOST_TOGETHER} at most"
+            )
 
 
 def _orders(

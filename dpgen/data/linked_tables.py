@@ -5,143 +5,71 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.containers import in_memory
-from dpgen.data.batches import ROWS, frames
+from dpgen.containers import Form, in_memory
 from dpgen.data.engines import EngineTable
-from dpgen.data.histories import SECONDS, TimeUnit, dated
+from dpgen.data.linked_rows import Flags, Integers, KeyColumn, LinkedRows, Orphans, TimeUnit, is_text
 from dpgen.data.raw_tables import Rows, types_of
 from dpgen.data.tables import form_of_samples
 from dpgen.facts import Fact, Said
 from dpgen.schema import Schema
 
 if TYPE_CHECKING:
-    from dpgen.data.linked_reader import Reader
     from dpgen.data.public_tables import PublicKey
 
-Integers = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LinkedRows:
-    """A table of private rows that hang on people, or on rows of another table.
+@dataclass(frozen=True)
+class Linking:
+    """What linked tables are called, the keys between them, and how all of them are read.
 
     Arguments:
-        name: of the table.
-        parent: number of the table that they hang on; 0 is that of people.
-        rows: those of a person, or of a row above, one after the other in order of time; in memory, or kept on disk.
-        starts: where the rows of each person, or of each row above, begin.
-        sample: the row that stands for all of a person who has any, with its own order; of columns that later rows alone have a
-            later row's value.
-        draft: what is known of their columns; fields with "dpgen:blank" have no domain yet.
-        spans: of columns that later rows alone have, and the first one alone.
-        most: m, rows at most.
-        least: of rows; 1 where there are no people without rows.
-        buys_most: whether nobody said m, and it is bought.
-        link: column by which they hang on people, or rows.
-        key: column that names a row, if rows of other tables hang on it.
-        pattern: of this key by its owner's word, see `GivenField`; "": nobody says one.
-        count: column of the table above that is their number.
-        order: column of the order, if any, and its field.
-        gap: column of the time since the last row.
-        since: column of the time of the first row since that of the row which it hangs on, if both are in time.
-        calendar: whether there are rows whose order follows from that of other rows.
-        times: order of all rows (r,), if they have one.
-        source: of the table, whose container and types samples have.
+        person: column that names the person.
+        people: table of people; None: there is none.
+        rows: names of the tables of rows.
+        time_unit: in which dates and times are modelled.
+        orphans: rows of nobody in the table of people are an "error", or "drop" them.
+        pattern: of the person's key, by its owner's word.
+        drop: columns that are not released, by table.
+        public: keys of tables to public ones.
+        references: columns that name other people, by table.
+        renamed: owners' keys, and their names here, by table.
     """
 
-    name: str
-    parent: int
-    rows: pd.DataFrame | EngineTable
-    starts: Integers
-    sample: pd.DataFrame
-    draft: dict[str, Any]
-    spans: Mapping[str, Any]
-    most: int
-    least: int
-    buys_most: bool
-    link: str
-    key: str | None
-    pattern: str
-    count: str
-    order: tuple[str, Mapping[str, Any]] | None
-    gap: str
-    since: str | None
-    source: str | EngineTable
-    calendar: bool = False
-    times: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
+    person: str
+    people: str | None
+    rows: tuple[str, ...]
+    time_unit: TimeUnit = "day"
+    orphans: Orphans = "error"
+    pattern: str = ""
+    drop: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    public: Mapping[str, tuple[PublicKey, ...]] = field(default_factory=dict)
+    references: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    renamed: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for option, value, known in (("time_unit", self.time_unit, TimeUnit), ("orphans", self.orphans, Orphans)):
+            if value not in get_args(known):
+                raise ValueError(f"{option} is {value!r}; choose one of {', '.join(get_args(known))}")
 
     @property
-    def to_buy(self) -> dict[str, Any]:
-        """The draft, with the order beside it where that of the first row follows from another table."""
-        more = [dict(self.order[1])] if self.order is not None and self.since is not None else []
-        return {**self.draft, "fields": [*self.draft["fields"], *more]}
+    def tables(self) -> tuple[str, ...]:
+        """Names of all tables, people's first if there is one."""
+        return (*([] if self.people is None else [self.people]), *self.rows)
 
-    def between(self, first: int, last: int) -> LinkedRows:
-        """This table, whose dates are known to be in some years."""
-        assert self.order is not None
-        name, given = self.order
-        clock = ("", "") if given["type"] == "date" else ("T00:00:00", "T23:59:59")
-        limits = {"minimum": f"{first}-01-01{clock[0]}", "maximum": f"{last}-12-31{clock[1]}"}
-        known = {**given, "constraints": {**given.get("constraints", {}), **limits}}
-        fields = [{**own, **known} if own["name"] == name else own for own in self.draft["fields"]]
-        return replace(self, order=(name, known), draft={**self.draft, "fields": fields})
+    def others(self, table: str | None) -> tuple[str, ...]:
+        """Columns of a table that name other people."""
+        return tuple(self.references.get(table or "", ()))
 
-    @property
-    def all_rows(self) -> Rows:
-        """The rows, wherever they are."""
-        return Rows(self.rows)
-
-    def values(self, name: str) -> pd.Series:
-        """A column of all rows, wherever they are."""
-        if isinstance(self.rows, pd.DataFrame):
-            return self.rows[name]
-        return pd.concat([part[name] for part in frames(self.rows.batches(ROWS, "read"))], ignore_index=True)
-
-    def one_row_each(self) -> Rows:
-        """A row of each person who has any; columns that later rows alone have are those of a later row, or missing."""
-        return Rows(self.sample)
-
-    def some(self, above: Flags, people: Flags, whose: Integers) -> tuple[LinkedRows, Flags, Integers]:
-        """Rows of some of those (n,) above, and of some people; which rows they are, and whose all are."""
-        counts = np.diff(self.starts)
-        mask, owner, at, parts = np.repeat(above, counts), np.repeat(whose, counts), 0, list[pd.DataFrame]()
-        for table in [self.rows] if isinstance(self.rows, pd.DataFrame) else frames(self.rows.batches(ROWS, "read")):
-            parts.append(table[mask[at : at + len(table)]])
-            at += len(table)
-        made = replace(
-            self,
-            rows=pd.concat(parts, ignore_index=True),
-            starts=np.r_[0, counts[above].cumsum()].astype(np.int64),
-            sample=self.sample[people[np.unique(owner)]].reset_index(drop=True),
-            times=self.times[mask] if len(self.times) else self.times,
-        )
-        return made, mask, owner
-
-    def seconds(self, unit: TimeUnit) -> int | None:
-        """Seconds of a unit of the order; None: it is no time."""
-        return SECONDS[unit] if self.order is not None and dated(self.order[1]) else None
-
-    def shown(self, unit: TimeUnit) -> dict[str, Any]:
-        """Names, parent, m and units of time of this table for a released model, as JSON: what `LinkedSamples` needs of it."""
-        named, order = types_of(self.source), {} if self.order is None else self.order[1]
-        until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
-        own = {name: getattr(self, name) for name in ("name", "parent", "most", "gap", "since", "count", "key")}
-        time = {"order": self.order and self.order[0], "dated": dated(order), "seconds": SECONDS[unit], "until": until}
-        return {**own, **time, "text": self.key is not None and is_text(named[self.key])}
-
-    @property
-    def named(self) -> KeyColumn | None:
-        """The key of one row of each person who has any."""
-        if self.key is None:
-            return None
-        return KeyColumn(self.key, self.pattern, types_of(self.source)[self.key], Rows(self.sample[[self.key]]))
+    def in_samples(self, table: str, form: Form) -> Form:
+        """The form of a table whose keys have the names that their owner gave them."""
+        called = {new: old for old, new in self.renamed.get(table, {}).items()}
+        names = tuple(called.get(str(column), column) for column in form.names)
+        return replace(form, names=names, renamed={old: new for new, old in called.items()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,7 +138,8 @@ class LinkedTables:
         keys: of the people (n,), as texts.
         across: constraints on columns of several tables.
         source: of the people, if there is a table of them.
-        reader: reads other tables by the same rules.
+        linking: what the tables are called, and the keys between them.
+        reread: reads other tables by the same rules, with at most so many rows in each.
         references: columns that name other people.
         facts: what a privacy statement says of them.
         again: reads the same with other m, where one is to be bought; None: all m are public.
@@ -226,7 +155,8 @@ class LinkedTables:
     keys: npt.NDArray[np.object_]
     across: Sequence[Mapping[str, Any]]
     source: str | EngineTable | None
-    reader: Reader
+    linking: Linking
+    reread: Callable[[Mapping[str, Any], Sequence[int]], LinkedTables]
     references: tuple[Reference, ...] = ()
     facts: tuple[Fact | Said, ...] = ()
     again: Callable[[Sequence[int | None]], LinkedTables] | None = None
@@ -251,7 +181,7 @@ class LinkedTables:
         """The keys of all tables, one of each person: of people, and of rows on which others hang."""
         own = Rows(pd.DataFrame({self.person: self.keys}))
         kind = self._type_of_person
-        return [KeyColumn(self.person, self.reader.pattern, kind, own), *(table.named for table in self.tables)]
+        return [KeyColumn(self.person, self.linking.pattern, kind, own), *(table.named for table in self.tables)]
 
     @property
     def _type_of_person(self) -> str:
@@ -262,7 +192,7 @@ class LinkedTables:
     def public(self, number: int) -> tuple[PublicKey, ...]:
         """The keys of a table to public ones."""
         name = self.tables[number - 1].name if number else self.names[0] if self.source is not None else ""
-        return self.reader.public.get(name, ())
+        return self.linking.public.get(name, ())
 
     def one_of_each(self) -> Rows:
         """The private people, for domains that are bought."""
@@ -299,32 +229,35 @@ class LinkedTables:
     def alike(self, tables: Any) -> LinkedTables:
         """Other tables of the same names and columns, in memory, read by the same rules: synthetic ones."""
         named = tables if isinstance(tables, Mapping) else {self.names[-1]: tables}
-        return self.reader.of({name: in_memory(named[name]) for name in self.names}, [table.most for table in self.tables])
+        return self.reread({name: in_memory(named[name]) for name in self.names}, [table.most for table in self.tables])
+
+    def _in_samples(self, name: str, number: int, schema: Schema) -> set[str | None]:
+        """Columns of a table in samples: keys, the order, those of the model but the ones that it adds, and sums of rows."""
+        totals = [str(rule["total"]) for rule in self.across if "sum" in rule]
+        made = {child.count for child in self.tables if child.parent == number}
+        own: set[str | None] = {self.person, *self.linking.others(name)}
+        if number:
+            table = self.tables[number - 1]
+            own |= {table.link, table.key, table.order and table.order[0]}
+            made |= {table.gap, table.since or table.gap}
+        sums = {total.removeprefix(f"{name}.") for total in totals if total.startswith(f"{name}.")}
+        return {field.name for field in schema.fields} - made | own | sums
 
     def shown(self, schemas: Sequence[Schema], patterns: Sequence[str], calendars: Sequence[Any]) -> dict[str, Any]:
         """Person, links, constraints across tables and forms of all tables for a released model, as JSON.
 
         `patterns` are those of the keys of all tables, "" where they are numbers; `calendars` the released days of each table.
         """
-        forms, totals = {}, [str(rule["total"]) for rule in self.across if "sum" in rule]
         above = [] if self.source is None else [(self.names[0], self.source, schemas[0], 0)]
         rows = [(t.name, t.source, schema, i) for i, (t, schema) in enumerate(zip(self.tables, schemas[1:]), 1)]
+        forms = {}
         for name, source, schema, number in (*rows, *above):
-            table = self.tables[number - 1] if number else None
-            own = {self.person} if table is None else {self.person, table.link, table.key, table.order and table.order[0]}
-            own |= {*self.reader.references.get(name, ())}
-            made = {child.count for child in self.tables if child.parent == number}
-            made |= set() if table is None else {table.gap, table.since or table.gap}
-            wanted = {field.name for field in schema.fields} - made | own
-            wanted |= {total.removeprefix(f"{name}.") for total in totals if total.startswith(f"{name}.")}
-            names = [column for column in types_of(source) if column in wanted]
-            form = form_of_samples(source, schema, names)
-            called = {new: old for old, new in self.reader.renamed.get(name, {}).items()}
-            shown = tuple(called.get(str(column), column) for column in form.names)
-            forms[name] = replace(form, names=shown, renamed={old: new for new, old in called.items()}).to_dict()
+            wanted = self._in_samples(name, number, schema)
+            form = form_of_samples(source, schema, [column for column in types_of(source) if column in wanted])
+            forms[name] = self.linking.in_samples(name, form).to_dict()
         of_person = self._type_of_person
         rows_of = zip(self.tables, patterns[1:], calendars)
-        about = [t.shown(self.reader.time_unit) | {"pattern": p, "calendar": days} for t, p, days in rows_of]
+        about = [t.shown(self.linking.time_unit) | {"pattern": p, "calendar": days} for t, p, days in rows_of]
         names_and_rules = {
             "tables": list(self.names),
             "person": self.person,
@@ -332,23 +265,3 @@ class LinkedTables:
             "pattern": patterns[0],
         }
         return {**names_and_rules, "text": is_text(of_person), "forms": forms, "rows": about}
-
-
-@dataclass(frozen=True, eq=False)
-class KeyColumn:
-    """A key: its name, the pattern that its owner states, its public type, and one value of each person as a text."""
-
-    name: str
-    pattern: str
-    type: str
-    values: Rows
-
-    @property
-    def open(self) -> bool:
-        """Whether it may be of texts, and nobody says their pattern."""
-        return not self.pattern and (not self.type or is_text(self.type))
-
-
-def is_text(kind: str) -> bool:
-    """Whether keys of a type are texts in samples: they are whole numbers where the data have them, or a file without types."""
-    return bool(kind) and not kind.startswith(("int", "uint"))

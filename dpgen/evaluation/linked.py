@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 
 from dpgen.columns.forms import DAY, floats
-from dpgen.data.histories import dated
 from dpgen.data.linked import LinkedTables, load_linked
+from dpgen.data.linked_rows import dated
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
 from dpgen.evaluation.attacks import LEAST, UNFOUND

@@ -53,7 +53,7 @@ from dpgen.systems.tables.rounds import Round, growing
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
-    from dpgen.data.linked_tables import KeyColumn, LinkedRows
+    from dpgen.data.linked_rows import KeyColumn, LinkedRows
     from dpgen.data.public_tables import PublicKey
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
@@ -364,7 +364,7 @@ def _days(data: LinkedTables, with_rows: Sequence[float]) -> list[Days | None]:
     """The rows of each table that has a calendar."""
     found = list[Days | None]()
     for number, (table, n) in enumerate(zip(data.tables, with_rows), 1):
-        seconds = table.seconds(data.reader.time_unit)
+        seconds = table.seconds(data.linking.time_unit)
         found.append(Days(table.times, seconds, _numbers(data), number, n) if table.calendar else None)
     return found
 
@@ -411,7 +411,7 @@ def _released(data: LinkedTables, number: int, side: _Side, rows: float, calenda
     if number:
         table = data.tables[number - 1]
         made |= {table.gap, str(table.since)}
-        order, seconds = table.order[0] if table.order else "", table.seconds(data.reader.time_unit)
+        order, seconds = table.order[0] if table.order else "", table.seconds(data.linking.time_unit)
     names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
     columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}
     each = 0.0 if table is None else table.least + rows

@@ -1,0 +1,276 @@
+"""Drafts of linked tables: by their columns and names alone, which tables there are and what is known of their columns."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.descriptors import stated_key
+from dpgen.columns.votes import CELLS, cells_of_digits, votes
+from dpgen.containers import InMemory
+from dpgen.data.engines import EngineTable
+from dpgen.data.linked_constraints import Drafts, across, modelled
+from dpgen.data.linked_reader import MOST_ROWS, Drafted, Source, with_called
+from dpgen.data.linked_rows import LinkedRows, dated
+from dpgen.data.linked_tables import LinkedTables, Linking
+from dpgen.data.public_tables import with_keys
+from dpgen.data.raw_tables import descriptor_of, draft_of, type_of, types_of
+from dpgen.data.split import SplitOptions
+from dpgen.data.table_files import read_table
+from dpgen.schema import nearest
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A table of rows as it was named: what it hangs on, 0 are people, by which column, and its own key."""
+
+    name: str
+    source: Source
+    schema: Any
+    parent: int
+    link: str
+    key: str | None
+    order: str | None
+    most: int | None
+
+    def __post_init__(self) -> None:
+        if self.most is not None and (type(self.most) is not int or not 1 <= self.most <= MOST_ROWS):
+            raise ValueError(f"max_rows is {self.most!r}; it must be a whole number in [1, {MOST_ROWS}], or None: it is bought")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads all tables by the options of `load_linked`."""
+
+    linking: Linking
+    specs: tuple[Spec, ...]
+
+    def of(self, sources: Mapping[str, Source], most: Sequence[int]) -> LinkedTables:
+        """Other tables of the same names and columns; of each table of rows at most so many."""
+        renamed, people = self.linking.renamed, self.linking.people
+        sources = {n: with_called(own, renamed[n]) if n in renamed else own for n, own in sources.items()}
+        specs = [replace(s, source=sources[s.name], schema=None, most=m) for s, m in zip(self.specs, most)]
+        reader = Reader(replace(self.linking, orphans="drop", public={}), tuple(specs))
+        return reader.read(None if people is None else sources[people], None, SplitOptions(0.0))
+
+    def read(self, people_path: Source | None, people_schema: Any, options: SplitOptions) -> LinkedTables:
+        """All tables; `people_path` is that of people, None: there is none.
+
+        Raises:
+            ValueError: a column that is not there, a schema that is none, or values that contradict it.
+        """
+        for option, name, source in self._named(people_path):
+            if name is not None and name not in types_of(source):
+                raise nearest(option, name, list(types_of(source)))
+        linking, names = self.linking, self.linking.tables
+        people_schema, rules = across(people_schema, linking.people, names)
+        people_schema, patterns = _without_patterns(people_schema, {linking.person})
+        people_draft = self._of_people(people_path, people_schema)
+        tables = list[LinkedRows]()
+        for spec in self.specs:
+            schema, own = _without_patterns(spec.schema, {linking.person, spec.link, spec.key})
+            patterns = own | patterns
+            schema, more = across(schema, spec.name, names)
+            made = self._table(replace(spec, schema=schema), people_path, tables)
+            tables.append(replace(made, pattern=own.get(spec.key or "", "")))
+            rules = [*rules, *more]
+        people_draft, *of_rows = self._with_rules(rules, people_draft, tables)
+        drafted = Drafted(
+            replace(linking, pattern=patterns.get(linking.person, "")),
+            people_path,
+            people_draft,
+            tuple(replace(table, draft=draft) for table, draft in zip(tables, of_rows)),
+            options.split(),
+            rules,
+            self.of,
+        )
+        return drafted.read([spec.most for spec in self.specs])
+
+    def _named(self, people_path: Source | None) -> Iterator[tuple[str, str | None, Source]]:
+        """Columns that options name, and the tables that must have them."""
+        person, references = self.linking.person, self.linking.others(self.linking.people)
+        for spec in self.specs:
+            yield from (("person", None if spec.parent else person, spec.source), ("order", spec.order, spec.source))
+        if people_path is not None:
+            yield "person", person, people_path
+            yield from (("links", name, people_path) for name in references)
+
+    def _of_people(self, path: Source | None, schema: Any) -> dict[str, Any]:
+        """The draft of the table of people, which may have no column but keys where there are rows."""
+        linking, draft = self.linking, dict[str, Any](fields=[])
+        keys: set[str | None] = {linking.person, *linking.others(linking.people)}
+        kept = set[str]() if path is None else {*types_of(path)} - {*linking.drop.get(linking.people or "", ())}
+        if path is not None and (schema is not None or kept != keys):
+            draft = self._draft(linking.people or "", path, schema, keys)
+        if not self.specs and not draft["fields"]:
+            raise ValueError(f"table {linking.people!r} has no column but keys; it must have one more")
+        return draft
+
+    def _with_rules(
+        self, rules: Sequence[Mapping[str, Any]], people: dict[str, Any], tables: Sequence[LinkedRows]
+    ) -> list[dict[str, Any]]:
+        """Drafts of people and of all tables, without the columns that constraints on several tables compute."""
+        linking = self.linking
+        drafts = {linking.people or "": people} | {table.name: table.draft for table in tables}
+        orders = {table.name: table.order[1] for table in tables if table.order is not None}
+        paths = {name: self._path(name) for name in linking.tables}
+        for rule in rules:
+            Drafts({name: draft["fields"] for name, draft in drafts.items()}, orders, paths).require(rule)
+            drafts = {n: {**draft, "fields": modelled([rule], n, draft["fields"])} for n, draft in drafts.items()}
+        return [*drafts.values()]
+
+    def _path(self, table: str) -> list[str]:
+        """A table, and those that it hangs on."""
+        spec = next((spec for spec in self.specs if spec.name == table), None)
+        above = "" if spec is None else self.specs[spec.parent - 1].name if spec.parent else self.linking.people or ""
+        return [table, *(self._path(above) if above else [])]
+
+    def _table(self, spec: Spec, people_path: Source | None, tables: Sequence[LinkedRows]) -> LinkedRows:
+        """A table of rows whose rows are not read yet."""
+        above = tables[spec.parent - 1] if spec.parent else None
+        made = self._made(
+            spec, above, {*types_of(spec.source), *types_of(above.source if above else people_path or spec.source)}
+        )
+        schema, of_gap = _without(spec.schema, made.gap)
+        schema, of_since = _without(schema, made.since)
+        keys = {self.linking.person, spec.link, spec.key, *self.linking.others(spec.name)}
+        draft = self._draft(spec.name, spec.source, schema, keys, spec.order)
+        if not draft["fields"] and spec.order is None and spec.key is None:
+            raise ValueError(f"table {spec.name!r} has no column but keys; it must have one more")
+        order, spans = None, dict[str, str]()
+        if spec.order is not None:
+            order = spec.order, self._date(draft, spec.order, spec.source)
+            if made.since is not None and dated(order[1]) != dated(above.order[1]):  # type: ignore[union-attr, index]
+                made = replace(made, since=None)
+            spans = made.add_to(draft, spec, of_gap, of_since)
+        return LinkedRows(
+            name=spec.name,
+            parent=spec.parent,
+            rows=pd.DataFrame(),
+            starts=np.zeros(1, np.int64),
+            sample=pd.DataFrame(),
+            draft=draft,
+            spans=spans,
+            most=0,
+            least=int(people_path is None and not spec.parent),
+            buys_most=spec.most is None,
+            link=spec.link,
+            key=spec.key,
+            pattern="",
+            count=made.count,
+            order=order,
+            gap=made.gap,
+            since=made.since,
+            source=spec.source,
+            calendar=spec.order is not None and (spec.most != 1 or made.since is not None),
+        )
+
+    def _made(self, spec: Spec, above: LinkedRows | None, present: set[str]) -> "_Made":
+        """Columns that the model of a table adds, under names that no column has."""
+
+        def new(name: str) -> str:
+            return name if name not in present else f"{name} of the model"
+
+        since = None
+        if above is not None and above.order is not None and spec.order is not None:
+            since = new(f"{self.linking.time_unit}s since {above.name}")
+        return _Made(new(f"number of {spec.name}"), new(f"{self.linking.time_unit}s since the last"), since)
+
+    def _draft(self, table: str, path: Source, schema: Any, keys: set[str | None], order: str | None = None) -> dict[str, Any]:
+        types = {} if order is None else {order: self._type(path, order)}
+        drop = self.linking.drop.get(table, ())
+        stated = with_keys(schema, self.linking.public.get(table, ()))
+        draft = draft_of(path, stated, target=None, key=None, unit=self.linking.person, types=types, drop=drop)
+        if "dpgen:privacy" in draft:
+            raise ValueError(
+                "schema has domains that were bought for single rows; leave them out: the fit buys them for people"
+            )
+        if any(field["name"] == self.linking.person for field in draft["fields"]):
+            raise ValueError(f"person is {self.linking.person!r}; it must be no field of the schema")
+        fields = [field for field in draft["fields"] if field["name"] not in keys]
+        return {k: v for k, v in draft.items() if k != "primaryKey" or v not in keys} | {"fields": fields}
+
+    def _type(self, path: Source, order: str) -> str:
+        """The type of the order, in the words of Arrow: a date or a whole number, which is public, for all rows must be so."""
+        of_dates = {"day": "date32[day]", "second": "timestamp[s]"}[self.linking.time_unit]
+        return types_of(path)[order] or ("int64" if _is_counted(path, order) else of_dates)
+
+    def _date(self, draft: dict[str, Any], order: str, path: Source) -> dict[str, Any]:
+        """The field of the order: a date by day, a time by second, or a whole number."""
+        field = next((field for field in draft["fields"] if field["name"] == order), None)
+        if field is None:  # a schema that states all of its fields leaves others out, but not this one
+            field = {"name": order, "type": type_of(self._type(path, order)), "dpgen:blank": True}
+            draft["fields"] = [*draft["fields"], field]
+        if field["type"] in ("any", "string", "date", "datetime"):
+            field["type"] = {"day": "date", "second": "datetime"}[self.linking.time_unit]
+        elif field["type"] not in ("integer", "year"):
+            raise ValueError(f"order is {order!r}, a {field['type']}; it must hold dates, times or whole numbers")
+        field["constraints"] = field.get("constraints", {}) | {"required": True}
+        return field
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Columns that the model adds: the number of rows, the time since the row before, and that since the row above."""
+
+    count: str
+    gap: str
+    since: str | None
+
+    def add_to(self, draft: dict[str, Any], spec: Spec, of_gap: Any, of_since: Any) -> dict[str, str]:
+        """Add the columns of time to the draft of an ordered table, with what its schema says of them, and their spans."""
+        assert spec.order is not None
+        gaps = spec.most != 1
+        _require_free(draft, {spec.order, self.gap} if gaps or self.since else set())
+        blank = {"type": "integer", "constraints": {"required": True}, "dpgen:blank": True}
+        fields = [field for field in draft["fields"] if self.since is None or field["name"] != spec.order]
+        if self.since is not None:
+            fields.append(of_since or {"name": self.since, **blank})
+        waits = blank | {"constraints": {"required": True, "minimum": 0}}
+        draft["fields"] = [*fields, *([of_gap or {"name": self.gap, **waits}] if gaps else [])]
+        return {self.since or spec.order: "first"} | ({self.gap: "later"} if gaps else {})
+
+
+def _require_free(draft: dict[str, Any], names: set[str]) -> None:
+    """Refuse constraints on the order or on times between rows: later rows get theirs from the rows before."""
+    for rule in draft.get("dpgen:constraints", []):
+        for name in names & set(constraint_of(rule).names):
+            raise ValueError(
+                f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows or the "
+                "time between them, which follow from other rows"
+            )
+
+
+def _is_counted(source: Source, order: str) -> bool:
+    """Whether a column of an order holds whole numbers, not dates."""
+    if isinstance(source, EngineTable):
+        return str(source.schema.field(order).type).startswith(("int", "uint"))
+    if not isinstance(source, InMemory):
+        return False
+    whole = [CELLS.index(("number", "integer")), *cells_of_digits()]
+    return bool(np.isin(votes(read_table(source, [order])[order], "any"), whole).all())
+
+
+def _without_patterns(schema: Any, keys: set[str | None]) -> tuple[Any, dict[str, str]]:
+    """A schema without the keys whose pattern it states, and these patterns."""
+    given = {"fields": []} if schema is None else descriptor_of(schema)
+    own = [field for field in given["fields"] if field.get("name") in keys]
+    found = {field["name"]: stated_key(field) for field in own if stated_key(field)}
+    if not found:
+        return schema, {}
+    left = {k: v for k, v in given.items() if k != "primaryKey" or v not in (*found, *([name] for name in found))}
+    return left | {"fields": [f for f in given["fields"] if f.get("name") not in found]}, found
+
+
+def _without(schema: Any, name: str | None) -> tuple[Any, dict[str, Any] | None]:
+    """A schema without a field that no column has, and this field, if it is there."""
+    if schema is None or name is None:
+        return schema, None
+    given = descriptor_of(schema)
+    found = next((field for field in given["fields"] if field.get("name") == name), None)
+    if found is not None:  # no row is without it
+        found = {**found, "constraints": {**found.get("constraints", {}), "required": True}}
+    return {**given, "fields": [field for field in given["fields"] if field.get("name") != name]}, found
