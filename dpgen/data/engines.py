@@ -211,44 +211,62 @@ def open_table(
     with extras():
         import duckdb
     source, _, table = str(path).partition("::")
+    files = _files(path, source)
+    seen = {file: _seen(file) for file in files}
+    ending = "".join(Path(files[0]).suffixes[-2:]).lower()
+    of_files = ending.endswith((*_PARQUET, *_CSV))
+    if not of_files and len(files) > 1:
+        raise ValueError(f"path is {path!r}: {len(files)} files fit, and only parquet and csv files make one table")
+    if of_files and table:
+        raise ValueError(f"path is {path!r}: ::{table} must be left out, {source} holds one table")
+    opened = (lambda: duckdb.connect()) if of_files else (lambda: duckdb.connect(files[0], read_only=True))
+    connection = _opened(opened, source)
+    _spilling(connection, memory)
+    connection.execute("SET preserve_insertion_order = false")
+    if not of_files:
+        return _table_of(connection, path, source, table)
+    _require_one_schema(files, ending)
+    if ending.endswith(_PARQUET):
+        return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
+    names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
+    form = _csv_form(files[0]) | ({"dtype": names} if names else {})
+    csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form), source)
+    return EngineTable(source, csv, seen, False, connection, declared=False)
+
+
+def _files(path: str, source: str) -> list[str]:
+    """The files that a path stands for."""
     files = sorted(glob.glob(source, recursive=True))
     if not files:
         raise ValueError(f"path is {path!r}: there is no such file")
     wrong = next((file for file in files if not Path(file).is_file()), None)
     if wrong is not None:
         raise ValueError(f"path is {path!r}: {wrong} is no file; name the files in it, as in {wrong}/*.parquet")
-    seen = {file: _seen(file) for file in files}
-    ending = "".join(Path(files[0]).suffixes[-2:]).lower()
-    of_files = ending.endswith(_PARQUET) or ending.endswith(_CSV)
-    if not of_files and len(files) > 1:
-        raise ValueError(f"path is {path!r}: {len(files)} files fit, and only parquet and csv files make one table")
-    opened = (lambda: duckdb.connect()) if of_files else (lambda: duckdb.connect(files[0], read_only=True))
-    connection = _opened(opened, source)
-    _spilling(connection, memory)
-    connection.execute("SET preserve_insertion_order = false")
-    if of_files:
-        if table:
-            raise ValueError(f"path is {path!r}: ::{table} must be left out, {source} holds one table")
-        _require_one_schema(files, ending)
-        if ending.endswith(_PARQUET):
-            return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
-        names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
-        # DuckDB would guess them from the rows: one with \" in it made another text of all that hold a backslash.
-        dialect = dialect_of(files[0])
-        form: dict[str, Any] = {"sep": dialect.delimiter, "quotechar": '"', "escapechar": '"', "header": True}
-        form |= {"encoding": "utf-16"} if dialect.encoding.startswith("utf-16") else {}
-        form |= {"skiprows": int(dialect.announced), "comment": ""} | ({"dtype": names} if names else {})
-        csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form), source)
-        return EngineTable(source, csv, seen, False, connection, declared=False)
+    return files
+
+
+def _csv_form(file: str) -> dict[str, Any]:
+    """How DuckDB is to read a csv file: it would guess it from the rows.
+
+    One row with \\" in it made another text of all that hold a backslash.
+    """
+    dialect = dialect_of(file)
+    form: dict[str, Any] = {"sep": dialect.delimiter, "quotechar": '"', "escapechar": '"', "header": True}
+    form |= {"encoding": "utf-16"} if dialect.encoding.startswith("utf-16") else {}
+    return form | {"skiprows": int(dialect.announced), "comment": ""}
+
+
+def _table_of(connection: Any, path: str, source: str, table: str) -> EngineTable:
+    """A table of a DuckDB file, "" the one that it holds."""
     listed = connection.execute("select table_name, table_type from information_schema.tables").fetchall()
     known = sorted(name for name, _ in listed)
     if not table and len(known) == 1:
         [table] = known
     if table not in known:
         near = get_close_matches(table, known, n=1)
-        listed = f"it holds {', '.join(known)}" if known else "it holds no table"
+        holds = f"it holds {', '.join(known)}" if known else "it holds no table"
         hint = f"; did you mean {near[0]!r}?" if near else f"; write {source}::{known[0]}" if known else ""
-        raise ValueError(f"path is {path!r}: {listed}{hint}")
+        raise ValueError(f"path is {path!r}: {holds}{hint}")
     name = table.replace('"', '""')
     rows, declared = connection.sql(f'select * from "{name}"'), dict(listed)[table] == "BASE TABLE"
     return EngineTable(f"{name_of(source)}.{table}", rows, {}, True, connection, declared=declared)

@@ -273,19 +273,23 @@ def roles_of(columns: Columns, given: Keys, person: str | None, timed: Collectio
     Raises:
         ValueError: no table has the column of the person.
     """
-    keys = given.private
-    hung, wanted = {key.table for key in keys}, person or PERSON
     if (people := given.of_people) is not None:
         require_own(given.references, people if person in (None, given.references[0].other) else "")
-        named = person_of([*keys, *given.references], people, person)
+        named = person_of([*given.private, *given.references], people, person)
         return Roles(named, people, next((name for name in columns if name != people), None))
-    if (people := _root(columns, keys, person)) is not None:
-        return Roles(person_of(keys, people, person), people, next(key.table for key in keys if key.above == people))
-    able = [name for name in columns if name not in hung and wanted in columns[name]]
+    if (people := _root(columns, given.private, person)) is not None:
+        rows = next(key.table for key in given.private if key.above == people)
+        return Roles(person_of(given.private, people, person), people, rows)
+    return _roles_by_name(columns, {key.table for key in given.private}, person or PERSON, timed)
+
+
+def _roles_by_name(columns: Columns, hung: Collection[str], person: str, timed: Collection[str]) -> Roles:
+    """Which tables are of people and of their rows, by the column of the person."""
+    able = [name for name in columns if name not in hung and person in columns[name]]
     people = next((name for name in able if name not in timed), None) if len(able) > 1 else None
     rows = next((name for name in able if name != people), None)
     if rows is None:
         first, last = next(iter(columns)), list(columns)[-1]
         line = f", or links={{{last!r}: '{first}.COLUMN'}} the one that they share" if last != first else ""
-        raise ValueError(f"data has no table with the column {wanted!r}; person='COLUMN' names it{line}")
-    return Roles(wanted, people, rows)
+        raise ValueError(f"data has no table with the column {person!r}; person='COLUMN' names it{line}")
+    return Roles(person, people, rows)

@@ -42,34 +42,50 @@ def linked_package(path: Path, drop: Collection[str] = ()) -> LinkedPackage:
     A resource with "dpgen:public" is a table that everybody knows, such as one of drugs, see `public_tables`.
     """
     try:
-        resources = json.loads(path.read_text(encoding="utf-8"))["resources"]
-        by_name = {resource["name"]: resource for resource in resources}
-        public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
-        keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
-        private, columns = [name for name in by_name if name not in public], dict[str, set[str]]()
-        found, others = _private_keys(path, keys, public, drop)
-        for link in (*found, *others):
-            columns.setdefault(by_name[link.above]["name"], set()).add(link.other)
-            columns.setdefault(link.table, set()).add(link.column)
-        people = [name for name in private if name not in {link.table for link in found}]
-        if len(people) != 1 or (len(private) < 2 and not others):
-            raise ValueError(
-                f"{path} has {len(private)} tables that are not public, {len(found)} foreign keys between them; it must have "
-                "one table of people without a foreign key, and every other one must have one that leads there"
-            )
-        [root], schemas = people, dict[str, Any]()
-        persons = {link.other for link in (*found, *others) if link.above == root}
-        if len(persons) != 1:
-            raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
-        for name in private:
-            schemas[name] = _schema(by_name[name].get("schema", {}), columns.get(name, set()))
-        to_public = tuple(_key(path, r, k) for r, k in keys if _above(r, k) in public and r["name"] not in public)
-        to_public = tuple(key for key in dict.fromkeys(to_public) if not {key.column, str(key)} & {*drop})
-        named = [root, *(name for name in private if name != root), *(key.above for key in to_public)]
-        files = {name: str(path.parent / by_name[name]["path"]) for name in named}
-        return LinkedPackage(files, persons.pop(), Keys(found, to_public, others), schemas)
+        return _linked(path, json.loads(path.read_text(encoding="utf-8"))["resources"], drop)
     except (OSError, KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise ValueError(f"path {str(path)!r} is no Data Package: {type(error).__name__}") from error
+
+
+def _linked(path: Path, resources: list[Any], drop: Collection[str]) -> LinkedPackage:
+    by_name = {resource["name"]: resource for resource in resources}
+    public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
+    keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
+    private = [name for name in by_name if name not in public]
+    found, others = _private_keys(path, keys, public, drop)
+    columns = _columns_of_keys((*found, *others), by_name)
+    root, person = _people(path, private, found, others)
+    to_public = tuple(_key(path, r, k) for r, k in keys if _above(r, k) in public and r["name"] not in public)
+    to_public = tuple(key for key in dict.fromkeys(to_public) if not {key.column, str(key)} & {*drop})
+    named = [root, *(name for name in private if name != root), *(key.above for key in to_public)]
+    files = {name: str(path.parent / by_name[name]["path"]) for name in named}
+    schemas = {name: _schema(by_name[name].get("schema", {}), columns.get(name, set())) for name in private}
+    return LinkedPackage(files, person, Keys(found, to_public, others), schemas)
+
+
+def _columns_of_keys(keys: Collection[Key], by_name: Mapping[str, Any]) -> dict[str, set[str]]:
+    """By table, the columns of keys on both sides."""
+    columns = dict[str, set[str]]()
+    for link in keys:
+        columns.setdefault(by_name[link.above]["name"], set()).add(link.other)
+        columns.setdefault(link.table, set()).add(link.column)
+    return columns
+
+
+def _people(path: Path, private: Collection[str], found: Collection[Key], others: Collection[Key]) -> tuple[str, str]:
+    """The one table without a key to another private one, and the column by which tables hang on it."""
+    hung = {link.table for link in found}
+    people = [name for name in private if name not in hung]
+    if len(people) != 1 or (len(private) < 2 and not others):
+        raise ValueError(
+            f"{path} has {len(private)} tables that are not public, {len(found)} foreign keys between them; it must have "
+            "one table of people without a foreign key, and every other one must have one that leads there"
+        )
+    [root] = people
+    persons = {link.other for link in (*found, *others) if link.above == root}
+    if len(persons) != 1:
+        raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
+    return root, persons.pop()
 
 
 def _schema(stated: dict[str, Any], keys: set[str]) -> dict[str, Any]:

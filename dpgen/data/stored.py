@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -112,19 +112,14 @@ def load_streamed(
         missing: "error", or "drop" records with a missing value.
     """
     _require_options(missing, grey_threshold)
-    opened = open_table(path, text=[] if people is None else [people.column])
-    own = [name for name in (label_column, None if people is None else people.column) if name is not None]
+    by = None if people is None else people.column
+    opened = open_table(path, text=[] if by is None else [by])
+    own = [name for name in (label_column, by) if name is not None]
     require_columns(opened.name, own, opened.schema.names)
     rows = opened.complete() if missing == "drop" else opened
-    features = [name for name in rows.schema.names if name not in own]
-    if not features:
-        raise ValueError(f"{opened.name} has no columns but {', '.join(own)}: at least one must be a feature")
     label = None if label_column is None else _Label.of(rows, label_column)
-    types = [rows.schema.field(name).type for name in features]
-    lists = features[0] if len(features) == 1 and str(types[0]).startswith(_LISTS) else None
-    by = None if people is None else people.column
+    features, lists, white = _features(rows, own, grey_threshold)
     form = None if lists is not None else _form(opened, [name for name in opened.schema.names if name != by], label)
-    white = None if grey_threshold is None else _white(types[0]) if lists else white_of([*map(str, types)])
     d = len(features) if lists is None else _width(lists, image_shape, width)
     reader = _Columns(opened.name, d, lists, label, white, people)
     batches = EngineBatches(rows, reader, by=by, size=max(1, min(ROWS, _CELLS // d)), count=rows.count())
@@ -133,7 +128,7 @@ def load_streamed(
         raise ValueError(f"{opened.name} is empty: it has {len(rows.schema)} columns and no record")
     require_grey(opened.name, bits=white == WHITE and not above)
     classes = () if label is None else label.names
-    classes_read = () if label is None else (Fact.READ_CLASSES(k=len(classes)),)
+    classes_read = (Fact.READ_CLASSES(k=len(classes)),) if label is not None else ()
     return StreamedRecords(
         name=opened.name,
         rows=batches,
@@ -155,6 +150,18 @@ def _require_options(missing: Missing, grey_threshold: int | None) -> None:
         raise ValueError(f"missing is {missing!r}; it must be error or drop for records in an engine")
     if grey_threshold is not None:
         require_threshold(grey_threshold)
+
+
+def _features(rows: EngineTable, own: Sequence[str], grey_threshold: int | None) -> tuple[list[str], str | None, int | None]:
+    """The columns of features, the one of lists if it is the only one, and the value of white of grey values."""
+    features = [name for name in rows.schema.names if name not in own]
+    if not features:
+        raise ValueError(f"{rows.name} has no columns but {', '.join(own)}: at least one must be a feature")
+    types = [rows.schema.field(name).type for name in features]
+    lists = features[0] if len(features) == 1 and str(types[0]).startswith(_LISTS) else None
+    if grey_threshold is None:
+        return features, lists, None
+    return features, lists, _white(types[0]) if lists else white_of([*map(str, types)])
 
 
 def _form(table: EngineTable, names: list[str], label: _Label | None) -> Form:
