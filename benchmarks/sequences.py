@@ -8,6 +8,7 @@
 | churn | 2,000 customers; some leave, and the row that says so is their last one | columns of the customer, no row |
 | baskets | items of 2,000 people, those of one purchase on the same day | a row for each purchase |
 | trends | 2,000 patients with ten weights, which rise or fall by the arm of a trial | a first weight, and steps |
+| lessons | 1,500 students and 60 teachers, as it is these are public | one table of people, with their kind |
 
 All are simulated. Each is fitted as it is and as advised; samples of the latter are written back in the first form. Both have
 the same measures, beside those of the real rows: what a reader of ten rows would call absurd, as shares and correlations.
@@ -123,6 +124,21 @@ def trends(size: int = 2000, each: int = 10) -> Tables:
 # -- measures ----------------------------------------------------------------------------------------------------------
 
 
+def lessons(students: int = 1500, teachers: int = 60) -> Tables:
+    rng, subjects = np.random.default_rng(7), np.array(["latin", "math", "sport"])
+    subject, likes = rng.integers(0, 3, teachers), rng.integers(0, 3, students)
+    who = np.repeat(np.arange(students), rng.integers(2, 7, students))
+    of = np.where(rng.random(len(who)) < 0.6, likes[who], rng.integers(0, 3, len(who)))
+    by = np.array([rng.choice(np.flatnonzero(subject == each)) for each in of])
+    mark = (2.5 + (of == 0) + 0.8 * rng.standard_normal(len(who))).round().clip(1, 6).astype(int)
+    ages = rng.integers(11, 19, students), rng.integers(27, 66, teachers)
+    return {
+        "students": pd.DataFrame({"sid": np.arange(students), "age": ages[0], "likes": subjects[likes]}),
+        "lessons": pd.DataFrame({"sid": who, "tid": 10_000 + by, "mark": mark}),
+        "teachers": pd.DataFrame({"tid": 10_000 + np.arange(teachers), "age": ages[1], "teaches": subjects[subject]}),
+    }
+
+
 def later(rows: pd.DataFrame, person: str) -> pd.Series:
     """Whether a row is not the first one of its person."""
     return rows[person] == rows[person].shift()
@@ -205,6 +221,19 @@ def of_trends(tables: Tables) -> dict[str, float]:
         "correlation with the row before": lag(rows["kg"], same),
     }
     return found | {f"mean step, {name}": float(step[arm == name].mean()) for name in ("diet", "none", "steroid")}
+
+
+def of_lessons(tables: Tables) -> dict[str, float]:
+    teachers = tables.get("teachers", lessons()["teachers"])  # public ones are as they are
+    students = tables["students"].merge(tables["lessons"], on="sid")
+    both = students.merge(teachers, on="tid", suffixes=(" of student", " of teacher"))
+    found = {
+        "lessons of a student by a teacher": len(both) / len(tables["lessons"]),
+        "teachers": len(teachers),
+        "lessons of what the student likes": float((both["likes"] == both["teaches"]).mean()),
+        "age of teachers": float(teachers["age"].mean()),
+    }
+    return found | {f"mark, {name}": float(own.mean()) for name, own in both.groupby("teaches")["mark"]}
 
 
 # -- as advised, and back ----------------------------------------------------------------------------------------------
@@ -297,6 +326,21 @@ def by_weights(tables: Tables) -> Tables:
     return {"patients": people, "weights": rows.assign(kg=kg).drop(columns="step")}
 
 
+def by_kind(tables: Tables) -> Tables:
+    students = tables["students"].rename(columns={"sid": "pid", "likes": "subject"}).assign(kind="student")
+    teachers = tables["teachers"].rename(columns={"tid": "pid", "teaches": "subject"}).assign(kind="teacher")
+    return {"people": pd.concat([students, teachers], ignore_index=True), "lessons": tables["lessons"]}
+
+
+def by_table(tables: Tables) -> Tables:
+    people = {kind: own.drop(columns="kind") for kind, own in tables["people"].groupby("kind")}
+    return {
+        "students": people["student"].rename(columns={"pid": "sid", "subject": "likes"}),
+        "teachers": people["teacher"].rename(columns={"pid": "tid", "subject": "teaches"}),
+        "lessons": tables["lessons"],
+    }
+
+
 @dataclass(frozen=True)
 class Sequence:
     """What is made and measured, and options of a fit; as advised: how it is `written` and `back`, and other options, data."""
@@ -315,6 +359,12 @@ BEATS = {"person": "who", "order": "at", "max_rows": 60, "time_unit": "second"}
 BY_MINUTE = {"person": "who", "order": "minute", "max_rows": 60, "time_unit": "second"}
 STAYS, VISITS = ({"person": "who", "order": order} for order in ("begin", "visit"))
 EVENTS, ITEMS = ({"person": "who", "order": order, "max_rows": 12} for order in ("when", "day"))
+TAUGHT = {"links": {"lessons": {"sid": "students.sid", "tid": "teachers.tid"}}, "public": ["teachers"], "max_rows": 6}
+KIND = {
+    "fieldsMatch": "partial",
+    "fields": [{"name": "kind", "type": "string", "constraints": {"enum": ["student", "teacher"]}}],
+}
+BOTH = {"links": {"lessons": {"sid": "people.pid", "tid": "people.pid"}}, "schemas": {"people": KIND}, "max_rows": 6}
 HOW = {
     "months": Sequence(months, of_months, BILLS, by_columns, by_bills, {}),
     "minutes": Sequence(minutes, of_minutes, BEATS, by_minute, by_time, BY_MINUTE, lambda: minutes(2000, 60)),
@@ -322,6 +372,7 @@ HOW = {
     "churn": Sequence(churn, of_churn, EVENTS, by_customer, by_row),
     "baskets": Sequence(baskets, of_baskets, ITEMS, by_purchase, by_item),
     "trends": Sequence(trends, of_trends, VISITS, by_steps, by_weights),
+    "lessons": Sequence(lessons, of_lessons, TAUGHT, by_kind, by_table, BOTH),
 }
 
 

@@ -52,7 +52,7 @@ SHAPES: tuple[tuple[Callable[[Key, Key], bool], str], ...] = (
     (
         lambda a, b: a is not b,
         "{a} and {b} are keys to two private tables, and a row belongs to one; {line} with {public} protects "
-        "{a.above} alone, where everybody may know {b.above}",
+        "{a.above} alone, where everybody may know {b.above}; one table of both, which {a} and {b} name, protects both",
     ),
 )
 """Keys a and b of one table, or one key as both, that are refused, the first row that holds; and the sentence."""

@@ -429,7 +429,7 @@ SHAPES: list[tuple[dict[str, pd.DataFrame], dict[str, Any], list[str]]] = [
     (
         {"students": P, "courses": COURSES, "taken": TAKEN},
         {"links": {"taken": {"pid": "students.pid", "cid": "courses.cid"}}},
-        ["taken.pid and taken.cid", "two private tables", "public=['courses']", "links={'taken': {'pid': 'students.pid'}}"],
+        ["taken.pid and taken.cid", "two private tables", "public=['courses']", "one table of both"],
     ),
     ({"students": P, "courses": COURSES, "taken": TAKEN}, {"person": "pid"}, ["'cid' twice", "public=[TABLE]"]),
     (
