@@ -9,7 +9,7 @@ from typing import Any
 
 import lazy_loader
 
-__version__ = "0.5.0"
+__version__ = "0.6.0"
 
 _exported, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
