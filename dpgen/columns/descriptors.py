@@ -246,6 +246,12 @@ def _is_date(text: Any) -> bool:
         return False
 
 
+def written_as(field: Mapping[str, Any]) -> str:
+    """The format of dates or numbers that a field states; "": ISO 8601, or plain numbers."""
+    form = str(field.get("format", ""))
+    return "" if form in ("any", "default") else form
+
+
 def _format_of(name: str, descriptor: Descriptor) -> str:
     """The form in which texts show the values: "" where nothing is said of it."""
     form, kind = str(descriptor.get("format", "any")), descriptor.get("type", "string")

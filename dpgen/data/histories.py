@@ -17,7 +17,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow
 
-from dpgen.columns.forms import LARGEST, floats
+from dpgen.columns.descriptors import written_as
+from dpgen.columns.forms import LARGEST, Reals, floats
+from dpgen.columns.votes import reading
 from dpgen.data.batches import stored
 from dpgen.data.engines import EngineTable
 from dpgen.data.linked_rows import SECONDS, Integers, LinkedRows, Orphans, TimeUnit, dated
@@ -212,10 +214,7 @@ class Reading:
         name, keys = self.order, [name for name in {self.person, self.link, self.key, *self.others} if name in rows]
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if name is not None:
-            exact = floats(rows[name], "datetime" if self.dated else "number")
-            if not np.isfinite(exact).all():
-                what = "date (whole numbers need the type integer in schema)" if self.dated else "whole number"
-                raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
+            exact = self._exact(rows[name], name)
             step = SECONDS[self.time_unit] if self.dated else 1
             counted = np.floor_divide(exact, step).clip(-LARGEST, LARGEST).astype(np.int64)
             if self.dated:
@@ -242,6 +241,22 @@ class Reading:
         if self.timed:
             rows[self.gap] = np.diff(counted, prepend=0)
         return rows, starts, counted, fresh.cumsum()
+
+    def _exact(self, values: pd.Series, name: str) -> Reals:
+        """The order of rows as numbers, of dates in seconds; a `ValueError` says which format of dates a schema must state."""
+        assert self.table.order is not None
+        exact = floats(values, "datetime" if self.dated else "number", written_as(self.table.order[1]))
+        if np.isfinite(exact).all():
+            return exact
+        kind, form = reading(values) if self.dated else ("", "")
+        if kind in ("date", "datetime") and form:
+            field = {"name": name, "type": "date" if self.time_unit == "day" else "datetime", "format": form}
+            raise ValueError(
+                f"{self.path} has a row whose {name!r} is missing or no date by ISO 8601; the table's schema must state how "
+                f"its dates are written: {{'fieldsMatch': 'partial', 'fields': [{field}]}}"
+            )
+        what = "date (whole numbers need the type integer in schema)" if self.dated else "whole number"
+        raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
 
     def _window(self, starts: Integers, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Integers]:
         """Which rows are used: at most m successive ones of each person, or row above."""

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from dpgen.columns.constraint_descriptors import constraint_of
-from dpgen.columns.descriptors import stated_key
+from dpgen.columns.descriptors import stated_key, written_as
 from dpgen.columns.votes import CELLS, cells_of_digits, votes
 from dpgen.containers import InMemory
 from dpgen.data.engines import EngineTable
@@ -40,6 +40,14 @@ class Spec:
         if self.most is not None and (type(self.most) is not int or not 1 <= self.most <= MOST_ROWS):
             raise ValueError(f"max_rows is {self.most!r}; it must be a whole number in [1, {MOST_ROWS}], or None: it is bought")
 
+    @property
+    def order_alone(self) -> Any:
+        """What its schema says of how the order is written; None: nothing."""
+        fields = [] if self.schema is None else descriptor_of(self.schema)["fields"]
+        stated = [field for field in fields if field.get("name") == self.order and written_as(field)]
+        kept = [{key: field[key] for key in ("name", "type", "format") if key in field} for field in stated]
+        return {"fieldsMatch": "partial", "fields": kept} if kept else None
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -52,7 +60,7 @@ class Reader:
         """Other tables of the same names and columns; of each table of rows at most so many."""
         renamed, people = self.linking.renamed, self.linking.people
         sources = {n: with_called(own, renamed[n]) if n in renamed else own for n, own in sources.items()}
-        specs = [replace(s, source=sources[s.name], schema=None, most=m) for s, m in zip(self.specs, most)]
+        specs = [replace(s, source=sources[s.name], schema=s.order_alone, most=m) for s, m in zip(self.specs, most)]
         reader = Reader(replace(self.linking, orphans="drop", public={}), tuple(specs))
         return reader.read(None if people is None else sources[people], None, SplitOptions(0.0))
 

@@ -330,7 +330,8 @@ class RelationalModel(PublicModel, kind="relational"):
         if order is None:
             return rows.iloc[np.argsort(owner, kind="stable")].reset_index(drop=True), None
         dated = table["dated"]
-        exact = floats(rows[order], "datetime" if dated else "number")
+        form = schema.by_name[order].written_as if dated and order in schema.by_name else ""
+        exact = floats(rows[order], "datetime" if dated else "number", form)
         if not np.isfinite(exact).all():
             raise ValueError(f"{order!r} must be known in every row")
         exact = np.floor_divide(exact, table["seconds"] if dated else 1).astype(np.int64)

@@ -32,7 +32,7 @@ import torch
 
 from dpgen.columns.axes import Axis, Times, axis_of, finest, steps, steps_of
 from dpgen.columns.constraint_descriptors import constraint_of
-from dpgen.columns.descriptors import described, field_of
+from dpgen.columns.descriptors import described, field_of, written_as
 from dpgen.columns.fields import Field
 from dpgen.columns.forms import DAY, TOLD, read, texts_of
 from dpgen.columns.votes import CELLS, Vote, possible, votes
@@ -290,7 +290,7 @@ class Discovery:
     def vote(self, given: Descriptor, share: float) -> tuple[Descriptor, Noisy]:
         """The field with its type; its noisy number of gaps."""
         among = possible(given["type"])
-        codes = self.table.column(given["name"], partial(votes, kind=given["type"], format=dates_as(given)))
+        codes = self.table.column(given["name"], partial(votes, kind=given["type"], format=written_as(given)))
         noisy, std = self.budget.sums(f"{FORM} of {given['name']}", cells(codes, partial(places, among[1:]), len(among)), share)
         counts = np.zeros(max(len(CELLS), len(among)))
         counts[among] = noisy.numpy()
@@ -445,7 +445,7 @@ class Discovery:
     def number_of(self, given: Descriptor, gaps: Noisy, of_step: float, share: float) -> Descriptor | None:
         """Codes and a density: frequent values alone, the others by their quantiles; None: identifiers, which are left out."""
         name, kind, rules = given["name"], given["type"], given.get("constraints", {})
-        axis, form = axis_of(kind, self._step(given, of_step)), dates_as(given)
+        axis, form = axis_of(kind, self._step(given, of_step)), written_as(given)
         limits = tuple(None if rules.get(end) is None else axis.unit(rules[end]) for end in ("minimum", "maximum"))
         asked = Asked(name, axis, (limits[0], limits[1]), max(self.n - gaps.number, 1.0), self.chance)
         read_as = partial(units_of, axis=axis, kind=kind, format=form)
@@ -471,8 +471,8 @@ class Discovery:
             return Decimal(DAY)
         if own is not None and (kind == "number" or Decimal(str(own)) % 1 == 0):
             return Decimal(str(own))
-        codes = self.table.column(given["name"], partial(steps, kind=kind, format=dates_as(given)))
-        among = steps_of(kind, dates_as(given))
+        codes = self.table.column(given["name"], partial(steps, kind=kind, format=written_as(given)))
+        among = steps_of(kind, written_as(given))
         counts = cells(codes, lambda found: found, len(among))
         noisy, std = self.budget.sums(f"{STEP} of {given['name']}", counts, share)
         return finest(noisy.numpy(), std, among)
@@ -588,9 +588,3 @@ def without(draft: Descriptor, gone: Sequence[str]) -> Descriptor:
     if rules := [rule for rule in draft.get("dpgen:constraints", []) if set(constraint_of(rule).names).isdisjoint(gone)]:
         return left | {"dpgen:constraints": rules}
     return {key: value for key, value in left.items() if key != "dpgen:constraints"}
-
-
-def dates_as(given: Descriptor) -> str:
-    """The writing of values as texts, where a schema says it."""
-    form = str(given.get("format", ""))
-    return "" if form in ("any", "default") else form
