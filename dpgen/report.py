@@ -21,12 +21,11 @@ import yaml
 from torch import Tensor
 
 from dpgen import __version__
-from dpgen.columns.forms import floats
 from dpgen.data.table_files import name_of
 from dpgen.evaluation.compare import in_pairs
 from dpgen.evaluation.linked import associations_across
 from dpgen.evaluation.scores import verdict
-from dpgen.evaluation.timelines import LinkedFrames, pictures_of, timelines
+from dpgen.evaluation.timelines import LinkedFrames, Numbers, pictures_of, timelines
 from dpgen.facts import Section
 from dpgen.figures import heat_maps, inline_svg, new_figure, show_images
 from dpgen.files import DRAWS, METRICS, MODEL, OVERLAYS, RELEASED, STATEMENT, write_atomically
@@ -504,7 +503,9 @@ def _frames_of(samples: LinkedSamples, name: str) -> LinkedFrames:
     order = order if order in rows else None
     times = rows[order] if order is not None else pd.Series(dtype=np.int64)
     if not pd.api.types.is_numeric_dtype(times.dtype):
-        times = pd.Series(floats(times, "datetime").astype("datetime64[s]"))
+        way = Numbers.of(times) or Numbers("datetime")
+        found = way.read(times)
+        times = pd.Series(found.astype("datetime64[s]") if way.kind == "datetime" else found)
     called = "person" if parent in (name, next(iter(samples.tables))) else f"row of {parent}"
     timing = frozenset({order} if order else ())
     return LinkedFrames(of_people, of_rows, starts, order, times.to_numpy(), name, called, timing)

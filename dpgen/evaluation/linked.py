@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.columns.forms import DAY, floats
+from dpgen.columns.forms import DAY
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.linked_rows import dated
 from dpgen.data.packages import PACKAGE, linked_package
@@ -24,7 +24,7 @@ from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import BROKEN, WORTH
 from dpgen.evaluation.scores import Evaluation, Score
-from dpgen.evaluation.timelines import READ, LinkedFrames, holds, pictures_of, timeline_scores
+from dpgen.evaluation.timelines import LinkedFrames, Numbers, pictures_of, timeline_scores
 from dpgen.figures import heat_maps, save_drawn
 from dpgen.metrics import associations
 from dpgen.progress import report
@@ -147,8 +147,8 @@ def by_person(data: LinkedTables, like: LinkedTables) -> pd.DataFrame:
 
 def _as_numbers(values: pd.Series, private: pd.Series) -> tuple[pd.Series, bool]:
     """A column as numbers where the private one holds numbers or dates, and whether it does."""
-    kind = next((kind for kind in ("number", "datetime") if holds(private, kind)), "")
-    return (pd.Series(floats(values, kind)) if kind else values), bool(kind)
+    way = Numbers.of(private)
+    return (values, False) if way is None else (pd.Series(way.read(values)), True)
 
 
 def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
@@ -300,18 +300,14 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
 
 def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]:
     """A function from values of a column to groups, by its private values, and their number; gaps are the last one."""
-    for kind in (
-        ("number", "datetime") if private.dtype.kind not in "bM" else ("datetime",) if private.dtype.kind == "M" else ()
-    ):
-        values = floats(private, kind)
-        if np.isfinite(values).sum() >= READ * private.notna().sum() > 0:
-            edges = np.unique(np.nanquantile(values, np.linspace(0, 1, MOST_GROUPS + 1)[1:-1]))
+    if (way := Numbers.of(private)) is not None:
+        edges = np.unique(np.nanquantile(way.read(private), np.linspace(0, 1, MOST_GROUPS + 1)[1:-1]))
 
-            def numbered(column: pd.Series, kind: str = kind, edges: Any = edges) -> Integers:
-                found = floats(column, kind)
-                return np.where(np.isnan(found), len(edges) + 1, np.searchsorted(edges, found, side="right"))
+        def numbered(column: pd.Series) -> Integers:
+            found = way.read(column)
+            return np.where(np.isnan(found), len(edges) + 1, np.searchsorted(edges, found, side="right"))
 
-            return numbered, len(edges) + 2
+        return numbered, len(edges) + 2
     named = private.dropna().astype(str).value_counts().index[: MOST_GROUPS - 1]
 
     def listed(column: pd.Series) -> Integers:
@@ -356,29 +352,32 @@ def _checks(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tup
     table = data.tables[number - 1]
     pairs = [(data.frames[i], made.frames[i]) for i in (0, number)]
     people, rows = (own[[name for name in own if name in other]] for own, other in pairs)
+    ways, of_rows = ({name: Numbers.of(own[name]) for name in own} for own in (people, rows))
+    numbers = [name for name, way in of_rows.items() if way is not None and way.kind == "number" and name not in table.spans]
     for name in [name for name in people if name not in {t.count for t in data.tables}]:
         of, row = f"{data.names[0]}.{name}", f"{table.name}."
-        if table.order is not None and dated(table.order[1]) and holds(people[name], "datetime"):
-            yield f"{row}{table.order[0]} not before {of}", partial(_order, number=number, name=name, sign=1)
-            yield f"{row}{table.order[0]} not after {of}", partial(_order, number=number, name=name, sign=-1)
+        way = ways[name]
+        if way is not None and table.order is not None and dated(table.order[1]) and way.kind == "datetime":
+            for sign, word in ((1, "before"), (-1, "after")):
+                yield f"{row}{table.order[0]} not {word} {of}", partial(_order, number=number, name=name, way=way, sign=sign)
         if name in rows:
             yield f"{row}{name} is {of}", partial(_copy, number=number, name=name)
-        for part in [
-            part for part in rows if part not in table.spans and holds(rows[part], "number") and holds(people[name], "number")
-        ]:
-            yield f"{of} is the sum of {row}{part}", partial(_sum, number=number, name=name, part=part)
+        if way is not None and way.kind == "number":
+            for part in numbers:
+                both = {"way": way, "part": part, "way_of_part": of_rows[part]}
+                yield f"{of} is the sum of {row}{part}", partial(_sum, number=number, name=name, **both)
 
 
-def _people(data: LinkedTables, name: str, kind: str, other: Any) -> Reals:
-    values = floats(data.frames[0][name], kind)
+def _people(data: LinkedTables, name: str, way: Numbers, other: Any) -> Reals:
+    values = way.read(data.frames[0][name])
     return values if other is None else values[other]
 
 
-def _order(data: LinkedTables, other: Any, *, number: int, name: str, sign: int) -> npt.NDArray[np.bool_]:
+def _order(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers, sign: int) -> npt.NDArray[np.bool_]:
     table = data.tables[number - 1]
     counts = np.diff(table.starts)
     owner, days = np.repeat(np.arange(len(counts)), counts), table.times.astype("datetime64[D]").astype(np.float64)
-    dates = np.floor(_people(data, name, "datetime", other) / DAY)[owner]
+    dates = np.floor(_people(data, name, way, other) / DAY)[owner]
     return np.bincount(owner, sign * (days - dates) < 0, len(counts)) > 0
 
 
@@ -389,8 +388,10 @@ def _copy(data: LinkedTables, other: Any, *, number: int, name: str) -> npt.NDAr
     return np.bincount(owner, wrong, len(counts)) > 0
 
 
-def _sum(data: LinkedTables, other: Any, *, number: int, name: str, part: str) -> npt.NDArray[np.bool_]:
+def _sum(
+    data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers, part: str, way_of_part: Numbers
+) -> npt.NDArray[np.bool_]:
     counts = np.diff(data.tables[number - 1].starts)
     owner = np.repeat(np.arange(len(counts)), counts)
-    found = np.bincount(owner, np.nan_to_num(floats(data.frames[number][part], "number")), len(counts))
-    return ~np.isclose(found, np.nan_to_num(_people(data, name, "number", other)), rtol=1e-9, atol=1e-6)
+    found = np.bincount(owner, np.nan_to_num(way_of_part.read(data.frames[number][part])), len(counts))
+    return ~np.isclose(found, np.nan_to_num(_people(data, name, way, other)), rtol=1e-9, atol=1e-6)

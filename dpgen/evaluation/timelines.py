@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.columns.forms import DAY, floats
+from dpgen.columns.votes import reading
 from dpgen.data.linked import LinkedTables
 from dpgen.evaluation.scores import Score
 from dpgen.figures import heat_maps, new_figure
@@ -115,16 +116,40 @@ class LinkedFrames:
 # -- what is counted ---------------------------------------------------------------------------------------------------
 
 
-def holds(values: pd.Series, kind: str) -> bool:
-    """Whether nine of ten values that are there are numbers, or dates (`kind`: number or datetime).
+@dataclass(frozen=True)
+class Numbers:
+    """The way in which a column is read as numbers, or as dates in seconds since 1970 (`kind`: number or datetime)."""
 
-    >>> holds(pd.Series(["1.5", "2", None]), "number"), holds(pd.Series(["a", "2"]), "number")
-    (True, False)
-    """
-    there = values.dropna()
-    if kind == "datetime" and pd.api.types.is_numeric_dtype(there.dtype):
-        return False
-    return len(there) > 0 and float(np.isfinite(floats(there, kind)).mean()) >= READ
+    kind: str
+    form: str = ""
+
+    @classmethod
+    def of(cls, values: pd.Series) -> Numbers | None:
+        """By nine of ten values that are there, plain ones or of one writing; None: they are neither numbers nor dates.
+
+        >>> Numbers.of(pd.Series(["1.5", "2", None])), Numbers.of(pd.Series(["a", "2"]))
+        (Numbers(kind='number', form=''), None)
+        >>> Numbers.of(pd.Series(["31.12.2023"] * 9))
+        Numbers(kind='datetime', form='%d.%m.%Y')
+        """
+        there = values.dropna()
+        if not len(there) or there.dtype.kind == "b":
+            return None
+        kinds = ["number"] if pd.api.types.is_numeric_dtype(there.dtype) else ["number", "datetime"]
+        plain = next((way for way in map(cls, kinds) if way.reads(there)), None)
+        if plain is not None or there.dtype.kind not in "OU":
+            return plain
+        kind, form = reading(there.astype(object))
+        way = cls("datetime" if kind in ("date", "datetime") else "number", form)
+        return way if form and way.reads(there) else None
+
+    def reads(self, values: pd.Series) -> bool:
+        """Whether it reads nine of ten values."""
+        return float(np.isfinite(self.read(values)).mean()) >= READ
+
+    def read(self, values: pd.Series) -> Reals:
+        """The values (n,); NaN for what is none."""
+        return floats(values, self.kind, self.form)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,44 +158,46 @@ class States:
 
     column: str
     names: tuple[str, ...]
-    edges: Reals | None
+    edges: Reals | None = None
+    way: Numbers | None = None
 
     @classmethod
     def of(cls, part: LinkedFrames) -> States | None:
         """Of the first column of texts that repeat, else of numbers; None: there is no such column."""
-        numbers = None
+        numbers: tuple[str, Numbers] | None = None
         for column in [name for name in part.rows if name not in part.timing]:
             values = part.rows[column].dropna()
-            if values.dtype.kind != "b" and holds(values, "number"):
-                numbers = numbers or str(column)
+            way = Numbers.of(values)
+            if way is not None:
+                numbers = numbers or ((str(column), way) if way.kind == "number" else None)
                 continue
             counts = values.astype(str).value_counts()
             few = counts.iloc[:MOST_STATES].sum() >= _REPEAT * len(values)
-            if few and len(counts) > 1 and not holds(values, "datetime"):
-                return cls(str(column), tuple(map(str, counts.index[:MOST_STATES])), None)
-        return None if numbers is None else cls._of_numbers(numbers, part.rows[numbers])
+            if few and len(counts) > 1:
+                return cls(str(column), tuple(map(str, counts.index[:MOST_STATES])))
+        return None if numbers is None else cls._of_numbers(*numbers, part.rows[numbers[0]])
 
     @classmethod
-    def _of_numbers(cls, column: str, values: pd.Series) -> States:
-        found = floats(values, "number")
+    def _of_numbers(cls, column: str, way: Numbers, values: pd.Series) -> States:
+        found = way.read(values)
         found = found[np.isfinite(found)]
         different = np.unique(found)
         if len(different) <= MOST_STATES:
             edges = (different[1:] + different[:-1]) / 2
-            return cls(column, tuple(f"{value:.4g}" for value in different), edges)
+            return cls(column, tuple(f"{value:.4g}" for value in different), edges, way)
         edges = np.unique(np.quantile(found, np.linspace(0, 1, _GROUPS + 1)[1:-1]))
         named = [f"{low:.4g} to {high:.4g}" for low, high in pairwise(edges)]
-        return cls(column, (f"below {edges[0]:.4g}", *named, f"from {edges[-1]:.4g}"), edges)
+        return cls(column, (f"below {edges[0]:.4g}", *named, f"from {edges[-1]:.4g}"), edges, way)
 
     def codes(self, part: LinkedFrames) -> Integers:
         """States of all rows; one more than there are names for gaps and all other values."""
         if self.column not in part.rows:
             return np.full(len(part.rows), len(self.names))
         values = part.rows[self.column]
-        if self.edges is None:
+        if self.edges is None or self.way is None:
             found = pd.Index(self.names).get_indexer(pd.Index(values.astype(str)))
             return np.where(found < 0, len(self.names), found)
-        numbers = floats(values, "number")
+        numbers = self.way.read(values)
         return np.where(np.isnan(numbers), len(self.names), np.searchsorted(self.edges, numbers, side="right"))
 
     def first(self, part: LinkedFrames, codes: Integers) -> Reals:

@@ -1,5 +1,6 @@
 """Linked tables: order, windows and ties are functions of a person's own rows; what is refused, in one line without a value."""
 
+import ast
 import json
 import traceback
 from collections import Counter
@@ -97,6 +98,24 @@ def test_columns_that_are_not_wanted_are_left_out(drop: list[str]) -> None:
 def test_columns_that_cannot_be_left_out_of_linked_tables(drop: list[str], match: str) -> None:
     with pytest.raises(ValueError, match=match):
         read(drop=drop)
+
+
+def test_dates_of_an_order_are_written_as_a_schema_states(tmp_path: Path) -> None:
+    days = pd.Timestamp("2023-11-28") + pd.to_timedelta(np.arange(120) % 40, unit="D")
+    rows = pd.DataFrame({"who": np.repeat(np.arange(30), 4), "when": days.strftime("%d.%m.%Y"), "what": ["a", "b"] * 60})
+    rows.to_csv(tmp_path / "rows.csv", sep=";", index=False)
+    options: dict[str, Any] = {"person": "who", "order": "when", "epsilon": 1.0, "people_path": None}
+    with pytest.raises(ValueError, match="must state how its dates are written") as refused:
+        dpgen.fit(str(tmp_path / "rows.csv"), "relational", **options, **FAST)
+    stated = ast.literal_eval(str(refused.value).partition("written: ")[2])
+    assert stated == {"fieldsMatch": "partial", "fields": [{"name": "when", "type": "date", "format": "%d.%m.%Y"}]}
+    data = load_linked(path=str(tmp_path / "rows.csv"), person="who", order="when", schema=stated, test_fraction=0.0)
+    assert sorted(data.tables[0].times) == sorted(days)
+    release = dpgen.fit(str(tmp_path / "rows.csv"), "relational", schema=stated, **options, **FAST)
+    made = release.sample(20)
+    made = made if isinstance(made, pd.DataFrame) else made["rows"]
+    assert made["when"].str.fullmatch(r"\d\d\.\d\d\.\d{4}").all()
+    assert data.alike(made).tables[0].times.dtype.kind == "M", "samples are read by the same rules"
 
 
 def test_without_a_table_of_people_all_have_rows() -> None:

@@ -14,7 +14,18 @@ from dpgen.cli.main import main
 from dpgen.containers import Form, in_memory
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import simulated_patients
-from dpgen.evaluation.linked import NAMED, broken_across, by_person, coder, drawn, errors, evaluate, without_link
+from dpgen.evaluation.linked import (
+    MOST_GROUPS,
+    NAMED,
+    broken_across,
+    by_person,
+    coder,
+    drawn,
+    errors,
+    evaluate,
+    groups_of,
+    without_link,
+)
 from dpgen.samples import LinkedSamples
 
 
@@ -174,3 +185,13 @@ def test_what_rows_come_to_is_counted_for_each_person() -> None:
             assert (own["ward"] == line["visits: most frequent ward"]).sum() == own["ward"].value_counts().max()
         else:
             assert found.iloc[i].filter(like="visits: m").isna().all()
+
+
+@pytest.mark.parametrize("written", ["{:.2f}", "{:.2f} \u20ac"])
+def test_money_is_compared_as_a_number_however_it_is_written(written: str) -> None:
+    rng = np.random.default_rng(0)
+    private, other = (pd.Series([written.format(x).replace(".", ",") for x in rng.lognormal(3, 1, 900)]) for _ in range(2))
+    groups, size = groups_of(private)
+    shares = [np.bincount(groups(values), minlength=size) / 900 for values in (private, other)]
+    assert size == MOST_GROUPS + 1
+    assert np.abs(shares[0] - shares[1]).sum() / 2 < 0.1
