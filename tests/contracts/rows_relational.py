@@ -16,6 +16,7 @@ from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
+from dpgen.systems.relational.gaps import GAPS, gap_counts
 from dpgen.systems.relational.references import CHOICE, OF_DEGREES, OF_PAIRS, degree_sums, pair_score, pair_sums
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
@@ -109,6 +110,26 @@ def in_years(people: list[Person]) -> BoundedSum:
     years = np.array([1_850, 1_999, 2_000, 2_001])[data.rows[0][:, 2]]
     times = (years - 1970).astype("datetime64[Y]").astype("datetime64[s]")
     return Days(times, 86_400, (data, SHAPE), 1, 10.0).year_counts()
+
+
+def _gaps_of(people: list[Person]) -> Days:
+    """Rows whose gaps are zero, an hour, a day and some seconds by their codes, from a moment of their person on."""
+    data = histories(people)
+    gaps = np.array([0, 3_600, 86_400, 7])[data.rows[0][:, 2]]
+    return Days(gaps.cumsum().astype("datetime64[s]"), 1, (data, SHAPE), 1, 10.0)
+
+
+def in_steps(people: list[Person]) -> BoundedSum:
+    """Steps of the gaps of later rows."""
+    return gap_counts(_gaps_of(people))
+
+
+def in_steps_of_rows(people: list[Person]) -> BoundedSum:
+    """Wrong: each later row of a person counts as a whole."""
+    data = histories(people)
+    places = np.concatenate([np.empty(0, np.int64), *(np.arange(n) for n in np.diff(data.starts[0]))])
+    held = np.array([0, 2, 1, 6])[data.rows[0][places > 0, 2]]
+    return replace(in_steps(people), values=torch.from_numpy(np.bincount(held, minlength=7) * WHOLE))
 
 
 FIELDS = [
@@ -413,3 +434,4 @@ ROWS = [
     ),
     LawRow("relational", (SELECTION,), neighbours, alone, law=selected, at=(1e-6, 0.2, 0.5), pairs=60),
 ]
+    SumRow("relational", (GAPS,), neighbours, moved(3), sums=in_steps),

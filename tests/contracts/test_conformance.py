@@ -35,6 +35,8 @@ from rows_relational import (
     degrees_of,
     degrees_of_one,
     in_days,
+    in_steps,
+    in_steps_of_rows,
     in_whole_days,
     naming_pairs,
     pairs_of_all,
@@ -270,10 +272,11 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
 
 
 NAMING = [(naming_pairs, pairs_of_all), (degrees_of, degrees_of_one)]
+OF_ROWS = [(in_days, in_whole_days), (in_steps, in_steps_of_rows), (broken_rules, broken_by_rows)]
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("right", "wrong"), [(in_days, in_whole_days), (broken_rules, broken_by_rows), *NAMING])
+@pytest.mark.parametrize(("right", "wrong"), [*OF_ROWS, *NAMING])
 def test_rows_of_people_that_count_as_wholes_are_found(right: Any, wrong: Any, relation: Relation) -> None:
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is right]
     with pytest.raises(AssertionError, match="moves the sums"):

@@ -16,7 +16,8 @@ goes, L2 sensitivity :math:`\sqrt 2` for another person in their place.
 3. Later rows are moved by one non-decreasing function of their day, so that the days of all rows together have the released
    law, as far as it differs from that of the model by more than noise (`nearer`): where gaps say when rows are, they stay as
    they are. The first row keeps its day, rows of one day stay together, and no row comes before the first one. The function is
-   that of a large public draw of the model (optimal transport on the line).
+   that of a large public draw of the model (optimal transport on the line). A row goes only so far that its gap stays in its
+   part of the law of gaps, by whole steps (`gaps`): a gap of exactly a minute stays one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,8 +34,11 @@ import numpy.typing as npt
 from dpgen.columns.descriptors import field_of
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
-from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, single_counts, stack_of
+from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, Span, single_counts, stack_of
 from dpgen.systems.tables.marginals import Known, smoothed
+
+if TYPE_CHECKING:
+    from dpgen.systems.relational.gaps import Reach
 
 DAYS, OF_YEARS = "days of all rows", "years of all rows"
 OF_DAYS = 0.06
@@ -137,13 +141,13 @@ def _about(edges: list[int], counts: Reals, noisy: Reals, std: float) -> dict[st
     return {"edges": edges, **shares, "noise": std / total}
 
 
-def day_counts(people: Histories, shape: Shape, number: int, codes: Integers, size: int) -> BoundedSum:
-    """Sums (size,) of the codes (r,) of all rows of a table, whose parts add up to a whole in each person at most."""
+def day_counts(people: Histories, shape: Shape, number: int, codes: Integers, size: int, span: Span = "all") -> BoundedSum:
+    """Sums (size,) of the codes (r,) of the rows of a span of a table, whose parts add up to a whole in each person at most."""
     branch, rows, tables = shape.tables[number - 1], list(people.rows), list(shape.tables)
     rows[number - 1] = np.column_stack([rows[number - 1], codes])
-    tables[number - 1] = replace(branch, sizes=(*branch.sizes, size), spans=(*branch.spans, "all"))
+    tables[number - 1] = replace(branch, sizes=(*branch.sizes, size), spans=(*branch.spans, span))
     wide = Histories(people.people, rows, people.starts)
-    return single_counts(wide, Shape(shape.people, tuple(tables)), stack_of("all", number), branch.spans.count("all"))
+    return single_counts(wide, Shape(shape.people, tuple(tables)), stack_of(span, number), branch.spans.count(span))
 
 
 def _trimmed(smooth: Reals, counts: Reals, std: float) -> Reals:
@@ -251,7 +255,7 @@ class Times:
         first: where the rows of each begin.
         counts: how many each has.
         fixed: first ones of each that stay where they are.
-        gaps: between successive rows, the least and the largest one.
+        gaps: how far the gap before each row may be moved.
     """
 
     base: Integers
@@ -259,7 +263,7 @@ class Times:
     first: Integers
     counts: Integers
     fixed: int
-    gaps: tuple[int, int]
+    gaps: Reach
 
     def inside(
         self,
@@ -287,29 +291,37 @@ class Times:
         begin, later = base[self.first] + anchor, place >= self.fixed
         offsets = self.after - anchor[owner]
         room = np.maximum(last - begin, 0)
-        moving = shortened(np.where(later, offsets, 0), owner, room, counts - self.fixed, generator)
+        moving = shortened(np.where(later, offsets, 0), owner, room, counts - self.fixed, generator, self.gaps.step)
         units = begin[owner] + np.where(later, moving, offsets)
         later &= moving > 0
         times = units + generator.random(len(counts))[owner]  # rows of one day have one time in it
         if weights is not None:
             calendar.learn(times, later, weights)
         moved = np.where(later, np.maximum(np.minimum(calendar.moved(times), last[owner]), begin[owner]), units)
-        return np.where(place >= self.fixed, np.maximum(self._apart(moved, last), begin[owner]), moved)
+        return np.where(place >= self.fixed, np.maximum(self._apart(moved, moving, last), begin[owner]), moved)
 
-    def _apart(self, units: Integers, last: Integers) -> Integers:
-        """Units with `gaps` where there is room until the last unit, and rows of two days on two days."""
-        low, high = self.gaps
-        needed = np.minimum(np.diff(self.after, prepend=0), max(low, 1))
-        found, most = units.copy(), int(self.counts.max(initial=0))
+    def _apart(self, moved: Integers, offsets: Integers, last: Integers) -> Integers:
+        """Units as near to moved ones as gaps may be moved, where there is room until the last unit.
+
+        Gaps that are shorter than those that were drawn keep what they have, but rows of two days are on two days.
+        """
+        drawn, own_gaps = np.diff(self.after, prepend=0), np.diff(offsets, prepend=0)
+        short = own_gaps < drawn
+        low = np.where(short, np.minimum(drawn, self.gaps.step), self.gaps.lows)
+        high = np.where(short, np.maximum(drawn, 0), self.gaps.highs)
+        found, most = moved.copy(), int(self.counts.max(initial=0))
         for place in range(max(self.fixed, 1), most):
             own = self.first[self.counts > place] + place
-            found[own] = found[own].clip(found[own - 1] + needed[own], found[own - 1] + high)
+            gap = found[own] - found[own - 1]
+            gap = own_gaps[own] + self.gaps.step * np.rint((gap - own_gaps[own]) / self.gaps.step).astype(np.int64)
+            found[own] = found[own - 1] + gap.clip(low[own], high[own])
         for place in range(most - 1, self.fixed - 1, -1):
             there = self.counts > place
             own = self.first[there] + place
             after = np.minimum(own + 1, len(found) - 1)
-            room = np.where(self.counts[there] > place + 1, found[after] - needed[after], last[there])
-            found[own] = np.minimum(found[own], room)
+            room = np.where(self.counts[there] > place + 1, found[after] - low[after], last[there])
+            over = np.maximum(found[own] - room, 0)
+            found[own] -= -(-over // self.gaps.step) * self.gaps.step
         return found
 
 
@@ -364,10 +376,15 @@ def exchanged(
     return np.maximum(found, np.minimum(low, limits[1]))
 
 
-def shortened(offsets: Integers, owner: Integers, room: Integers, counts: Integers, generator: np.random.Generator) -> Integers:
-    """Offsets (r,) from the day that a person's rows follow, which ascend in each person, inside the room (n,) that is left."""
+def shortened(
+    offsets: Integers, owner: Integers, room: Integers, counts: Integers, generator: np.random.Generator, step: int = 1
+) -> Integers:
+    """Offsets (r,) from the day that a person's rows follow, which ascend in each person, inside the room (n,) that is left.
+
+    They stay multiples of the step of gaps.
+    """
     span = np.zeros(len(room), np.int64)
     np.maximum.at(span, owner, offsets)
     share = room / np.maximum(span, 1) * generator.random(len(room)) ** (1.0 / np.maximum(counts, 1))
-    scaled = np.floor(np.maximum(offsets, 0) * share[owner]).astype(np.int64)
+    scaled = np.floor(np.maximum(offsets, 0) * share[owner] / step).astype(np.int64) * step
     return np.where((span > room)[owner], np.minimum(offsets, scaled), offsets)

@@ -18,6 +18,7 @@ from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.calendars import LEAST, Calendar, Times, whole_units
 from dpgen.systems.relational.chains import Chain
+from dpgen.systems.relational.gaps import Reach
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.tables.marginals import Columns
@@ -431,8 +432,8 @@ class Draws:
         base, most = whole_units(values, seconds), 2 * REPRESENTED[1] // (seconds or 1)
         units = base + (after if seconds is None else after.clip(-most, most))
         if table.get("calendar"):
-            low, high = self.model.schemas[number].by_name[gap].bounds() if gap in rows else ([0], [0])
-            gaps = int(low[0]), int(high[-1])
+            fields = self.model.schemas[number].by_name
+            gaps = Reach.of(fields[gap], wait.astype(np.int64)) if gap in fields else Reach.free(len(rows), 0, 0)
             histories = Times(base, after, first, counts, max(begun, int(since is None)), gaps)
             groups = w[first] if since is None and not begun else None
             calendar = Calendar(table["calendar"], seconds)

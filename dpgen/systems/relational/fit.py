@@ -18,6 +18,7 @@ from dpgen.systems.relational import rules
 from dpgen.systems.relational.calendars import FEW, OF_DAYS, POOL, Calendar, Days
 from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.draws import Draws
+from dpgen.systems.relational.gaps import OF_GAPS, in_steps
 from dpgen.systems.relational.model import RelationalModel
 from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, Sizes, measured, sizes
 from dpgen.systems.relational.references import GROUPS, Named
@@ -121,6 +122,7 @@ def fit(
     share = budget.left - of_others if method == "independent" else share
     private = Histories(sides[0].codes, [side.codes for side in sides[1:]], [table.starts for table in data.tables])
     shape = _shape(data, sides)
+    data = replace(data, tables=in_steps(data.tables, days, budget, OF_GAPS * whole))
     places = {(table.parent, branch.count): own for table, branch, own in zip(data.tables, shape.tables, numbers)}
     columns = _released_columns(private, shape, sides, budget, share, places)
     private = private.grouped([own.coarse for own in columns])
