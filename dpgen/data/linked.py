@@ -24,7 +24,7 @@ from dpgen.containers import InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY
 from dpgen.data.linked_drafts import Reader, Spec
-from dpgen.data.linked_reader import MOST_ROWS, with_called
+from dpgen.data.linked_reader import MOST_BOUGHT, with_called
 from dpgen.data.linked_rows import Orphans, TimeUnit
 from dpgen.data.linked_tables import LinkedTables, Linking
 from dpgen.data.links import NO_KEYS, PERSON, Key, Keys, Links, apart, own_keys, person_of, require_own, require_shapes
@@ -80,8 +80,8 @@ def load_linked(
         person: column that names the person, in both files; it is no data. None: that of a link to people, else "person".
         order: column of a date, a time or a whole number by which the rows of a person are ordered; None: they have no order.
             Of several tables of rows a column for each, {"visits": "date"}, or the name where one table has it.
-        max_rows: m, rows of a person, or of a row above, that are used, in [1, 60]; of more a window of successive ones. None:
-            it is bought, the least m that 95 % of noisy people keep to. Of several tables one for each, too.
+        max_rows: m, rows of a person, or of a row above, that are used, in [1, 200]; of more a window of successive ones. None:
+            it is bought, in [1, 60], the least m that 95 % of noisy people keep to. Of several tables one for each, too.
         schema: file of the public Table Schema of the rows, or the schema itself; every part of it may be missing.
         people_schema: the same of the people.
         schemas: the same of further tables, by name.
@@ -342,7 +342,7 @@ def _require_together(specs: Sequence[Spec]) -> None:
     """Refuse more rows of a person than fit in memory, and in exact sums."""
     together = [1]
     for spec in specs:
-        together.append(together[spec.parent] * (MOST_ROWS if spec.most is None else spec.most))
+        together.append(together[spec.parent] * (MOST_BOUGHT if spec.most is None else spec.most))
         if together[-1] > MOST_TOGETHER:
             raise ValueError(
                 f"max_rows allow {together[-1]} rows of {spec.name} for a person; it must be {MOST_TOGETHER} at most"

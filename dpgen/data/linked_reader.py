@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow
 
+from dpgen.columns.descriptors import EXACT
 from dpgen.containers import InMemory, in_memory
 from dpgen.containers.memory import with_names
 from dpgen.data.batches import EngineBatches, frames
@@ -25,8 +26,8 @@ from dpgen.facts import Fact, Said
 Source = str | EngineTable
 Count = npt.NDArray[np.int64]
 
-MOST_ROWS = 60
-"""Rows of a person, or of a row above, at most."""
+MOST_ROWS, MOST_BOUGHT = 200, 60
+"""Rows of a person, or of a row above, at most; where their number is bought."""
 
 
 def called(source: Source, table: str) -> str:
@@ -67,7 +68,7 @@ class Drafted:
 
     def read(self, most: Sequence[int | None]) -> LinkedTables:
         """The tables with at most so many rows of each person, or of a row above; None: as many as there can be."""
-        tables = [replace(t, most=MOST_ROWS if m is None else m, buys_most=m is None) for t, m in zip(self.tables, most)]
+        tables = [replace(t, most=MOST_BOUGHT if m is None else m, buys_most=m is None) for t, m in zip(self.tables, most)]
         people_draft = _with_counts(self.people_draft, 0, tables)
         people, index = self._people(people_draft, tables)
         walk = _Walk(self, tables, people, index)
@@ -269,9 +270,17 @@ class _Walk:
 
 
 def _with_counts(draft: Mapping[str, Any], number: int, tables: Sequence[LinkedRows]) -> dict[str, Any]:
-    """The draft of a table's schema with one integer field in [least, most] for each table that hangs on its rows."""
+    """The draft of a table's schema with one integer field in [least, most] for each table that hangs on its rows.
+
+    Each number is a code, as the model says how many rows there are.
+    """
     counts = [
-        {"name": t.count, "type": "integer", "constraints": {"required": True, "minimum": t.least, "maximum": t.most}}
+        {
+            "name": t.count,
+            "type": "integer",
+            "constraints": {"required": True, "minimum": t.least, "maximum": t.most},
+            **({"dpgen:bins": {"equal": t.most + 1 - t.least}} if t.most > EXACT else {}),
+        }
         for t in tables
         if t.parent == number
     ]

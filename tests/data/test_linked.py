@@ -19,7 +19,7 @@ from three_tables import three_tables
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
-from dpgen.data.linked import MOST_ROWS, LinkedTables
+from dpgen.data.linked import MOST_BOUGHT, LinkedTables
 from dpgen.data.split import secret_key
 from dpgen.data.toy import simulated_patients
 from dpgen.evaluation.linked import compared
@@ -249,8 +249,8 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"rows": ROWS.assign(day=["nonsense"] * 7)}, ["no date"]),
     ({"rows": ROWS.assign(day=[0.5] * 7)}, ["'day' is missing or no date"]),
     ({"rows": ROWS.assign(day=[0.5] * 7), "dtypes": "public"}, ["a number", "dates, times or whole numbers"]),
-    ({"max_rows": 0}, ["max_rows is 0", "[1, 60]"]),
-    ({"max_rows": 61}, ["max_rows is 61"]),
+    ({"max_rows": 0}, ["max_rows is 0", "[1, 200]"]),
+    ({"max_rows": 201}, ["max_rows is 201"]),
     ({"orphans": "ask"}, ["orphans is 'ask'"]),
     ({"delimiter": ";"}, ["delimiter", "no csv file"]),
     ({"time_unit": "week"}, ["time_unit is 'week'"]),
@@ -661,7 +661,7 @@ def test_the_number_of_rows_is_bought(key: Path) -> None:
     most = int(np.quantile(counts, 0.95, method="inverted_cdf"))
     assert made.sample(400, random_state=0)["visits"].groupby("patient").size().max() == most
     assert f"At most {most} rows" in made.statement.to_markdown()
-    assert read(max_rows=None).tables[0].most == MOST_ROWS, "cells of the noisy counts: of the data they would be private"
+    assert read(max_rows=None).tables[0].most == MOST_BOUGHT, "cells of the noisy counts: of the data they would be private"
 
 
 def test_the_number_of_rows_that_is_bought_is_noisy() -> None:

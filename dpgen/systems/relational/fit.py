@@ -443,7 +443,8 @@ def _released_columns(
             sums = single_counts(data, shape, stack, shape.columns(stack).index(c))
             values, std = budget.sums(COLUMN, sums, part)
             found[i].append(Measurement(Marginal((c,), 0), values.numpy(), std))
-    return [settled_columns(own, side.domain, side.known) for side, own in zip(sides, found)]
+    whole = [{c for j, c in numbers if j == i} for i in range(len(sides))]
+    return [settled_columns(own, s.domain, s.known, whole=those) for s, own, those in zip(sides, found, whole)]
 
 
 def _named(

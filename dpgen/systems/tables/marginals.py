@@ -7,7 +7,7 @@ cell, so it moves a marginal by 1 (L2), a replaced one by :math:`\sqrt 2`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -384,8 +384,12 @@ def settled_columns(
     known: Mapping[int, Known],
     n: float | None = None,
     prior: Sequence[Measurement] = (),
+    whole: Collection[int] = (),
 ) -> Columns:
-    """Shares and groups of released columns of n records; None: of as many as the marginals of each column say."""
+    """Shares and groups of released columns of n records; None: of as many as the marginals of each column say.
+
+    Each code of the columns in `whole` is a group.
+    """
     smooth = [replace(m, values=smoothed_marginal(m, domain)) for m in released]
     for i, m in enumerate(smooth):
         if m.fitted is not None and (drawn := known[m.marginal.columns[0]].drawn).any():
@@ -397,6 +401,8 @@ def settled_columns(
         shares.append(shares_of([*smooth, *prior], c, own, empty))
     kinds = {c: np.array(own) for c, own in domain.kinds.items()}
     coarse = Coarsening.of(shares, MOST_GROUPS, ordered=domain.ordered, missing=domain.missing, kinds=kinds)
+    groups = tuple(np.arange(len(own)) if c in whole else own for c, own in enumerate(coarse.groups))
+    coarse = Coarsening(groups, tuple(int(own.max(initial=-1)) + 1 for own in groups))
     both = [tuple(in_groups(m, coarse) for m in found) for found in (released, [*smooth, *prior])]
     return Columns(tuple(shares), n or max(1.0, float(np.mean(totals))), coarse, *both)
 
