@@ -236,8 +236,7 @@ def _nights(options: Any) -> Ended:
 def _linked(options: Any) -> Ended:
     _require_left_out(options, "REAL is a Data Package", "schema", "target")
     from dpgen.evaluation.attacks import UNFOUND, attack_of
-    from dpgen.evaluation.linked import compared
-    from dpgen.evaluation.scores import metrics_markdown
+    from dpgen.evaluation.linked import comparison
     from dpgen.statement import UNPROTECTED
 
     attack = attack_of(options.attacks, options.holdout, options.epsilon, options.delta, options.seed)
@@ -248,8 +247,13 @@ def _linked(options: Any) -> Ended:
         from dpgen.evaluation.quality import of_tables, report_class
 
         quality = partial(of_tables, report_class("multi_table"))
-    scores = compared(*files, seed=options.seed, out=options.out, holdout=holdout, attack=attack, quality=quality)
+    found = comparison(*files, seed=options.seed, out=options.out, holdout=holdout, attack=attack, quality=quality)
     page = "" if options.out is None else f"\n{options.out}: {UNPROTECTED}"
     told = "" if attack is None else f"\n\n- {UNFOUND}"
-    values = {"scores": scores, "page": options.out, "not_for_publication": UNPROTECTED}
-    return Ended(metrics_markdown(scores) + told + page, values=values)
+    values = {
+        "scores": found.scores,
+        "successive": found.lines,
+        "page": options.out,
+        "not_for_publication": UNPROTECTED,
+    }
+    return Ended(f"{found}{told}{page}", values=values)

@@ -30,6 +30,7 @@ from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import broken_rules, said
 from dpgen.evaluation.scores import (
     FULL,
+    HELD_OUT,
     QUICK,
     Effort,
     Evaluation,
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
 
     from dpgen.metrics.classification import Judge
 
-HELD_OUT = 0.3
-"""Share of the real rows that the others are compared with, too."""
 MOST = 50_000
 """Rows of a table that are compared: more are drawn at random."""
 LEAST = 4
@@ -161,8 +160,11 @@ def compare(
     delta: float = 0.0,
     sdmetrics: bool = False,
     seed: int = 0,
-) -> Comparison:
+    **linked: Any,
+) -> Any:
     """Scores of synthetic rows against real ones, by values; nothing in it is private, and nothing is spent.
+
+    Of people and their rows, tables by name, it is a `LinkedComparison`, else a `Comparison`.
 
     Arguments:
         real: a table in memory, or the path of a csv, tsv or Parquet file.
@@ -175,12 +177,20 @@ def compare(
         delta: of the release.
         sdmetrics: whether SDMetrics' quality report of the same rows stands beside the scores; the extra `sdmetrics` brings it.
         seed: of what is held out and drawn.
+        linked: of tables by name: `person`, `links`, `order`, `max_rows` as in `dpgen.fit`.
+
+    Raises:
+        ValueError: tables without common columns, or options of another kind of tables.
 
     >>> rows = pd.DataFrame({"x": np.arange(100.0), "c": ["a", "b"] * 50})
     >>> found = compare(rows, rows)
     >>> bool(found.columns["KS or TV"].max() < 0.3)
     True
     """
+    if is_linked(real):
+        return _of_people(real, synthetic, {"schema": schema, "target": target, "holdout": holdout}, seed, linked)
+    if linked:
+        raise ValueError(f"{next(iter(linked))} is of people and their rows; real must be tables by name, {{NAME: TABLE}}")
     described = read_descriptor(Path(schema)) if isinstance(schema, str | Path) else dict(schema or {})
     wished = target or described.get("dpgen:target")
     first, second = _table(real, "real"), _table(synthetic, "synthetic")
@@ -199,6 +209,21 @@ def compare(
         more.append(partial(of_table, report_class("single_table")))
     found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, more=more)
     return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
+
+
+def is_linked(data: Any) -> bool:
+    """Whether data are tables by their names."""
+    return isinstance(data, Mapping) and len(data) > 0 and all(hasattr(table, "columns") for table in data.values())
+
+
+def _of_people(real: Any, synthetic: Any, others: Mapping[str, Any], seed: int, options: Mapping[str, Any]) -> Any:
+    if given := next((name for name, value in others.items() if value is not None), None):
+        raise ValueError(f"{given} must be left out: real are tables of people and their rows")
+    if not is_linked(synthetic):
+        raise ValueError(f"synthetic must be tables by name, as real: {', '.join(map(str, real))}")
+    from dpgen.evaluation.linked import compare_linked
+
+    return compare_linked(real, synthetic, seed=seed, **options)
 
 
 def _parts(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,16 +15,18 @@ import pandas as pd
 import torch
 
 from dpgen.columns.forms import DAY
+from dpgen.containers import in_memory
 from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.linked_rows import dated
+from dpgen.data.links import Keys, roles_of
 from dpgen.data.packages import PACKAGE, linked_package
 from dpgen.data.table_files import read_table
 from dpgen.evaluation.attacks import LEAST, UNFOUND
 from dpgen.evaluation.column import Column
-from dpgen.evaluation.compare import HELD_OUT
 from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import BROKEN, WORTH
-from dpgen.evaluation.scores import Evaluation, Score
+from dpgen.evaluation.scores import HELD_OUT, Evaluation, Score, metrics_markdown
+from dpgen.evaluation.successive import Found, successive_rules, successive_scores
 from dpgen.evaluation.timelines import LinkedFrames, Numbers, pictures_of, timeline_scores
 from dpgen.figures import heat_maps, save_drawn
 from dpgen.metrics import associations
@@ -70,7 +73,45 @@ def evaluate(release: Any, data: LinkedTables, *, seed: int) -> Evaluation:
     return Evaluation(_scored(data, made, seed), released=released, pictures=pictures)
 
 
-def compared(
+@dataclass(frozen=True, eq=False)
+class LinkedComparison:
+    """Result of a comparison of people and their rows: scores, and the rules between successive rows that real people keep."""
+
+    scores: list[Score]
+    successive: list[Found]
+    data: LinkedTables
+    made: LinkedTables
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """The rules with shares of people who keep them, as JSON; None where no synthetic person has what a rule is about."""
+        shares = [(one, None if np.isnan(one.synthetic) else one.synthetic) for one in self.successive]
+        return [{"rule": one.rule, "real": one.real, "synthetic": synthetic} for one, synthetic in shares]
+
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """A sentence on rules of which no synthetic person shows anything, if there are any."""
+        rules = "; ".join(line["rule"] for line in self.lines if line["synthetic"] is None)
+        return (f"Kept by real people, and about what no synthetic person has: {rules}.",) if rules else ()
+
+    def __str__(self) -> str:
+        return "\n\n".join([metrics_markdown(self.scores), *self.unseen])
+
+    def _repr_html_(self) -> str:
+        return table_of(self.scores) + "".join(f"<p>{html.escape(sentence)}</p>" for sentence in self.unseen)
+
+    def save(self, path: Path | str, *, first: Sequence[str] = ()) -> Path:
+        """Write one page with all scores and pictures; it shows real values and is not for publication."""
+        pictures = {name.removesuffix(".png"): draw for name, draw in drawn(_beside("real", self.data, self.made)).items()}
+        return write_page(Path(path), "Real and synthetic people and their rows", pictures, self._repr_html_(), first=first)
+
+
+def compared(real: Path, synthetic: Path, *, seed: int, **options: Any) -> list[Score]:
+    """The scores of `comparison`."""
+    return comparison(real, synthetic, seed=seed, **options).scores
+
+
+def comparison(
     real: Path,
     synthetic: Path,
     *,
@@ -79,7 +120,7 @@ def compared(
     holdout: Path | None = None,
     attack: Callable[[Mapping[str, Column]], Iterable[Score]] | None = None,
     quality: Callable[..., Iterable[Score]] | None = None,
-) -> list[Score]:
+) -> LinkedComparison:
     """Scores of the Data Package of synthetic tables against a real one, beside those of held-out people.
 
     These are people of the real package, or all of the package `holdout`. With `out` scores and pictures are written as one
@@ -88,15 +129,46 @@ def compared(
     data = load_linked(path=str(real), test_fraction=HELD_OUT if holdout is None else 0.0)
     if holdout is not None:
         data = replace(data, test=_alike(data, real, holdout))
-    made = _alike(data, real, synthetic)
-    scores = [*broken_across(data, made), *_scored(data, made, seed)]
-    scores += [] if attack is None else attack(people_columns(data, made))
+    found = _beside_real(data, _alike(data, real, synthetic), seed)
+    scores = [*found.scores, *([] if attack is None else attack(people_columns(data, found.made)))]
     scores += [] if quality is None else quality(real, synthetic, holdout, column=Column.of, held_out=HELD_OUT, seed=seed)
+    found = replace(found, scores=scores)
     if out is not None:
-        pictures = {name.removesuffix(".png"): draw for name, draw in drawn(_beside("real", data, made)).items()}
-        first = () if attack is None else (UNFOUND,)
-        write_page(out, "Real and synthetic people and their rows", pictures, table_of(scores), first=first)
-    return scores
+        found.save(out, first=() if attack is None else (UNFOUND,))
+    return found
+
+
+def compare_linked(real: Mapping[str, Any], synthetic: Mapping[str, Any], *, seed: int, **options: Any) -> LinkedComparison:
+    """`dpgen.compare` of tables in memory by their names; a part of the real people is held out.
+
+    Arguments:
+        real: tables by name, as in `dpgen.fit`.
+        synthetic: tables of the same names and columns.
+        seed: of what is drawn.
+        options: `person`, `links`, `order` and others of `load_linked` that say what hangs on what.
+    """
+    tables = {name: in_memory(table) for name, table in real.items()}
+    for name in tables:
+        if name not in synthetic:
+            raise nearest("a table of synthetic", name, list(synthetic))
+    for name, table in tables.items():
+        table.table = name
+    order = options.get("order")
+    timed = list(order) if isinstance(order, Mapping) else list(tables)[-1:] if len(tables) < 3 else []
+    columns = {name: list(table.types) for name, table in tables.items()}
+    roles = roles_of(columns, Keys.of(options.get("links") or {}, columns, (), ()), options.get("person"), timed)
+    given: dict[str, Any] = {"test_fraction": HELD_OUT} | options | {"person": roles.person}
+    first = roles.rows or str(roles.people)
+    given |= {"people_path": tables[roles.people]} if roles.people not in (None, first) else {}
+    more = {name: table for name, table in tables.items() if name not in (roles.people, first)}
+    data = load_linked(path=tables[first], **given | ({"tables": more} if more else {}))
+    return _beside_real(data, data.alike(dict(synthetic)), seed)
+
+
+def _beside_real(data: LinkedTables, made: LinkedTables, seed: int) -> LinkedComparison:
+    """Scores and rules of synthetic tables beside real ones."""
+    scores = [*broken_across(data, made), *_scored(data, made, seed)]
+    return LinkedComparison(scores, successive_rules(data, made, seed), data, made)
 
 
 def _alike(data: LinkedTables, real: Path, package: Path) -> LinkedTables:
@@ -161,7 +233,7 @@ def _scored(data: LinkedTables, made: LinkedTables, seed: int) -> list[Score]:
         for kind, text in _named([table.name for table in data.tables]).items()
         if kind in found
     ]
-    return scores + timeline_scores(data, made, seed)
+    return [*scores, *timeline_scores(data, made, seed), *successive_scores(data, made, seed)]
 
 
 def _named(tables: Sequence[str]) -> Mapping[str, str]:

@@ -12,6 +12,9 @@ from dpgen.files import METRICS, write_atomically
 from dpgen.metrics.classification import CNN_SIDE
 from dpgen.statement import UNPROTECTED
 
+HELD_OUT = 0.3
+"""Share of the real rows, or people, that the others are compared with, too."""
+
 _ESCAPED_BAR = r"\|"
 
 
