@@ -224,7 +224,11 @@ class Fact(Enum):
     INDEPENDENT_BITS = _W("Columns are independent in the model: {why}.")
     NOT_LINKED = _W(
         "In the model, the values of rows do not depend on the person or on the row before: for about {people} people with "
-        "rows and so many columns such tables are worth their noise from about {more} times this epsilon on.",
+        "rows and so many columns such tables are worth their noise from about epsilon {more} on.",
+    )
+    HIDDEN_PAIRS = _W(
+        "Noise hides whom the rows of {column} name: in samples they name people of any kind. From about epsilon {more} on it "
+        "would show that people of one group are named twice as often as by chance.",
     )
     POOLED_CLASSES = _W(
         "Classes {classes} have the Gaussian of all {records}: by noisy counts they have too few {records} at this budget.",

@@ -283,8 +283,9 @@ def rows_come(relation: Relation) -> Pair:
 
 # -- rows that name other people -----------------------------------------------------------------------------------------
 
-NAMES, SENT, NAMED_BY = range(8), 3, 4
+NAMES, SENT, NAMED_BY = range(8), 3, 2
 NOT_ALL = "places that are freed are not all taken by rows of one cell, nor do all degrees fall from one bin to one"
+OF_BOTH = "of a person who leaves it reaches all; one who comes in their place takes from a cell to which that adds"
 
 Sender = tuple[int, int, tuple[int, ...]]
 """Name and group of a person, and the names of those whom the rows name, at most `SENT`; they may be gone."""
@@ -302,15 +303,36 @@ def as_reference(people: list[Sender]) -> tuple[Any, Any, Any, Any]:
 
 def naming_pairs(people: list[Sender]) -> BoundedSum:
     owner, targets, ranks, groups = as_reference(people)
-    return pair_sums(owner, targets, ranks, groups, 2, rows=SENT, most=NAMED_BY)
+    return pair_sums(owner, targets, ranks, groups, 2, most=NAMED_BY)
+
+
+def _weights(owner: Any, of: Any) -> Any:
+    """Parts of a whole of each row, by how many of some rows its person has."""
+    return WHOLE // np.maximum(np.bincount(owner, of, len(NAMES) + 2), 1).astype(np.int64)[owner]
 
 
 def pairs_of_all(people: list[Sender]) -> BoundedSum:
     """Wrong: all rows that name a person are counted."""
     owner, targets, _, groups = as_reference(people)
     there = targets >= 0
-    cells = np.bincount(groups[owner[there]] * 2 + groups[targets[there]], minlength=4) * (WHOLE // NAMED_BY)
-    return replace(naming_pairs(people), values=torch.from_numpy(cells.reshape(2, 2)))
+    cells = groups[owner[there]] * 2 + groups[targets[there]]
+    found = np.bincount(cells, _weights(owner, np.ones(len(owner)))[there], 4).astype(np.int64)
+    return replace(naming_pairs(people), values=torch.from_numpy(found.reshape(2, 2)))
+
+
+def pairs_of_named(people: list[Sender]) -> BoundedSum:
+    """Wrong: a row weighs by how many rows of its person name somebody who is there, which others decide."""
+    owner, targets, ranks, groups = as_reference(people)
+    there = targets >= 0
+    return pair_sums(owner[there], targets[there], ranks[there], groups, 2, most=NAMED_BY)
+
+
+def pairs_of_rows(people: list[Sender]) -> BoundedSum:
+    """Wrong: each row of a person counts as a whole."""
+    owner, targets, _, groups = as_reference(people)
+    there = targets >= 0
+    found = np.bincount(groups[owner[there]] * 2 + groups[targets[there]], minlength=4) * WHOLE
+    return replace(naming_pairs(people), values=torch.from_numpy(found.reshape(2, 2)))
 
 
 def degrees_of(people: list[Sender]) -> BoundedSum:
@@ -327,8 +349,7 @@ def column_of_pairs(people: list[Sender], relation: Relation) -> Law:
     """The choice between the groups of people and halves of their names."""
     owner, targets, ranks, groups = as_reference(people)
     halves = np.array([name % 2 for name, *_ in people], np.int64)
-    about = {"rows": SENT, "most": NAMED_BY}
-    found = [pair_score(owner, targets, ranks, own, np.array([0.5, 0.5]), **about) for own in (groups, halves)]
+    found = [pair_score(owner, targets, ranks, own, np.array([0.5, 0.5]), most=NAMED_BY) for own in (groups, halves)]
     mechanism = ExponentialMechanism.gaussian(np.array([apart for apart, _ in found]), 0.5, found[0][1])
     return Law(mechanism.event, mechanism.log_probabilities())
 
@@ -357,6 +378,18 @@ def hub_leaves(relation: Relation) -> Pair:
     rest: list[Sender] = [(name, 1, (0,) * SENT) for name in NAMES if name]
     hub: Sender = (0, 0, (1, 2, 3))
     return [hub, *rest], rest if relation == "add_remove" else [*rest, (9, 1, ())]
+
+
+def a_place_is_freed(relation: Relation) -> Pair:
+    """One whom two name, and who names somebody for whom two of the other group wait, leaves; another one names nobody."""
+    others: list[Sender] = [(1, 0, ()), (2, 0, (0,)), (3, 0, (0,)), (8, 1, (1,)), (9, 1, (1,))]
+    return [(0, 0, (1,)), *others], others if relation == "add_remove" else [*others, (10, 0, ())]
+
+
+def all_weigh_more(relation: Relation) -> Pair:
+    """Of two whom each person names one leaves, whom all name."""
+    rest: list[Sender] = [(name, 1, (0, 1 + name % 7)) for name in NAMES if name]
+    return [(0, 0, (1,)), *rest], rest if relation == "add_remove" else [*rest, (9, 1, ())]
 
 
 _OF_TREE = [
@@ -414,6 +447,7 @@ ROWS = [
     SumRow("relational", (BREAKING,), neighbours, breaks_all, sums=broken_rules),
     SumRow("relational", (DAYS,), neighbours, moved(4), sums=in_days),
     SumRow("relational", (OF_YEARS,), neighbours, moved(4), sums=in_years),
+    SumRow("relational", (GAPS,), neighbours, moved(3), sums=in_steps),
     SumRow("relational", (DAYS,), tree_neighbours, tree_moved(4, 2), sums=tree_days),
     SumRow("relational", (WITH_ROWS,), tree_neighbours, rows_come, sums=people_with_rows),
     SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all 3", 0)),
@@ -427,11 +461,10 @@ ROWS = [
         sums=tree_counted("place", "position 3", "all 3"),
         pairs=60,
     ),
-    SumRow("relational", (OF_PAIRS,), naming_neighbours, hub_leaves, sums=naming_pairs, reaches=0.2, why=NOT_ALL),
+    SumRow("relational", (OF_PAIRS,), naming_neighbours, a_place_is_freed, sums=naming_pairs, reaches=0.5, why=OF_BOTH),
     SumRow("relational", (OF_DEGREES,), naming_neighbours, hub_leaves, sums=degrees_of, reaches=0.2, why=NOT_ALL),
     LawRow(
         "relational", (CHOICE,), naming_neighbours, hub_leaves, law=column_of_pairs, at=(1e-6, 0.1), reaches=0.01, why=NOT_ALL
     ),
     LawRow("relational", (SELECTION,), neighbours, alone, law=selected, at=(1e-6, 0.2, 0.5), pairs=60),
 ]
-    SumRow("relational", (GAPS,), neighbours, moved(3), sums=in_steps),

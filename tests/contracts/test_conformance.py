@@ -30,6 +30,7 @@ from replay import Step, Tape, watched
 from rows_networks import LAYERS, clipped_apart, clipped_together
 from rows_raw_tables import levels_once, shared_values, without_delta
 from rows_relational import (
+    all_weigh_more,
     broken_by_rows,
     broken_rules,
     degrees_of,
@@ -40,6 +41,8 @@ from rows_relational import (
     in_whole_days,
     naming_pairs,
     pairs_of_all,
+    pairs_of_named,
+    pairs_of_rows,
 )
 from rows_rules import broken, broken_once, broken_shares
 from rows_tables import all_questions, chosen_block, in_two_halves
@@ -271,7 +274,7 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
         check_pairs(dataclasses.replace(row, sums=shared_values), relation)
 
 
-NAMING = [(naming_pairs, pairs_of_all), (degrees_of, degrees_of_one)]
+NAMING = [(naming_pairs, wrong) for wrong in (pairs_of_all, pairs_of_rows)] + [(degrees_of, degrees_of_one)]
 OF_ROWS = [(in_days, in_whole_days), (in_steps, in_steps_of_rows), (broken_rules, broken_by_rows)]
 
 
@@ -281,6 +284,14 @@ def test_rows_of_people_that_count_as_wholes_are_found(right: Any, wrong: Any, r
     [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is right]
     with pytest.raises(AssertionError, match="moves the sums"):
         check_pairs(dataclasses.replace(row, sums=wrong), relation)
+
+
+def test_weights_of_rows_that_others_decide_are_found() -> None:
+    [row] = [row for row in all_rows() if isinstance(row, SumRow) and row.sums is naming_pairs]
+    check_tight(dataclasses.replace(row, reaches=0.99), "add_remove")
+    check_pairs(dataclasses.replace(row, neighbours=lambda _, relation: all_weigh_more(relation)), "add_remove", pairs=1)
+    with pytest.raises(AssertionError, match="moves the sums"):
+        check_tight(dataclasses.replace(row, sums=pairs_of_named, tight=all_weigh_more), "add_remove")
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -20,8 +20,18 @@ from dpgen.systems.relational.chains import TreeFitter
 from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.gaps import OF_GAPS, in_steps
 from dpgen.systems.relational.model import RelationalModel
-from dpgen.systems.relational.plan import DOMAINS, LINKED, Method, RelationalConfig, RelationalPlan, Sizes, measured, sizes
-from dpgen.systems.relational.references import GROUPS, Named
+from dpgen.systems.relational.plan import (
+    DOMAINS,
+    LINKED,
+    Method,
+    RelationalConfig,
+    RelationalPlan,
+    Sizes,
+    epsilon_of,
+    measured,
+    sizes,
+)
+from dpgen.systems.relational.references import GROUPS, Named, said_of
 from dpgen.systems.relational.sums import (
     SPANS,
     Branch,
@@ -112,6 +122,7 @@ def fit(
     days = _days(data, with_rows)
     of_days = OF_DAYS * whole / max(1, sum(own is not None for own in days)) * (1 - 1e-9)
     data = _in_years(data, days, budget, of_days)
+    data = replace(data, tables=in_steps(data.tables, days, budget, OF_GAPS * whole))
     sides, facts = _domains(data, plan, budget, [n, *with_rows], more)
     calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
     kept_rules, told_rules = _rules(data, sides, calendars, numbers, n, budget, config)
@@ -122,11 +133,10 @@ def fit(
     share = budget.left - of_others if method == "independent" else share
     private = Histories(sides[0].codes, [side.codes for side in sides[1:]], [table.starts for table in data.tables])
     shape = _shape(data, sides)
-    data = replace(data, tables=in_steps(data.tables, days, budget, OF_GAPS * whole))
     places = {(table.parent, branch.count): own for table, branch, own in zip(data.tables, shape.tables, numbers)}
     columns = _released_columns(private, shape, sides, budget, share, places)
     private = private.grouped([own.coarse for own in columns])
-    named = _named(data, private, columns[0], sides[0], budget, min(of_others, budget.left))
+    named = _named(data, private, columns[0], sides[0], budget, min(of_others, budget.left), n)
     rule = sizes(mu, n)
     fitter = _fitter(shape, columns, sides, n, method, config, rule, runtime.seed)
     layout = fitter.layout
@@ -135,8 +145,10 @@ def fit(
     among = _candidates(layout, _KINDS[method], _public_keys(sides))
     picked = _in_rounds(private, fitter, smooth, among, config, picks, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
-    told = _told(method, config, len(picked), mu, fewest, widths)
-    statement = statement.extended([*told, *facts, *of_keys, *bounded, *told_rules, *_said(data, named)])
+    told = _told(method, config, len(picked), fewest, widths, plan.resolved_delta)
+    tables = [data.names[0], *(table.name for table in data.tables)]
+    others = said_of(named, tables, [n, *with_rows], lambda times: epsilon_of(times * mu, plan.resolved_delta))
+    statement = statement.extended([*told, *facts, *of_keys, *bounded, *told_rules, *others])
     schemas = [side.schema for side in sides]
     model = RelationalModel(
         fitter.tree,
@@ -201,14 +213,14 @@ def _single(shape: Shape, tables: Sequence[Sequence[Measurement]]) -> list[tuple
 
 
 def _told(
-    method: Method, config: RelationalConfig, picks: int, mu: float, with_rows: float, columns: tuple[int, int]
+    method: Method, config: RelationalConfig, picks: int, with_rows: float, columns: tuple[int, int], delta: float
 ) -> list[Said]:
     """The measured marginals, and from where on there would be more."""
     found = [Fact.MEASURED_LINKED(count=picks)] if picks else []
     if method == "linked" or config.method != "auto":
         return found
-    more = LINKED * (columns[0] + 2 * columns[1]) / (mu * with_rows)
-    return [*found, Fact.NOT_LINKED(people=f"{with_rows:.0f}", more=f"{more:.2g}")]
+    more = epsilon_of(LINKED * (columns[0] + 2 * columns[1]) / with_rows, delta)
+    return [*found, Fact.NOT_LINKED(people=f"{with_rows:.0f}", more=more)]
 
 
 # -- domains and single columns ----------------------------------------------------------------------------------------
@@ -448,21 +460,15 @@ def _released_columns(
 
 
 def _named(
-    data: LinkedTables, private: Histories, columns: Columns, side: _Side, budget: GaussianBudget, share: float
+    data: LinkedTables, private: Histories, columns: Columns, side: _Side, budget: GaussianBudget, share: float, size: float
 ) -> list[Named]:
     """Noisy sums of the keys by which rows name other people, of groups of the columns of people, for `share` of 1 / s^2."""
     coarse, part, count = columns.coarser(GROUPS, side.domain), share / max(1, len(data.references)) * (1 - 1e-9), data.n
     most = [1, *(table.most for table in data.tables)]
     return [
-        Named.measure(own, private.people, columns, coarse, budget, part, rows=most[own.number], n=count)
+        Named.measure(own, private.people, columns, coarse, budget, part, rows=most[own.number], n=count, size=size)
         for own in data.references
     ]
-
-
-def _said(data: LinkedTables, named: Sequence[Named]) -> list[Said]:
-    """Facts of a statement on keys by which rows name other people."""
-    names = [data.names[0], *(table.name for table in data.tables)]
-    return [Fact.NAMES_OTHERS(column=f"{names[own.number]}.{own.column}") for own in named]
 
 
 # -- rounds ------------------------------------------------------------------------------------------------------------

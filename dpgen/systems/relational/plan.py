@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 from dpgen.facts import Fact, Said
-from dpgen.privacy.mechanisms import Relation, require_whole
+from dpgen.privacy.accountants import epsilon
+from dpgen.privacy.mechanisms import Relation, gaussian_event, require_whole
 from dpgen.systems.plan import Plan
 from dpgen.systems.tables.plan import Rules, require_rules
 
@@ -41,6 +42,15 @@ def measured(mu: float, n: float, with_rows: float, columns: tuple[int, int]) ->
     if mu * n < ALONE * sum(columns):
         return "independent"
     return "linked" if mu * with_rows >= LINKED * (columns[0] + 2 * columns[1]) else "apart"
+
+
+def epsilon_of(mu: float, delta: float) -> str:
+    """The epsilon, in two digits, at this delta of a Gaussian-DP parameter.
+
+    >>> epsilon_of(0.27, 1e-5), epsilon_of(20.0, 1e-5)
+    ('1', '280')
+    """
+    return f"{float(f'{epsilon(gaussian_event(1.0 / mu), delta):.2g}'):g}"
 
 
 @dataclass(frozen=True)

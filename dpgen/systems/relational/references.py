@@ -1,35 +1,41 @@
 r"""Keys by which rows name other people (the boss of an employee, the receiver of a transfer): sums, and draws of them.
 
-A row belongs to its person alone, and the tables of `sums` do not look at whom it names. Two kinds of sums do. With at most
-:math:`m` rows of a person, of which the first :math:`k` that name the same person are counted, by a keyed hash of the row's
-own person and its place there, each with the weight :math:`1/q`, :math:`q = \max(m, k)`:
+A row belongs to its person alone, and the tables of `sums` do not look at whom it names. Two kinds of sums do. With r rows of
+a person, at most :math:`m`, each weighs :math:`1/r`, so all of a person weigh one at most, however many rows there may be:
 
 | sums | what they count | L2 sensitivity |
 |---|---|---|
-| pairs, of one column of people | counted rows: groups of both people | :math:`\sqrt{(m/q + k/q)^2 + (m/q)^2}` |
+| pairs, of one column | weights by groups of both people, :math:`k` at most for each named | :math:`\sqrt{(1 + k)^2 + 1}` |
 | degrees | people, by the number of rows that name them | :math:`\sqrt{(1 + m)^2 + m^2}` |
 
-**Proof.** A person A leaves, and all others keep their rows; a row that names A names nobody now, as one with a gap does.
-Pairs: at most m rows of A leave the counts, and at most k that name A. A counted row of A frees a place among those that name
-one person: one row of somebody else takes it, as the hash does not know who is named by whom; that is at most m rows. (Rows of
-one person that are alike but for whom they name share a place, for their order would be that of the data; where a window has
-some of them alone, they name nobody.) So no more than (m + k) / q is taken away, and no more than m / q is added. Both are
-non-negative vectors, so the square of the norm of their difference is at most the sum of the squares of their L1 norms.
-Degrees: A is counted no more, and at most m people have a smaller degree: 1 + m counts are taken away, and m are added. For
-another person in A's place both happen, which is at most twice as much. All parts are :math:`\lfloor 2^{20} / q \rfloor` of
-:math:`2^{-20}`.
+**Weights that are counted.** Rows that name one person lie one after the other on a line, each as long as its weight, in the
+order of a keyed hash of the row's own person and its place there. What is inside of [0, k] is counted, of the row at the end a
+part. Where people name people r is 1, and these are the first k that name the same person.
+
+**Proof.** A person A leaves, and all others keep their rows; a row that names A names nobody now, as one with a gap does. Its
+weight is a function of how many rows its own person has, whomever they name, so no weight of others changes. Pairs: the rows of
+A leave, of weight :math:`o_t` inside of the line of each person t, :math:`\sum_t o_t \le 1`, and the line of A, of k at most:
+no more than 1 + k is taken away. Without the rows of A others on the line of t move towards 0, so none of them counts less. The
+line holds min(k, its length), which does not grow, so they count at most :math:`o_t` more, together at most 1: no more is
+added. The hash does not know who is named by whom. (Rows of one person that are alike but for whom they name share a place, for
+their order would be that of the data; where a window has some of them alone, they name nobody. They weigh the same and are of
+one cell, so their order on a line changes nothing.) Both are non-negative vectors, so the square of the norm of their
+difference is at most the sum of the squares of their L1 norms. Degrees: A is counted no more, and at most m people have a
+smaller degree: 1 + m counts are taken away, and m are added. For another person in A's place both happen, which is at most
+twice as much. Weights are :math:`\lfloor 2^{20} / r \rfloor` of :math:`2^{-20}`, and k is whole: all of it is exact.
 
 Rows that name nobody are not counted: a boss who leaves would move all reports there.
 
-At most four columns of people are chosen, by the exponential mechanism, by how far their pairs T, in whole rows, are from what
-released shares s of groups of people make of the total p: :math:`\sum_{ab} |T_{ab} - p s_a s_b|`, rounded down. Adding w to one
-cell moves this by 2 w at most. A person who leaves moves T by at most 2 m + k in L1, and the score by :math:`2 (2 m + k) + 1`.
+At most four columns of people are chosen, by the exponential mechanism, by how far their pairs T, in whole people, are from
+what released shares s of groups of people make of the total p: :math:`\sum_{ab} |T_{ab} - p s_a s_b|`, rounded down. Adding w
+to one cell moves this by 2 w at most. A person who leaves moves T by at most 2 + k in L1, and the score by
+:math:`2 (2 + k) + 1`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
@@ -37,6 +43,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from dpgen.facts import Fact, Said
 from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.systems.simplex_projection import project_to_simplex
 
@@ -56,25 +63,37 @@ MOST_COLUMNS = 4
 """Columns of people whose pairs are released."""
 GROUPS = 8
 """Groups of a column of people in a table of pairs."""
-COUNTED = 6
-"""k / m: so many times the most rows of a person are counted that name the same one."""
+COUNTED, FEW = 6, 3
+"""k: of rows that name one person as many weigh as those of so many people, and where people are few and each has rows."""
+ENOUGH = 4_500.0
+"""People by noise stds of their number at the share of one column, from which on k of rows is that of many people."""
 DEGREES = np.array([0, 1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128])
 """The least number of each bin of degrees."""
 _MANY = 10.0  # noise stds of all people from which on nobody is named where noise shows nobody
 _SURE = 2.0  # noise stds that a bin of degrees, or a share of rows that name nobody, must have
 _ALL = 0.9  # share of rows that name somebody from which on all do: degrees are binned
 _HIDDEN = 1.5  # noise stds from independence, up to which a cell is as if it were independent
+_SHOWN = 3.0  # noise stds of what stands out of the noise
 _SWEEPS, _TRIES, _CLASSES = 60, 4, 400
 
 
-def counted(owner: Integers, targets: Integers, ranks: npt.NDArray[Any], most: int) -> npt.NDArray[np.bool_]:
-    """Which rows (r,) are the first `most` that name the same person, by hashes (r, 4); those of no person, -1, are not."""
+def weighed(owner: Integers, targets: Integers, ranks: npt.NDArray[Any], most: int) -> Integers:
+    """Parts (r,) of 2^20 that count of each row, see the module: all of a person at most a whole, and `most` that name one.
+
+    Arguments:
+        owner: person of each row (r,).
+        targets: person that each names (r,); -1: none.
+        ranks: hashes (r, 4) that do not depend on `targets`.
+        most: k.
+    """
+    weights = WHOLE // np.bincount(owner)[owner] if len(owner) else np.zeros(0, np.int64)
     order = np.lexsort((*ranks.T[::-1], targets))
-    named = targets[order]
-    starts = np.flatnonzero(np.diff(named, prepend=-2))
-    place = np.arange(len(named)) - np.repeat(starts, np.diff(starts, append=len(named)))
-    found = np.empty(len(named), bool)
-    found[order] = (place < most) & (named >= 0)
+    named, own = targets[order], weights[order]
+    ends, fresh = own.cumsum(), np.diff(named, prepend=-2) != 0
+    starts = ends - own
+    before = starts - starts[np.maximum.accumulate(np.where(fresh, np.arange(len(own)), 0))]
+    found = np.zeros(len(own), np.int64)
+    found[order] = np.where(named >= 0, np.clip(most * WHOLE - before, 0, own), 0)
     return found
 
 
@@ -84,32 +103,32 @@ def _sums(values: Any, taken: float, added: float) -> BoundedSum:
     return BoundedSum(whole, math.hypot(taken, added), "people", step=1.0 / WHOLE, of_unit=True)
 
 
-def pair_sums(
-    owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, size: int, *, rows: int, most: int
-) -> BoundedSum:
-    """Counted rows (size, size) by the group of their person and of the one they name; see the module.
-
-    Arguments:
-        owner: person of each row (r,); a person has at most `rows`.
-        targets: person that each names (r,); -1: none.
-        ranks: hashes (r, 4) that do not depend on `targets`.
-        groups: of all people (n,), in [0, size).
-        most: k, counted rows that name the same person.
-    """
-    q, used = max(rows, most), counted(owner, targets, ranks, most)
+def _pairs(owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, size: int, most: int) -> Integers:
+    """Parts (size * size,) of pairs of groups: whole numbers below 2^53 as float64."""
+    parts = weighed(owner, targets, ranks, most)
+    used = parts > 0
     cells = groups[owner[used]] * size + groups[targets[used]]
-    found = np.bincount(cells, minlength=size * size) * (WHOLE // q)
-    return _sums(found.reshape(size, size), rows / q + most / q, rows / q)
+    return np.bincount(cells, parts[used], size * size).astype(np.int64)
+
+
+def pair_sums(
+    owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, size: int, *, most: int
+) -> BoundedSum:
+    """Weights (size, size) of rows by the group of their person and of the one they name; see the module and `weighed`.
+
+    `groups` are those of all people (n,), in [0, size).
+    """
+    found = _pairs(owner, targets, ranks, groups, size, most)
+    return _sums(found.reshape(size, size), 1.0 + most, 1.0)
 
 
 def pair_score(
-    owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, shares: Reals, *, rows: int, most: int
+    owner: Integers, targets: Integers, ranks: npt.NDArray[Any], groups: Integers, shares: Reals, *, most: int
 ) -> tuple[int, int]:
     """Distance of pairs of groups from their released shares (g,), and how far a person moves it; see `pair_sums`."""
-    used, size = counted(owner, targets, ranks, most), len(shares)
-    table = np.bincount(groups[owner[used]] * size + groups[targets[used]], minlength=size * size)
+    table = _pairs(owner, targets, ranks, groups, len(shares), most) / WHOLE
     apart = np.abs(table - table.sum() * np.outer(shares, shares).ravel()).sum()
-    return math.floor(float(apart)), 2 * (2 * rows + most) + 1
+    return math.floor(float(apart)), 2 * (2 + most) + 1
 
 
 def degree_sums(targets: Integers, n: int, *, rows: int) -> BoundedSum:
@@ -130,7 +149,7 @@ class Named:
         number: of the table; 0: people name people, without a circle.
         column: of the key.
         groups: of the groups of codes of each column of people.
-        pairs: by column of people, noisy pairs (g, g) in rows, and their noise std.
+        pairs: by column of people, noisy pairs (g, g) in people who name others, and their noise std.
         degrees: noisy counts of people, and their noise std.
     """
 
@@ -152,20 +171,25 @@ class Named:
         *,
         rows: int,
         n: int,
+        size: float,
     ) -> Self:
-        """Noisy sums of a key, for a share of 1 / s^2, by groups of the codes of n people, who have so many rows at most."""
+        """Noisy sums of a key, for a share of 1 / s^2, by groups of the codes of n people, who have so many rows at most.
+
+        `size` is their noisy number.
+        """
         wide = [c for c, size in enumerate(coarse.sizes) if size > 1]
-        picks, most, pairs = min(MOST_COLUMNS, len(wide)), COUNTED * rows, dict[int, tuple[Reals, float]]()
+        picks, pairs = min(MOST_COLUMNS, len(wide)), dict[int, tuple[Reals, float]]()
         of_choice = OF_CHOICE * share if len(wide) > picks else 0.0
         of_pairs = ((1 - OF_NUMBERS) * share - of_choice) / max(1, picks)
+        most = FEW if rows > 1 and size < ENOUGH * budget.noise_std(of_pairs) else COUNTED
         for _ in range(picks):
             about = [(own.owner, own.targets, own.ranks, coarse.groups[c][people[:, c]]) for c in wide]
             at = 0
             if of_choice:
                 shares = [np.bincount(coarse.groups[c], columns.group_shares[c]).astype(np.float64) for c in wide]
-                apart, moves = zip(*(pair_score(*one, s, rows=rows, most=most) for one, s in zip(about, shares)))
+                apart, moves = zip(*(pair_score(*one, s, most=most) for one, s in zip(about, shares)))
                 at = budget.select(CHOICE, np.array(apart, np.int64), moves[0], of_choice / picks)
-            values, std = budget.sums(OF_PAIRS, pair_sums(*about[at], coarse.sizes[wide[at]], rows=rows, most=most), of_pairs)
+            values, std = budget.sums(OF_PAIRS, pair_sums(*about[at], coarse.sizes[wide[at]], most=most), of_pairs)
             pairs[wide.pop(at)] = values.numpy(), std
         values, std = budget.sums(OF_DEGREES, degree_sums(own.targets, n, rows=rows), OF_NUMBERS * share)
         return cls(own.number, own.column, coarse.groups, pairs, (values.numpy(), std))
@@ -187,6 +211,7 @@ class Named:
             names[:] = True
             names[np.lexsort((generator.random(len(codes)), -often))[: max(1, round(len(codes) * (1 - share)))]] = False
         rows, wanted = np.flatnonzero(names), np.full(len(owner), -1)
+        laws = {c: _of_rows(law, own[c][owner[rows]]) for c, law in laws.items()}
         law = _law([*laws.values()], classes, owner[rows], sizes)
         edges = law[classes[owner[rows]]].cumsum(1)
         wanted[rows] = (edges < generator.random((len(rows), 1)) * edges[:, -1:]).sum(1)
@@ -198,6 +223,23 @@ class Named:
         if not self.number:
             return _placed(wanted, classes, room, generator)
         return _shared_out(wanted, classes, room, owner, generator)
+
+    def hidden(self, people: float) -> float | None:
+        """How many times less noise shows that people of one group are named twice as often as by chance.
+
+        That is `_SHOWN` noise stds of a cell, of so many people who name others. None: the pairs of a column are farther from
+        independence than noise is, by as many stds of their sum of squares, or would be so if they were.
+        """
+        found = list[float]()
+        for values, std in self.pairs.values():
+            free = max(1, (len(values) - 1) ** 2)
+            if (law := _denoised(values, std)) is not None:
+                apart = float(np.square(_from_independence(values, law) / std).sum())
+                if apart > free + _SHOWN * math.sqrt(2 * free):
+                    return None
+            found.append(_SHOWN * std * values.size / max(people, 1.0))
+        least = min(found, default=0.0)
+        return least if least > 1 else None
 
     def _clearest(self, own: Mapping[int, Integers]) -> dict[int, Reals]:
         """Shares of pairs of the columns that tell most of whom a row names, as many as make few classes."""
@@ -233,6 +275,26 @@ class Named:
         return found, share
 
 
+def said_of(
+    named: Sequence[Named], tables: Sequence[str], people: Sequence[float], epsilon: Callable[[float], str]
+) -> list[Said]:
+    """Facts of a statement on keys by which rows name other people, and where noise hides whom.
+
+    Arguments:
+        named: the keys.
+        tables: names of all tables, people's first.
+        people: noisy numbers of those who have rows of each table.
+        epsilon: that of so many times the Gaussian-DP parameter.
+    """
+    found = list[Said]()
+    for own in named:
+        column = f"{tables[own.number]}.{own.column}"
+        found.append(Fact.NAMES_OTHERS(column=column))
+        if (times := own.hidden(people[own.number])) is not None:
+            found.append(Fact.HIDDEN_PAIRS(column=column, more=epsilon(times)))
+    return found
+
+
 def _with_total(values: Reals, means: Reals, n: int, rows: int) -> Reals:
     """The non-negative counts nearest to noisy ones that are n people in all, whom so many rows name."""
 
@@ -258,9 +320,20 @@ def _denoised(values: Reals, std: float) -> Reals | None:
         return None
     law = onto(values, total) / total
     alone = np.outer(law.sum(1), law.sum(0))
-    clear = np.abs(values - total * alone) > _HIDDEN * std
+    clear = np.abs(_from_independence(values, law)) > _HIDDEN * std
     found = np.where(clear, np.maximum(values / total, 0.0), alone)
     return np.asarray((total * found / found.sum() + alone) / (total + 1.0))
+
+
+def _from_independence(values: Reals, law: Reals) -> Reals:
+    """How far noisy pairs (g, g) are from what independent sides of a law give."""
+    return np.asarray(values - float(values.sum()) * np.outer(law.sum(1), law.sum(0)))
+
+
+def _of_rows(law: Reals, groups: Integers) -> Reals:
+    """Shares (g, g) of pairs where rows have owners of these groups (r,): whom these name stays what it is."""
+    below = np.bincount(groups, minlength=len(law)) / max(1, len(groups))
+    return np.asarray(law * (below / np.maximum(law.sum(1), 1e-300))[:, None])
 
 
 def _named_often(laws: Sequence[Reals], own: Sequence[Integers], n: int) -> Reals:

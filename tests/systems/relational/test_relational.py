@@ -201,7 +201,7 @@ def test_a_small_population_is_not_linked() -> None:
     made = fit(
         linked_tables(), plan=plan, config=config, curator=Curator(plan.open_ledger()), runtime=Runtime(progress_bar=False)
     )
-    assert "times this epsilon" in str(made)
+    assert "worth their noise from about epsilon" in str(made)
     assert made.epsilon <= 0.1
 
 
