@@ -209,7 +209,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     ({"order": {"pils": "at"}}, ["'pils'", "pills"]),
     ({"order": {"pills": "att"}}, ["'att'", "at"]),
     ({"max_rows": {"pils": 3}}, ["'pils'", "pills"]),
-    ({"max_rows": {"pills": 61}}, ["max_rows is 61"]),
+    ({"max_rows": {"pills": 201}}, ["max_rows is 201"]),
     ({"schemas": {"pils": {"fields": []}}}, ["'pils'", "pills"]),
     ({"pills": PILLS[:0]}, ["is empty"]),
     ({"pills": PILLS.assign(at=pd.NaT)}, ["'at' is missing"]),
