@@ -15,7 +15,8 @@ from dpgen.privacy.exact_sums import WHOLE, BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
 from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
-from dpgen.systems.relational.fit import COLUMN, COUNT, MEASUREMENT, NUMBER, SELECTION, WITH_ROWS
+from dpgen.systems.relational.domains import COUNT, NUMBER, WITH_ROWS
+from dpgen.systems.relational.fit import COLUMN, MEASUREMENT, SELECTION
 from dpgen.systems.relational.gaps import GAPS, gap_counts
 from dpgen.systems.relational.references import CHOICE, OF_DEGREES, OF_PAIRS, degree_sums, pair_score, pair_sums
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking

@@ -25,43 +25,47 @@ from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
 
 if TYPE_CHECKING:
-    from dpgen.systems.relational.model import RelationalModel
+    from dpgen.systems.relational.linked_mixture import LinkedMixture
 
 TRIES = 100
 """Draws of a row or a person until one satisfies the constraints."""
 
 
-def drawn(
-    classes: Integers,
-    mixture: Mixture,
-    columns: Columns,
-    inside: Sequence[Reals],
-    schema: Schema,
-    shares: Sequence[Reals],
-    holds: Any,
-    generator: np.random.Generator,
-    inner: torch.Generator,
-    *,
-    places: Integers | None = None,
-) -> pd.DataFrame:
-    """Values of the classes (n,), drawn again in the same class until they satisfy `holds`; `places`: order of the columns."""
-    left, found = np.arange(len(classes)), list[pd.DataFrame]()
-    for _ in range(TRIES):
-        order = left[np.argsort(classes[left], kind="stable")]
-        groups = filled(
-            mixture, classes[order], lambda count: generator.permutation((np.arange(count) + generator.random()) / count)
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """People, or rows of a table, as products of columns in each class; `inside` are weights of the codes of each column.
+
+    Columns are in the order of the tree; `places` are theirs in the order of the schema.
+    """
+
+    mixture: Mixture
+    columns: Columns
+    inside: Sequence[Reals]
+    schema: Schema
+    places: Integers
+
+    def drawn(self, classes: Integers, holds: Any, generator: np.random.Generator, inner: torch.Generator) -> pd.DataFrame:
+        """Values of the classes (n,), drawn again in the same class until they satisfy `holds`."""
+        shares = [self.columns.shares[c] for c in self.places]
+        left, found = np.arange(len(classes)), list[pd.DataFrame]()
+        for _ in range(TRIES):
+            order = left[np.argsort(classes[left], kind="stable")]
+            groups = filled(
+                self.mixture,
+                classes[order],
+                lambda count: generator.permutation((np.arange(count) + generator.random()) / count),
+            )
+            codes = self.columns.refined(groups, self.inside, generator)
+            table = self.schema.decode(torch.from_numpy(codes[:, self.places]), inner, shares)
+            kept = holds(table)
+            found.append(table[kept].set_axis(order[kept]))
+            left = np.sort(order[~kept])
+            if not len(left):
+                return pd.concat(found).sort_index()
+        raise ValueError(
+            f"constraints accept none of {TRIES} draws of {len(left)} of {len(classes)} lines: they contradict the model, or "
+            "what is given; loosen them, or fit with a greater epsilon"
         )
-        codes = columns.refined(groups, inside, generator)
-        table = schema.decode(torch.from_numpy(codes if places is None else codes[:, places]), inner, shares)
-        kept = holds(table)
-        found.append(table[kept].set_axis(order[kept]))
-        left = np.sort(order[~kept])
-        if not len(left):
-            return pd.concat(found).sort_index()
-    raise ValueError(
-        f"constraints accept none of {TRIES} draws of {len(left)} of {len(classes)} lines: they contradict the model, or what "
-        "is given; loosen them, or fit with a greater epsilon"
-    )
 
 
 def systematic(groups: Integers, generator: np.random.Generator) -> Reals:
@@ -134,7 +138,7 @@ class Draws:
     `generator` draws classes and values, `inner` values inside bins.
     """
 
-    def __init__(self, model: RelationalModel, generator: np.random.Generator, inner: torch.Generator) -> None:
+    def __init__(self, model: LinkedMixture, generator: np.random.Generator, inner: torch.Generator) -> None:
         self.model, self.generator, self.inner, self.learns = model, generator, inner, False
         self._shares = dict[int, Reals]()  # parts of its person that each row of a table has
 
@@ -365,11 +369,9 @@ class Draws:
         place = np.arange(len(owner)) - np.repeat(counts.cumsum() - counts, counts)
         self._shares[number] = (self._shares[self.model.about[number - 1]["parent"]] / np.maximum(counts, 1))[owner]
         chain, schema, columns = self.model.tree.chains[number - 1], self.model.schemas[number], self.model.columns[number]
-        w, places = _classes(chain, z, owner, place, counts, begun, self.generator), np.argsort(self.model.orders[number])
-        shares, inside = [columns.shares[c] for c in places], columns.shares
-        rows = drawn(
-            w, chain.rows, columns, inside, schema, shares, self._holds(schema), self.generator, self.inner, places=places
-        )
+        w = _classes(chain, z, owner, place, counts, begun, self.generator)
+        lines = Lines(chain.rows, columns, columns.shares, schema, np.argsort(self.model.orders[number]))
+        rows = lines.drawn(w, self._holds(schema), self.generator, self.inner)
         if begun.rows and len(rows):
             own = np.flatnonzero(place < begun.rows)
             fixed = schema.overlaid(rows.iloc[own].reset_index(drop=True), begun.known.iloc[place[own]].reset_index(drop=True))
@@ -400,10 +402,9 @@ class Draws:
         def holds(table: pd.DataFrame) -> npt.NDArray[np.bool_]:
             return self._holds(self.model.schemas[0])(table) & self.model.people.inside_ranges(table, given)
 
-        shares = self.model.people.columns.shares
-        found = drawn(
-            z, mixture, self.model.people.columns, inside, self.model.schemas[0], shares, holds, self.generator, self.inner
-        )
+        own = self.model.people.columns
+        lines = Lines(mixture, own, inside, self.model.schemas[0], np.arange(len(own.shares)))
+        found = lines.drawn(z, holds, self.generator, self.inner)
         for name, value in given.items():
             if not isinstance(value, list | Mapping) and not pd.isna(value):
                 found[name] = pd.Series([value] * n, dtype=found[name].dtype)

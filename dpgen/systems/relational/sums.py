@@ -53,6 +53,11 @@ _ACROSS = (("all", "all"), ("all", "later"), ("later", "all"), ("later", "later"
 _PEOPLE = 2**13  # that are counted together, of at most 10 rows; fewer of more, as pairs of rows grow with their square
 
 
+def in_spans(spans: Sequence[str]) -> list[int]:
+    """Numbers of the columns of a table of rows in the order in which they are counted: by their spans."""
+    return [c for span in SPANS for c, own in enumerate(spans) if own == span]
+
+
 def stack_of(name: str, number: int) -> Stack:
     """The stack of a span, or of positions, of the rows of a table; that of the first one has no number."""
     return name if number == 1 else f"{name} {number}"
@@ -269,6 +274,18 @@ class Layout:
                     for j in range(i + 1 if same else 0, len(self.shape.columns(right)) * (kind != "one"))
                 ]
         return found
+
+
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """Released sums of linked tables: tables of a layout, each with its values and noise stds.
+
+    `counted` are the number of people, and of people, or rows above, with each number of rows in each table, with noise stds.
+    """
+
+    layout: Layout
+    tables: Sequence[tuple[Table, Reals, Any]]
+    counted: Sequence[tuple[Any, Any]]
 
 
 # -- counts ------------------------------------------------------------------------------------------------------------

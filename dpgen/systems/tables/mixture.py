@@ -457,34 +457,8 @@ def _move(rows, order, sizes, pairs, pair_at, triples, triple_at, deep):  # type
     for cell in order:
         i, c = cell // d, cell % d
         old, size = rows[i, c], sizes[c]
-        change[:size] = 0.0
-        m = 0
-        for b in range(d):
-            if b == c:
-                continue
-            x = rows[i, b]
-            if c < b:
-                where[m], stride[m] = pair_at[c, b] + x, sizes[b]
-            else:
-                where[m], stride[m] = pair_at[b, c] + x * size, 1
-            m += 1
-        flat = m
-        if deep:
-            for b in range(d):
-                if b == c:
-                    continue
-                x = rows[i, b]
-                for e in range(b + 1, d):
-                    if e == c:
-                        continue
-                    y = rows[i, e]
-                    if c < b:
-                        where[m], stride[m] = triple_at[c, b, e] + x * sizes[e] + y, sizes[b] * sizes[e]
-                    elif c < e:
-                        where[m], stride[m] = triple_at[b, c, e] + x * size * sizes[e] + y, sizes[e]
-                    else:
-                        where[m], stride[m] = triple_at[b, e, c] + (x * sizes[e] + y) * size, 1
-                    m += 1
+        flat = _pairs_of(rows[i], c, sizes, pair_at, where, stride)
+        m = _triples_of(rows[i], c, sizes, triple_at, where, stride, flat) if deep else flat
         left = np.float32(0.0)
         for j in range(m):
             gaps, weight = (pairs, PAIR) if j < flat else (triples, ONE)
@@ -492,6 +466,7 @@ def _move(rows, order, sizes, pairs, pair_at, triples, triple_at, deep):  # type
             left += weight * (abs(gap - 1) - abs(gap))
         if left > 0:  # too few rows hold it already; trying other values for these too takes four times as long for nothing
             continue
+        change[:size] = 0.0
         for j in range(m):
             gaps, weight = (pairs, PAIR) if j < flat else (triples, ONE)
             at, step = where[j], stride[j]
@@ -506,3 +481,37 @@ def _move(rows, order, sizes, pairs, pair_at, triples, triple_at, deep):  # type
                 gaps = pairs if j < flat else triples
                 gaps[where[j] + old * stride[j]] -= 1
                 gaps[where[j] + best * stride[j]] += 1
+
+
+@_compile
+def _pairs_of(row, c, sizes, at, where, stride):  # type: ignore[no-untyped-def]
+    """Cells of the pairs of a column of a row: where that of value 0 is, and how far the next value is; how many there are."""
+    m = 0
+    for b in range(len(row)):
+        if b == c:
+            continue
+        if c < b:
+            where[m], stride[m] = at[c, b] + row[b], sizes[b]
+        else:
+            where[m], stride[m] = at[b, c] + row[b] * sizes[c], 1
+        m += 1
+    return m
+
+
+@_compile
+def _triples_of(row, c, sizes, at, where, stride, m):  # type: ignore[no-untyped-def]
+    """The same of triples, behind m cells of pairs."""
+    for b in range(len(row)):
+        if b == c:
+            continue
+        for e in range(b + 1, len(row)):
+            if e == c:
+                continue
+            if c < b:
+                where[m], stride[m] = at[c, b, e] + row[b] * sizes[e] + row[e], sizes[b] * sizes[e]
+            elif c < e:
+                where[m], stride[m] = at[b, c, e] + row[b] * sizes[c] * sizes[e] + row[e], sizes[e]
+            else:
+                where[m], stride[m] = at[b, e, c] + (row[b] * sizes[e] + row[e]) * sizes[c], 1
+            m += 1
+    return m

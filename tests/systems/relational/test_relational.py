@@ -16,7 +16,7 @@ from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
-from dpgen.systems.relational import fit as relational_fit
+from dpgen.systems.relational import domains
 from dpgen.systems.relational.chains import Chain, Tree, TreeFitter
 from dpgen.systems.relational.draws import picked
 from dpgen.systems.relational.fit import fit
@@ -176,7 +176,7 @@ def test_tables_apart_spend_more_on_what_nobody_knows() -> None:
 
 
 def test_rules_of_a_fit_see_noisy_numbers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen, measured, discovery = list[float](), relational_fit.measured, relational_fit.Discovery
+    seen, measured, discovery = list[float](), domains.measured, domains.Discovery
 
     def rule(mu: float, n: float, with_rows: float, columns: tuple[int, int]) -> Any:
         seen.extend((n, with_rows))
@@ -186,8 +186,8 @@ def test_rules_of_a_fit_see_noisy_numbers_alone(monkeypatch: pytest.MonkeyPatch)
         seen.append(n)
         return discovery(source, draft, budget, n, shares)
 
-    monkeypatch.setattr(relational_fit, "measured", rule)
-    monkeypatch.setattr(relational_fit, "Discovery", bought)
+    monkeypatch.setattr(domains, "measured", rule)
+    monkeypatch.setattr(domains, "Discovery", bought)
     data, plan = linked_tables(), RelationalPlan(epsilon=0.5)
     config = RelationalConfig(classes=1, row_classes=1, rounds=1, picks=1, steps=1)
     fit(data, plan=plan, config=config, curator=Curator(plan.open_ledger(), source=FixedKeySource()), runtime=Runtime())

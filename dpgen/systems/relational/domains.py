@@ -1,0 +1,430 @@
+"""Domains of linked tables: rows of a person are bounded, and what nobody states of columns is bought."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from dpgen.facts import Fact, Said, said
+from dpgen.schema import Schema, TableDomain
+from dpgen.systems.relational import rules
+from dpgen.systems.relational.calendars import FEW, OF_DAYS, Calendar, Days
+from dpgen.systems.relational.gaps import OF_GAPS, in_steps
+from dpgen.systems.relational.plan import DOMAINS, Method, RelationalConfig, RelationalPlan, measured
+from dpgen.systems.relational.sums import (
+    Branch,
+    Histories,
+    Integers,
+    Shape,
+    Span,
+    in_spans,
+    people_count,
+    single_counts,
+    stack_of,
+)
+from dpgen.systems.tables.discovery import SHARES, Discovery, Found
+from dpgen.systems.tables.fit import COUNTING
+from dpgen.systems.tables.marginals import Known, Marginal, Measurement
+
+if TYPE_CHECKING:
+    from dpgen.data import LinkedTables
+    from dpgen.data.linked_rows import KeyColumn, LinkedRows
+    from dpgen.data.public_tables import PublicKey
+    from dpgen.privacy.curator import GaussianBudget
+
+COUNT, NUMBER, WITH_ROWS = "number of people", "rows of a person", "number of people with rows that hang on a row"
+
+QUANTILE = 0.95
+"""Share of people who have rows, whose rows are all used where m is bought."""
+SEEN, USUAL = 3.0, 10
+"""Noise stds of a number of rows that people have, and m where there is none."""
+
+_APART = 32  # kinds of keys to a public table
+
+
+# -- numbers of people and of rows -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """Linked tables, PRIVATE, in which nobody has more rows than m, and noisy numbers of people and of rows.
+
+    `people` is their number with its noise std, `numbers` are of people, or of rows above, by their number of rows in each
+    table, and `with_rows` of people who have any there. `whole` is the precision 1 / s^2 of the budget, `mu` its Gaussian-DP
+    parameter.
+    """
+
+    data: LinkedTables
+    whole: float
+    mu: float
+    people: tuple[float, float]
+    numbers: Sequence[Measurement]
+    with_rows: Sequence[float]
+    facts: Sequence[Said]
+
+    @classmethod
+    def of(cls, data: LinkedTables, budget: GaussianBudget) -> Counted:
+        """Count, and bound the rows of a person where nobody said m; each sum has the part :data:`COUNTING` of the budget."""
+        whole, mu, share = budget.left, budget.mu, COUNTING * budget.left
+        noisy, std = budget.sums(COUNT, people_count(data.n), share)
+        numbers, with_rows, facts = list[Measurement](), list[float](), list[Said]()
+        for number in range(1, len(data.tables) + 1):
+            data, count, found = _bounded(data, number, _number_of_rows(data, number, budget, share))
+            numbers.append(count)
+            facts += found
+            with_rows.append(_with_rows(data, number, count, budget, share))
+        return cls(data, whole, mu, (float(noisy), std), numbers, with_rows, facts)
+
+    @property
+    def n(self) -> float:
+        """The noisy number of people, 1 at least."""
+        return max(1.0, self.people[0])
+
+    @property
+    def sizes(self) -> list[float]:
+        """People, and those with rows in each table."""
+        return [self.n, *self.with_rows]
+
+    @property
+    def fewest(self) -> float:
+        """People with rows in the table where they are the fewest."""
+        return min(self.with_rows, default=self.n)
+
+    @property
+    def sums(self) -> int:
+        """How many sums were released."""
+        return 1 + len(self.numbers) + sum(table.parent > 0 for table in self.data.tables)
+
+    @property
+    def means(self) -> list[float]:
+        """Rows of a person above the least number on average, by table; 0 of people."""
+        return [0.0, *(float(np.arange(len(own.values)) @ np.maximum(own.values, 0) / self.n) for own in self.numbers)]
+
+    @property
+    def released(self) -> tuple[tuple[Any, Any], ...]:
+        """The number of people, and the numbers of rows of each table, with their noise stds."""
+        return self.people, *((own.values, np.broadcast_to(own.noise_std, own.values.shape)) for own in self.numbers)
+
+    def method(self, config: RelationalConfig, columns: tuple[int, int]) -> Method:
+        """The method that is asked for, or that of the public rule for so many columns of people and of rows."""
+        return config.method if config.method != "auto" else measured(self.mu, self.n, self.fewest, columns)
+
+
+def _numbers(data: LinkedTables) -> tuple[Histories, Shape]:
+    """The people and their rows with nothing but numbers of rows."""
+    codes, sizes, counts = [np.zeros((data.n, 0), np.int64)], [()], list[int]()  # type: list[Any], list[tuple[int, ...]], Any
+    for table in data.tables:
+        own = np.diff(table.starts) - table.least
+        counts.append(len(sizes[table.parent]))
+        codes[table.parent] = np.column_stack([codes[table.parent], own])
+        sizes[table.parent] += (table.most + 1 - table.least,)
+        codes.append(np.zeros((int(table.starts[-1]), 0), np.int64))
+        sizes.append(())
+    branches = [
+        Branch(size, ("all",) * len(size), table.most, table.parent, count)
+        for size, table, count in zip(sizes[1:], data.tables, counts)
+    ]
+    return Histories(codes[0], codes[1:], [table.starts for table in data.tables]), Shape(sizes[0], tuple(branches))
+
+
+def _number_of_rows(data: LinkedTables, number: int, budget: GaussianBudget, share: float) -> Measurement:
+    """Noisy counts of people with so many rows, or of rows of the table above, whose parts add up to a whole in each person."""
+    alone, shape = _numbers(data)
+    branch = shape.tables[number - 1]
+    stack = stack_of("all", branch.parent) if branch.parent else "person"
+    values, std = budget.sums(NUMBER, single_counts(alone, shape, stack, branch.count), share)
+    return Measurement(Marginal((0,), 0), values.numpy(), std)
+
+
+def _with_rows(data: LinkedTables, number: int, count: Measurement, budget: GaussianBudget, share: float) -> float:
+    """A noisy number of people who have rows in a table."""
+    table = data.tables[number - 1]
+    if not table.parent:
+        return max(1.0, float(count.values.sum() if table.least else count.values[1:].sum()))
+    alone, shape = _numbers(data)
+    noisy, _ = budget.sums(WITH_ROWS, people_count(int((np.diff(alone.of_people(number, shape)) > 0).sum())), share)
+    return max(1.0, float(noisy))
+
+
+def _bounded(data: LinkedTables, number: int, count: Measurement) -> tuple[LinkedTables, Measurement, list[Said]]:
+    """The least m that 95 % of the noisy people who have rows keep to, where nobody said it; a window may follow in it.
+
+    Rows that hang on a row count by the rows above in place of people. Cells that do not stand out of the noise at the end of
+    the counts are no people; where none does, m is a usual one.
+    """
+    table = data.tables[number - 1]
+    if not table.buys_most:
+        return data, count, []
+    values, std = count.values[1 - table.least :], np.broadcast_to(count.noise_std, count.values.shape)
+    seen = np.flatnonzero(values > SEEN * std[1 - table.least :])
+    ends = np.maximum(values[: seen[-1] + 1], 0.0).cumsum() if len(seen) else np.zeros(0)
+    most = max(2, int(np.searchsorted(ends, QUANTILE * ends[-1])) + 1) if len(seen) else USUAL
+    kept = most + 1 - table.least
+    values = np.r_[count.values[: kept - 1], count.values[kept - 1 :].sum()]
+    stds = np.r_[std[: kept - 1], np.linalg.norm(std[kept - 1 :])]
+    bounded = data.bounded(number, most)
+    order = "time" if table.spans else "the order of keyed hashes"
+    fact = Fact.ROWS_BOUGHT(most=most, order=order) if not table.parent else Fact.ROWS_OF_ROWS_BOUGHT(most=most, order=order)
+    return bounded, replace(count, values=values, noise_std=stds), [fact]
+
+
+# -- domains -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """A table with its domain: codes are PRIVATE."""
+
+    schema: Schema
+    domain: TableDomain
+    codes: Integers
+    known: dict[int, Known]
+    spans: tuple[Span, ...] = ()
+    days: Mapping[str, Any] = field(default_factory=dict)  # the field of the days of all rows, and its counts in a sample
+    of_days: Known | None = None
+    public: Mapping[int, Sequence[Integers]] = field(default_factory=dict)  # groups of the codes of keys to public tables
+
+
+@dataclass(frozen=True, eq=False)
+class Bought:
+    """Linked tables as codes, PRIVATE, people's first, and what was bought for them.
+
+    `calendars` are released days of the rows of each table, `patterns` those of the keys of all tables, and `kept` the rules
+    between people and their rows.
+    """
+
+    data: LinkedTables
+    sides: Sequence[Side]
+    calendars: Sequence[Any]
+    patterns: Sequence[str]
+    kept: list[dict[str, Any]]
+    facts: list[Fact | Said]
+
+    @classmethod
+    def of(
+        cls,
+        counted: Counted,
+        keys: Sequence[KeyColumn | None],
+        plan: RelationalPlan,
+        config: RelationalConfig,
+        budget: GaussianBudget,
+    ) -> Bought:
+        """Buy patterns of keys, years, domains, calendars and rules, in this order."""
+        data, whole = counted.data, counted.whole
+        patterns, of_keys = _patterns(data, keys, budget, counted.sizes, COUNTING * whole)
+        drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
+        more = DOMAINS[counted.method(config, drafted)]
+        days = _days(data, counted.with_rows)
+        of_days = OF_DAYS * whole / max(1, sum(own is not None for own in days)) * (1 - 1e-9)
+        data = _in_years(data, days, budget, of_days)
+        data = replace(data, tables=in_steps(data.tables, days, budget, OF_GAPS * whole))
+        sides, facts = _domains(data, plan, budget, counted.sizes, more)
+        calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
+        kept, told = _rules(replace(counted, data=data), sides, calendars, budget, config)
+        return cls(data, sides, calendars, patterns, kept, [*facts, *of_keys, *counted.facts, *told])
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """How many columns people have, and rows of all tables."""
+        return len(self.sides[0].domain.sizes), sum(len(side.domain.sizes) for side in self.sides[1:])
+
+    @property
+    def spans(self) -> list[list[str]]:
+        """Spans of the columns of each table of rows, in the order of their schema."""
+        return [
+            [table.spans.get(name, "all") for name in side.schema.domain.names]
+            for table, side in zip(self.data.tables, self.sides[1:])
+        ]
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """How samples are given back, see `RelationalModel`."""
+        return self.data.shown([side.schema for side in self.sides], self.patterns, self.calendars) | {"rules": self.kept}
+
+    @property
+    def private(self) -> Histories:
+        """All codes, PRIVATE."""
+        return Histories(
+            self.sides[0].codes, [side.codes for side in self.sides[1:]], [table.starts for table in self.data.tables]
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """Public facts of the tables as codes."""
+        branches = []
+        for table, side in zip(self.data.tables, self.sides[1:]):
+            count = self.sides[table.parent].domain.names.index(table.count)
+            branches.append(Branch(side.domain.sizes, side.spans, table.most, table.parent, count))
+        return Shape(self.sides[0].domain.sizes, tuple(branches))
+
+
+def _domains(
+    data: LinkedTables, plan: RelationalPlan, budget: GaussianBudget, sizes: Sequence[float], more: float
+) -> tuple[list[Side], list[Fact | Said]]:
+    """All tables as codes, their domains bought where they are not known, from one row of each person, for `more` shares."""
+    shares = {part: (more if part != "codes" else 1.0) * share / len(sizes) for part, share in SHARES.items()}
+    whole, found = budget.left, list[_Completed]()
+    sources = [(data.one_of_each(), data.people_draft), *((table.one_row_each(), table.to_buy) for table in data.tables)]
+    for (source, draft), size, table in zip(sources, sizes, [None, *data.tables]):
+        left = {part: share * whole / budget.left for part, share in shares.items()}
+        found.append(_Completed.of(Discovery(source, draft, budget, size, left).run(), draft, table, plan))
+    of_people, *of_rows = data.coded([own.schema for own in found])
+    sides = [found[0].of_people(of_people, data.public(0))]
+    for number, (own, codes, table) in enumerate(zip(found[1:], of_rows, data.tables), 1):
+        sides.append(own.of_rows(codes, table, data.public(number)))
+    return sides, [fact for own in found for fact in own.facts]
+
+
+@dataclass(frozen=True, eq=False)
+class _Completed:
+    """A schema without blanks, the noisy counts of its columns that were bought with it, and what is said of them."""
+
+    schema: Schema
+    known: dict[int, Known]
+    days: dict[str, Any]
+    of_days: Known | None
+    facts: list[Fact | Said]
+
+    @classmethod
+    def of(cls, found: Found, draft: Mapping[str, Any], table: LinkedRows | None, plan: RelationalPlan) -> _Completed:
+        """The schema of people, or of rows of a table, from a draft."""
+        bought = {"dpgen:privacy": plan.paid} if found.facts else {}
+        descriptor, days, of_days = _calendar(found, table)
+        schema = Schema.from_descriptor({**descriptor, **bought})
+        earlier = any(field.get("dpgen:source") == "dp" for field in draft["fields"])
+        facts = [fact for fact in said(schema.facts) if earlier or fact.fact is not Fact.BOUGHT_DOMAINS]
+        known = {schema.domain.names.index(name): values for name, values in found.counts.items()}
+        return cls(schema, known, days, of_days, [*facts, *found.facts])
+
+    def of_people(self, codes: Integers, keys: Sequence[PublicKey]) -> Side:
+        """People as codes."""
+        domain, groups = _with_groups(self.schema.domain, keys)
+        return Side(self.schema, domain, codes, self.known, public=groups)
+
+    def of_rows(self, codes: Integers, table: LinkedRows, keys: Sequence[PublicKey]) -> Side:
+        """Rows as codes, their columns by span.
+
+        One row of a person stands for all of them: bought counts have the error of a sample beside the noise.
+        """
+        own = self.schema.domain
+        spans = [table.spans.get(name, "all") for name in own.names]
+        order = in_spans(spans)
+        domain = TableDomain(
+            names=tuple(own.names[c] for c in order),
+            sizes=tuple(own.sizes[c] for c in order),
+            ordered=tuple(own.ordered[c] for c in order),
+            missing=tuple(own.missing[c] for c in order),
+        )
+        domain, groups = _with_groups(domain, keys)
+        known = {place: _of_sample(self.known[c]) for place, c in enumerate(order) if c in self.known}
+        own_spans = tuple(spans[c] for c in order)
+        return Side(self.schema, domain, codes[:, order], known, own_spans, self.days, self.of_days, groups)
+
+
+def _of_sample(own: Known) -> Known:
+    """Counts of one row of each person, as those of all rows."""
+    return own._replace(stds=np.hypot(own.stds, np.sqrt(np.maximum(own.counts, 1.0))))
+
+
+def _with_groups(domain: TableDomain, keys: Sequence[PublicKey]) -> tuple[TableDomain, dict[int, list[Integers]]]:
+    """The domain of a table, and the groups (codes,) by each attribute of the codes of its keys to public tables.
+
+    Codes that join, as they are too many, stay apart by the first attributes, as many as make at most `_APART` kinds.
+    """
+    found, kinds = dict[int, list[Integers]](), dict(domain.kinds)
+    for key in keys:
+        if key.key.column in domain.names and key.groups:
+            c = domain.names.index(key.key.column)
+            gaps = [0] * (domain.missing[c] is not None)
+            found[c] = [np.array([*of, *(max(of) + 1 for _ in gaps)]) for of in key.groups.values()]
+            for first in range(1, len(found[c]) + 1):
+                _, alike = np.unique(np.stack(found[c][:first]), axis=1, return_inverse=True)
+                if alike.max() < _APART:
+                    kinds[c] = tuple(map(int, alike.ravel()))
+    return replace(domain, kinds=kinds), found
+
+
+def _patterns(
+    data: LinkedTables, keys: Sequence[KeyColumn | None], budget: GaussianBudget, sizes: Sequence[float], share: float
+) -> tuple[list[str], list[Said]]:
+    """Patterns of the keys of all tables, stated or bought; "": numbers. Those that are bought count one key of each person."""
+    found, columns = [key.pattern if key else "" for key in data.named], list[str]()
+    for i, (key, size) in enumerate(zip(keys, sizes)):
+        if key is not None:
+            made = Discovery(key.values, {"fields": []}, budget, size).pattern(key.name, size, share * (1 - 1e-9))
+            pattern = made.get("dpgen:key", "")
+            found[i] = pattern if key.type or not pattern.startswith("{:") else ""  # digits alone may be numbers
+            columns += [key.name] if found[i] else []
+    return found, [Fact.GENERATED_KEYS(columns=tuple(columns))] if columns else []
+
+
+# -- calendars and rules -----------------------------------------------------------------------------------------------
+
+
+def _calendar(found: Found, table: LinkedRows | None) -> tuple[dict[str, Any], dict[str, Any], Known | None]:
+    """A complete schema, the field of the days of all rows, if rows have a calendar, and the counts bought with it.
+
+    Its domain is that of first days, too, but not its counts. Where first days follow from another table it is no column.
+    """
+    if table is None or not table.calendar or table.order is None:
+        return found.descriptor, {}, None
+    name, fields = table.order[0], found.descriptor["fields"]
+    days = next(given for given in fields if given["name"] == name)
+    left = fields if table.since is None else [given for given in fields if given is not days]
+    return {**found.descriptor, "fields": left}, days, found.counts.pop(name, None)
+
+
+def _days(data: LinkedTables, with_rows: Sequence[float]) -> list[Days | None]:
+    """The rows of each table that has a calendar."""
+    found = list[Days | None]()
+    for number, (table, n) in enumerate(zip(data.tables, with_rows), 1):
+        seconds = table.seconds(data.linking.time_unit)
+        found.append(Days(table.times, seconds, _numbers(data), number, n) if table.calendar else None)
+    return found
+
+
+def _in_years(data: LinkedTables, days: Sequence[Days | None], budget: GaussianBudget, share: float) -> LinkedTables:
+    """The tables with dates between years that are bought, where people are too few for cells and nobody states limits."""
+    tables = list(data.tables)
+    for i, (table, own) in enumerate(zip(tables, days)):
+        if own is None or own.seconds is None or table.order is None or own.cells(budget, share) >= FEW:
+            continue
+        given = table.order[1]
+        if given.get("dpgen:blank") and not {"minimum", "maximum"} & {*given.get("constraints", {})}:
+            tables[i] = table.between(*years) if (years := own.years(budget, share)) else table
+    return replace(data, tables=tuple(tables))
+
+
+def _rules(
+    counted: Counted, sides: Sequence[Side], calendars: Sequence[Any], budget: GaussianBudget, config: RelationalConfig
+) -> tuple[list[dict[str, Any]], list[Said]]:
+    """Rules between people and their rows that hold by noisy counts."""
+    data = counted.data
+    if config.rules == "off" or data.source is None:
+        return [], []
+    of_tables = zip(sides, counted.means, [None, *calendars])
+    found = [_released(data, number, side, rows, own) for number, (side, rows, own) in enumerate(of_tables)]
+    of_people = {i: side for i, side in enumerate(found) if i and not data.tables[i - 1].parent}
+    among = list(rules.candidates(found[0], of_people))
+    if isinstance(config.rules, tuple):
+        named = [(f"{data.names[one.table]}.{one.column}", f"{data.names[0]}.{one.of}") for one in among]
+        among = [one for one, both in zip(among, named) if {*both} <= {*config.rules}]
+    fields = [side.schema.by_name for side in sides]
+    return rules.found_rules(data.people, data.tables, fields, among, counted.n, budget, data.names)
+
+
+def _released(data: LinkedTables, number: int, side: Side, rows: float, calendar: Any) -> rules.Side:
+    """A table as it was released; of rows with so many of a person above the least number, on average."""
+    made = {child.count for child in data.tables if child.parent == number}
+    table, order, seconds = None, "", None
+    if number:
+        table = data.tables[number - 1]
+        made |= {table.gap, str(table.since)}
+        order, seconds = table.order[0] if table.order else "", table.seconds(data.linking.time_unit)
+    names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
+    columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}
+    each = 0.0 if table is None else table.least + rows
+    return rules.Side(columns, each, Calendar(calendar, seconds) if calendar else None, order)

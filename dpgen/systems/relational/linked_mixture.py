@@ -1,0 +1,146 @@
+"""Classes of people and of their rows with released columns: the part of a release that samples and probabilities come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from dpgen.columns.forms import floats
+from dpgen.schema import Schema
+from dpgen.statement import PrivacyStatement
+from dpgen.systems.relational.chains import Tree
+from dpgen.systems.relational.references import Named
+from dpgen.systems.relational.sums import Histories, Integers, Shape, in_spans
+from dpgen.systems.tables.marginals import Coarsening, Columns
+from dpgen.systems.tables.model import TablesModel
+
+
+class LinkedMixture:
+    """A tree over groups of codes, released shares of the codes inside each group, and the tables that samples are.
+
+    Arguments: see `RelationalModel`; `shape` is of groups of codes.
+    """
+
+    def __init__(
+        self,
+        tree: Tree,
+        *,
+        columns: Sequence[Columns],
+        spans: Sequence[Sequence[str]],
+        schemas: Sequence[Schema],
+        shown: Mapping[str, Any],
+        statement: PrivacyStatement,
+        shape: Shape,
+        named: Sequence[Named] = (),
+    ) -> None:
+        self.tree, self.columns, self.spans, self.schemas = tree, tuple(columns), spans, tuple(schemas)
+        self.orders = [list(range(len(columns[0].shares))), *map(in_spans, spans)]
+        self.shown, self.shape, self.references = dict(shown), shape, tuple(named)
+        full = [Coarsening.full(columns[0].coarse.sizes)]
+        own, schema = columns[0], schemas[0]
+        self.people = TablesModel(tree.people, own, schema=schema, measurements=[], levels=full, statement=statement)
+
+    @property
+    def about(self) -> list[dict[str, Any]]:
+        """Shown facts of each table of rows."""
+        return list(self.shown["rows"])
+
+    @property
+    def named(self) -> bool:
+        """Whether there is a table of people."""
+        return len(self.shown["tables"]) > len(self.about)
+
+    def names(self) -> list[list[str]]:
+        """Names of the columns of each table, people's first, in the order of the tree."""
+        prefixes = [f"{self.shown['tables'][0]}." if self.named else "", *(f"{table['name']}." for table in self.about)]
+        return [
+            [prefix + schema.domain.names[c] for c in order]
+            for prefix, schema, order in zip(prefixes, self.schemas, self.orders)
+        ]
+
+    # -- values to codes -----------------------------------------------------------------------------------------------
+
+    def coded(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> Histories:
+        """Codes of people and of rows in order of time, in the order of the tree."""
+        given = self._by_name(tables)
+        keys, frames = self._people(given)
+        stamps, starts = list[Any]([None]), list[Integers]()
+        for number, table in enumerate(self.about, 1):
+            rows, above = given[table["name"]], table["parent"]
+            owner, counts = self._owners(number, rows, keys[above])
+            frames[above] = frames[above].assign(**{table["count"]: counts})
+            rows, exact = self.timed(number, rows, owner, stamps[above])
+            frames.append(rows)
+            stamps.append(exact)
+            keys.append(pd.Index(rows[table["key"]].astype(str)) if table["key"] in rows else pd.Index([]))
+            starts.append(np.r_[0, counts.cumsum()].astype(np.int64))
+        codes = [s.encode(frame).numpy()[:, order] for s, frame, order in zip(self.schemas, frames, self.orders)]
+        return Histories(codes[0], codes[1:], starts)
+
+    def _by_name(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Tables by their names, which must be those of the release."""
+        wanted = self.shown["tables"]
+        given = dict(tables) if isinstance(tables, Mapping) else {wanted[-1]: tables}
+        if set(given) != set(wanted):
+            raise ValueError(f"tables are {', '.join(map(str, given))}; they must be {', '.join(wanted)}")
+        return given
+
+    def _people(self, given: Mapping[str, pd.DataFrame]) -> tuple[list[pd.Index], list[pd.DataFrame]]:
+        """Keys of people and their table, of those who have rows where there is none."""
+        person, name = self.shown["person"], self.shown["tables"][0]
+        first = given[name]
+        if person not in first:
+            raise ValueError(f"{name} has no column {person!r}, which names the person")
+        texts = first[person].astype(str)
+        keys = pd.Index(texts if self.named else sorted(set(texts)))
+        return [keys], [(first if self.named else pd.DataFrame(index=range(len(keys)))).reset_index(drop=True)]
+
+    def _owners(self, number: int, rows: pd.DataFrame, above: pd.Index) -> tuple[Integers, Integers]:
+        """The person, or the row above, of each row of a table, and how many rows each of these has."""
+        table, link = self.about[number - 1], self.link(number)
+        if link not in rows:
+            raise ValueError(f"{table['name']} has no column {link!r}, which names the person or the row it hangs on")
+        owner = above.get_indexer(pd.Index(rows[link].astype(str))) if above.is_unique else np.full(len(rows), -1)
+        if (owner < 0).any() or not above.is_unique:
+            of = self.about[table["parent"] - 1]["name"] if table["parent"] else self.shown["tables"][0]
+            what = f"row once in {of}" if table["parent"] else f"person once in {of}, and everybody who has rows"
+            raise ValueError(f"tables must have each {what}")
+        counts = np.bincount(owner, minlength=len(above))
+        if counts.max(initial=0) > table["most"]:
+            what = "person" if not table["parent"] else "row"
+            raise ValueError(f"tables have a {what} with {counts.max()} rows; it must be at most {table['most']}")
+        return owner, counts
+
+    def link(self, number: int) -> str:
+        """The column by which rows hang on people, or on rows of another table."""
+        parent = self.about[number - 1]["parent"]
+        return str(self.about[parent - 1]["key"] if parent else self.shown["person"])
+
+    def timed(self, number: int, rows: pd.DataFrame, owner: Integers, above: Any = None) -> tuple[pd.DataFrame, Any]:
+        """Rows by owner and time, ties as they come, with the times between them; later ones have the order of the first.
+
+        Of rows that follow the time of another row, `above`, the first one has the time since then.
+        """
+        table, schema = self.about[number - 1], self.schemas[number]
+        order, gap, since = table["order"], table["gap"], table["since"]
+        if order is None:
+            return rows.iloc[np.argsort(owner, kind="stable")].reset_index(drop=True), None
+        dated = table["dated"]
+        form = schema.by_name[order].written_as if dated and order in schema.by_name else ""
+        exact = floats(rows[order], "datetime" if dated else "number", form)
+        if not np.isfinite(exact).all():
+            raise ValueError(f"{order!r} must be known in every row")
+        exact = np.floor_divide(exact, table["seconds"] if dated else 1).astype(np.int64)
+        sort = np.lexsort((exact, owner))
+        exact, owner, rows = exact[sort], owner[sort], rows.iloc[sort].reset_index(drop=True)
+        fresh = np.diff(owner, prepend=-1) != 0
+        first = np.flatnonzero(fresh)[fresh.cumsum() - 1]
+        if gap in schema.by_name:
+            least = schema.by_name[gap].bounds()[0][0]
+            rows = rows.assign(**{gap: np.where(fresh, least, np.diff(exact, prepend=0)).astype(np.int64)})
+        if since is not None:
+            return rows.assign(**{since: exact[first] - above[owner]}), exact
+        return rows.assign(**{order: rows[order].iloc[first].to_numpy()}), exact
