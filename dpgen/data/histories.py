@@ -240,6 +240,10 @@ class Reading:
         rows = rows.drop(columns=[_HIDDEN, _SPELT], errors="ignore")
         if self.timed:
             rows[self.gap] = np.diff(counted, prepend=0)
+        step = SECONDS[self.time_unit] if self.dated else 1
+        for own in self.table.distances:
+            rows[own.made] = own.of(rows[own.column], counted, step, self.path)
+            rows = rows.drop(columns=own.column)
         return rows, starts, counted, fresh.cumsum()
 
     def _exact(self, values: pd.Series, name: str) -> Reals:

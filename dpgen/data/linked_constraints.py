@@ -1,14 +1,18 @@
-"""Constraints on columns of several linked tables: which of a schema they are, and those that no sample could satisfy."""
+"""Constraints of linked tables on columns of several of them, and on the order of rows; those that no sample could satisfy."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.descriptors import written_as
+from dpgen.columns.distances import Distance
+from dpgen.data.linked_rows import TimeUnit, dated
 from dpgen.data.raw_tables import descriptor_of
 from dpgen.schema import nearest
 
 Rule = Mapping[str, Any]
+Descriptor = dict[str, Any]
 
 
 def across(schema: Any, own: str | None, tables: Sequence[str]) -> tuple[Any, list[Rule]]:
@@ -91,3 +95,67 @@ def modelled(rules: Sequence[Rule], table: str, fields: Sequence[dict[str, Any]]
     """The fields of a table but those that constraints compute of rows below: these are no column of the model."""
     totals = {rule["total"] for rule in rules if "sum" in rule}
     return [field for field in fields if f"{table}.{field['name']}" not in totals]
+
+
+# -- on the order of rows ----------------------------------------------------------------------------------------------
+
+
+def distances(
+    draft: Descriptor, order: Mapping[str, Any], unit: TimeUnit, new: Callable[[str], str]
+) -> tuple[list[Descriptor], list[Any], tuple[Distance, ...]]:
+    """Fields and constraints of a draft in which columns that are ordered by `order`, a field, are times from there.
+
+    `new` makes a name of a column that no table has.
+
+    Raises:
+        ValueError: a constraint on the order, or on such a column, that has no place in the model.
+    """
+    name, fields, rules = order["name"], list(draft["fields"]), list(draft.get("dpgen:constraints", []))
+    by_name, found = {field["name"]: field for field in fields}, dict[str, Distance]()
+    for rule in [rule for rule in rules if name in constraint_of(rule).names]:
+        pair = constraint_of(rule).names
+        other = next((own for own in pair if own != name), name)
+        if set(rule) != {"less_equal"} or other not in by_name or other in found:
+            raise ValueError(
+                f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows but one "
+                f"less_equal for each other column, as in {{'less_equal': [{name!r}, COLUMN]}}"
+            )
+        found[other] = _distance(by_name[other], order, 1 if pair[0] == name else -1, unit, new)
+        rules.remove(rule)
+    rules = [_between(rule, found) for rule in rules]
+    return [_field(field, found.get(field["name"])) for field in fields], rules, tuple(found.values())
+
+
+def _distance(field: Mapping[str, Any], order: Mapping[str, Any], sign: int, unit: TimeUnit, new: Any) -> Distance:
+    ends = (order["name"], field["name"])[::sign]
+    kind, of_dates = field.get("type", "any"), dated(order)
+    wanted = ("any", "string", "date", "datetime") if of_dates else ("any", "string", "integer", "year")
+    if kind not in wanted:
+        raise ValueError(f"a constraint of the schema is on {' and '.join(ends)}; both must be dates or both whole numbers")
+    made = new(f"{f'{unit}s ' if of_dates else ''}from {ends[0]} to {ends[1]}")
+    if not of_dates:
+        return Distance(field["name"], made, sign, "number")
+    return Distance(field["name"], made, sign, kind if dated(field) else order["type"], written_as(field))
+
+
+def _field(field: Descriptor, distance: Distance | None) -> Descriptor:
+    """A field, or that of a distance in its place: whether a value is missing is as it was."""
+    if distance is None:
+        return field
+    known = {key: value for key, value in field.get("constraints", {}).items() if key == "required"}
+    return {"name": distance.made, "type": "integer", "constraints": known | {"minimum": 0}, "dpgen:blank": True}
+
+
+def _between(rule: Mapping[str, Any], found: Mapping[str, Distance]) -> Mapping[str, Any]:
+    """A constraint without the order: of two columns that come after it, by their distances."""
+    names = constraint_of(rule).names
+    if not {*names} & {*found}:
+        return rule
+    signs = {found[name].sign if name in found else 0 for name in names}
+    if set(rule) != {"less_equal"} or signs not in ({1}, {-1}):
+        raise ValueError(
+            f"a constraint of the schema is on {' and '.join(names)}; of columns that a constraint orders by the time of their "
+            "row there may be less_equal of two on the same side of it, and no other one"
+        )
+    left, right = (found[name].made for name in names)
+    return {"less_equal": [left, right] if signs == {1} else [right, left]}

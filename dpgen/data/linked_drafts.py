@@ -1,6 +1,6 @@
 """Drafts of linked tables: by their columns and names alone, which tables there are and what is known of their columns."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,12 +9,13 @@ import pandas as pd
 
 from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.descriptors import stated_key, written_as
+from dpgen.columns.distances import Distance
 from dpgen.columns.votes import CELLS, cells_of_digits, votes
 from dpgen.containers import InMemory
 from dpgen.data.engines import EngineTable
-from dpgen.data.linked_constraints import Drafts, across, modelled
+from dpgen.data.linked_constraints import Drafts, across, distances, modelled
 from dpgen.data.linked_reader import MOST_ROWS, Drafted, Source, with_called
-from dpgen.data.linked_rows import LinkedRows, dated
+from dpgen.data.linked_rows import LinkedRows, TimeUnit, dated
 from dpgen.data.linked_tables import LinkedTables, Linking
 from dpgen.data.public_tables import with_keys
 from dpgen.data.raw_tables import descriptor_of, draft_of, type_of, types_of
@@ -42,11 +43,14 @@ class Spec:
 
     @property
     def order_alone(self) -> Any:
-        """What its schema says of how the order is written; None: nothing."""
-        fields = [] if self.schema is None else descriptor_of(self.schema)["fields"]
-        stated = [field for field in fields if field.get("name") == self.order and written_as(field)]
+        """What its schema says of the order: how it is written, and what comes after or before it; None: nothing."""
+        given = {"fields": []} if self.schema is None else descriptor_of(self.schema)
+        rules = [rule for rule in given.get("dpgen:constraints", []) if "less_equal" in rule]
+        rules = [rule for rule in rules if self.order in constraint_of(rule).names]
+        names = {self.order, *(name for rule in rules for name in constraint_of(rule).names)}
+        stated = [field for field in given["fields"] if field.get("name") in names and (written_as(field) or rules)]
         kept = [{key: field[key] for key in ("name", "type", "format") if key in field} for field in stated]
-        return {"fieldsMatch": "partial", "fields": kept} if kept else None
+        return {"fieldsMatch": "partial", "fields": kept, "dpgen:constraints": rules} if kept or rules else None
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,12 @@ class Reader:
         draft = self._draft(spec.name, spec.source, schema, keys, spec.order)
         if not draft["fields"] and spec.order is None and spec.key is None:
             raise ValueError(f"table {spec.name!r} has no column but keys; it must have one more")
-        order, spans = None, dict[str, str]()
+        order, spans, away = None, dict[str, str](), tuple[Distance, ...]()
         if spec.order is not None:
             order = spec.order, self._date(draft, spec.order, spec.source)
             if made.since is not None and dated(order[1]) != dated(above.order[1]):  # type: ignore[union-attr, index]
                 made = replace(made, since=None)
-            spans = made.add_to(draft, spec, of_gap, of_since)
+            spans, away = made.add_to(draft, spec, order[1], self.linking.time_unit, (of_gap, of_since))
         return LinkedRows(
             name=spec.name,
             parent=spec.parent,
@@ -174,6 +178,7 @@ class Reader:
             since=made.since,
             source=spec.source,
             calendar=spec.order is not None and (spec.most != 1 or made.since is not None),
+            distances=away,
         )
 
     def _made(self, spec: Spec, above: LinkedRows | None, present: set[str]) -> "_Made":
@@ -185,7 +190,7 @@ class Reader:
         since = None
         if above is not None and above.order is not None and spec.order is not None:
             since = new(f"{self.linking.time_unit}s since {above.name}")
-        return _Made(new(f"number of {spec.name}"), new(f"{self.linking.time_unit}s since the last"), since)
+        return _Made(new(f"number of {spec.name}"), new(f"{self.linking.time_unit}s since the last"), since, new)
 
     def _draft(self, table: str, path: Source, schema: Any, keys: set[str | None], order: str | None = None) -> dict[str, Any]:
         types = {} if order is None else {order: self._type(path, order)}
@@ -227,29 +232,38 @@ class _Made:
     count: str
     gap: str
     since: str | None
+    new: Callable[[str], str]
 
-    def add_to(self, draft: dict[str, Any], spec: Spec, of_gap: Any, of_since: Any) -> dict[str, str]:
-        """Add the columns of time to the draft of an ordered table, with what its schema says of them, and their spans."""
+    def add_to(
+        self, draft: dict[str, Any], spec: Spec, order: Mapping[str, Any], unit: TimeUnit, stated: tuple[Any, Any]
+    ) -> tuple[dict[str, str], tuple[Distance, ...]]:
+        """Add the columns of time to the draft of an ordered table, with what its schema says of them; their spans, distances.
+
+        `stated` are fields of the schema for the time since the row before, and for that since the row above.
+        """
         assert spec.order is not None
-        gaps = spec.most != 1
-        _require_free(draft, {spec.order, self.gap} if gaps or self.since else set())
+        (of_gap, of_since), gaps, away = stated, spec.most != 1, tuple[Distance, ...]()
+        if gaps or self.since:
+            _require_free(draft, self.gap)
+            draft["fields"], rules, away = distances(draft, order, unit, self.new)
+            if "dpgen:constraints" in draft:
+                draft["dpgen:constraints"] = rules
         blank = {"type": "integer", "constraints": {"required": True}, "dpgen:blank": True}
         fields = [field for field in draft["fields"] if self.since is None or field["name"] != spec.order]
         if self.since is not None:
             fields.append(of_since or {"name": self.since, **blank})
         waits = blank | {"constraints": {"required": True, "minimum": 0}}
         draft["fields"] = [*fields, *([of_gap or {"name": self.gap, **waits}] if gaps else [])]
-        return {self.since or spec.order: "first"} | ({self.gap: "later"} if gaps else {})
+        return {self.since or spec.order: "first"} | ({self.gap: "later"} if gaps else {}), away
 
 
-def _require_free(draft: dict[str, Any], names: set[str]) -> None:
-    """Refuse constraints on the order or on times between rows: later rows get theirs from the rows before."""
-    for rule in draft.get("dpgen:constraints", []):
-        for name in names & set(constraint_of(rule).names):
-            raise ValueError(
-                f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows or the "
-                "time between them, which follow from other rows"
-            )
+def _require_free(draft: dict[str, Any], gap: str) -> None:
+    """Refuse constraints on times between rows: they follow from other rows."""
+    if any(gap in constraint_of(rule).names for rule in draft.get("dpgen:constraints", [])):
+        raise ValueError(
+            f"a constraint of the schema is on {gap!r}; with max_rows above 1 none may be on the time between rows, which "
+            "follows from other rows"
+        )
 
 
 def _is_counted(source: Source, order: str) -> bool:

@@ -121,7 +121,7 @@ class Drafted:
             yield Fact.ORPHANS_LEFT_OUT
         yield of_split
         for t in tables:
-            keys = {t.link, t.key, t.order and t.order[0], *self.linking.others(t.name)}
+            keys = {t.link, t.key, *t.in_time, *self.linking.others(t.name)}
             yield from self._unnamed(t.source, t.draft, keys)
         if self.people_path is not None:
             yield from self._unnamed(self.people_path, people_draft, {*self.linking.others(self.linking.people)})
@@ -145,10 +145,8 @@ class Drafted:
             keys = [table.link, *([] if table.key is None else [table.key])]
             keys += [linking.person] if table.parent and linking.person in types_of(table.source) else []
             keys += linking.others(table.name)
-            made = {table.gap, table.since} if table.order else set[str | None]()
-            order = [table.order[0]] if table.order else []
-            draft = table.draft | {"fields": [*table.draft["fields"], *({"name": name} for name in order)]}
-            found.append(self._tables(table.source, called(table.source, table.name), keys, draft, made))
+            draft = table.draft | {"fields": [*table.draft["fields"], *({"name": name} for name in table.in_time)]}
+            found.append(self._tables(table.source, called(table.source, table.name), keys, draft, table.made))
         if len(tables) == 1:
             return found
         frames = [pd.concat(own, ignore_index=True) for own in found]
@@ -209,7 +207,7 @@ class _Walk:
             self.readings.append(reading := drafted.reading(first, drafted.of_whom, self.index))
             read = map(reading.made, self.pieces[0])
             if isinstance(first.source, EngineTable) and len(self.tables) == 1:
-                types = {first.order and first.order[0]: reading.stamp, first.gap: pyarrow.int64()}
+                types = {name: pyarrow.int64() for name in first.made} | {first.order and first.order[0]: reading.stamp}
                 rows.append(kept(first.source, read, types))
             else:
                 rows.extend(read)

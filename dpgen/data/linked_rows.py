@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from dpgen.columns.descriptors import written_as
+from dpgen.columns.distances import Distance
 from dpgen.data.batches import ROWS, frames
 from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import Rows, types_of
@@ -50,6 +52,7 @@ class LinkedRows:
         order: column of the order, if any, and its field.
         gap: column of the time since the last row.
         since: column of the time of the first row since that of the row which it hangs on, if both are in time.
+        distances: columns that are times from the order of their row.
         calendar: whether there are rows whose order follows from that of other rows.
         times: order of all rows (r,), if they have one.
         source: of the table, whose container and types samples have.
@@ -74,6 +77,7 @@ class LinkedRows:
     since: str | None
     source: str | EngineTable
     calendar: bool = False
+    distances: tuple[Distance, ...] = ()
     times: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
@@ -91,6 +95,24 @@ class LinkedRows:
         known = {**given, "constraints": {**given.get("constraints", {}), **limits}}
         fields = [{**own, **known} if own["name"] == name else own for own in self.draft["fields"]]
         return replace(self, order=(name, known), draft={**self.draft, "fields": fields})
+
+    @property
+    def made(self) -> set[str | None]:
+        """Columns that the model adds to the table, its number of rows apart: it stands in the table above."""
+        return {self.gap, self.since, *(own.made for own in self.distances)} if self.order is not None else set()
+
+    @property
+    def in_time(self) -> list[str]:
+        """The order, and the columns that are times from there."""
+        return [] if self.order is None else [self.order[0], *(own.column for own in self.distances)]
+
+    @property
+    def times_written(self) -> dict[str, tuple[str, str]]:
+        """Type and format of the dates that samples have and the model of a row has not."""
+        found = {own.column: (own.type, own.format) for own in self.distances if own.type != "number"}
+        if self.order is not None and dated(self.order[1]):
+            found[self.order[0]] = self.order[1]["type"], written_as(self.order[1])
+        return found
 
     @property
     def all_rows(self) -> Rows:
@@ -133,6 +155,7 @@ class LinkedRows:
         until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
         own = {name: getattr(self, name) for name in ("name", "parent", "most", "gap", "since", "count", "key")}
         time = {"order": self.order and self.order[0], "dated": dated(order), "seconds": SECONDS[unit], "until": until}
+        time |= {"distances": [own.shown() for own in self.distances]}
         return {**own, **time, "text": self.key is not None and is_text(named[self.key])}
 
     @property

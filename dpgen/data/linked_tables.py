@@ -234,12 +234,12 @@ class LinkedTables:
     def _in_samples(self, name: str, number: int, schema: Schema) -> set[str | None]:
         """Columns of a table in samples: keys, the order, those of the model but the ones that it adds, and sums of rows."""
         totals = [str(rule["total"]) for rule in self.across if "sum" in rule]
-        made = {child.count for child in self.tables if child.parent == number}
+        made: set[str | None] = {child.count for child in self.tables if child.parent == number}
         own: set[str | None] = {self.person, *self.linking.others(name)}
         if number:
             table = self.tables[number - 1]
-            own |= {table.link, table.key, table.order and table.order[0]}
-            made |= {table.gap, table.since or table.gap}
+            own |= {table.link, table.key, *table.in_time}
+            made |= {table.gap, *table.made}
         sums = {total.removeprefix(f"{name}.") for total in totals if total.startswith(f"{name}.")}
         return {field.name for field in schema.fields} - made | own | sums
 
@@ -253,7 +253,8 @@ class LinkedTables:
         forms = {}
         for name, source, schema, number in (*rows, *above):
             wanted = self._in_samples(name, number, schema)
-            form = form_of_samples(source, schema, [column for column in types_of(source) if column in wanted])
+            times = self.tables[number - 1].times_written if number else {}
+            form = form_of_samples(source, schema, [column for column in types_of(source) if column in wanted], times)
             forms[name] = self.linking.in_samples(name, form).to_dict()
         of_person = self._type_of_person
         rows_of = zip(self.tables, patterns[1:], calendars)

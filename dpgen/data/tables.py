@@ -216,8 +216,13 @@ def _table_of(source: str | EngineTable, name: str, schema: Schema, codes: Any, 
     return Table(name=name, codes=codes, schema=schema, test_codes=test, facts=schema.facts, form=form)
 
 
-def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str]) -> Form:
-    """The form of samples: what is no text and no number goes back as the schema says that it is written, or as it came."""
+def form_of_samples(
+    source: str | EngineTable, schema: Schema, names: list[str], times: Mapping[str, tuple[str, str]] | None = None
+) -> Form:
+    """The form of samples: what is no text and no number goes back as the schema says that it is written, or as it came.
+
+    `times` are type and format of dates that the schema has no field of.
+    """
     declared, of_texts = types_of(source), source.of_texts if isinstance(source, EngineTable) else form_of(source) == "csv"
     if isinstance(source, EngineTable):
         source = InMemory(source.name, source.schema.empty_table(), source.form(source.schema.names))
@@ -225,13 +230,25 @@ def form_of_samples(source: str | EngineTable, schema: Schema, names: list[str])
     form = sample_form(source, names, categories={name: categories[name] for name in names if name in categories})
     dtypes = form.types * (len(form.names) if len(form.types) == 1 else 1)
     native = _STAMP if form.container in ("pandas", "series") else ""
-    return replace(
-        form,
-        types=tuple(
-            _dtype_of(schema.by_name.get(str(name)), declared[str(name)], dtype, of_texts=of_texts, native=native)
-            for name, dtype in zip(form.names, dtypes)
-        ),
-    )
+    found = []
+    for name, dtype in zip(form.names, dtypes):
+        field, own = schema.by_name.get(str(name)), declared[str(name)]
+        if field is None and (of_time := (times or {}).get(str(name))):
+            found.append(_dtype_of_time(*of_time, own, dtype, of_texts=of_texts, native=native))
+        else:
+            found.append(_dtype_of(field, own, dtype, of_texts=of_texts, native=native))
+    return replace(form, types=tuple(found))
+
+
+def _dtype_of_time(kind: str, format: str, declared: str, dtype: str, *, of_texts: bool, native: str) -> str:
+    """The dtype of dates without a field, as `_dtype_of`."""
+    if dtype and not re.search("str|object", dtype):
+        return dtype
+    if declared.startswith("date"):
+        return f"{dtype}[date]"
+    if format and not declared.startswith("timestamp") and writing_of(format) is not None:
+        return f"str[={format};0]"
+    return f"{dtype or 'str'}[{format or _ISO[kind]}]" if dtype or format or of_texts else native
 
 
 def _dtype_of(field: Field | None, declared: str, dtype: str, *, of_texts: bool, native: str) -> str:

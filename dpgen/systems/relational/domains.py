@@ -422,7 +422,7 @@ def _released(data: LinkedTables, number: int, side: Side, rows: float, calendar
     table, order, seconds = None, "", None
     if number:
         table = data.tables[number - 1]
-        made |= {table.gap, str(table.since)}
+        made |= {str(name) for name in table.made}
         order, seconds = table.order[0] if table.order else "", table.seconds(data.linking.time_unit)
     names = {c: name for c, name in enumerate(side.domain.names) if name not in {*made, order}}
     columns = {name: rules.column(side.schema.by_name[name], side.known.get(c)) for c, name in names.items()}

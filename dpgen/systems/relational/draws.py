@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.distances import restored
 from dpgen.columns.forms import REPRESENTED
 from dpgen.columns.writings.codes import numbered as keys_of
 from dpgen.samples import LinkedSamples
@@ -448,3 +449,5 @@ class Draws:
             found = np.clip((units * seconds).astype("datetime64[s]"), low, high).astype(values.dtype)
             last = None if table["until"] is None else np.datetime64(table["until"])
         rows[order] = found if last is None else np.minimum(found, np.asarray(last).astype(found.dtype))
+        for own in table.get("distances", []):
+            rows[own["column"]] = restored(rows, order, own, int(table["seconds"]))

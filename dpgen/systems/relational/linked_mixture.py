@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from dpgen.columns.distances import Distance
 from dpgen.columns.forms import floats
 from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
@@ -133,7 +134,10 @@ class LinkedMixture:
         exact = floats(rows[order], "datetime" if dated else "number", form)
         if not np.isfinite(exact).all():
             raise ValueError(f"{order!r} must be known in every row")
-        exact = np.floor_divide(exact, table["seconds"] if dated else 1).astype(np.int64)
+        step = table["seconds"] if dated else 1
+        exact = np.floor_divide(exact, step).astype(np.int64)
+        for own in (Distance(**given) for given in table.get("distances", [])):
+            rows = rows.assign(**{own.made: own.of(rows[own.column], exact, step, table["name"])})
         sort = np.lexsort((exact, owner))
         exact, owner, rows = exact[sort], owner[sort], rows.iloc[sort].reset_index(drop=True)
         fresh = np.diff(owner, prepend=-1) != 0

@@ -1,0 +1,62 @@
+"""Columns of rows that are modelled as times from their own row's time, such as a discharge from the admission.
+
+A row's time follows from the rows before it, so that `admitted <= discharged` has no place in the model of a row. The time from
+the admission to the discharge is one number of this row alone, at least 0.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from dpgen.columns.forms import Reals, floats
+
+
+@dataclass(frozen=True)
+class Distance:
+    """A column that is never before the order of its row (`sign` 1), or never after it (-1).
+
+    Arguments:
+        column: its name.
+        made: the column of the model, whole units of time between both, at least 0.
+        sign: whether it comes after the order, or before.
+        type: of its values, "date" or "datetime", or "number" where the order is no time.
+        format: of these by a schema; "": ISO 8601.
+    """
+
+    column: str
+    made: str
+    sign: int
+    type: str
+    format: str = ""
+
+    def read(self, values: pd.Series, path: str) -> Reals:
+        """The column as numbers (n,), dates in seconds, NaN where there is none; a `ValueError` for what is neither."""
+        found = floats(values, "number" if self.type == "number" else "datetime", self.format)
+        if (np.isnan(found) & values.notna().to_numpy()).any():
+            what = "number" if self.type == "number" else f"date{f' of the format {self.format}' if self.format else ''}"
+            raise ValueError(
+                f"{path} has a row whose {self.column!r} is no {what}; its schema orders it by the time of the row"
+            )
+        return found
+
+    def of(self, values: pd.Series, at: npt.NDArray[Any], step: int, path: str) -> Reals:
+        """Whole units (n,) from the order of each row, `at`, in steps of so many seconds; NaN where there is no value."""
+        return np.asarray(self.sign * (np.floor_divide(self.read(values, path), step) - at), np.float64)
+
+    def shown(self) -> dict[str, Any]:
+        """The distance as JSON, for a released model."""
+        return asdict(self)
+
+
+def restored(rows: pd.DataFrame, order: str, shown: Mapping[str, Any], seconds: int) -> pd.Series:
+    """The column of a distance, `shown`, from an order in units of so many seconds, if it is one of times."""
+    own, at = Distance(**shown), rows[order]
+    away = own.sign * pd.to_numeric(rows[own.made]).astype(np.float64).round()
+    if own.type == "number":
+        found = at + away
+        return found if found.isna().any() else found.astype(np.int64)
+    return at + pd.to_timedelta(away * seconds, unit="s").astype("timedelta64[s]")
