@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.columns.forms import Reals, floats
+from dpgen.columns.forms import REPRESENTED, Reals, floats
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,18 @@ class Distance:
         return asdict(self)
 
 
-def restored(rows: pd.DataFrame, order: str, shown: Mapping[str, Any], seconds: int) -> pd.Series:
-    """The column of a distance, `shown`, from an order in units of so many seconds, if it is one of times."""
+def restored(rows: pd.DataFrame, order: str, shown: Mapping[str, Any], seconds: int, most: int | None = None) -> pd.Series:
+    """The column of a distance, `shown`, from an order in units of so many seconds, if it is one of times.
+
+    Distances are `most` units at most: no column ends later after its row than all rows are apart.
+    """
     own, at = Distance(**shown), rows[order]
-    away = own.sign * pd.to_numeric(rows[own.made]).astype(np.float64).round()
+    away = pd.to_numeric(rows[own.made]).to_numpy(np.float64).round()
+    there, limit = np.isfinite(away), 2 * REPRESENTED[1] // seconds if most is None else most
+    whole = own.sign * np.where(there, np.clip(away, 0, limit), 0.0).astype(np.int64)
     if own.type == "number":
-        found = at + away
-        return found if found.isna().any() else found.astype(np.int64)
-    return at + pd.to_timedelta(away * seconds, unit="s").astype("timedelta64[s]")
+        found = pd.Series(at.to_numpy(np.int64) + whole, index=rows.index)
+        return found if there.all() else found.where(there)
+    low, high = (np.datetime64(bound, "s") for bound in REPRESENTED)
+    moments = np.clip(at.to_numpy("datetime64[s]") + whole * np.timedelta64(seconds, "s"), low, high)
+    return pd.Series(np.where(there, moments, np.datetime64("NaT", "s")), index=rows.index).astype(at.dtype)

@@ -170,6 +170,11 @@ class LinkedTables:
         """Number of private people."""
         return len(self.people)
 
+    def path(self, number: int) -> list[int]:
+        """Numbers of the tables from that which hangs on people down to this one."""
+        parent = self.tables[number - 1].parent
+        return [*(self.path(parent) if parent else []), number]
+
     @property
     def frames(self) -> list[pd.DataFrame]:
         """The private people and rows in memory."""

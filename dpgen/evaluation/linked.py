@@ -395,15 +395,17 @@ def groups_of(private: pd.Series) -> tuple[Callable[[pd.Series], Integers], int]
 def broken_across(data: LinkedTables, made: LinkedTables) -> list[Score]:
     """Shares of synthetic people who break rules that hold for the real ones, of those who break more, the worst first.
 
-    A rule is an order of a date of people and the days of rows, a copy of a column of the same name, or a sum of numbers of
-    rows. At most 1 % of the real people break it, and it would be broken by 2 % were rows dealt to people at random.
+    A rule is an order of a date of people, or of a row, and the days of rows, a copy of a column of the same name, or a sum of
+    numbers of rows. At most 1 % of the real people break it, and it would be broken by 2 % were rows dealt to people at random,
+    or dates to rows.
     """
     found = list[Score]()
     other = np.random.default_rng(0).permutation(data.n)
     for number, table in enumerate(data.tables, 1):
-        if table.parent or data.source is None:
-            continue
-        for name, check in _checks(data, made, number):
+        checks = [*_within(data, made, number)]
+        if not table.parent and data.source is not None:
+            checks += _checks(data, made, number)
+        for name, check in checks:
             own, dealt = float(check(data, None).mean()), float(check(data, other).mean())
             synthetic = float(check(made, None).mean())
             if own <= BROKEN and dealt >= WORTH and synthetic > _TIMES * own + _MORE:
@@ -438,6 +440,30 @@ def _checks(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tup
             for part in numbers:
                 both = {"way": way, "part": part, "way_of_part": of_rows[part]}
                 yield f"{of} is the sum of {row}{part}", partial(_sum, number=number, name=name, **both)
+
+
+def _within(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tuple[str, Check]]:
+    """Rules of the dates of a row and its own time."""
+    table, other = data.tables[number - 1], made.frames[number]
+    if table.order is None or not dated(table.order[1]):
+        return
+    for name in [name for name in data.frames[number] if name in other and name not in {*table.in_time, *table.made}]:
+        way = Numbers.of(data.frames[number][name])
+        if way is not None and way.kind == "datetime":
+            for sign, word in ((1, "before"), (-1, "after")):
+                check = partial(_of_row, number=number, name=str(name), way=way, sign=sign)
+                yield f"{table.name}.{name} not {word} {table.name}.{table.order[0]}", check
+
+
+def _of_row(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers, sign: int) -> npt.NDArray[np.bool_]:
+    owner = np.arange(data.n)
+    for place in data.path(number):
+        owner = np.repeat(owner, np.diff(data.tables[place - 1].starts))
+    table, step = data.tables[number - 1], data.tables[number - 1].seconds(data.linking.time_unit) or 1
+    values = np.floor_divide(way.read(data.frames[number][name]), step)
+    values = values if other is None else np.random.default_rng(0).permutation(values)
+    times = np.floor_divide(table.times.astype("datetime64[s]").astype(np.int64), step)
+    return np.bincount(owner, sign * (values - times) < 0, data.n) > 0
 
 
 def _people(data: LinkedTables, name: str, way: Numbers, other: Any) -> Reals:

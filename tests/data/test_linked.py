@@ -118,6 +118,76 @@ def test_dates_of_an_order_are_written_as_a_schema_states(tmp_path: Path) -> Non
     assert data.alike(made).tables[0].times.dtype.kind == "M", "samples are read by the same rules"
 
 
+STAYS: dict[str, Any] = {
+    "fieldsMatch": "partial",
+    "fields": [{"name": "out", "type": "date"}, {"name": "operated", "type": "date"}, {"name": "asked", "type": "date"}],
+    "dpgen:constraints": [
+        {"less_equal": ["day", "out"]},
+        {"less_equal": ["day", "operated"]},
+        {"less_equal": ["operated", "out"]},
+        {"less_equal": ["asked", "day"]},
+    ],
+}
+"""A stay begins on the day of its row: it is asked for before, and ends after."""
+
+
+def stays(size: int = 60) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    day = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 900, 3 * size), unit="D")
+    out, asked = (pd.to_timedelta(rng.integers(0, most, 3 * size), unit="D") for most in (30, 5))
+    rows = pd.DataFrame({"who": np.repeat(np.arange(size), 3), "day": day, "out": day + out, "asked": day - asked})
+    return rows.assign(operated=(rows["day"] + out // 2).where(rows.index % 4 > 0))
+
+
+@pytest.mark.parametrize("form", ["%Y-%m-%d", "%d.%m.%Y", ""])
+def test_what_comes_after_a_row_is_modelled_as_the_time_from_there(form: str) -> None:
+    rows, schema = stays(), STAYS
+    if form:
+        rows = rows.assign(**{name: rows[name].dt.strftime(form) for name in ("day", "out", "operated", "asked")})
+    if form == "%d.%m.%Y":
+        names = ("day", "out", "operated", "asked")
+        schema = STAYS | {"fields": [{"name": name, "type": "date", "format": form} for name in names]}
+    data = read(rows, None, schema=schema)
+    found = data.frames[1].sort_values([*data.frames[1]]).reset_index(drop=True)
+    real = stays()
+    assert (found["days from day to out"].sum(), found["days from asked to day"].sum()) == (
+        (real["out"] - real["day"]).dt.days.sum(),
+        (real["day"] - real["asked"]).dt.days.sum(),
+    )
+    assert found["days from day to operated"].isna().sum() == real["operated"].isna().sum()
+    options: dict[str, Any] = {"person": "who", "order": "day", "epsilon": 3.0, "max_rows": 3, "schema": schema, **FAST}
+    release = dpgen.fit(rows, "relational", **options)
+    made = release.sample(80)
+    assert set(made) == set(rows)
+    if form == "%d.%m.%Y":
+        assert made["out"].str.fullmatch(r"\d\d\.\d\d\.\d{4}").all()
+    dates = (made[name] for name in ("day", "out", "operated", "asked"))
+    day, out, operated, asked = (pd.to_datetime(own, format=form if own.dtype.kind in "OU" else None) for own in dates)
+    assert (out >= day).all()
+    assert (asked <= day).all()
+    assert not (operated > out).any()
+    assert not (operated < day).any()
+    assert release.log_prob(made).isfinite().any()
+    again = data.alike(made)
+    assert "days from day to out" in again.frames[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "rules", "words"),
+    [
+        (stays(4).assign(out=pd.Timestamp("2019-01-01")), STAYS["dpgen:constraints"], ["days from day to out", "rule"]),
+        (stays(4).assign(out="soon"), STAYS["dpgen:constraints"], ["'out'", "no date"]),
+        (stays(4), [{"less_equal": ["day", "out"]}, {"less_equal": ["out", "asked"]}], ["out and asked", "same side"]),
+        (stays(4), [{"less_equal": ["day", "out"]}, {"less_equal": ["out", "day"]}], ["'day'", "less_equal"]),
+        (stays(4).assign(n=1), [{"less_equal": ["day", "n"]}], ["day (date), n (integer)", "of dates"]),
+    ],
+)
+def test_what_cannot_come_after_a_row_is_refused(rows: pd.DataFrame, rules: Any, words: list[str]) -> None:
+    number = [{"name": "n", "type": "integer"}] if "n" in rows else []
+    with refused(*words):
+        read(rows, None, schema=STAYS | {"fields": [*STAYS["fields"], *number], "dpgen:constraints": rules})
+
+
 def test_without_a_table_of_people_all_have_rows() -> None:
     data = read(people=None)
     assert (data.n, data.tables[0].least) == (3, 1)
@@ -266,7 +336,7 @@ BAD: list[tuple[dict[str, Any], list[str]]] = [
     (
         {
             "rows": ROWS.assign(end=ROWS["day"]),
-            "schema": {"fields": [{"name": "end", "type": "date"}], "dpgen:constraints": [{"less_equal": ["day", "end"]}]},
+            "schema": {"fields": [{"name": "end", "type": "date"}], "dpgen:constraints": [{"one_of": ["day", "end"]}]},
         },
         ["constraint", "'day'", "max_rows above 1"],
     ),

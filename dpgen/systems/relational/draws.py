@@ -449,5 +449,7 @@ class Draws:
             found = np.clip((units * seconds).astype("datetime64[s]"), low, high).astype(values.dtype)
             last = None if table["until"] is None else np.datetime64(table["until"])
         rows[order] = found if last is None else np.minimum(found, np.asarray(last).astype(found.dtype))
+        known = Calendar(table["calendar"], seconds) if table.get("calendar") else None
         for own in table.get("distances", []):
-            rows[own["column"]] = restored(rows, order, own, int(table["seconds"]))
+            span = None if known is None else known.last - known.first
+            rows[own["column"]] = restored(rows, order, own, int(table["seconds"]), span)
