@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpgen.columns.axes import finest
-from dpgen.columns.fields import DensityField, Field
+from dpgen.columns.fields import CategoryField, DensityField, Field
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.relational.calendars import Days, day_counts, whole_units
 from dpgen.systems.relational.sums import Integers
@@ -96,9 +96,12 @@ class Reach:
     def of(cls, field: Field, gaps: Integers) -> Reach:
         """Of gaps (r,) that a field has."""
         first, last = (np.asarray(ends, np.int64) for ends in field.bounds())
-        step = int(field.axis.rounding().get("dpgen:rounding", 1)) if isinstance(field, DensityField) else 1
+        step = 1
         if isinstance(field, DensityField):
+            step = int(field.axis.rounding().get("dpgen:rounding", 1))
             first, last = _parts(field, first, last, step)
+        elif isinstance(field, CategoryField):
+            step = max(1, int(np.gcd.reduce(first)))
         at = np.clip(np.searchsorted(first, gaps, side="right") - 1, 0, len(first) - 1)
         return cls(np.minimum(first[at], gaps), np.maximum(last[at], gaps), step)
 

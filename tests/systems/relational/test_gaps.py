@@ -34,6 +34,7 @@ def test_a_row_each_minute_or_day_stays_one(gap: int) -> None:
     release = dpgen.fit(rows, epsilon=3.0, max_rows=6, time_unit="second", **FAST)
     found = gaps_of(release.sample(1_000, random_state=0))
     assert (found == gap).mean() > 0.98
+    assert (found % gap == 0).all(), "at the end of the calendar, too"
 
 
 def test_gaps_of_whole_days_stay_whole_in_seconds() -> None:
