@@ -205,15 +205,19 @@ def fidelity(options: argparse.Namespace) -> None:
                 grey = getattr(drawn, "grey", None)
                 views = {"bits": drawn.x.float()} | ({} if grey is None else {"grey": grey / 255})
                 add(key, {view: eyes[view].judged(x) for view, x in views.items()})
-    if named("cifar10, eps 1, DPGM, Gaussian") or named("cifar10, eps 10, DPGM, Gaussian"):
+    coloured = [(epsilon, name) for epsilon in (1.0, 10.0) for name in colour.MODELS]
+    if any(named(f"cifar10, eps {epsilon:g}, {name}") for epsilon, name in coloured):
         images = data.load_cifar10(data_root=str(options.data_root))
         shape = (images.x.shape[3], *images.x.shape[1:3])
         eye = Eye(image_rows(images.x) / 255, images.labels, shape, options.fid_weights)
         add("cifar10, real test images", {"colour": eye.judged(image_rows(images.test_x) / 255)})
-        for epsilon in (1.0, 10.0):
-            model = kept(options.keep / f"colour-{epsilon:g}", partial(colour.fitted, images, epsilon))
-            x = image_rows(model.samples(_COMPARED, random_state=0).x) / 255
-            add(f"cifar10, eps {epsilon:g}, DPGM, Gaussian", {"colour": eye.judged(x)})
+        for epsilon, name in coloured:
+            key = f"cifar10, eps {epsilon:g}, {name}"
+            if named(key):
+                gaussian = name == "DPGM, Gaussian"
+                where = options.keep / (f"colour-{epsilon:g}" if gaussian else key.replace(", ", "-").replace(" ", "-"))
+                model = kept(where, partial(colour.fitted, images, epsilon, name))
+                add(key, {"colour": eye.judged(image_rows(model.samples(_COMPARED, random_state=0).x) / 255)})
 
 
 # -- a picture ---------------------------------------------------------------------------------------------------------
