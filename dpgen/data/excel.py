@@ -75,12 +75,16 @@ def _table(name: str, found: list[list[Any]]) -> InMemory:
     names, width = rows[0], max(map(len, rows))
     names = names + [None] * (width - len(names))
     rows = [row + [None] * (width - len(row)) for row in rows[1:]]
-    kept = [i for i in range(width) if names[i] is not None or any(row[i] is not None for row in rows)]
-    if unnamed := [i for i in kept if names[i] is None]:
-        raise ValueError(f"{name} has no name in column {unnamed[0] + 1} of its first row; write one")
-    columns = [str(names[i]) for i in kept]
-    if twice := [column for column in columns if columns.count(column) > 1]:
-        raise ValueError(f"{name} has {columns.count(twice[0])} columns called {twice[0]!r}: their names must differ")
-    values = {column: pd.Series([row[i] for row in rows], dtype=object) for column, i in zip(columns, kept)}
+    values = dict[str, pd.Series]()
+    for i, column in enumerate(names):
+        cells = pd.Series([row[i] for row in rows], dtype=object)
+        if column is None and not cells.notna().any():
+            continue
+        if column is None:
+            raise ValueError(f"{name} has no name in column {i + 1} of its first row; write one")
+        if str(column) in values:
+            count = [str(other) for other in names].count(str(column))
+            raise ValueError(f"{name} has {count} columns called {str(column)!r}: their names must differ")
+        values[str(column)] = cells
     made = in_memory(pd.DataFrame(values))
     return InMemory(name, made.content, made.form, types=made.types, own_types=made.own_types)

@@ -3,7 +3,7 @@
 import struct
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import ReadError, unpack_archive
@@ -111,6 +111,9 @@ def _split(name: str, found: "_Found", split: Split, *, form: Form | None = None
 # -- loaders -----------------------------------------------------------------------------------------------------------
 
 
+_Parts = tuple[str, ...]  # of a path
+
+
 class _Found(NamedTuple):
     """Images as they were read, those for evaluation last, and how many these are where they were in a folder of their own."""
 
@@ -208,21 +211,28 @@ def _in_folder(root: Path, source: Path, size: int | None, colours: Colours) -> 
     while len(inside := _inside(root)) == 1 and any(place.is_dir() for place in _inside(inside[0])):
         [root] = inside
     folders, files = _shown(root)
+    if not files:
+        raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
     held = {parts[0] for parts in folders} == {"train", "test"}
     depth = 1 if held else 0
     files.sort(key=lambda parts: (held and parts[0] == "test", parts))
-    if not files:
-        raise ValueError(f"{source} has no image: files must end in {', '.join(ENDINGS)}")
-    names = tuple(sorted({parts[depth] for parts in folders if len(parts) > depth}))
-    if stray := next((parts for parts in files if names and len(parts) < depth + 2), None):
-        raise ValueError(f"{source} has {str(Path(*stray))!r} beside class folders: every image must be in one, or none")
-    images = _collected(((f"{source}: {Path(*parts)}", root.joinpath(*parts)) for parts in files), len(files), size, colours)
+    names = _classes(source, folders, files, depth)
+    named = ((f"{source}: {Path(*parts)}", root.joinpath(*parts)) for parts in files)
+    images = _collected(named, len(files), size, colours)
     labels = torch.tensor([names.index(parts[depth]) if names else 0 for parts in files])
     test = sum(parts[0] == "test" for parts in files) if held else None
     return _Found(images, labels, names or ("images",), test, (Fact.PUBLIC_FOLDERS,))
 
 
-def _shown(root: Path) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
+def _classes(source: Path, folders: Sequence[_Parts], files: Sequence[_Parts], depth: int) -> tuple[str, ...]:
+    """Names of the folders at a depth, in order: each image must be in one of them, or there are none."""
+    names = tuple(sorted({parts[depth] for parts in folders if len(parts) > depth}))
+    if stray := next((parts for parts in files if names and len(parts) < depth + 2), None):
+        raise ValueError(f"{source} has {str(Path(*stray))!r} beside class folders: every image must be in one, or none")
+    return names
+
+
+def _shown(root: Path) -> tuple[list[_Parts], list[_Parts]]:
     """Parts of the paths of folders and of images in a folder, without those that are hidden or in a hidden one."""
     hidden = {place for place in root.rglob("*") if _hidden(place)}
     places = [place for place in root.rglob("*") if hidden.isdisjoint((place, *place.parents))]

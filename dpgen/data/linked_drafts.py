@@ -18,7 +18,7 @@ from dpgen.data.linked_reader import MOST_ROWS, Drafted, Source, with_called
 from dpgen.data.linked_rows import LinkedRows, TimeUnit, dated
 from dpgen.data.linked_tables import LinkedTables, Linking
 from dpgen.data.public_tables import with_keys
-from dpgen.data.raw_tables import descriptor_of, draft_of, type_of, types_of
+from dpgen.data.raw_tables import Chosen, descriptor_of, draft_of, type_of, types_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import read_table
 from dpgen.schema import nearest
@@ -196,7 +196,7 @@ class Reader:
         types = {} if order is None else {order: self._type(path, order)}
         drop = self.linking.drop.get(table, ())
         stated = with_keys(schema, self.linking.public.get(table, ()))
-        draft = draft_of(path, stated, target=None, key=None, unit=self.linking.person, types=types, drop=drop)
+        draft = draft_of(path, stated, Chosen(drop=drop), unit=self.linking.person, types=types)
         if "dpgen:privacy" in draft:
             raise ValueError(
                 "schema has domains that were bought for single rows; leave them out: the fit buys them for people"

@@ -31,6 +31,10 @@ class Key:
     def __str__(self) -> str:
         return f"{self.table}.{self.column}" if self.table else self.column
 
+    def named_in(self, columns: Collection[str]) -> bool:
+        """Whether its column is one of these, by its name alone or with that of its table."""
+        return bool({self.column, str(self)} & {*columns})
+
 
 LINKS = "links={{'{a.table}': {{'{a.column}': '{a.above}.{a.other}'}}}}"
 PACKAGE_KEYS = "the one foreign key of {a.table}, {a.column} to {a.above}.{a.other},"
@@ -97,16 +101,13 @@ class Keys:
         for name in public:
             if name not in columns:
                 raise nearest("a table of public", name, list(columns))
-        named = [key for key in _named(links, columns) if key.column == key.other or not {key.column, str(key)} & {*drop}]
+        named = [key for key in _named(links, columns) if key.column == key.other or not key.named_in(drop)]
         if owned := next((key for key in named if key.table in public), None):
             raise ValueError(f"links[{owned.table!r}] is of a public table; keys must be of private tables")
         private, references = apart(without_implied([key for key in named if key.above not in public]))
         require_shapes("links", private)
         _require_names(private, columns)
-        found = [key for key in named if key.above in public]
-        for name in (name for name in public if name not in {key.above for key in found}):
-            found.append(_by_name(name, columns, public))
-        return cls(tuple(private), tuple(found), tuple(references))
+        return cls(tuple(private), _to_public(named, columns, public), tuple(references))
 
 
 def apart(keys: Sequence[Key]) -> tuple[list[Key], list[Key]]:
@@ -156,6 +157,13 @@ def without_implied(keys: Sequence[Key]) -> list[Key]:
         return bool(of_rows) and key.column == key.other and key.above not in {own.table for own in keys}
 
     return [key for key in keys if not implied(key)]
+
+
+def _to_public(named: Sequence[Key], columns: Columns, public: Collection[str]) -> tuple[Key, ...]:
+    """The keys to public tables: those that links name, and to each other table the one of its column's name."""
+    found = [key for key in named if key.above in public]
+    others = [name for name in public if name not in {key.above for key in found}]
+    return (*found, *(_by_name(name, columns, public) for name in others))
 
 
 def _by_name(name: str, columns: Columns, public: Collection[str]) -> Key:
@@ -218,7 +226,7 @@ def own_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) 
         pairs = [[names] if isinstance(names, str) else names for names in (declared["fields"], reference["fields"])]
         keys += [Key(table, own, table, other) for own, other in zip(*pairs)]
     rest = {name: value for name, value in schema.items() if name != "foreignKeys"}
-    kept = [key for key in keys if not {key.column, str(key)} & {*gone}]
+    kept = [key for key in keys if not key.named_in(gone)]
     return ({**rest, "foreignKeys": left} if left else rest), kept
 
 

@@ -50,13 +50,12 @@ def linked_package(path: Path, drop: Collection[str] = ()) -> LinkedPackage:
 def _linked(path: Path, resources: list[Any], drop: Collection[str]) -> LinkedPackage:
     by_name = {resource["name"]: resource for resource in resources}
     public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
-    keys = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
     private = [name for name in by_name if name not in public]
+    keys = _foreign_keys(path, resources, public)
     found, others = _private_keys(path, keys, public, drop)
     columns = _columns_of_keys((*found, *others), by_name)
     root, person = _people(path, private, found, others)
-    to_public = tuple(_key(path, r, k) for r, k in keys if _above(r, k) in public and r["name"] not in public)
-    to_public = tuple(key for key in dict.fromkeys(to_public) if not {key.column, str(key)} & {*drop})
+    to_public = tuple(_kept([key for key in keys if key.above in public and key.table in private], drop))
     named = [root, *(name for name in private if name != root), *(key.above for key in to_public)]
     files = {name: str(path.parent / by_name[name]["path"]) for name in named}
     schemas = {name: _schema(by_name[name].get("schema", {}), columns.get(name, set())) for name in private}
@@ -110,24 +109,32 @@ def _above(resource: Any, key: Any) -> str:
     return str(key["reference"].get("resource") or resource["name"])
 
 
+def _foreign_keys(path: Path, resources: Collection[Any], public: set[str]) -> list[Key]:
+    """The foreign keys of all tables but those between public ones."""
+    declared = [(resource, key) for resource in resources for key in resource.get("schema", {}).get("foreignKeys", [])]
+    return [_key(path, *one) for one in declared if not {one[0]["name"], _above(*one)} <= public]
+
+
 def _key(path: Path, resource: Any, key: Any) -> Key:
     """A foreign key."""
     columns = _column(path, key["fields"]), _column(path, key["reference"]["fields"])
     return Key(resource["name"], columns[0], _above(resource, key), columns[1])
 
 
+def _kept(keys: Collection[Key], drop: Collection[str]) -> list[Key]:
+    """Different keys of columns that are not dropped."""
+    return [key for key in dict.fromkeys(keys) if not key.named_in(drop)]
+
+
 def _private_keys(
-    path: Path, declared: list[Any], public: set[str], drop: Collection[str]
+    path: Path, keys: Collection[Key], public: set[str], drop: Collection[str]
 ) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
     """Foreign keys between tables that are not public, an owner's of each table at most, and those that name other people."""
-    found = list[Key]()
-    for resource, key in declared:
-        if _above(resource, key) in public:
-            continue
-        found.append(_key(path, resource, key))
-        if resource["name"] in public:
-            raise ValueError(f"{path} has the key {found[-1]} of a public table to one that is not public; it must have none")
-    kept, others = apart(without_implied([key for key in dict.fromkeys(found) if not {key.column, str(key)} & {*drop}]))
+    found = [key for key in keys if key.above not in public]
+    for key in found:
+        if key.table in public:
+            raise ValueError(f"{path} has the key {key} of a public table to one that is not public; it must have none")
+    kept, others = apart(without_implied(_kept(found, drop)))
     require_shapes(str(path), kept, PACKAGE_KEYS, PACKAGE_PUBLIC)
     return tuple(kept), tuple(others)
 

@@ -287,48 +287,66 @@ class FrameBatch:
         return torch.from_numpy(self.values)
 
 
-def _with_options(given: Mapping[str, Any], target: str | None, key: str | None, dates: Dates | None) -> Descriptor:
-    """A schema with what options say in its place."""
-    draft = {**given} | ({"dpgen:target": target} if target else {}) | ({"primaryKey": key} if key else {})
-    draft |= {"dpgen:dates": dates} if dates else {}
-    if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
-        raise nearest("dpgen:dates", str(order), get_args(Dates))
-    return draft
+@dataclass(frozen=True)
+class Chosen:
+    """What options say of the columns of a table in place of a schema.
+
+    `target` is a column to predict, `key` one whose values are generated, `dates` the order of numbers in a date; `columns` are
+    all that are released, None: any, and `drop` those that are not.
+    """
+
+    target: str | None = None
+    key: str | None = None
+    dates: Dates | None = None
+    columns: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+
+    @property
+    def named(self) -> dict[str, Sequence[str]]:
+        """Columns by the option that names them."""
+        of_one = {option: [name] for option, name in (("target", self.target), ("key", self.key)) if name is not None}
+        return {"columns": self.columns or (), "drop": self.drop} | of_one
+
+    def left_out(self, types: Collection[str]) -> set[str]:
+        """Columns that are not released."""
+        return {*self.drop} | ({*types} - {*self.columns} if self.columns is not None else set())
+
+    def over(self, given: Mapping[str, Any]) -> Descriptor:
+        """A schema with what the options say in its place."""
+        own = {"dpgen:target": self.target, "primaryKey": self.key, "dpgen:dates": self.dates}
+        draft = {**given} | {name: value for name, value in own.items() if value}
+        if (order := draft.get("dpgen:dates")) not in (None, *get_args(Dates)):
+            raise nearest("dpgen:dates", str(order), get_args(Dates))
+        return draft
 
 
 def draft_of(
     source: str | EngineTable,
     schema: Mapping[str, Any] | str | None,
+    chosen: Chosen,
     *,
-    target: str | None,
-    key: str | None,
     unit: str | None = None,
     types: Mapping[str, str] | None = None,
-    dates: Dates | None = None,
-    columns: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
 ) -> Descriptor:
     """A draft schema of every column: its type where the file declares it, and all that the given schema states.
 
     A schema that states the types and domains of its fields leaves other columns out; of any other schema the rest is bought.
     Its `fieldsMatch`, "subset" or "partial", says so too.
 
-    `key` is a column whose values are generated, `unit` one that names people, which is no data; `types` are more public types.
-    `columns` are all that are released, `drop` those that are not.
+    `unit` is a column that names people, which is no data; `types` are more public types.
     """
     types = types_of(source) | dict(types or {})
     if not types:
         raise ValueError(f"{source} has no column; it must have one at least")
-    gone = {*drop} | ({*types} - {*columns} if columns is not None else set())
+    gone = chosen.left_out(types)
     given = without_keys("", descriptor_of(schema), gone)
     known = {str(entry.get("name")): dict(entry) for entry in given["fields"]}
-    options = {"target": [] if target is None else [target], "key": [] if key is None else [key]}
-    _require_names(types, {"a field of the schema": [*known], "columns": columns or (), "drop": drop} | options)
+    _require_names(types, {"a field of the schema": [*known]} | chosen.named)
     known = {name: entry for name, entry in known.items() if name not in gone}
-    draft = _with_options(given, target, key, dates)
+    draft = chosen.over(given)
     own = {*known, draft.get("primaryKey")}  # a key need not be listed
-    subset = _leaves_out(draft, known, complete=schema is not None)
-    wanted = [name for name in types if name not in gone and (name in own or not (subset or name == unit))]
+    others = set[str]() if _leaves_out(draft, known, complete=schema is not None) else {*types} - {unit}
+    wanted = [name for name in types if name in (own | others) - gone]
     if not wanted:
         raise ValueError(f"columns and drop leave no column of {', '.join(types)}; one at least must be released")
     if draft.get("primaryKey") in gone:
@@ -378,18 +396,33 @@ def _mark_blank(fields: Sequence[Descriptor], draft: Descriptor, types: Mapping[
     keys = [entry for entry in fields if entry["name"] == draft.get("primaryKey")]
     for entry in fields:
         if is_blank(entry, draft) or _needs_bins(entry, draft):
-            if (found := types[entry["name"]]).startswith(_NESTED):
-                advice = "texts: decode it" if "binary" in found else "single values: flatten it"
-                raise ValueError(f"column {entry['name']!r} is {found}; it must hold {advice}")
+            _require_flat(entry["name"], types[entry["name"]])
             entry["dpgen:blank"] = _blank(entry, types)
         elif entry["type"] == "any" and entry not in keys:  # what a constraint computes
             entry["type"] = "number" if entry["name"] in totals else "string"
-    bought = any("dpgen:blank" in entry for entry in fields)
+    bought = any_blank(fields)
     for entry in keys:
-        if bought and entry["type"] in ("any", "string") and not stated_key(entry):
-            entry["dpgen:blank"] = _blank(entry, types)  # its pattern, and whether it is a number
-        elif entry["type"] == "any":
-            entry["type"] = "string"
+        _mark_key(entry, types, bought=bought)
+
+
+def _mark_key(entry: Descriptor, types: Mapping[str, str], *, bought: bool) -> None:
+    """Of the key too, where other fields are `bought`: its pattern, and whether it is a number."""
+    if bought and entry["type"] in ("any", "string") and not stated_key(entry):
+        entry["dpgen:blank"] = _blank(entry, types)
+    elif entry["type"] == "any":
+        entry["type"] = "string"
+
+
+def any_blank(fields: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether the domain of a field of a draft is to be bought."""
+    return any("dpgen:blank" in entry for entry in fields)
+
+
+def _require_flat(name: str, found: str) -> None:
+    """Refuse a column of bytes, or of values that hold several."""
+    if found.startswith(_NESTED):
+        advice = "texts: decode it" if "binary" in found else "single values: flatten it"
+        raise ValueError(f"column {name!r} is {found}; it must hold {advice}")
 
 
 def _blank(entry: Descriptor, types: Mapping[str, str]) -> bool | str:
@@ -433,14 +466,11 @@ def unnamed(source: str | EngineTable, draft: Mapping[str, Any], unit: str | Non
 def foreseen(facts: Sequence[Fact | Said], draft: Mapping[str, Any]) -> tuple[str, ...]:
     """Sentences on columns that a release will not have, or not as they are, before anything is paid."""
     found = [one.short for one in facts if isinstance(one, Said) and one.fact in (Fact.NOT_IN_SCHEMA, Fact.INDEX_LEFT_OUT)]
-    keys = [
-        entry["name"] for entry in draft.get("fields", ()) if entry["name"] == draft.get("primaryKey") or "dpgen:key" in entry
-    ]
+    fields = draft.get("fields", ())
+    keys = [entry["name"] for entry in fields if entry["name"] == draft.get("primaryKey") or "dpgen:key" in entry]
     if keys:
         found.append(f"Generated anew: {listed(keys, 8)}. Values of a key are no data.")
-    texts = [
-        entry["name"] for entry in draft.get("fields", ()) if entry.get("dpgen:blank") and entry["type"] in ("any", "string")
-    ]
+    texts = [entry["name"] for entry in fields if entry.get("dpgen:blank") and entry["type"] in ("any", "string")]
     if others := [name for name in texts if name not in keys]:
         found.append(
             f"Not known before it is paid for: {listed(others, 8)}. Texts of which few are frequent and that have no common "
@@ -510,11 +540,16 @@ def _each(batches: Iterable[pyarrow.RecordBatch], change: Callable[[pd.DataFrame
     return map(change, frames(batches))
 
 
-def _coded(batches: Iterable[pyarrow.RecordBatch], schema: Schema) -> Iterator[npt.NDArray[np.int64]]:
-    """Codes (m, d) of the rows of each batch, as `Schema.codes` has them: different values of a column are coded once."""
+def _coded_alone(schema: Schema) -> set[str]:
+    """Columns whose codes depend on no other column."""
     fields = schema.modelled
     tied = {name for field in fields if isinstance(field, LengthField) for name in (field.name, field.base)}
-    repeating = {field.name for field in fields if field.name not in tied}  # columns whose values repeat in batches
+    return {field.name for field in fields} - tied
+
+
+def _coded(batches: Iterable[pyarrow.RecordBatch], schema: Schema) -> Iterator[npt.NDArray[np.int64]]:
+    """Codes (m, d) of the rows of each batch, as `Schema.codes` has them: different values of a column are coded once."""
+    fields, repeating = schema.modelled, _coded_alone(schema)  # of these, columns whose values repeat in batches
     for batch in batches:
         own = {name: batch[name].dictionary_encode("encode") for name in repeating if _PLAIN.match(str(batch[name].type))}
         codes = np.empty((len(batch), len(fields)), np.int64, order="F")

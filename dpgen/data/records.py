@@ -64,25 +64,14 @@ class Records:
     people: Tensor | None = None
 
     def __post_init__(self) -> None:
-        parts = ("x", self.x, "labels", self.labels), ("test_x", self.test_x, "test_labels", self.test_labels)
-        for x_name, x, labels_name, labels in parts:
-            if x.shape[1:] != self.x.shape[1:]:
-                raise ValueError(f"{x_name} has {x.shape[1]} features, x has {self.d}: they must agree")
-            require_binary(x, name=x_name, columns=self.columns)
-            if (labels is None) != (self.labels is None):
-                raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
-            if labels is not None:
-                require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
+        self._require_records("x", self.x, "labels", self.labels)
+        self._require_records("test_x", self.test_x, "test_labels", self.test_labels)
         require_threshold(self.grey_threshold)
         if (self.grey is None) != (self.test_grey is None):
             raise ValueError(f"test_grey is {_presence(self.test_grey)} but grey is {_presence(self.grey)}")
-        for name, grey, x in (("grey", self.grey, self.x), ("test_grey", self.test_grey, self.test_x)):
-            if grey is None:
-                continue
-            if grey.dtype != torch.uint8 or grey.shape != x.shape:
-                raise ValueError(f"{name} has {grey.dtype} {tuple(grey.shape)}: it must be uint8 of shape {tuple(x.shape)}")
-            if not torch.equal(x, (grey > self.grey_threshold).to(torch.uint8)):
-                raise ValueError(f"{name} does not give the bits: they must be 1 exactly above {self.grey_threshold}")
+        if self.grey is not None and self.test_grey is not None:
+            self._require_grey("grey", self.grey, self.x)
+            self._require_grey("test_grey", self.test_grey, self.test_x)
         if self.labels is None and self.n_classes != 0:
             raise ValueError(f"n_classes is {self.n_classes} without labels: it must be 0")
         if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != self.d:
@@ -92,6 +81,23 @@ class Records:
             raise ValueError(f"columns has {len(self.columns)} names, the records have {self.d} features")
         if self.class_names is not None and len(self.class_names) != self.n_classes:
             raise ValueError(f"class_names has {len(self.class_names)} names, n_classes is {self.n_classes}")
+
+    def _require_records(self, name: str, x: Tensor, labels_name: str, labels: Tensor | None) -> None:
+        """Refuse bits and labels of a part that are not those of the private part in form."""
+        if x.shape[1:] != self.x.shape[1:]:
+            raise ValueError(f"{name} has {x.shape[1]} features, x has {self.d}: they must agree")
+        require_binary(x, name=name, columns=self.columns)
+        if (labels is None) != (self.labels is None):
+            raise ValueError(f"{labels_name} is {_presence(labels)} but labels is {_presence(self.labels)}")
+        if labels is not None:
+            require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
+
+    def _require_grey(self, name: str, grey: Tensor, x: Tensor) -> None:
+        """Refuse grey values whose bits are not ``x``."""
+        if grey.dtype != torch.uint8 or grey.shape != x.shape:
+            raise ValueError(f"{name} has {grey.dtype} {tuple(grey.shape)}: it must be uint8 of shape {tuple(x.shape)}")
+        if not torch.equal(x, (grey > self.grey_threshold).to(torch.uint8)):
+            raise ValueError(f"{name} does not give the bits: they must be 1 exactly above {self.grey_threshold}")
 
     def __repr__(self) -> str:
         labels = f"{self.n_classes} classes" if self.n_classes else "no labels"
@@ -225,8 +231,7 @@ def load_records(
     options = SplitOptions(test_fraction, test_path, split_key, missing, people_of(path, people))
     table, split = options.read(path, categorical=() if label is None else (label,), narrow=True)
     features = [name for name in table.columns if name != label]
-    if form_of(path) == "csv" and len(table.columns) > 1 and {name.split(".")[0] for name in table.columns} <= {"0", "1"}:
-        raise ValueError(f"{path} has no header: its first line holds bits where names belong")
+    _require_header(path, list(table.columns))
     labels: Tensor | None = None
     class_names: tuple[str, ...] = ()
     facts: tuple[Fact | Said, ...] = (Fact.PUBLIC_NAMES,)
@@ -238,8 +243,7 @@ def load_records(
     form = sample_form(path, list(table.columns), csv="int64", label=label, categories=categories)
     if grey_threshold is not None:
         require_threshold(grey_threshold)
-        own = path.own_types if isinstance(path, InMemory) else form.types  # public or not: the owner says that they are grey
-        form = replace(form, white=white_of([dtype for name, dtype in zip(form.names, own) if name != label] or own))
+        form = replace(form, white=_white(path, form, label))
     x = pixels(table[features], path, white=form.white)
     if grey_threshold is not None:
         require_grey(path, bits=form.white == WHITE and int(x.max() if x.numel() else 0) <= 1)
@@ -257,6 +261,18 @@ def load_records(
         facts=facts,
         form=form,
     )
+
+
+def _require_header(path: str, names: list[str]) -> None:
+    """Refuse a csv file whose first line is a record."""
+    if form_of(path) == "csv" and len(names) > 1 and {name.split(".")[0] for name in names} <= {"0", "1"}:
+        raise ValueError(f"{path} has no header: its first line holds bits where names belong")
+
+
+def _white(path: str, form: Form, label: str | None) -> int:
+    """Grey value of white by the types of features, public or not: the owner says that they are grey."""
+    own = path.own_types if isinstance(path, InMemory) else form.types
+    return white_of([dtype for name, dtype in zip(form.names, own) if name != label] or own)
 
 
 # -- on disk -----------------------------------------------------------------------------------------------------------

@@ -104,14 +104,10 @@ def _universe(
     if len(given) > 1:
         first, second = list(given.items())[:2]
         raise ValueError(f"{first[0]} is {first[1]!r} and {second[0]} is {second[1]!r}: give one of them")
-    if items is not None or items_path is not None:
-        source, named = ("items", items) if items is not None else (items_path, None)
-        named = [item for basket in read_baskets(str(items_path)) for item in basket] if named is None else named
-        if not named:
-            raise ValueError(f"{source} names no item: at least one is needed")
-        if repeated := [item for item, count in Counter(named).items() if count > 1]:
-            raise ValueError(f"{source} names item {repeated[0]!r} more than once: each item is a column of its own")
-        return named, ()
+    if items is not None:
+        return _different("items", items), ()
+    if items_path is not None:
+        return _different(items_path, [item for basket in read_baskets(items_path) for item in basket]), ()
     if top_items is not None and top_items < 1:
         raise ValueError(f"top_items is {top_items}: it must be at least 1")
     counts = Counter(item for basket in baskets for item in set(basket))
@@ -119,3 +115,12 @@ def _universe(
         return sorted(counts, key=natural_order), (Fact.READ_ITEMS(how="all of them"),)
     kept = sorted(counts, key=lambda item: (-counts[item], natural_order(item)))[:top_items]
     return sorted(kept, key=natural_order), (Fact.READ_ITEMS(how=f"the {top_items} most frequent"),)
+
+
+def _different(source: str, items: list[str]) -> list[str]:
+    """The items, once it is known that there are some and that no two are the same."""
+    if not items:
+        raise ValueError(f"{source} names no item: at least one is needed")
+    if repeated := [item for item, count in Counter(items).items() if count > 1]:
+        raise ValueError(f"{source} names item {repeated[0]!r} more than once: each item is a column of its own")
+    return items

@@ -118,15 +118,15 @@ def load_streamed(
     require_columns(opened.name, own, opened.schema.names)
     rows = opened.complete() if missing == "drop" else opened
     label = None if label_column is None else _Label.of(rows, label_column)
-    features, lists, white = _features(rows, own, grey_threshold)
-    form = None if lists is not None else _form(opened, [name for name in opened.schema.names if name != by], label)
-    d = len(features) if lists is None else _width(lists, image_shape, width)
-    reader = _Columns(opened.name, d, lists, label, white, people)
+    features = _Features.of(rows, own, grey_threshold)
+    form = features.form(opened, [name for name in opened.schema.names if name != by], label)
+    d = features.width(image_shape, width)
+    reader = _Columns(opened.name, d, features.lists, label, features.white, people)
     batches = EngineBatches(rows, reader, by=by, size=max(1, min(ROWS, _CELLS // d)), count=rows.count())
     n, above = batches.totals(_numbers).tolist()
     if not n:
         raise ValueError(f"{opened.name} is empty: it has {len(rows.schema)} columns and no record")
-    require_grey(opened.name, bits=white == WHITE and not above)
+    require_grey(opened.name, bits=features.white == WHITE and not above)
     classes = () if label is None else label.names
     classes_read = (Fact.READ_CLASSES(k=len(classes)),) if label is not None else ()
     return StreamedRecords(
@@ -137,10 +137,10 @@ def load_streamed(
         n_classes=len(classes),
         class_names=classes or None,
         image_shape=image_shape,
-        columns=features if lists is None else None,
+        columns=features.names,
         grey_threshold=grey_threshold,
         facts=(Fact.PUBLIC_NAMES, *classes_read, *rows.facts, Split(0.0).fact()),
-        form=form if form is None or white is None else replace(form, white=white),
+        form=form,
     )
 
 
@@ -152,26 +152,46 @@ def _require_options(missing: Missing, grey_threshold: int | None) -> None:
         require_threshold(grey_threshold)
 
 
-def _features(rows: EngineTable, own: Sequence[str], grey_threshold: int | None) -> tuple[list[str], str | None, int | None]:
-    """The columns of features, the one of lists if it is the only one, and the value of white of grey values."""
-    features = [name for name in rows.schema.names if name not in own]
-    if not features:
-        raise ValueError(f"{rows.name} has no columns but {', '.join(own)}: at least one must be a feature")
-    types = [rows.schema.field(name).type for name in features]
-    lists = features[0] if len(features) == 1 and str(types[0]).startswith(_LISTS) else None
-    if grey_threshold is None:
-        return features, lists, None
-    return features, lists, _white(types[0]) if lists else white_of([*map(str, types)])
+@dataclass(frozen=True)
+class _Features:
+    """Features in columns of these names, or in the one of `lists`; `white` is that of grey values, None: they are bits."""
 
+    names: list[str] | None
+    lists: str | None
+    white: int | None
 
-def _form(table: EngineTable, names: list[str], label: _Label | None) -> Form:
-    """The form of samples of these columns: bits and grey values are whole numbers, classes as they are."""
-    form = table.form(names)
-    if not table.declared:
-        types = ("int64" if label is None or name != label.column else natural(label.names) for name in names)
-        form = replace(form, types=tuple(types))
-    classes = {} if label is None else {label.column: label.names}
-    return form.of_columns(names, label=None if label is None else label.column, categories=classes)
+    @classmethod
+    def of(cls, rows: EngineTable, own: Sequence[str], grey_threshold: int | None) -> _Features:
+        """The features of a table, whose `own` columns are none."""
+        names = [name for name in rows.schema.names if name not in own]
+        if not names:
+            raise ValueError(f"{rows.name} has no columns but {', '.join(own)}: at least one must be a feature")
+        types, grey = [rows.schema.field(name).type for name in names], grey_threshold is not None
+        if len(names) == 1 and str(types[0]).startswith(_LISTS):
+            return cls(None, names[0], _white(types[0]) if grey else None)
+        return cls(names, None, white_of([*map(str, types)]) if grey else None)
+
+    def width(self, image_shape: tuple[int, int] | None, width: int | None) -> int:
+        """The number of features: of lists the public length."""
+        if self.names is not None:
+            return len(self.names)
+        sides = None if image_shape is None else image_shape[0] * image_shape[1]
+        found = sides if width is None else width
+        if found is None or found < 1 or sides not in (None, found):
+            wanted = "the public length of the lists" if sides is None else f"{sides}, the pixels of image_shape"
+            raise ValueError(f"width is {width}; column {self.lists!r} holds lists, and it must be {wanted}")
+        return found
+
+    def form(self, table: EngineTable, names: list[str], label: _Label | None) -> Form | None:
+        """The form of samples of these columns: bits and grey values are whole numbers, classes as they are; None: of lists."""
+        if self.lists is not None:
+            return None
+        form = replace(table.form(names), white=self.white)
+        if not table.declared:
+            types = ("int64" if label is None or name != label.column else natural(label.names) for name in names)
+            form = replace(form, types=tuple(types))
+        classes = {} if label is None else {label.column: label.names}
+        return form.of_columns(names, label=None if label is None else label.column, categories=classes)
 
 
 def _numbers(batches: Iterable[Values]) -> Tensor:
@@ -199,15 +219,6 @@ class _Label:
 
 def _white(kind: Any) -> int:
     return 1 if hasattr(kind, "value_type") and pyarrow.types.is_floating(kind.value_type) else WHITE
-
-
-def _width(column: str, image_shape: tuple[int, int] | None, width: int | None) -> int:
-    sides = None if image_shape is None else image_shape[0] * image_shape[1]
-    found = sides if width is None else width
-    if found is None or found < 1 or sides not in (None, found):
-        wanted = "the public length of the lists" if sides is None else f"{sides}, the pixels of image_shape"
-        raise ValueError(f"width is {width}; column {column!r} holds lists, and it must be {wanted}")
-    return found
 
 
 @dataclass(frozen=True)

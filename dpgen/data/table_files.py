@@ -75,18 +75,24 @@ def table_path(path: str, delimiter: str | None = None, encoding: str | None = N
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
     if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0'):
         raise ValueError(f"delimiter is {delimiter!r}: it must be one character such as , ; | or tab, and no quote")
-    try:
-        known = encoding is None or codecs.lookup(encoding)._is_text_encoding
-    except LookupError:
-        known = False
-    if not known:
-        raise ValueError(f"encoding is {encoding!r}: it must be a text encoding such as {', '.join(ENCODINGS)}")
+    if encoding is not None:
+        _require_encoding(encoding)
     option = f"delimiter is {delimiter!r}" if encoding is None else f"encoding is {encoding!r}"
     if isinstance(path, InMemory) or is_source(path) or is_excel(path) or form_of(path) != "csv":
         raise ValueError(f"{option}: it must be left out, for {path} is no csv file")
     described = CsvPath(path)
     described.dialect = (delimiter, encoding)
     return described
+
+
+def _require_encoding(encoding: str) -> None:
+    """Refuse the name of no encoding, or of one of bytes, such as hex."""
+    try:
+        known = codecs.lookup(encoding)._is_text_encoding
+    except LookupError:
+        known = False
+    if not known:
+        raise ValueError(f"encoding is {encoding!r}: it must be a text encoding such as {', '.join(ENCODINGS)}")
 
 
 def same_dialect(path: str, other: str) -> str:

@@ -1,7 +1,7 @@
 """Mixed tables - categories, numbers, dates and gaps - as codes of a public schema, and their files."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import partial
@@ -22,9 +22,11 @@ from dpgen.containers import Form, InMemory, in_memory
 from dpgen.data.batches import EngineBatches, KeptCodes, SparkCodes, frames
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.raw_tables import (
+    Chosen,
     Dates,
     Descriptor,
     RawTable,
+    any_blank,
     descriptor_of,
     draft_of,
     foreseen,
@@ -128,23 +130,23 @@ def load_table(
         engine: DuckDB reads a single file, too, which is larger than memory.
     """
     if path is not None:
-        path = table_path(path, delimiter, encoding)
+        source = table_path(path, delimiter, encoding)
     elif delimiter is not None or encoding is not None or engine:
         raise ValueError("path is None: delimiter, encoding and engine must be left out, for they are of a file")
-    far = path is not None and in_engine(path, engine)
-    options = SplitOptions.of(test_fraction, test_path, split_key, engine=far, missing=None, people=people)
-    chosen: Any = {"target": target, "key": key, "dates": dates, "columns": columns, "drop": drop or ()}
-    if path is not None and far:
-        return _in_engine(path, schema, people, **chosen)
-    if path is None and schema is not None:
+    elif schema is not None:
         shown = "given" if isinstance(schema, dict) else repr(str(schema))
         raise ValueError(f"path is None and schema is {shown}; path must name the table that the schema describes")
-    source: str = simulated_visits() if path is None else path
+    else:
+        source, schema = simulated_visits(), dict(VISITS)
+    far = in_engine(source, engine)
+    options = SplitOptions.of(test_fraction, test_path, split_key, engine=far, missing=None, people=people)
+    chosen = Chosen(target, key, dates, columns, drop or ())
+    if far:
+        return _in_engine(source, schema, people, chosen)
     unit = None if people is None else people.column
     name = name_of(source) if path is not None else "visits"
-    given = VISITS if path is None else schema
-    declared = draft_of(source, given, unit=unit, **chosen)
-    if any("dpgen:blank" in field for field in declared["fields"]):
+    declared = draft_of(source, schema, chosen, unit=unit)
+    if any_blank(declared["fields"]):
         made = partial(_table_of, source, name)
         return load_raw(source, dict(declared), options, name=name, table_of=made)
     return _of_schema(source, name, declared, options, unit)
@@ -153,9 +155,8 @@ def load_table(
 def _of_schema(source: str, name: str, declared: Descriptor, options: SplitOptions, unit: str | None) -> Table:
     """A file all of whose domains are declared, as codes; `unit` is the column of people."""
     public = Schema.from_descriptor(declared)
-    fixed = {field.name for field in public.fields if field not in public.modelled}
     names = list(header(source))
-    wanted = [name for name in names if name in fixed] + [field.name for field in public.modelled]
+    wanted = _wanted(names, public)
     table, split = options.read(
         source,
         wanted,
@@ -178,24 +179,30 @@ def _of_schema(source: str, name: str, declared: Descriptor, options: SplitOptio
     )
 
 
-def _in_engine(path: str, schema: dict[str, Any] | str | None, people: People | None, **chosen: Any) -> Table | RawTable:
-    """A table that an engine reads; `chosen` are options of `draft_of`."""
+def _wanted(names: Sequence[str], schema: Schema) -> list[str]:
+    """Columns that are read: those that have one value, in the order of the file, then those that are modelled."""
+    modelled = [field.name for field in schema.modelled]
+    fixed = {field.name for field in schema.fields} - {*modelled}
+    return [name for name in names if name in fixed] + modelled
+
+
+def _in_engine(path: str, schema: dict[str, Any] | str | None, people: People | None, chosen: Chosen) -> Table | RawTable:
+    """A table that an engine reads."""
     missing = MISSING if schema is None else descriptor_of(schema).get("missingValues", [""])
     opened = open_table(path, text=None, missing=missing)
     unit = None if people is None else people.column
-    declared = draft_of(opened, schema, unit=unit, **chosen)
+    declared = draft_of(opened, schema, chosen, unit=unit)
     if unit in [field["name"] for field in declared["fields"]]:
         raise ValueError(f"unit is {unit!r}; it must be no field of the schema")
-    if any("dpgen:blank" in field for field in declared["fields"]):
+    if any_blank(declared["fields"]):
         made = partial(_table_of, opened, opened.name)
         return raw_in_engine(opened, declared, people, table_of=made)
     public = Schema.from_descriptor(declared)
-    fixed = {field.name for field in public.fields if field not in public.modelled}
     names = opened.schema.names
-    wanted = [name for name in names if name in fixed] + [field.name for field in public.modelled]
-    rows = opened.columns(wanted if people is None else [*wanted, people.column])
+    wanted = _wanted(names, public)
+    rows = opened.columns(wanted if unit is None else [*wanted, unit])
     read = partial(_codes, schema=public, people=people)
-    batches = EngineBatches(rows, read, by=None if people is None else people.column)
+    batches = EngineBatches(rows, read, by=unit)
     codes = batches.kept(len(public.modelled), max(public.domain.sizes))
     if not len(codes):
         raise ValueError(f"{opened.name} is empty: it has {len(names)} columns and no record")

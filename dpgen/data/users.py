@@ -442,6 +442,15 @@ def _event_sums(table: EngineTable, columns: EventColumns, missing: Missing) -> 
     return found[[*names, _SUM]]
 
 
+def _stated_prior(path: str, category: str) -> dict[str, float]:
+    """Probabilities of the categories in a file, which sum to 1."""
+    table = read_events(path, EventColumns(user=None, category=category, weight=PROBABILITY))
+    if (twice := table["category"].duplicated().to_numpy()).any():
+        raise ValueError(f"{path} names category {table['category'].iloc[int(twice.argmax())]!r} more than once")
+    checked_prior(torch.from_numpy(table["weight"].to_numpy(copy=True)), n=len(table), name=path)
+    return dict(zip(table["category"], table["weight"].tolist()))
+
+
 def _users(
     name: str,
     source: str,
@@ -458,13 +467,7 @@ def _users(
     categories = None if categories_path is None else read_categories(categories_path)
     if categories is not None and missing == "category" and MISSING_CATEGORY not in categories:
         categories = (*categories, MISSING_CATEGORY)
-    stated: dict[str, float] | None = None
-    if prior_path is not None:
-        table = read_events(prior_path, EventColumns(user=None, category=columns.category, weight=PROBABILITY))
-        if (twice := table["category"].duplicated().to_numpy()).any():
-            raise ValueError(f"{prior_path} names category {table['category'].iloc[int(twice.argmax())]!r} more than once")
-        checked_prior(torch.from_numpy(table["weight"].to_numpy(copy=True)), n=len(table), name=prior_path)
-        stated = dict(zip(table["category"], table["weight"].tolist()))
+    stated = None if prior_path is None else _stated_prior(prior_path, columns.category)
     public = None if public_path is None else read_events(public_path, replace(columns, group=None))
     events = read()
     facts: tuple[Fact, ...] = ()

@@ -12,7 +12,7 @@ from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.descriptors import field_of
 from dpgen.columns.fields import LengthField
 from dpgen.containers import in_memory
-from dpgen.data.raw_tables import Rows, draft_of
+from dpgen.data.raw_tables import Chosen, Rows, draft_of
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.ledger import Budget, Ledger
@@ -120,7 +120,7 @@ def test_with_few_rows_it_is_said_from_which_epsilon_on() -> None:
 
 def searched(table: pd.DataFrame, epsilon: float, n: int) -> Search:
     """A search alone, without a model."""
-    draft = draft_of(in_memory(table, "bought"), None, target=None, key=None)
+    draft = draft_of(in_memory(table, "bought"), None, Chosen())
     budget = GaussianBudget(
         Curator(Ledger(Budget(epsilon, 1e-5))), Budget(epsilon, 1e-5), "all", thresholds=thresholds(draft) + MOST_LENGTHS
     )

@@ -15,7 +15,7 @@ from dpgen.columns.descriptors import field_of
 from dpgen.columns.writings.codes import CELLS, Pattern, matcher, pattern_of, prefixes, trailing
 from dpgen.data import draft_schema
 from dpgen.data.excel import read_excel
-from dpgen.data.raw_tables import draft_of
+from dpgen.data.raw_tables import Chosen, draft_of
 from dpgen.facts import Fact, columns_of
 
 N = 6000
@@ -279,7 +279,7 @@ def test_sheets_that_are_not_there_are_refused(name: str, match: str, tmp_path: 
 def test_a_postcode_of_a_file_is_a_text_by_its_name(tmp_path: Any) -> None:
     """A tenth of them begin with a zero, which noise may hide."""
     pd.DataFrame({"PLZ": ["12345", "01067"], "n": [1, 2]}).to_csv(tmp_path / "a.csv", index=False)
-    kinds = [field["type"] for field in draft_of(str(tmp_path / "a.csv"), None, target=None, key=None)["fields"]]
+    kinds = [field["type"] for field in draft_of(str(tmp_path / "a.csv"), None, Chosen())["fields"]]
     assert kinds == ["string", "any"]
 
 
@@ -290,4 +290,4 @@ def test_a_draft_says_what_to_check(tmp_path: Any) -> None:
         (True, False),
         (False, True),
     ]
-    assert all("dpgen:check" not in field for field in draft_of(str(tmp_path / "a.csv"), made, target=None, key=None)["fields"])
+    assert all("dpgen:check" not in field for field in draft_of(str(tmp_path / "a.csv"), made, Chosen())["fields"])
