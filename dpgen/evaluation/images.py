@@ -1,7 +1,7 @@
 """Evaluation of models of images: classifiers, features, and pictures; the last two also of records that are images."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -124,30 +124,34 @@ def image_scores(
 
     There are no scores of images whose sides (height, width), in `image_shape` the last two, are below 8.
     """
-    if min(image_shape[-2:]) < _SMALLEST or min(len(part.x) for part in (synthetic, real, held)) < _LEAST:
+    parts = (synthetic, real, held)
+    if min(image_shape[-2:]) < _SMALLEST or min(len(part.x) for part in parts) < _LEAST:
         return []
     generator = torch.Generator().manual_seed(seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     most = _MOST if inception is None or device == "cuda" else _MOST_ON_CPU
-    n = min(most, len(synthetic.x), len(real.x), len(held.x))
-    shown, own, others = (part.some(n, generator) for part in (synthetic, real, held))
+    n = min(most, *(len(part.x) for part in parts))
+    shown, own, others = (part.some(n, generator) for part in parts)
     options: dict[str, Any] = {"image_shape": image_shape, "seed": seed, "epochs": epochs}
     judge = None if real.labels is None else LeNetFeatures(real.x, real.labels, **options)
     features: LeNetFeatures | InceptionFeatures | None = judge
+    by, size = "a network trained on the private images", f"{n:,} images"
     if inception is not None:
-        features = InceptionFeatures(inception, image_shape=image_shape, device=device)
-    size = f"{n:,} images"
+        features, by = InceptionFeatures(inception, image_shape=image_shape, device=device), "Inception v3"
     scores = []
     if features is not None:
-        by = "Inception v3" if inception is not None else "a network trained on the private images"
         found = [features(part.x) for part in (shown, own, others)]
         scores = _of_features(*found, by=by, size=size)
         seen, expected = (inception_score(features.logits(part)) for part in found[:2])
         scores.append(Score(f"inception score by {by}", seen, real=expected, chance=1.0, sample=size))
-    if judge is not None and shown.labels is not None and others.labels is not None:
+    return scores if judge is None else [*scores, *_of_classes(judge, shown, others, size)]
+
+
+def _of_classes(judge: LeNetFeatures, shown: Labelled, others: Labelled, size: str) -> Iterator[Score]:
+    """How often a network sees the class that an image has; nothing is said of images without classes."""
+    if shown.labels is not None and others.labels is not None:
         agree, right = (_agreement(judge, part) for part in (shown, others))
-        scores.append(Score("class agreement of a network trained on the private images", agree, real=right, sample=size))
-    return scores
+        yield Score("class agreement of a network trained on the private images", agree, real=right, sample=size)
 
 
 def _of_features(shown: Tensor, own: Tensor, others: Tensor, *, by: str, size: str) -> list[Score]:

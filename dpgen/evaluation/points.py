@@ -120,10 +120,8 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
     if target is not None and rule is not None:
         figures = _exact_scores(target, log_q, log_q0, rule, box)
     elif len(held):
-        nll, start = -float(test_q.mean()), -float(test_q0.mean())
-        figures = [(f"negative log-likelihood of {where}, nats", nll, None, start)]
-        dense = [dense_threshold(at_nodes, at_nodes + log_volume) for at_nodes in (log_q, log_q0)]
-        covered = [float((at_test >= t).to(torch.float64).mean()) for at_test, t in zip((test_q, test_q0), dense)]
+        nll, covered = zip(*(_of_points(*both, log_volume) for both in ((log_q, test_q), (log_q0, test_q0))))
+        figures = [(f"negative log-likelihood of {where}, nats", nll[0], None, nll[1])]
         figures.append((f"mode coverage of {where}", covered[0], None, covered[1]))
     scores = []
     for measure, value, real, chance in figures:
@@ -149,6 +147,12 @@ def evaluate(release: Release, points: Points, *, seed: int) -> Evaluation:
 
 Figure = tuple[str, float, float | None, float]
 """A measure, its value, that of the target itself, and that of the reference alone."""
+
+
+def _of_points(at_nodes: Tensor, at_points: Tensor, log_volume: Tensor) -> tuple[float, float]:
+    """Negative log-likelihood of points (m,), and the share of them where a density at nodes (n,) is dense."""
+    dense = dense_threshold(at_nodes, at_nodes + log_volume)
+    return -float(at_points.mean()), float((at_points >= dense).to(torch.float64).mean())
 
 
 def _exact_scores(log_p: Tensor, log_q: Tensor, log_q0: Tensor, rule: Quadrature, box: Any) -> list[Figure]:

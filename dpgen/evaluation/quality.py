@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -74,10 +74,8 @@ def of_tables(
         parts["held"], parts["own"] = (_of_people(parts["own"], root, links, person, people[some]) for some in (held, ~held))
     tables: dict[str, Any] = {}
     shown: dict[str, Frames] = {part: {} for part in _PARTS}
-    for name, own in parts["own"].items():
-        there = [field for field in own if field not in keys[name] and all(field in parts[part][name] for part in _PARTS)]
-        read = {field: column({part: parts[part][name][field] for part in _PARTS}) for field in there}
-        read = {field: found for field, found in read.items() if not found.names_rows}
+    for name in parts["own"]:
+        read = _columns({part: parts[part][name] for part in _PARTS}, keys[name], column)
         tables[name] = {"columns": _types(read) | {key: {"sdtype": "id"} for key in keys[name]}}
         for part in _PARTS:
             shown[part][name] = pd.concat([parts[part][name][keys[name]], _frame(read, part)], axis=1)
@@ -86,6 +84,13 @@ def of_tables(
     words = ("parent_table_name", "parent_primary_key", "child_table_name", "child_foreign_key")
     related = [dict(zip(words, (link.above, link.other, link.table, link.column))) for link in links]
     yield from _scores(report, shown, {"tables": tables, "relationships": related})
+
+
+def _columns(tables: Frames, keys: Sequence[str], column: Callable[[Mapping[str, pd.Series]], Column]) -> dict[str, Column]:
+    """Columns of a table that all of its parts have, but for keys and those that name rows."""
+    own = [field for field in tables["own"] if field not in keys and all(field in table for table in tables.values())]
+    read = {field: column({part: table[field] for part, table in tables.items()}) for field in own}
+    return {field: found for field, found in read.items() if not found.names_rows}
 
 
 _PARTS = ("own", "held", "made")

@@ -141,14 +141,19 @@ def said(rules: pd.DataFrame) -> tuple[str, ...]:
 def _told(rule: Rule, found: Sequence[Rule]) -> bool:
     """Whether rules that were found before say as much: of the same two columns, or of truth values of a group."""
     if rule.kind == "on two":
-        *on, last = rule.names
-        ways = [other.names for other in found if other.kind == "follows"]
-        tied = [{*other.names} for other in found if other.kind != "order"]
-        return any(_reaches(ways, end, last) or any({end, last} <= names for names in tied) for end in on)
+        return _told_on_two(rule, found)
     if rule.kind in ("order", "group"):
         return any(other.kind in ("total", "group") and set(rule.names) <= set(other.names) for other in found)
     alike = [other for other in found if other.kind != "order" and (other.kind != "total" or len(other.names) == 2)]
     return any(set(rule.names) <= set(other.names) and (other.kind != "gap" or rule.kind == "never") for other in alike)
+
+
+def _told_on_two(rule: Rule, found: Sequence[Rule]) -> bool:
+    """Whether the last column of a rule follows from one of the others by itself."""
+    *on, last = rule.names
+    ways = [other.names for other in found if other.kind == "follows"]
+    tied = [{*other.names} for other in found if other.kind != "order"]
+    return any(_reaches(ways, end, last) or any({end, last} <= names for names in tied) for end in on)
 
 
 def _shortest(rules: Sequence[Rule]) -> list[Rule]:

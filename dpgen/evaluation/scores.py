@@ -80,23 +80,24 @@ def verdict(value: float, real: float | None, chance: float | None, better: str,
     ('as good as real data: 0.021 against 0.03 of real data', 'near real data: 0.8 against 0.95 of real data and 0.1 of chance')
     """
     sign = 1.0 if better == "higher" else -1.0
-    if math.isnan(value):
-        near = "not computed"
-    elif real is None and chance is None:
-        near = "nothing stands beside it"
-    elif real is None:
-        near = f"{'better' if sign * (value - float(chance or 0)) > 0 else 'no better'} than {baseline}"
-    elif sign * (value - real) >= 0:
-        near = "as good as real data"
-    elif chance is not None and sign * (real - chance) > 0:
-        part = (value - chance) / (real - chance)
-        nearer = "close to real data" if part >= 0.9 else "near real data" if part >= 0.5 else f"nearer to {baseline}"
-        near = nearer if part > 0 else f"no better than {baseline}"
-    else:
-        ratio = max(value / real, real / value) if value * real > 0 else math.inf
-        near = "close to real data" if ratio <= 1.5 else "near real data" if ratio <= 3 else "far from real data"
+    near = "not computed" if math.isnan(value) else _near(value, real, chance, sign, baseline)
     beside = [f"{number(each)} of {name}" for each, name in ((real, "real data"), (chance, baseline)) if each is not None]
     return f"{near}: {number(value)}" + (f" against {' and '.join(beside)}" if beside else "")
+
+
+def _near(value: float, real: float | None, chance: float | None, sign: float, baseline: str) -> str:
+    """The words of `verdict`; `sign` 1 says that more is better, -1 that less is."""
+    if real is None:
+        better = chance is not None and sign * (value - chance) > 0
+        return "nothing stands beside it" if chance is None else f"{'better' if better else 'no better'} than {baseline}"
+    if sign * (value - real) >= 0:
+        return "as good as real data"
+    if chance is None or sign * (real - chance) <= 0:
+        ratio = max(value / real, real / value) if value * real > 0 else math.inf
+        return "close to real data" if ratio <= 1.5 else "near real data" if ratio <= 3 else "far from real data"
+    part = (value - chance) / (real - chance)
+    nearer = "close to real data" if part >= 0.9 else "near real data" if part >= 0.5 else f"nearer to {baseline}"
+    return nearer if part > 0 else f"no better than {baseline}"
 
 
 def marks(scores: Iterable[Score]) -> tuple[str, ...]:
