@@ -26,8 +26,6 @@ from dpgen.columns.constraints import (
     Depends,
     Follows,
     Forbidden,
-    Missing,
-    OneOf,
     Part,
     Product,
     Rows,
@@ -124,7 +122,7 @@ class Schema:
     def _require_no_blank_category(self) -> None:
         """Refuse public categories that are written like missing values."""
         for given in self.fields:
-            listed = given.values if isinstance(given, CategoryField) and given.source != "dp" else ()  # bought ones are there
+            listed = _stated_values(given) or ()  # bought ones are there
             if hidden := [value for value in listed if isinstance(value, str) and value in self.missing_values]:
                 raise ValueError(f"enum of field {given.name!r} lists {hidden[0]!r}, which is one of missingValues")
 
@@ -148,35 +146,25 @@ class Schema:
             on = self.by_name[constraint.names[0]]
             if isinstance(constraint, Part | Dated) and on.type not in ("date", "datetime"):
                 raise ValueError(f"field {constraint.names[1]!r} is a part of {on.name!r}, a {on.type}; it must be a date")
-            if isinstance(constraint, Depends | Follows | Missing | OneOf | Part | Dated):
-                continue
-            names = constraint.names
             if isinstance(constraint, Forbidden):
-                names = tuple(name for name, condition in constraint.conditions.items() if isinstance(condition, Mapping))
                 self._require_conditions(constraint)
+            names = constraint.compared
             kinds = {"date" if self.by_name[name].type in ("date", "datetime") else self.by_name[name].type for name in names}
-            wrong = {"string", "boolean", "any"}
-            wrong |= {"date"} if isinstance(constraint, Total | Product) or len(kinds - {"date"}) > 0 else set()
-            if kinds & wrong and ("date" not in kinds or len(kinds) > 1 or isinstance(constraint, Total | Product)):
+            of_dates = kinds == {"date"} and not isinstance(constraint, Total | Product)
+            if kinds & {"string", "boolean", "any", "date"} and not of_dates:
                 shown = ", ".join(f"{name} ({self.by_name[name].type})" for name in names)
                 raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates, by types that are stated")
 
     def _require_conditions(self, constraint: Forbidden) -> None:
         for name, condition in constraint.conditions.items():
-            given = self.by_name[name]
             if isinstance(condition, Mapping):
                 if not condition or set(condition) - {"minimum", "maximum"}:
                     raise ValueError(f"condition on field {name!r} is {dict(condition)!r}; it needs minimum or maximum or both")
                 continue
+            listed = _stated_values(self.by_name[name])  # a bought list may lack it: then it is rare
             for value in condition if isinstance(condition, list) else [condition]:
-                # A bought list may lack it: then it is rare.
-                if (
-                    isinstance(given, CategoryField)
-                    and given.source != "dp"
-                    and value is not None
-                    and value not in given.values
-                ):
-                    raise nearest(f"a forbidden value of field {name!r}", str(value), [str(v) for v in given.values[:20]])
+                if listed is not None and value not in (None, *listed):
+                    raise nearest(f"a forbidden value of field {name!r}", str(value), [str(v) for v in listed[:20]])
 
     @classmethod
     def from_descriptor(cls, descriptor: "Mapping[str, Any] | Path | str") -> "Schema":
@@ -184,24 +172,9 @@ class Schema:
         if isinstance(descriptor, str | Path):
             descriptor = read_descriptor(Path(descriptor))
         descriptor = with_fields(descriptor)
-        for found in descriptor:
-            if found not in _KEYS:
-                raise nearest("a key of the schema", str(found), sorted(_KEYS))
-        if not all(isinstance(given, Mapping) for given in descriptor["fields"]):
-            raise ValueError("schema has a field that is no mapping; it must be {'name': ..., 'type': ...}")
-        key = descriptor.get("primaryKey", [])
-        keys = [key] if isinstance(key, str) else list(key)
-        if len(keys) > 1:
-            raise ValueError(f"primaryKey is {keys}; it must be one field: keys are generated one by one")
-        names = [given.get("name") for given in descriptor["fields"]]
-        if keys and keys[0] not in names:
-            raise nearest("primaryKey", str(keys[0]), [str(name) for name in names])
-        listed = descriptor.get("dpgen:constraints", [])
-        if not isinstance(listed, list):
-            raise ValueError(f"dpgen:constraints is {listed!r}; it must be a list")
-        if not isinstance(paid := descriptor.get("dpgen:privacy", {}), Mapping):
-            raise ValueError(f"dpgen:privacy is {paid!r}; it must be a mapping, as dpgen schema writes it")
-        constraints = tuple(constraint_of(constraint) for constraint in listed)
+        _require_form(descriptor)
+        keys = _keys_of(descriptor)
+        constraints = tuple(map(constraint_of, descriptor.get("dpgen:constraints", [])))
         computed = [constraint.name for constraint in constraints if isinstance(constraint, Computed)]
         return cls(
             fields=tuple(
@@ -211,7 +184,7 @@ class Schema:
             target=descriptor.get("dpgen:target"),
             constraints=constraints,
             missing_values=tuple(str(text) for text in descriptor.get("missingValues", [""])),
-            privacy=paid,
+            privacy=descriptor.get("dpgen:privacy", {}),
             source=json.loads(json.dumps(descriptor, default=str)),
         )
 
@@ -578,6 +551,36 @@ def read_descriptor(path: Path) -> Any:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"schema {str(path)!r} is neither JSON nor YAML: {' '.join(str(error).split())[:200]}") from None
+
+
+def _require_form(descriptor: Mapping[str, Any]) -> None:
+    """Refuse keys that no schema has, and parts of another form than theirs."""
+    for found in descriptor:
+        if found not in _KEYS:
+            raise nearest("a key of the schema", str(found), sorted(_KEYS))
+    if not all(isinstance(given, Mapping) for given in descriptor["fields"]):
+        raise ValueError("schema has a field that is no mapping; it must be {'name': ..., 'type': ...}")
+    if not isinstance(listed := descriptor.get("dpgen:constraints", []), list):
+        raise ValueError(f"dpgen:constraints is {listed!r}; it must be a list")
+    if not isinstance(paid := descriptor.get("dpgen:privacy", {}), Mapping):
+        raise ValueError(f"dpgen:privacy is {paid!r}; it must be a mapping, as dpgen schema writes it")
+
+
+def _keys_of(descriptor: Mapping[str, Any]) -> list[str]:
+    """The fields whose values are generated: one at most."""
+    key = descriptor.get("primaryKey", [])
+    keys = [key] if isinstance(key, str) else list(key)
+    if len(keys) > 1:
+        raise ValueError(f"primaryKey is {keys}; it must be one field: keys are generated one by one")
+    names = [given.get("name") for given in descriptor["fields"]]
+    if keys and keys[0] not in names:
+        raise nearest("primaryKey", str(keys[0]), [str(name) for name in names])
+    return keys
+
+
+def _stated_values(given: Field) -> tuple[Any, ...] | None:
+    """Values that a schema lists of a field; None: it has no list, or one that was bought."""
+    return given.values if isinstance(given, CategoryField) and given.source != "dp" else None
 
 
 def with_fields(descriptor: Any) -> Mapping[str, Any]:

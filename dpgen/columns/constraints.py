@@ -31,6 +31,11 @@ class Constraint(ABC):
     def names(self) -> tuple[str, ...]:
         """Fields that it is about."""
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Fields whose values it compares, as numbers or dates."""
+        return ()
+
     @abstractmethod
     def holds(self, table: pd.DataFrame) -> Rows:
         """Which rows (n,) of parsed values satisfy it."""
@@ -64,6 +69,10 @@ class Forbidden(Constraint):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.conditions)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return tuple(name for name, condition in self.conditions.items() if isinstance(condition, Mapping))
 
     def holds(self, table: pd.DataFrame) -> Rows:
         found = [_meets(table[name], condition) for name, condition in self.conditions.items()]
@@ -137,6 +146,10 @@ class LessEqual(Constraint):
     @property
     def names(self) -> tuple[str, ...]:
         return self.left, self.right
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return self.names
 
     def holds(self, table: pd.DataFrame) -> Rows:
         left, right = table[self.left], table[self.right]
@@ -352,6 +365,10 @@ class Total(Computed):
     def names(self) -> tuple[str, ...]:
         return (*self.parts, self.name)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return self.names
+
     def compute(self, table: pd.DataFrame) -> pd.Series:
         total = table[self.parts[0]]
         for part in self.parts[1:]:
@@ -385,6 +402,10 @@ class Product(Computed):
     @property
     def names(self) -> tuple[str, ...]:
         return (*self.parts, *self.over, self.name)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        return self.names
 
     def _exact(self, table: pd.DataFrame) -> pd.Series:
         total = table[self.parts[0]]

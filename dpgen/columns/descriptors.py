@@ -227,16 +227,20 @@ def _beside(kind: str, bounds: Mapping[str, Any], step: Any) -> dict[str, Any]:
     """Bounds in the place of those that are not known, with which a field can be made."""
     low, high = bounds["minimum"], bounds["maximum"]
     if kind in ("date", "datetime"):
-        known = low or high or "2000-01-01"
-        if (low and high) or not _is_date(known):
-            return {}  # refused as it is
-        near = pd.Timestamp(known)
-        return {"minimum": low or str(near - _BESIDE), "maximum": high or str(near + _BESIDE)}
+        return _dates_beside(low, high)
     known = next((float(bound) for bound in (low, high) if bound is not None and _is_number(bound)), 0.0)
     width = 2 * float(step) if _is_number(step) else 1.0
     whole = kind in ("integer", "year")
     least, most = (math.floor(known - width), math.ceil(known + width)) if whole else (known - width, known + width)
     return {"minimum": least if low is None else low, "maximum": most if high is None else high}
+
+
+def _dates_beside(low: Any, high: Any) -> dict[str, Any]:
+    known = low or high or "2000-01-01"
+    if (low and high) or not _is_date(known):
+        return {}  # refused as it is
+    near = pd.Timestamp(known)
+    return {"minimum": low or str(near - _BESIDE), "maximum": high or str(near + _BESIDE)}
 
 
 def _is_date(text: Any) -> bool:
@@ -295,13 +299,7 @@ def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descrip
         [value] = _typed_values(name, kind, (low,))
         return CategoryField(**common, values=(value,), outside=value if descriptor.get("dpgen:outside") == "clamp" else None)
     grid = _grid(name, kind, low, high, descriptor.get("dpgen:rounding"))
-    if edges:
-        starts = _edge_starts(name, grid, edges)
-    elif logarithmic:
-        starts = _log_starts(name, grid, count)
-    else:
-        count = min(count or (grid.size if grid.size <= EXACT else _BINS), grid.size)
-        starts = [i * grid.size // count for i in range(count + 1)]
+    starts = _edge_starts(name, grid, edges) if edges else (_log_starts if logarithmic else _equal_starts)(name, grid, count)
     outside = descriptor.get("dpgen:outside")
     if outside not in (None, "clamp"):
         raise ValueError(f"dpgen:outside of field {name!r} is {outside!r}; of a {kind} it must be 'clamp' or left out")
@@ -421,12 +419,23 @@ def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[i
         atom = bool(index[i] == index[i + 1]) and not atom
     starts.append(grid.size)
     if any(left >= right for left, right in pairwise(starts)):
-        wrong = (i for i in range(1, len(edges)) if index[i] < index[i - 1] or (i > 1 and index[i] == index[i - 2]))
         raise ValueError(
-            f"edges of field {name!r} hold {edges[next(wrong, -1)]!r} out of order; they must increase by at least the "
+            f"edges of field {name!r} hold {edges[_misplaced(index)]!r} out of order; they must increase by at least the "
             "rounding, a value at most twice"
         )
     return starts
+
+
+def _misplaced(index: Integers) -> int:
+    """Place of the first edge that is below the one before it, or is there for the third time; else the last place."""
+    places = range(1, len(index))
+    return next((i for i in places if index[i] < index[i - 1] or (i > 1 and index[i] == index[i - 2])), -1)
+
+
+def _equal_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
+    """Bins of equal numbers of grid points."""
+    count = min(count or (grid.size if grid.size <= EXACT else _BINS), grid.size)
+    return [i * grid.size // count for i in range(count + 1)]
 
 
 def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[int]:
@@ -442,7 +451,8 @@ def _log_starts(name: str, grid: DiscretizedColumn, count: int | None) -> list[i
         zero = math.ceil(-low / step - 1e-9)
         starts |= {zero, zero + 1} if abs(low + zero * step) < 1e-9 * step else {zero}
     for sign, (near, far), own in zip((1, -1), sides, decades):
-        bins = max(1, round(count * own / (sum(decades) or 1.0)))
-        edges = (sign * near * (far / near) ** (np.arange(1, bins) / bins) - low) / step if own else np.empty(0)
-        starts |= {int(i) for i in (np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
+        if own:
+            bins = max(1, round(count * own / sum(decades)))
+            edges = (sign * near * (far / near) ** (np.arange(1, bins) / bins) - low) / step
+            starts |= {int(i) for i in (np.ceil(edges - 1e-9) if sign > 0 else np.floor(edges + 1e-9) + 1)}
     return sorted(i for i in starts if 0 <= i <= grid.size)

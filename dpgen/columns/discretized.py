@@ -259,13 +259,9 @@ class DiscretizedColumn:
             raise ValueError(f"indices reach from {array.min()} to {array.max()}; they must be in [0, {self.size - 1}]")
         if self.kind == "category":
             return np.asarray(self.categories, dtype=object)[array]
-        q, start, step = self.units
         if self.kind == "date":
-            scale = Fraction(10**9, q)
-            if scale.denominator == 1 and (abs(start) + self.size * step) * scale < 2**63:
-                return ((array * step + start) * int(scale)).astype("datetime64[ns]")
-            times = [int((start + int(i) * step) * scale) for i in array.ravel()]
-            return np.array(times, "datetime64[ns]").reshape(array.shape)
+            return self._times(array)
+        q, start, step = self.units
         if self.whole and abs(start) + self.size * step < 2**62:
             return array * step + start
         if not self.decimals and not self.whole and max(abs(start), q) + self.size * step < 2**53:
@@ -277,6 +273,15 @@ class DiscretizedColumn:
             return np.array([u / q for u in units], np.float64).reshape(array.shape)
         digits = self._digits
         return np.array([Decimal(u * 10**digits // q).scaleb(-digits) for u in units], dtype=object).reshape(array.shape)
+
+    def _times(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.datetime64]:
+        """Times of grid indices: by arithmetic of 64 bits where it is exact."""
+        q, start, step = self.units
+        scale = Fraction(10**9, q)
+        if scale.denominator == 1 and (abs(start) + self.size * step) * scale < 2**63:
+            return ((indices * step + start) * int(scale)).astype("datetime64[ns]")
+        times = [int((start + int(i) * step) * scale) for i in indices.ravel()]
+        return np.array(times, "datetime64[ns]").reshape(indices.shape)
 
     @cached_property
     def _digits(self) -> int:
