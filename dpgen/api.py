@@ -338,13 +338,17 @@ def _completed(private: InMemory, name: str, system: System, options: Options) -
     if name == "sets" and given.get("items") is not None:
         given["items"] = [str(item) for item in given["items"]]
     if "columns" in system.kinds:
-        width = 0 if private.like in ("parquet", "sql") else private.content.shape[1]
-        names = [str(name) for name in private.form.names if name != options.get("unit")]
-        given = {"columns": names or [f"x{i}" for i in range(width)]} | given
+        given = {"columns": _columns_of(private, options.get("unit"))} | given
     shape = private.form.shape
     if shape is not None and len(shape) > 1 and "records" in system.kinds:
         given = _of_images(private, shape) | given
     return given
+
+
+def _columns_of(private: InMemory, unit: str | None) -> list[str]:
+    """Names of columns, without that of people; numbered where they have none."""
+    width = 0 if private.like in ("parquet", "sql") else private.content.shape[1]
+    return [str(name) for name in private.form.names if name != unit] or [f"x{i}" for i in range(width)]
 
 
 def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:

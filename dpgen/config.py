@@ -431,12 +431,7 @@ class Request:
         if base is None and config_root is not None and ":" not in str(given.get("network", "")):  # a network of your own
             usual = config_root / f"{model}_{data}.yaml"
             base, blocks = (usual, read_blocks(usual)) if usual.is_file() else (None, {})
-        blocks = {block: dict(values) for block, values in blocks.items()}
-        for block, name in (("model", model), ("data", data)):
-            # Options in a file belong to the system or loader that the file names.
-            owner = _first(blocks.setdefault(block, {}).pop("name", None), name)
-            if owner != name:
-                blocks[block] = {}
+        blocks = {**blocks, "model": _own_block(blocks, "model", model), "data": _own_block(blocks, "data", data)}
         options_of = (lambda: None) if loaded else loader_of(system.kinds, data, [*given, *blocks["data"]]).options
         sources: Sources = {"privacy": system.plan, "model": system.config, "data": options_of, "runtime": Runtime}
         stored: dict[str, Any] = {}
@@ -527,6 +522,12 @@ def _options(value: Any) -> dict[str, Any]:
 def _name_of(data: Any) -> str:
     """Name of data that are loaded."""
     return str(getattr(data, "name", type(data).__name__))
+
+
+def _own_block(blocks: Mapping[str, Mapping[str, Any]], block: str, name: str) -> dict[str, Any]:
+    """Options of a block of a file without its name; they belong to the system or loader that it names, if it names one."""
+    options = dict(blocks.get(block, {}))
+    return options if _first(options.pop("name", None), name) == name else {}
 
 
 def _first(*values: Any) -> Any:

@@ -130,15 +130,7 @@ class Content:
 
 def _of_directory(directory: Path) -> Content:
     """Files that a run, or a released model, has left in its directory."""
-    if (directory / MODEL).is_dir() or (directory / "model.json").is_file():
-        release: Release = load(directory)
-        if (directory / STATEMENT).is_file():  # which has the checksums of all files
-            release.statement = PrivacyStatement.read(directory / STATEMENT)
-    elif (directory / DRAWS).is_file() and (directory / STATEMENT).is_file():
-        statement = PrivacyStatement.read(directory / STATEMENT)
-        release = Draws(pd.read_csv(directory / DRAWS), statement=statement)
-    else:
-        raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
+    release = _released(directory)
     settings, ledger, metrics = (directory / name for name in ("config.yaml", "ledger.jsonl", METRICS))
     file, title = settings, f"{type(release).__name__} {directory.resolve().name}"
     try:  # a score that does not say what it looked at counts as private
@@ -150,16 +142,33 @@ def _of_directory(directory: Path) -> Content:
     except (ValueError, KeyError, TypeError, yaml.YAMLError) as error:
         raise ValueError(f"{file} is damaged: {' '.join(str(error).split())}") from error
     content = _of_release(release, release.statement.title or title)
-    spending = ""
-    if ledger.is_file():
-        with Ledger.open(ledger) as book:
-            spending = f"The ledger holds epsilon {rounded_up(book.epsilon())} and enforces no budget."
-            if book.budget is not None:
-                left = max(0.0, book.budget.epsilon - book.epsilon())
-                rest = f"{left:.4g} left" if left > 1e-3 * book.budget.epsilon else "nothing is left"
-                spending = f"Spent {rounded_up(book.epsilon())} of epsilon {book.budget.epsilon:.4g}, {rest}."
+    spending = _spending(ledger) if ledger.is_file() else ""
     panels = [*content.panels, *_private_panels(directory)]
     return replace(content, spending=spending, scores=scores, panels=panels, files=_files(directory))
+
+
+def _released(directory: Path) -> Release:
+    """The model or the draws in a directory, with the statement of the run where there is one."""
+    if (directory / MODEL).is_dir() or (directory / "model.json").is_file():
+        release: Release = load(directory)
+        if (directory / STATEMENT).is_file():  # which has the checksums of all files
+            release.statement = PrivacyStatement.read(directory / STATEMENT)
+        return release
+    if (directory / DRAWS).is_file() and (directory / STATEMENT).is_file():
+        statement = PrivacyStatement.read(directory / STATEMENT)
+        return Draws(pd.read_csv(directory / DRAWS), statement=statement)
+    raise ValueError(f"run is {str(directory)!r}; it must be the directory of a finished run or of a released model")
+
+
+def _spending(ledger: Path) -> str:
+    """A sentence on what a ledger holds and its budget leaves."""
+    with Ledger.open(ledger) as book:
+        spent = book.epsilon()
+        if book.budget is None:
+            return f"The ledger holds epsilon {rounded_up(spent)} and enforces no budget."
+        left = max(0.0, book.budget.epsilon - spent)
+        rest = f"{left:.4g} left" if left > 1e-3 * book.budget.epsilon else "nothing is left"
+        return f"Spent {rounded_up(spent)} of epsilon {book.budget.epsilon:.4g}, {rest}."
 
 
 def _title(settings: dict[str, Any]) -> str:

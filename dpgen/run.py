@@ -346,10 +346,12 @@ def _evaluated(
             return replace(evaluation, notes=(f"not evaluated; dpgen evaluate {directory} does it",)), ""
         left.write(directory)  # last: marks the run as finished
     except Exception as error:
-        what = "its evaluation" if judged else "drawing its samples"
-        problem = f"the release in {directory} is complete, but {what} failed: {error!r}; "
-        problem += f"dpgen evaluate {directory} repeats it" if judged else f"dpgen sample {directory} draws them"
-        return Evaluation([], notes=("the evaluation failed" if judged else "no samples were written",)), problem
+        whole = f"the release in {directory} is complete, but"
+        if judged:
+            problem = f"{whole} its evaluation failed: {error!r}; dpgen evaluate {directory} repeats it"
+            return Evaluation([], notes=("the evaluation failed",)), problem
+        problem = f"{whole} drawing its samples failed: {error!r}; dpgen sample {directory} draws them"
+        return Evaluation([], notes=("no samples were written",)), problem
     return evaluation, ""
 
 

@@ -78,16 +78,16 @@ class Runtime:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in [0, 2^32), got {self.seed}")
-        for name, choices in ((name, get_args(kind)) for name, kind in Runtime.__annotations__.items()):
-            if get_origin(Runtime.__annotations__[name]) is Literal and getattr(self, name) not in choices:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {getattr(self, name)!r}")
+        for name, kind in Runtime.__annotations__.items():
+            if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(kind)))}, got {getattr(self, name)!r}")
         if self.title is not None and not (self.title.isprintable() and self.title.strip() and len(self.title) <= 200):
             raise ValueError(f"title is {self.title!r}; it must be one line of 1 to 200 characters")
         if self.fid_weights is not None:
-            if self.evaluation != "full":
-                raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it needs evaluation full, not {self.evaluation!r}")
-            if not self.fid_weights.is_file():
-                raise ValueError(f"fid_weights is {str(self.fid_weights)!r}; it must be a file")
+            self._require_weights(self.fid_weights)
+        self._require_accelerator()
+
+    def _require_accelerator(self) -> None:
         if self.noise_source == "device" and self.accelerator == "cpu":
             raise ValueError("noise_source is 'device'; it must be 'host' with accelerator 'cpu'")
         if self.accelerator == "gpu":
@@ -95,6 +95,12 @@ class Runtime:
 
             if not torch.cuda.is_available():
                 raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
+
+    def _require_weights(self, file: Path) -> None:
+        if self.evaluation != "full":
+            raise ValueError(f"fid_weights is {str(file)!r}; it needs evaluation full, not {self.evaluation!r}")
+        if not file.is_file():
+            raise ValueError(f"fid_weights is {str(file)!r}; it must be a file")
 
     def source(self) -> "SecureSource":
         """Where private noise comes from."""

@@ -3,7 +3,7 @@
 import io
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +92,10 @@ def _standard(field_: Mapping[str, Any]) -> dict[str, Any]:
     """A field in the words of Table Schema."""
     found = {part: field_[part] for part in _STANDARD if part in field_}
     return _with_pattern(found, field_.get("dpgen:key", ""), unique=True)
+
+
+def _type_of_key(values: pd.Series) -> str:
+    return "integer" if is_integer_dtype(values) else "string"
 
 
 def _with_pattern(field_: dict[str, Any], pattern: str, **rules: bool) -> dict[str, Any]:
@@ -308,34 +312,44 @@ class LinkedSamples(Samples):
         """The files of a Data Package of the tables, by name."""
         resources, files = [], {}
         keys = {above: column for column, above in self.links.values()}
-        keys |= {next(iter(self.tables)): self.person} if self.others else {}
+        keys |= {self._people: self.person} if self.others else {}
         for name, table in self.tables.items():
-            schema: dict[str, Any] = {"primaryKey": keys[name]} if name in keys else {}
-            others, called = self.others.get(name, ()), {new: old for old, new in self.forms[name].renamed.items()}
-            foreign = list[dict[str, Any]]()
-            if name in self.links:
-                column, above = self.links[name]
-                foreign.append(_foreign(called.get(column, column), above, column))
-            people = next(iter(self.tables))
-            foreign += [_foreign(column, "" if name == people else people, self.person) for column in others]
+            called = {new: old for old, new in self.forms[name].renamed.items()}
+            fields = [own | {"name": called.get(own["name"], own["name"])} for own in self._fields(name, keys.get(name))]
+            schema: dict[str, Any] = {"fields": fields}
+            schema |= {"primaryKey": keys[name]} if name in keys else {}
+            foreign = [_foreign(called.get(column, column), above, other) for column, above, other in self._keys(name)]
             schema |= {"foreignKeys": foreign} if foreign else {}
-            order = {"dpgen:order": self.orders[name]} if self.orders.get(name) in table else {}
-            fields = [*map(dict, self.fields.get(name, ()))]
-            for field_ in fields:  # what is stated of a time is of a first one: later rows may lie beyond
-                if field_["name"] == self.orders.get(name):
-                    field_.pop("constraints", None)
-            own = {self.person, keys.get(name), *self.links.get(name, ())[:1]} & {*table}
-            for column in table.columns.intersection(own):
-                text = not is_integer_dtype(table[column])
-                of_links = {"name": column, "type": "string" if text else "integer", "constraints": {"required": True}}
-                fields.append(_with_pattern(of_links, self.patterns.get(column, "")))
-            key = "integer" if is_integer_dtype(self.tables[people][self.person]) else "string" if name in self.others else ""
-            fields += [_with_pattern({"name": c, "type": key}, self.patterns.get(self.person, "")) for c in others]
-            fields = [field_ | {"name": called.get(field_["name"], field_["name"])} for field_ in fields]
-            shown = [called.get(column, column) for column in map(str, table)]
-            resources.append(resource(name, shown, {"fields": fields, **schema, **order}))
+            schema |= {"dpgen:order": self.orders[name]} if self.orders.get(name) in table else {}
+            resources.append(resource(name, [called.get(column, column) for column in map(str, table)], schema))
             files[f"{name}.csv"] = self._shown(name).to_csv(index=False).encode()
         return {"datapackage.json": json.dumps({"resources": resources}, indent=1).encode()} | files
+
+    @property
+    def _people(self) -> str:
+        return next(iter(self.tables))
+
+    def _keys(self, table: str) -> Iterator[tuple[str, str, str]]:
+        """Columns of a table that are keys, the table that each leads to, "" of its own, and the column there."""
+        if table in self.links:
+            column, above = self.links[table]
+            yield column, above, column
+        for column in self.others.get(table, ()):
+            yield column, "" if table == self._people else self._people, self.person
+
+    def _fields(self, name: str, key: str | None) -> list[dict[str, Any]]:
+        """Descriptors of the columns of a table, whose own key is `key`; those of keys come last."""
+        fields, table = [*map(dict, self.fields.get(name, ()))], self.tables[name]
+        for own in fields:  # what is stated of a time is of a first one: later rows may lie beyond
+            if own["name"] == self.orders.get(name):
+                own.pop("constraints", None)
+        for column in table.columns.intersection({self.person, key, *self.links.get(name, ())[:1]} & {*table}):
+            of_links = {"name": column, "type": _type_of_key(table[column]), "constraints": {"required": True}}
+            fields.append(_with_pattern(of_links, self.patterns.get(column, "")))
+        for column in self.others.get(name, ()):
+            other = {"name": column, "type": _type_of_key(self.tables[self._people][self.person])}
+            fields.append(_with_pattern(other, self.patterns.get(self.person, "")))
+        return fields
 
     def _shown(self, name: str) -> pd.DataFrame:
         """A table with the types of the data."""

@@ -71,6 +71,44 @@ def _mechanisms(ledger: Ledger) -> tuple[dict[str, Any], ...]:
 _PART = re.compile(r"GaussianDpEvent\(noise_multiplier=([^)]+)\)")
 
 
+def _other_epsilons(ledger: Ledger) -> dict[str, float]:
+    """Finite epsilons of another relation, and by another accountant."""
+    other = dict[str, float]()
+    if ledger.relation == "add_remove":
+        with suppress(UnsupportedEvent):  # not every guarantee says something about replaced records
+            other["replace_one"] = ledger.epsilon(relation="replace_one")
+    if ledger.delta and (ledger.budget is None or not ledger.chosen_later):
+        with suppress(UnsupportedEvent):
+            other["rdp"] = ledger.epsilon(accountant="rdp")
+    return {name: value for name, value in other.items() if value < float("inf")}
+
+
+def _facts(ledger: Ledger, facts: Iterable[Fact | Said]) -> Iterator[Fact | Said]:
+    """Facts of a release, and those that its ledger knows."""
+    rows = {Fact.ONE_RECORD, Fact.ONE_IMAGE}  # of a unit that is a row
+    yield from (one for one in said(facts) if ledger.unit == "one record" or one.fact not in rows)
+    yield Fact.SATISFIED
+    if ledger.budget is None and ledger.chosen_later:
+        yield Fact.FIXED_IN_ADVANCE
+    if ledger.resumed:
+        yield Fact.RESUMED
+    if ledger.payer is not None and ledger.payer.last:
+        yield Fact.NO_SECOND_RUN(file=ledger.payer.path.name)
+
+
+def _taken(facts: Iterable[dict[str, Any]], sentences: Mapping[str, list[str]]) -> list[Said]:
+    """Facts whose sentence stands in one of the lists, out of which it is taken."""
+    kept = list[Said]()
+    for fact in facts:
+        with suppress(ValueError):
+            one = Said.from_dict(fact)
+            place = next((texts for texts in sentences.values() if one.sentence in texts), None)
+            if place is not None:
+                place.remove(one.sentence)
+                kept.append(one)
+    return kept
+
+
 def collected(mechanisms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Mechanisms for people: parts of a divisible Gaussian that have one note are one line, priced as what they are together.
 
@@ -162,28 +200,15 @@ class PrivacyStatement:
         Epsilon is that of everything the ledger has declared, whatever part of it ran: that a run was stopped may itself
         depend on what it released. The mechanisms say how often each one ran, and how often the plan allowed it to.
         """
-        other = dict[str, float]()
-        if ledger.relation == "add_remove":
-            with suppress(UnsupportedEvent):  # not every guarantee says something about replaced records
-                other["replace_one"] = ledger.epsilon(relation="replace_one")
-        if ledger.delta and (ledger.budget is None or not ledger.chosen_later):
-            with suppress(UnsupportedEvent):
-                other["rdp"] = ledger.epsilon(accountant="rdp")
-        other = {name: value for name, value in other.items() if value < float("inf")}
-        rows = {Fact.ONE_RECORD, Fact.ONE_IMAGE}  # of a unit that is a row
-        own = [one for one in said(facts) if ledger.unit == "one record" or one.fact not in rows]
-        resumed = (Fact.RESUMED,) if ledger.resumed else ()
-        last = (Fact.NO_SECOND_RUN(file=ledger.payer.path.name),) if ledger.payer is not None and ledger.payer.last else ()
-        unplanned = (Fact.FIXED_IN_ADVANCE,) if ledger.budget is None and ledger.chosen_later else ()
         return cls(
             epsilon=ledger.epsilon(),
             delta=ledger.delta,
             relation=ledger.relation,
             unit=ledger.unit,
             accountant=ledger.accountant,
-            also=other | (also or {}),
+            also=_other_epsilons(ledger) | (also or {}),
             mechanisms=_mechanisms(ledger),
-            facts=said((*own, Fact.SATISFIED, *unplanned, *resumed, *last)),
+            facts=said(_facts(ledger, facts)),
             shared=(ledger.payer.statement() or None) if ledger.payer is not None else None,
             date=datetime.now(UTC).date().isoformat(),
             version=__version__,
@@ -285,14 +310,7 @@ class PrivacyStatement:
         facts = own.get("facts", ())
         if "facts" in own and len(facts) != sum(map(len, sentences.values())):
             raise ValueError("the sentences of the statement are not those of its facts")
-        kept = list[Said]()
-        for fact in facts:
-            with suppress(ValueError):
-                one = Said.from_dict(fact)
-                place = next((texts for texts in sentences.values() if one.sentence in texts), None)
-                if place is not None:
-                    place.remove(one.sentence)
-                    kept.append(one)
+        kept = _taken(facts, sentences)
         free = {"assumptions": Fact.ASSUMED, "not_covered": Fact.UNCOVERED}
         own["facts"] = (*kept, *(free.get(name, Fact.AGREED)(text=text) for name, texts in sentences.items() for text in texts))
         records = own.get("records")

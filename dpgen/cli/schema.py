@@ -39,11 +39,8 @@ def parser() -> OneLineParser:
 def main(arguments: list[str]) -> Ended:
     """The draft, printed or written."""
     options = parser().parse_args(arguments)
-    spending = [name for name in (*_OF_PLAN, "ledger") if getattr(options, name) is not None]
-    if options.epsilon is None and spending:
-        raise ValueError(f"epsilon is None; it must be given with {spending[0]}: without it nothing is spent")
-    if options.schema is not None and options.epsilon is None:
-        raise ValueError("epsilon is None; it must be given with schema: the blanks of a draft are filled in at a price")
+    if options.epsilon is None:
+        _require_free(options)
     if options.out is not None:
         require_writable(options.out, "out")
 
@@ -70,6 +67,14 @@ def main(arguments: list[str]) -> Ended:
         said.append(f"fill in from public knowledge: {', '.join(left)} (or key: primaryKey)")
     said += untyped
     return Ended("\n".join(said), values={"schema": draft, "file": options.out, "blank": left, "notes": said[1:]})
+
+
+def _require_free(options: Any) -> None:
+    """Refuse options that spend something."""
+    if spending := [name for name in (*_OF_PLAN, "ledger") if getattr(options, name) is not None]:
+        raise ValueError(f"epsilon is None; it must be given with {spending[0]}: without it nothing is spent")
+    if options.schema is not None:
+        raise ValueError("epsilon is None; it must be given with schema: the blanks of a draft are filled in at a price")
 
 
 def _untyped(path: str) -> tuple[str, ...]:

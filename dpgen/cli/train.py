@@ -146,20 +146,25 @@ def _whole(name: str, text: str) -> int:
     return int(text)
 
 
-def main(arguments: list[str]) -> str | Ended:
-    """One run, the best of several, a dry run, the settings or the help of one; see `dpgen train --help`."""
-    own, given = split_command(arguments)
-    if "help" in own:
-        return usage(given, config_root=CONFIGS)
-    instead = [name for name in ("dry_run", "print_config") if name in own]
-    told = {name: own.pop(name) for name in instead}
+def _instead(own: dict[str, str]) -> tuple[set[str], int | None]:
+    """Options that take the place of a run, taken out of the command's `own`, and the rows of a rehearsal."""
+    told = {name: own.pop(name) for name in ("dry_run", "print_config") if name in own}
     if told.get("print_config", "true") != "true":
         raise ValueError(f"print_config is {told['print_config']!r}; it takes no value")
     rows = None if (value := told.get("dry_run", "true")) == "true" else _whole("dry_run", value)
     if rows is not None and own:
         raise ValueError(f"dry_run is {rows}; a number of rows is for one run, without select")
-    if "print_config" in instead and (own or len(instead) > 1):
+    if "print_config" in told and (own or len(told) > 1):
         raise ValueError("print_config must stand without dry_run and select: it is of one run")
+    return {*told}, rows
+
+
+def main(arguments: list[str]) -> str | Ended:
+    """One run, the best of several, a dry run, the settings or the help of one; see `dpgen train --help`."""
+    own, given = split_command(arguments)
+    if "help" in own:
+        return usage(given, config_root=CONFIGS)
+    instead, rows = _instead(own)
     parse, names = partial(parse_job, config_root=CONFIGS), list[str]()
     if own:
         from dpgen.cli.select import SelectionJob

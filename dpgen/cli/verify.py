@@ -43,7 +43,7 @@ from dpgen.files import (
 )
 from dpgen.options import require_writable
 from dpgen.privacy.ledger import Ledger, LedgerError
-from dpgen.privacy.shared_budget import Payer, SharedBudget, Standing, account
+from dpgen.privacy.shared_budget import Payer, SharedBudget, Spending, Standing, account
 from dpgen.statement import PrivacyStatement
 
 ALONE = (f"{MODEL}.json", f"{MODEL}.safetensors")
@@ -54,6 +54,9 @@ _ROUNDING = 1e-6
 
 _ACCOUNTANTS = 2e-3
 """Relative difference of two proofs of one epsilon, by the accountants of 0.5 and of this version."""
+
+
+_OTHER = "{} is no part of the release: take it away, or say --allow-others"
 
 
 def parser() -> OneLineParser:
@@ -77,13 +80,13 @@ def main(arguments: list[str]) -> Ended:
     alone = (run / f"{MODEL}.json").is_file() and not (run / STATEMENT).is_file()
     statement, problems = _of_card(run) if alone else _of_statement(run)
     ledger = not alone and any((run / name).is_file() for name in ("ledger.jsonl", "config.yaml"))  # else received without
+    if ledger:
+        problems += _of_ledger(run, statement)
     if not alone:
-        problems += [*(_of_ledger(run, statement) if ledger else ()), *_of_files(run, statement)]
-        problems += [*_of_model(run, statement)]
+        problems += [*_of_files(run, statement), *_of_model(run, statement)]
     if not options.allow_others:
         released = ALONE if alone else {STATEMENT, *(statement.files or released_files(run))}
-        beside = others(run, released, kept=ledger)
-        problems += [f"{name} is no part of the release: take it away, or say --allow-others" for name in beside]
+        problems += map(_OTHER.format, others(run, released, kept=ledger))
     problems += unsigned(run, options.key)
     values = {"run": run, **guarantee_values(statement), "fits": not problems, "problems": problems}
     if problems:
@@ -192,11 +195,7 @@ def _of_shared(
         yield str(error)
         return
     yield from _of_standing(run, payer, ledger, spending.standings.get(payer.run))
-    paid = Counter[Any]()
-    for payment in (one for one in spending.kept if one.run == payer.run):
-        paid.update({(line.note, str(line.event)): line.count for line in payment.plan})
-    for note, event in (load for load in loads - paid if load[0] not in payer.settled):
-        yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
+    yield from _of_payments(payer, spending, loads)
     before = spending.upto(statement.shared.get("payments", 0))
     then = account(before) | {"run": payer.run, "file": payer.path.name}
     if not statement.version:  # of 0.5 and older, which counted by the filter alone
@@ -205,6 +204,17 @@ def _of_shared(
     for name, value in then.items():
         if name not in returned and not _same(statement.shared.get(name), value):
             yield f"{name} of the shared budget is {statement.shared.get(name)!r} in privacy.json, its file says {value!r}"
+
+
+def _of_payments(payer: Payer, spending: Spending, loads: Counter[Any]) -> Iterator[str]:
+    """Charges of a ledger that its run has not paid for."""
+    paid = Counter[Any]()
+    for payment in spending.kept:
+        if payment.run == payer.run:
+            paid.update({(line.note, str(line.event)): line.count for line in payment.plan})
+    for note, event in loads - paid:
+        if note not in payer.settled:
+            yield f"{payer.path} holds no payment of this run for {note!r}, {event}"
 
 
 def _of_standing(run: Path, payer: Payer, ledger: Ledger, standing: Standing | None) -> Iterator[str]:

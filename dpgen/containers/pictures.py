@@ -54,9 +54,7 @@ def pictures_of(data: Any) -> Pictures:
     if isinstance(items[0], Mapping):
         images, labels, names = _of_mappings(items, getattr(data, "features", {}))
     else:
-        pairs = isinstance(items[0], tuple | list)
-        images = [item[0] for item in items] if pairs else items
-        labels = [item[1] for item in items] if pairs and len(items[0]) > 1 else None
+        images, labels = _of_pairs(items)
         names = getattr(data, "classes", None)
     wrong = next((value for value in labels or () if not isinstance(value, int | np.integer | torch.Tensor)), None)
     if wrong is not None:
@@ -64,6 +62,13 @@ def pictures_of(data: Any) -> Pictures:
     classes = None if labels is None else [int(value) for value in labels]
     known = None if names is None or labels is None else tuple(map(str, names))
     return Pictures([_eight_bits(image) for image in images], classes, known)
+
+
+def _of_pairs(items: list[Any]) -> tuple[list[Any], list[Any] | None]:
+    """Images and classes of pairs of both; of images alone there are no classes."""
+    if not isinstance(items[0], tuple | list):
+        return items, None
+    return [item[0] for item in items], [item[1] for item in items] if len(items[0]) > 1 else None
 
 
 def _of_mappings(items: Sequence[Mapping[str, Any]], features: Mapping[str, Any]) -> tuple[list[Any], list[Any] | None, Any]:
