@@ -13,8 +13,8 @@ Measures, all by values: mean total variation distance of all tables of two colu
 row, of two rows of a person, of successive rows; every row counts once); the same of people with aggregates of their rows; as
 SyntheRela measures, the Kolmogorov-Smirnov distance of the number of rows and the accuracy with which boosting tells real from
 synthetic people by these aggregates (.5 is best); for patients, the area under the curve of a classifier of diabetes by the
-other columns and aggregates, judged on other patients. `sdmetrics`, where it is installed, adds its multi-table report. Seconds
-are of CPU for the fit, on one thread.
+other columns and aggregates, judged on other patients (`target`: the fit was told of this column). `sdmetrics`, where it is
+installed, adds its multi-table report. Seconds are of CPU for the fit, on one thread.
 
 Beside it: people drawn with replacement, rows dealt to people at random without noise, the two tables apart with noise, and
 what a model of single tables can do: one wide table with columns for each row, and one of people with aggregates.
@@ -51,7 +51,7 @@ HOW: dict[str, tuple[str, str, Any]] = {
 }
 """Column of the person, of the order, and m."""
 FREQUENT, NUMBERS, SLOTS, LABEL = 6, 12, 8, "diabetic"
-METHODS = ("auto", "apart", "wide", "aggregates")
+METHODS = ("auto", "apart", "target", "wide", "aggregates")
 Tables = dict[str, pd.DataFrame]
 
 
@@ -290,10 +290,13 @@ def main() -> None:
         scored(called, aggregates(part, data.frames[1]), **errors(private, coded(part), shape), **more, **found)
 
     for epsilon in options.epsilons:
-        for method, called in (("auto", f"eps {epsilon:g}"), ("apart", f"eps {epsilon:g} apart")):
+        linked: dict[str, dict[str, Any]] = {"auto": {}, "apart": {"method": "apart"}}
+        linked |= {"target": {"target": f"patients.{LABEL}"}} if other is not None else {}
+        for method, own in linked.items():
             for seed in range(options.seeds if method in options.methods else 0):
                 start = time.process_time()
-                release = dpgen.fit(data, "relational", epsilon=epsilon, method=method, seed=seed)
+                release = dpgen.fit(data, "relational", epsilon=epsilon, seed=seed, **own)
+                called = f"eps {epsilon:g}" + f" {method}" * (method != "auto")
                 keep(called, release.sample(data.n, random_state=seed), seconds=time.process_time() - start)
         start = time.process_time()
         if "wide" in options.methods and not tree:

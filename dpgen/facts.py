@@ -182,6 +182,10 @@ class Fact(Enum):
         "{count} tables of two columns (of people, of people and rows, of one row, of two rows of a person, of successive "
         "rows) were chosen by the exponential mechanism and measured.",
     )
+    TARGET_TABLES = _M(
+        "{count} tables of {column} with other columns of people and of their rows were measured first, with {share} of the "
+        "budget. In samples {column} is drawn last, given these.",
+    )
     FREQUENT_ITEMS = _M(
         "Conjunctions of the {count} items with the greatest noisy counts are fitted. Other items are independent given how "
         "many a set holds, rare ones shrunk towards their common prior.",

@@ -244,6 +244,7 @@ LINKED = {"classes": 2, "row_classes": 2, "rounds": 2, "steps": 4, "max_rows": 3
 TREE = Row("relational", TREES, LINKED | {"picks": 8, "epsilon": 20.0}, (PEOPLE, OTHERS))
 NETWORK = Row("dpgm", BITS, VAE, (RECORD, PEOPLE))
 MACHINE = Row("dpgm", BITS, SGD | {"component": "rbm", "clusters": "none"}, (RECORD,))
+TARGET = Row("relational", NAMED, LINKED | {"picks": 2, "target": "people.s"}, (PEOPLE, OTHERS))
 MINIMAX = Row("minimax", EVENTS, {"draws": 2}, (OTHERS,))
 ROWS = [
     *(MOMENTS, MARGINALS, SPLIT, CELLS, MIXTURE, WHOLE, PARTITION, POINT, NETWORK, MACHINE, MINIMAX),
@@ -272,6 +273,7 @@ ROWS = [
     Row("relational", NAMED, LINKED | {"picks": 4}, (PEOPLE, OTHERS)),
     Row("relational", BOSSES, LINKED | {"picks": 4}, ((1, True, "add_remove"), PERSON)),
     TREE,
+    TARGET,
 ]
 CASES = [pytest.param(row, *unit, id=f"{row}-{unit[0]}-{'gaps-' * unit[1]}{unit[2]}") for row in ROWS for unit in row.units]
 
@@ -369,6 +371,12 @@ FAULTS = [
           ("dpgen.data.columns:assemble_columns",)),
     Fault("a whole for each row below", TREE, PEOPLE, "moves",
           lambda real: lambda *a: (np.ones_like((found := real(*a))[0]), found[1]), ("dpgen.systems.relational.sums:_shares",)),
+    Fault("tables of the target count twice", TARGET, PEOPLE, "moves",
+          lambda real: lambda self, table: replace(found := real(self, table), values=2 * found.values),
+          ("dpgen.systems.relational.sums:Counts.sums",)),
+    Fault("target by exact counts", TARGET, PEOPLE, "moves",
+          lambda real: lambda counts, *a: [(t, v + counts.values.sum(), std) for t, v, std in real(counts, *a)],
+          ("dpgen.systems.relational.fit:_of_target",)),
     Fault("half the statement", MARGINALS, RECORD, "all of it", lambda real: lambda *a, **k: real(*a, **k) / 2,
           ("dpgen.privacy.ledger:Ledger.epsilon",)),
     Fault("n in the statement", MARGINALS, RECORD, "statement shows",

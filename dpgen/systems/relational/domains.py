@@ -192,6 +192,7 @@ class Side:
 class Bought:
     """Linked tables as codes, PRIVATE, people's first, and what was bought for them.
 
+    `target` is the number of the column of people that others will predict, if there is one and it is not left out.
     `calendars` are released days of the rows of each table, `patterns` those of the keys of all tables, and `kept` the rules
     between people and their rows.
     """
@@ -202,6 +203,7 @@ class Bought:
     patterns: Sequence[str]
     kept: list[dict[str, Any]]
     facts: list[Fact | Said]
+    target: int | None
 
     @classmethod
     def of(
@@ -224,7 +226,9 @@ class Bought:
         sides, facts = _domains(data, plan, budget, counted.sizes, more)
         calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
         kept, told = _rules(replace(counted, data=data), sides, calendars, budget, config)
-        return cls(data, sides, calendars, patterns, kept, [*facts, *of_keys, *counted.facts, *told])
+        target, names = str(config.target).partition(".")[2], sides[0].domain.names
+        place = names.index(target) if config.target is not None and target in names else None
+        return cls(data, sides, calendars, patterns, kept, [*facts, *of_keys, *counted.facts, *told], place)
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -412,6 +416,7 @@ def _rules(
     if isinstance(config.rules, tuple):
         named = [(f"{data.names[one.table]}.{one.column}", f"{data.names[0]}.{one.of}") for one in among]
         among = [one for one, both in zip(among, named) if {*both} <= {*config.rules}]
+    among = [one for one in among if f"{data.names[0]}.{one.of}" != config.target]  # it is drawn after the rows
     fields = [side.schema.by_name for side in sides]
     return rules.found_rules(data.people, data.tables, fields, among, counted.n, budget, data.names)
 

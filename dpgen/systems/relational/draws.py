@@ -22,6 +22,7 @@ from dpgen.systems.relational.chains import Chain
 from dpgen.systems.relational.gaps import Reach
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
+from dpgen.systems.relational.target import Feature
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
 
@@ -184,7 +185,42 @@ class Draws:
             w, rows = self._linked(number, classes[table["parent"]], frames[table["parent"]], own)
             frames.append(rows)
             classes.append(w)
+        self._target_last(frames, given)
         return frames
+
+    def parts(self, n: int, features: Mapping[Feature, Integers]) -> dict[Feature, Reals]:
+        """Shares (n, groups) of their rows, or of themselves, that n drawn people have in the groups of some columns."""
+        return self._parts(self._draw(n, {}, {}), features)
+
+    def _parts(self, frames: Sequence[pd.DataFrame], features: Mapping[Feature, Integers]) -> dict[Feature, Reals]:
+        people, found = self._people_of(frames), dict[Feature, Reals]()
+        for (number, c), groups in features.items():
+            schema, coarse = self.model.schemas[number], self.model.columns[number].coarse.groups[c]
+            name = schema.domain.names[self.model.orders[number][c]]
+            codes = schema.codes_of([name], frames[number])[:, 0].clip(0, len(coarse) - 1)
+            size = int(groups.max()) + 1
+            cells = people[number] * size + groups[coarse[codes]]
+            sums = np.bincount(cells, self._shares[number], len(frames[0]) * size)
+            found[number, c] = sums.reshape(-1, size).astype(np.float64)
+        return found
+
+    def _target_last(self, frames: list[pd.DataFrame], given: Mapping[str, Any]) -> None:
+        """Draw the target of people again, given all that was drawn; whoever would break a constraint keeps it."""
+        target, schema, columns = self.model.target, self.model.schemas[0], self.model.columns[0]
+        if target is None or (name := schema.domain.names[target.column]) in given:
+            return
+        law = target.law(self._parts(frames, target.groups)).cumsum(1)
+        drawn = (law[:, :-1] < self.generator.random((len(law), 1))).sum(1)
+        codes, group = schema.codes(frames[0]).numpy(), target.groups[0, target.column][columns.coarse.groups[target.column]]
+        moved = drawn != group[codes[:, target.column].clip(0, len(group) - 1)]
+        for kind in np.unique(drawn[moved]):
+            share = columns.shares[target.column] * (group == kind)
+            rows = np.flatnonzero(moved & (drawn == kind))
+            codes[rows, target.column] = self.generator.choice(len(share), len(rows), p=share / share.sum())
+        values = schema.decode(torch.from_numpy(codes), self.inner, columns.shares)[name]
+        people = frames[0].assign(**{name: values.where(moved, frames[0][name])})
+        kept = self._holds(schema)(people)
+        frames[0] = people.assign(**{name: people[name].where(kept, frames[0][name])})
 
     def _finished(self, frames: list[pd.DataFrame]) -> LinkedSamples:
         """Tables with the keys that link them: numbers, by a pattern where they have one."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
@@ -33,6 +34,7 @@ from dpgen.systems.relational.sums import (
     place_of,
     single_counts,
 )
+from dpgen.systems.relational.target import SHARE, target_tables
 from dpgen.systems.tables.discovery import thresholds
 from dpgen.systems.tables.fit import COUNTING, LEAST_COLUMNS
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Columns, Marginal, Measurement, settled_columns
@@ -68,6 +70,7 @@ class _Way:
     rule: Sizes
     of_columns: float
     of_others: float
+    of_target: float
 
     @classmethod
     def of(cls, counted: Counted, bought: Bought, config: RelationalConfig, budget: GaussianBudget) -> _Way:
@@ -76,8 +79,9 @@ class _Way:
         method = counted.method(config, bought.columns)
         of_others = min(min(NAMING * others, 2 * NAMING) * whole, 0.6 * budget.left)
         share = max((COLUMNS - counted.sums * COUNTING) * whole - (whole - budget.left), LEAST_COLUMNS * whole)
-        share = budget.left - of_others if method == "independent" else share
-        return cls(method, sizes(counted.mu, counted.n), share, of_others)
+        of_target = 0.0 if bought.target is None else min(SHARE * whole, 0.3 * (budget.left - of_others))
+        share = budget.left - of_others - of_target if method == "independent" else share
+        return cls(method, sizes(counted.mu, counted.n), share, of_others, of_target)
 
 
 def fit(
@@ -102,9 +106,12 @@ def fit(
         _single(fitter.layout.shape, found) for found in zip(*((own.measurements, own.smooth) for own in columns))
     )
     among = _candidates(fitter.layout, _KINDS[way.method], _public_keys(bought.sides))
-    picked = _in_rounds(private, fitter, smooth, among, config, way.rule, budget)
+    counts = Counts.of(private, fitter.layout) if among or bought.target is not None else None
+    asked = _of_target(counts, fitter.layout, bought.target, budget, min(way.of_target, budget.left))
+    picked = _in_rounds(counts, fitter, [*smooth, *asked], among, config, way.rule, budget)
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=FACTS)
     told = _told(way.method, config, len(picked), counted, bought.columns, plan.resolved_delta)
+    told += _on_target(config, way, counted, asked)
     tables = [data.names[0], *(table.name for table in data.tables)]
     others = said_of(named, tables, counted.sizes, lambda times: epsilon_of(times * counted.mu, plan.resolved_delta))
     model = RelationalModel(
@@ -114,12 +121,15 @@ def fit(
         schemas=[side.schema for side in bought.sides],
         shown=bought.shown,
         statement=statement.extended([*told, *bought.facts, *others]),
-        noisy=NoisySums(fitter.layout, (*single, *picked), counted.released),
+        noisy=NoisySums(fitter.layout, (*single, *asked, *picked), counted.released),
         named=named,
     )
     model.size_std = counted.people[1]
     Draws(model, np.random.default_rng(runtime.seed), PublicRandomness(runtime.seed).spawn("calendar").generator).learn(POOL)
-    return model
+    if bought.target is None:
+        return model
+    seed = PublicRandomness(runtime.seed).spawn("target").seed
+    return model.predicting(bought.target, _level_of_target(fitter.layout), np.random.default_rng(seed))
 
 
 def _unknown(data: LinkedTables) -> tuple[int, list[KeyColumn | None]]:
@@ -137,6 +147,21 @@ def _require_columns(config: RelationalConfig, data: LinkedTables) -> None:
     for name in config.rules if isinstance(config.rules, tuple) else ():
         if name not in names:
             raise nearest("a column of rules", name, names)
+    if config.target is not None:
+        _require_target(str(config.target), data)
+
+
+def _require_target(target: str, data: LinkedTables) -> None:
+    """Refuse a target that is no column of people, or that a constraint names, as it is drawn when all else is there."""
+    people = data.names[0]
+    names = [f"{people}.{given['name']}" for given in data.people_draft["fields"]] if data.source is not None else []
+    if not names:
+        raise ValueError(f"target is {target!r}; it must be a column of the table of people, and there is none")
+    if target not in names:
+        raise nearest("target", target, names)
+    own = [f"{people}.{name}" for rule in data.people_draft.get("dpgen:constraints", []) for name in constraint_of(rule).names]
+    if target in own + [name for rule in data.across for name in constraint_of(rule).names]:
+        raise ValueError(f"target is {target!r}, which a constraint names; it must be a column without constraints")
 
 
 def _single(shape: Shape, tables: Sequence[Sequence[Measurement]]) -> list[tuple[Table, Reals, Any]]:
@@ -159,6 +184,12 @@ def _told(
         return found
     more = epsilon_of(LINKED * (columns[0] + 2 * columns[1]) / counted.fewest, delta)
     return [*found, Fact.NOT_LINKED(people=f"{counted.fewest:.0f}", more=more)]
+
+
+def _on_target(config: RelationalConfig, way: _Way, counted: Counted, asked: Sequence[Any]) -> list[Said]:
+    """The tables with the column that others will predict."""
+    share = f"{way.of_target / counted.whole:.0%}"
+    return [Fact.TARGET_TABLES(count=len(asked), column=str(config.target), share=share)] if asked else []
 
 
 # -- single columns ----------------------------------------------------------------------------------------------------
@@ -199,13 +230,31 @@ def _named(
     ]
 
 
+def _level_of_target(layout: Layout) -> int:
+    """The level of the groups of tables with a target."""
+    return min(_BESIDE, len(layout.levels) - 1)
+
+
+def _of_target(
+    counts: Counts | None, layout: Layout, column: int | None, budget: GaussianBudget, share: float
+) -> list[tuple[Table, Reals, float]]:
+    """Noisy tables of the column that others will predict with all others, for `share` of 1 / s^2; see `sums`."""
+    if counts is None or column is None:
+        return []
+    tables, found = target_tables(layout, _level_of_target(layout), column), []
+    for table in tables:
+        values, std = budget.sums(MEASUREMENT, counts.sums(table), share / len(tables) * (1 - 1e-9))
+        found.append((table, values.numpy(), std))
+    return found
+
+
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
 def _fitter(bought: Bought, columns: Sequence[Columns], n: float, way: _Way, config: RelationalConfig, seed: int) -> TreeFitter:
     """The fitter of the tree, to tables of the groups that the model sees and, where columns depend, of fewer groups."""
     levels, rule = [tuple(Coarsening.full(own.coarse.sizes) for own in columns)], way.rule
-    for most in rule.groups if way.method != "independent" else ():
+    for most in rule.groups if way.method != "independent" or bought.target is not None else ():
         levels.append(tuple(own.coarser(most, side.domain) for own, side in zip(columns, bought.sides)))
     if way.method != "independent":
         levels += _by_attributes(levels[min(_BESIDE, len(levels) - 1)], columns, bought.sides)
@@ -220,7 +269,7 @@ def _fitter(bought: Bought, columns: Sequence[Columns], n: float, way: _Way, con
 
 
 def _in_rounds(
-    data: Histories,
+    counts: Counts | None,
     fitter: TreeFitter,
     single: Sequence[tuple[Table, Reals, Any]],
     tables: list[Table],
@@ -235,8 +284,7 @@ def _in_rounds(
     fitter.measure(single)
     first, each = -(-3 * config.steps // 8), -(-3 * config.steps // 20)
     fitter.run(first, _RATE, _RATE)
-    counts = Counts.of(data, layout) if tables else None
-    for share in steps(growing(config.rounds), "rounds") if counts is not None else ():
+    for share in steps(growing(config.rounds), "rounds") if tables else ():
         assert counts is not None
         now = Round(budget, share * budget.left / picks * (1 - 1e-9), picks, (SELECTION, MEASUREMENT))
         expected = fitter.n * layout.flat(fitter.tree.blocks(layout.shape))

@@ -15,6 +15,7 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import Tree
 from dpgen.systems.relational.references import Named
 from dpgen.systems.relational.sums import Histories, Integers, Shape, in_spans
+from dpgen.systems.relational.target import Target
 from dpgen.systems.tables.marginals import Coarsening, Columns
 from dpgen.systems.tables.model import TablesModel
 
@@ -22,7 +23,7 @@ from dpgen.systems.tables.model import TablesModel
 class LinkedMixture:
     """A tree over groups of codes, released shares of the codes inside each group, and the tables that samples are.
 
-    Arguments: see `RelationalModel`; `shape` is of groups of codes.
+    Arguments: see `RelationalModel`; `shape` is of groups of codes. `target` is the law of a column that is drawn last.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class LinkedMixture:
         self.tree, self.columns, self.spans, self.schemas = tree, tuple(columns), spans, tuple(schemas)
         self.orders = [list(range(len(columns[0].shares))), *map(in_spans, spans)]
         self.shown, self.shape, self.references = dict(shown), shape, tuple(named)
+        self.target: Target | None = None
         full = [Coarsening.full(columns[0].coarse.sizes)]
         own, schema = columns[0], schemas[0]
         self.people = TablesModel(tree.people, own, schema=schema, measurements=[], levels=full, statement=statement)

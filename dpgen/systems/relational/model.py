@@ -24,6 +24,7 @@ from dpgen.systems.relational.linked_mixture import LinkedMixture
 from dpgen.systems.relational.plan import sizes
 from dpgen.systems.relational.references import Named
 from dpgen.systems.relational.sums import SPANS, WHOLE, Block, Counts, Histories, NoisySums, Reals, Stack, Table, place_of
+from dpgen.systems.relational.target import PEOPLE, Target, features_of, groups_of
 from dpgen.systems.tables.marginals import Columns
 
 Kind = Literal["same", "pair", "next"]
@@ -150,7 +151,16 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         found.tree, found.people, found._noisy = fitter.tree, copy(self.people), noisy
         found.people.mixture = found.tree.people
         found.__dict__.pop("_blocks", None)
-        return found
+        return found if self.target is None else found.predicting(self.target.column, self.target.level, generator)
+
+    def predicting(self, column: int, level: int, generator: np.random.Generator) -> RelationalModel:
+        """This release, which draws a column of people last, by its measured tables at a level."""
+        self.target = None
+        inner = torch.Generator().manual_seed(int(generator.integers(2**62)))
+        features = groups_of(features_of(self._noisy.layout, level, column), self._noisy.layout.levels[level])
+        parts = Draws(self, generator, inner).parts(PEOPLE, features)
+        self.target = Target.fitted(self._noisy, column, level, parts)
+        return self
 
     def measured_again(self, generator: np.random.Generator) -> list[tuple[Table, Reals, Any]]:
         """The measured tables of as many people of the model, with noise as there.
@@ -174,7 +184,8 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
     def marginal(self, columns: Sequence[str], kind: Kind = "same") -> Reals:
         """Joint probabilities of one column, or of two, over all of their codes; exact for the model before constraints.
 
-        A row is one of a random person's: every person who has such rows counts as much as every other one.
+        A row is one of a random person's: every person who has such rows counts as much as every other one. A target has its
+        law before it is drawn last.
 
         Arguments:
             columns: names with those of their tables, as "patients.sex" and "visits.ward".
@@ -218,7 +229,8 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
     def log_prob(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> Tensor:
         """Log probability (n,) in nats of each person with all rows in order, as in samples; of a number: of its bin.
 
-        It is that of the model before constraints, in the order of the table of people, or of their keys where there is none.
+        It is that of the model before constraints and before a target is drawn last, in the order of the table of people, or of
+        their keys where there is none.
 
         Raises:
             ValueError: tables of other names or columns, values outside of the schemas, or more rows of a person than m.
@@ -274,7 +286,7 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
 
     def tensors(self) -> dict[str, Tensor]:
         arrays = saved.tree_saved(self.tree) | saved.columns_saved(self.columns)
-        arrays |= saved.sums_saved(self._noisy) | saved.keys_saved(self.references)
+        arrays |= saved.sums_saved(self._noisy) | saved.keys_saved(self.references) | saved.target_saved(self.target)
         return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
 
     def description(self) -> dict[str, Any]:
@@ -286,6 +298,7 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
             "shown": self.shown,
             **saved.sums_described(self._noisy),
             "others": saved.keys_described(self.references),
+            **saved.target_described(self.target),
         }
 
     @classmethod
@@ -294,16 +307,19 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         arrays = {name: tensor.numpy() for name, tensor in tensors.items()}
         columns = saved.columns_read(arrays, description, schemas)
         shape = saved.shape_read(description, schemas, columns)
-        return cls(
+        noisy = saved.sums_read(arrays, description, shape)
+        found = cls(
             saved.tree_read(arrays, shape),
             columns=columns,
             spans=description["spans"],
             schemas=schemas,
             shown=description["shown"],
             statement=statement,
-            noisy=saved.sums_read(arrays, description, shape),
+            noisy=noisy,
             named=saved.keys_read(arrays, description),
         )
+        found.target = saved.target_read(arrays, description, noisy.layout.levels)
+        return found
 
 
 def _block(placed: Sequence[_Column], kind: Kind) -> Block:

@@ -129,6 +129,8 @@ class RelationalConfig:
         steps: of the fit at the end; three twentieths of them after each round, three eighths at first.
         rules: "auto": rules between people and their rows are looked for and kept, "off": they are not; a list of columns, as
             TABLE.COLUMN: between these alone.
+        target: a column of people that others will predict from their rows, as TABLE.COLUMN, or {"table": TABLE, "column":
+            COLUMN}. Tables with it are measured first, for 15 % of mu^2, and in samples it is drawn last, see `target`.
 
     Raises:
         ValueError: unknown method, or a number out of its range.
@@ -141,8 +143,13 @@ class RelationalConfig:
     picks: int | None = None
     steps: int = 160
     rules: Rules = "auto"
+    target: str | dict[str, str] | None = None
 
     def __post_init__(self) -> None:
+        if isinstance(self.target, dict):
+            if set(self.target) != {"table", "column"}:
+                raise ValueError(f"target is {self.target!r}; it must be TABLE.COLUMN, or have the keys table and column")
+            object.__setattr__(self, "target", f"{self.target['table']}.{self.target['column']}")
         if self.method not in get_args(Method):
             raise ValueError(f"method is {self.method!r}; choose one of {', '.join(get_args(Method))}")
         require_rules(self.rules)

@@ -13,6 +13,7 @@ from dpgen.schema import Schema
 from dpgen.systems.relational.chains import Chain, Tree
 from dpgen.systems.relational.references import Named
 from dpgen.systems.relational.sums import Branch, Layout, Level, NoisySums, Shape, Table, in_spans
+from dpgen.systems.relational.target import Target, groups_of
 from dpgen.systems.tables.marginals import Coarsening, Columns
 from dpgen.systems.tables.mixture import Mixture
 
@@ -136,6 +137,31 @@ def _levels(arrays: Arrays, description: Description) -> tuple[Level, ...]:
         groups = iter(_split(arrays[f"level.{i}"], sizes))
         found.append(tuple(Coarsening(tuple(islice(groups, len(own))), tuple(own)) for own in level))
     return tuple(found)
+
+
+# -- target ------------------------------------------------------------------------------------------------------------
+
+
+def target_saved(target: Target | None) -> Arrays:
+    """Coefficients and shares of the classes."""
+    return {} if target is None else {"target.weights": target.weights, "target.base": target.base}
+
+
+def target_described(target: Target | None) -> dict[str, Any]:
+    """The column that is drawn last, and those that it depends on."""
+    if target is None:
+        return {}
+    return {"target": {"column": target.column, "level": target.level, "features": [*target.features]}}
+
+
+def target_read(arrays: Arrays, description: Description, levels: Sequence[Level]) -> Target | None:
+    """The law of a column that is drawn last, if there is one; `levels` are of the groups of the release."""
+    own = description.get("target")
+    if own is None:
+        return None
+    features = [(number, c) for number, c in own["features"]]
+    weights, base = arrays["target.weights"], arrays["target.base"]
+    return Target(own["column"], own["level"], groups_of(features, levels[own["level"]]), weights, base)
 
 
 # -- keys that name other people ---------------------------------------------------------------------------------------
