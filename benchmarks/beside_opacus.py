@@ -1,6 +1,7 @@
-"""Networks of one's own: a classifier of MNIST by three lines beside opacus, and the time of a step of five architectures.
+"""Networks of one's own: MNIST by three lines beside opacus, steps of five architectures and of a model of words.
 
 `--only alone` measures what one record at a time costs: a step beside the same with one loss of all records, as 0.5.0 took it.
+`--only words` measures a step of a model of words whose embedding is its last layer, too: time, and peak memory of a process.
 
 Both get the same network, data, rate, clip bound, steps, optimizer and budget. Features are public functions of an image
 alone: its lowest cosines, or moduli of oriented waves (scattering of first order, Bruna and Mallat 2013), each image scaled by
@@ -12,9 +13,11 @@ itself. Settings were tuned on the test accuracy of seed 0, as is usual for such
 import argparse
 import logging
 import math
+import multiprocessing
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -89,7 +92,7 @@ class Classifier(L.LightningModule):
         self.net, self.lr, self.steps = net, lr, steps
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        return cross_entropy(self.net(batch[0]), batch[1])
+        return cross_entropy(self.net(batch[0]).flatten(0, -2), batch[1].flatten())
 
     def configure_optimizers(self) -> Any:
         optimizer, schedule = descent(self.net, self.lr, self.steps)
@@ -303,7 +306,9 @@ def step_of_opacus(build: Callable[[], nn.Module], x: Tensor, y: Tensor, mode: s
 
     def step() -> None:
         private.zero_grad()
-        criterion(model(x), y).backward()
+        made = model(x)
+        more = {"shape": made.shape} if mode == "ghost" and made.ndim == 3 else {}
+        criterion(made.flatten(0, -2), y.flatten(), **more).backward()
         private.step()
 
     return step
@@ -358,6 +363,76 @@ def steps(batch: int, repeats: int) -> dict[str, Any]:
     return result
 
 
+# -- words -----------------------------------------------------------------------------------------------------------
+
+RECORDS, LENGTH, VOCABULARY, WIDTH = 32, 32, 50_000, 128
+TIED, UNTIED = "dpgen, tied", "dpgen, untied"
+GHOST, GHOST_TIED = "opacus ghost, untied", "opacus ghost, tied"
+
+
+class Words(nn.Module):
+    """Scores of the next of many words, by the weights of the embedding if they are tied."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.embed, self.mix = nn.Embedding(VOCABULARY, WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.out = nn.Linear(WIDTH, VOCABULARY, bias=False)
+        if tied:
+            self.out.weight = self.embed.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.mix(self.embed(x)).tanh())
+
+
+def step_of_words(way: str) -> Callable[[], None]:
+    torch.manual_seed(0)
+    words = torch.randint(VOCABULARY, (RECORDS, LENGTH + 1))
+    x, y = words[:, :-1].contiguous(), words[:, 1:].contiguous()
+    build = partial(Words, way in (TIED, GHOST_TIED))
+    return step_of_dpgen(build, x, y) if way in (TIED, UNTIED) else step_of_opacus(build, x, y, "ghost")
+
+
+def resident(what: str) -> float:
+    """MiB that this process holds ("VmRSS"), or has held at most ("VmHWM")."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what)) / 2**10
+
+
+def peak_of_words(way: str) -> float:
+    """Most MiB that a new process holds in three steps and before them, beyond what it holds with all that is imported."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
+    before, step = resident("VmRSS"), step_of_words(way)
+    for _ in range(3):
+        step()
+    return resident("VmHWM") - before
+
+
+def words(repeats: int) -> dict[str, Any]:
+    """CPU ms of a step, all ways in turns, and the peak of each in a process of its own; ratios to opacus."""
+    jobs, result = dict[str, Callable[[], None]](), dict[str, Any]()
+    for way in (TIED, UNTIED, GHOST, GHOST_TIED):
+        try:
+            job = step_of_words(way)
+            job()
+            jobs[way] = job
+        except Exception as error:
+            result[way] = f"fails: {type(error).__name__}: {error}"
+    for way, seconds in in_turns(jobs, repeats).items():
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=quietly) as alone:
+            result[way] = {"ms": round(1e3 * seconds, 1), "peak_mib": round(alone.submit(peak_of_words, way).result())}
+        print(way, result[way], flush=True)
+    for key in ("ms", "peak_mib"):
+        result[f"tied / {GHOST}, {key}"] = round(result[TIED][key] / result[GHOST][key], 3)
+    shape = {"records": RECORDS, "words": LENGTH, "vocabulary": VOCABULARY, "width": WIDTH}
+    return {f"{RECORDS} records of {LENGTH} of {VOCABULARY} words, width {WIDTH}": shape | result}
+
+
+def quietly() -> None:
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_data_root(parser, "mnist/")
@@ -365,12 +440,10 @@ def main() -> None:
     parser.add_argument("--ways", nargs="+", choices=tuple(WAYS), default=list(WAYS))
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--only", choices=("alone", "steps", *CASES))
+    parser.add_argument("--only", choices=("alone", "steps", "words", *CASES))
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "beside_opacus.json")
     options = parser.parse_args()
-    torch.set_num_threads(1)
-    warnings.filterwarnings("ignore")
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+    quietly()
     where = machine("lightning", "opacus")
     with quiet_training():
         if options.only in (None, "alone"):
@@ -380,6 +453,10 @@ def main() -> None:
         if options.only in (None, "steps"):
             store(options.out, "steps_ms", steps(options.batch, options.repeats), machine=where)
         if options.only == "steps":
+            return
+        if options.only in (None, "words"):
+            store(options.out, "words", words(options.repeats), words_machine=where)
+        if options.only == "words":
             return
         records = load_mnist(data_root=str(options.data_root))
         for case in CASES if options.only is None else [options.only]:

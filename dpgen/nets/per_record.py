@@ -7,7 +7,7 @@ r"""Gradients per record of any module, from what its layers see and the slopes 
 | LayerNorm, GroupNorm | sums over positions |
 | Embedding of few codes, other convolutions and norms, other layers with one input | `torch.func`, layer by layer |
 | LSTM, GRU, RNN; MultiheadAttention | opacus' layers, and an own one, stand in: linear maps on the same parameters |
-| a weight that is used several times | the uses are added up as positions of one map, or multiplied out |
+| a weight of several uses, such as an embedding that is the last layer, too | positions of one map, or multiplied out |
 | all else (parameters of a module's own) | `torch.func` differentiates the whole loss, record by record |
 
 These are not put into the module: they stand in while gradients are taken, so the module, its checkpoints and its
@@ -33,7 +33,7 @@ divides by what a batch holds, or that changes in a later epoch, and so is the s
 | a rule of `torch.library.register_vmap` | is taken at its word: it must keep rows apart |
 | code that fails for some records, for a code out of range | these count for nothing, see `PerRecord.of_private` |
 
-Source: Goodfellow 2015; Bu, Mao, Xu 2022, section 4 (mixed ghost clipping; c = 2, for memory). Here c = `_GHOST`, for time:
+Source: Goodfellow 2015; Bu, Mao, Xu 2022, section 4 (mixed ghost clipping; c = 2, for memory). Here c = 64, for time:
 what is not multiplied out is added up in float64, see `dpgen.privacy.clipping`. Yousefpour et al. 2021 (opacus).
 """
 
@@ -52,15 +52,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpgen.nets import one_by_one
 from dpgen.nets.one_by_one import Run, Singles, records_of
+from dpgen.nets.uses import joined_uses, multiplied_out
 from dpgen.privacy.clipping import Factor, full_precision
 
 T = TypeVar("T")
-_GHOST = 64
-"""Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
-
-MOST_POSITIONS = 4096
-"""Positions of a factor, at most; more are multiplied out."""
-
 _SLICES = "_dpgen_slices"
 _RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
 
@@ -490,7 +485,7 @@ class _Tape:
                 slope = full_precision(g.movedim(call.place, 0))
                 for f in self._of_layer(call.layer, call.columns, full_precision(x.detach()), slope):
                     found.setdefault(cast(slice, f.weight or f.bias).start, []).append(f)
-            return [joined_uses(uses) for uses in found.values()]
+            return [f for uses in found.values() for f in joined_uses(uses)]
 
     def _of_layer(self, layer: nn.Module, columns: dict[str, slice], x: Tensor, g: Tensor) -> Iterator[Factor]:
         """Factors of one call of a layer with inputs x (b, ...) and slopes g (b, ...)."""
@@ -504,9 +499,9 @@ class _Tape:
             if bias is not None:
                 yield Factor(total, None, None, bias)
             return
-        if type(layer) is nn.Embedding and not layer.scale_grad_by_freq and self._alone(columns):
+        if type(layer) is nn.Embedding and not layer.scale_grad_by_freq:
             codes = x.flatten(1)
-            if not _multiplied_out(codes.shape[1], layer.weight.numel()):
+            if not (self._alone(columns) and multiplied_out(codes.shape[1], layer.weight.numel())):
                 left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
                 yield Factor(codes, g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0), weight, None)
                 return
@@ -536,26 +531,6 @@ def _positions(layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor
     outputs = small.flatten(2).mT
     total = g.reshape(b, -1, *g.shape[-3:]).sum((1, 3, 4))
     return outputs.reshape(b, -1, outputs.shape[-1]), patches.reshape(b, -1, patches.shape[-1]), total
-
-
-def joined_uses(uses: list[Factor]) -> Factor:
-    """One factor of all uses of the same parameters: the positions of all, or what they are multiplied out."""
-    first, columns = uses[0], cast(slice, uses[0].weight or uses[0].bias)
-    if len(uses) == 1 and (first.inputs is None or first.inputs.ndim == 2 or not first.outputs.is_floating_point()):
-        return first
-    pairs = [(f.outputs, f.inputs) for f in uses if f.inputs is not None]
-    values = [f.outputs for f in uses if f.inputs is None]
-    if pairs:
-        g, x = (parts[0] if len(parts) == 1 else torch.cat(parts, 1) for parts in zip(*pairs))
-        if not values and not _multiplied_out(g.shape[1], g.shape[2] * x.shape[2]):
-            return Factor(g, x, columns, None)
-        values.append((g.mT @ x).flatten(1))
-    return Factor(torch.stack(values).sum(0) if len(values) > 1 else values[0], None, None, columns)
-
-
-def _multiplied_out(positions: int, size: int) -> bool:
-    """Whether the gradient of so many parameters, a sum over positions, is cheaper than its factors."""
-    return positions > MOST_POSITIONS or _GHOST * positions**2 >= size
 
 
 def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:

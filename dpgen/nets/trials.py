@@ -61,20 +61,26 @@ def settle(own: PerRecord, run: Run, *inputs: Any) -> str | None:
     if not close(together / 3, alone.mean(0)):
         apart = _furthest(own, together, alone.sum(0))
         raise UnlikeAlone(f"gives records another gradient together than one by one ({apart}): each must count by itself")
-    mixes = None
+    mixes, first_alone = None, alone[0].clone()
+    del alone, together  # as long as all parameters
     for text, odd in _odd_records(inputs):
         try:
-            with _InRange():
-                together = _by_autograd(own, run, *odd)
-            found = dense(own, run, *odd)
+            same, adds_up = _beside(own, run, lambda found: close(found, first_alone), *odd)
         except _FAILURES:
             continue
-        if not close(found[0], alone[0]):
+        if not same:
             raise UnlikeAlone(f"gives a record another gradient beside {text}")
-        most = float(found.nan_to_num(0.0, 0.0, 0.0).abs().max())
-        if not torch.allclose(together, found.sum(0), rtol=1e-2, atol=1e-3 * most, equal_nan=True):
-            mixes = mixes or text
+        mixes = mixes or (None if adds_up else text)
     return mixes
+
+
+def _beside(own: PerRecord, run: Run, close: Callable[[Tensor], bool], *inputs: Any) -> tuple[bool, bool]:
+    """Whether the gradient of the first record is still close, and whether the gradients of all add up."""
+    with _InRange():
+        together = _by_autograd(own, run, *inputs)
+    found = dense(own, run, *inputs)
+    most = max(float(row.nan_to_num(0.0, 0.0, 0.0).abs().max()) for row in found)
+    return close(found[0]), torch.allclose(together, found.sum(0), rtol=1e-2, atol=1e-3 * most, equal_nan=True)
 
 
 def choose(own: PerRecord, run: Run, *inputs: Any) -> tuple[Tensor, Callable[..., bool]]:
@@ -105,7 +111,7 @@ def _chosen(own: PerRecord, run: Run, *inputs: Any) -> tuple[Tensor, Callable[..
     if not most > 0 or not alone.isfinite().all():
         raise UnlikeAlone("has a gradient that is 0 or not finite on public records")
     half = torch.is_autocast_enabled(tree_leaves(inputs)[0].device.type)  # half precision rounds
-    close = partial(torch.allclose, rtol=2e-2 if half else 1e-4, atol=(2e-3 if half else 1e-5) * most, equal_nan=True)
+    close = partial(_close, rtol=2e-2 if half else 1e-4, atol=(2e-3 if half else 1e-5) * most)
     try:
         if not own.apart:
             _choose_randomness(own, run, *inputs)
@@ -157,7 +163,9 @@ def _require_sums(own: PerRecord, run: Run, *inputs: Any) -> Tensor:
             several = torch.stack([run(*rows(inputs, i, i + 1)) for i in range(3)])
             together, two = run(*rows(inputs, 0, 3)), run(*rows(inputs, 1, 3))
             doubled = run(*repeated(inputs))
-        alone = torch.stack([_by_autograd(own, run, *rows(inputs, i, i + 1)) for i in range(3)])
+        alone = torch.empty(3, own.p)
+        for i, row in enumerate(alone):
+            row.copy_(_by_autograd(own, run, *rows(inputs, i, i + 1)))
     except Exception as error:
         raise UnlikeAlone(f"fails on public records: {in_one_line(error)}", of_code=True) from error
     if changed := moved(before, marks(own.module)):
@@ -191,15 +199,21 @@ def _choose_way(own: PerRecord, run: Run, alone: Tensor, close: Callable[..., bo
     for way in (own.whole,) if own.whole or own.apart else (False, True):
         own.whole = way
         try:
-            found = [dense(own, run, *rows(inputs, 0, n)) for n in (4, 5)]
+            names = [_differs(own, run, alone, close, *rows(inputs, 0, n)) for n in (4, 5)]
         except Exception:
             if way or own.apart:
                 raise
             continue
-        if all(close(f[:3], alone) for f in found):
+        apart = names[1] or names[0]
+        if apart is None:
             return None
-        apart = _furthest(own, found[1][:3], alone)
     return apart
+
+
+def _differs(own: PerRecord, run: Run, alone: Tensor, close: Callable[..., bool], *inputs: Any) -> str | None:
+    """The parameter whose gradient differs most from those of three single records, beside others; None: they are alike."""
+    found = dense(own, run, *inputs, first=3)
+    return None if close(found, alone) else _furthest(own, found, alone)
 
 
 def _odd_records(inputs: Any) -> Iterator[tuple[str, Any]]:
@@ -237,13 +251,22 @@ def _by_autograd(own: PerRecord, run: Run, *inputs: Any) -> Tensor:
     return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(values, made)]).float().cpu()
 
 
-def dense(own: PerRecord, run: Run, *inputs: Any) -> Tensor:
-    """The gradients of all records (b, p), in memory; rows get equal random numbers."""
+def dense(own: PerRecord, run: Run, *inputs: Any, first: int | None = None) -> Tensor:
+    """The gradients of all records (b, p), or of the `first` ones, in memory; rows get equal random numbers."""
     b = records_of(inputs)
     with SameForEach():
         made = RecordGradients(own.factors(run, *inputs), [0, b])
-    alone = torch.eye(b, dtype=torch.float32, device=tree_leaves(inputs)[0].device)
-    return torch.cat([clipped_sums(made, weights, alone.new_zeros(1, own.p)) for weights in alone]).cpu()
+    alone = torch.eye(b, dtype=torch.float32, device=tree_leaves(inputs)[0].device)[:first]
+    found = alone.new_empty(len(alone), own.p)
+    for weights, row in zip(alone, found):
+        clipped_sums(made, weights, row[None])
+    return found.cpu()
+
+
+def _close(found: Tensor, wanted: Tensor, rtol: float, atol: float) -> bool:
+    """Whether gradients, (p,) or (b, p), are alike; one row at a time, for rows may be long."""
+    pairs = zip(torch.atleast_2d(found), torch.atleast_2d(wanted), strict=True)
+    return all(torch.allclose(*pair, rtol, atol, equal_nan=True) for pair in pairs)
 
 
 # -- random numbers --------------------------------------------------------------------------------------------------------

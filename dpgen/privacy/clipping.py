@@ -14,7 +14,7 @@ Formal guarantees of `clipped_sums` with the coefficients of this module, for an
 | a cluster without records | its row of the sum is exactly zero (noise is still added by the caller) |
 | a gradient of norm 0 | its term is zero |
 | one record more or less in a cluster of up to 2 million drawn | the floating-point sum moves by at most `SENSITIVITY` |
-| the same with maps at several positions | up to 1 million drawn |
+| the same with maps at several positions, weights that are tied among them | up to 1 million drawn |
 
 **The margin.** Let :math:`t_r = \hat g_r a_r^\top` be a record's exact term, with :math:`\hat g_r = fl(w_r g_r)` computed from
 that record alone, bit for bit (`systems.networks.invariance`). Norms are never understated (`gradient_norms`), so
@@ -39,6 +39,24 @@ their difference.
 :math:`w_{rl} |g_{rl}| \le s_l (1 + 2u)`, and :math:`\sum_l s_l^2 \le 1` (`Layer`; :math:`s_l` is rounded, too). Its term is the
 sum of orthogonal parts, so :math:`|t_r|^2 \le \sum_l s_l^2 (1 + 5u)^2 \le (1 + 5u)^2`, and all else is as above: 2^-10 has room
 for one more u (McMahan et al. 2018).
+
+**Positions.** A map at P positions of a record has :math:`G_r = \sum_{p \le P} u_p v_p^\top`, whose terms may cancel. With
+:math:`S_r = \sum_p |u_p| |v_p|`, the products of pairs give :math:`|G_r|^2 = \sum_{pq} \langle u_p, u_q \rangle \langle v_p,
+v_q \rangle` to :math:`\gamma_{V + d + P^2 + 4} S_r^2` in float64, for u of V and v of d entries. That is far below
+:math:`2^{-16} S_r^2`, which is put on top: no norm is understated, and :math:`w_r S_r \le 2^8`. A margin relative to the norm
+that was computed would not do, for that may be all rounding. Whole records make blocks of m <= 4,096 positions; a block is
+added when it is done. In it :math:`\gamma_m 2^8` of each record is lost; afterwards, one rounding of a sum of terms of norm 1:
+together :math:`e(n) \le n (2^8 m + n P / m) 2^{-53}`, so :math:`2 e(n) \le 4.9 \cdot 10^{-4}` for a million records.
+
+**Tied weights** are one such map, of V codes: looked up at the codes :math:`x_t` with slopes :math:`\delta_t`, and
+multiplied by :math:`h_s` where the outputs have slopes :math:`g_s`,
+
+.. math:: G_r = \sum_t e_{x_t} \delta_t^\top + \sum_s g_s h_s^\top, \qquad
+    |G_r|^2 = \Big|\sum_t e_{x_t} \delta_t^\top\Big|^2 + \Big|\sum_s g_s h_s^\top\Big|^2
+    + 2 \sum_{ts} g_s[x_t] \langle \delta_t, h_s \rangle .
+
+The two uses may cancel each other as well: :math:`S_r` is that of both, at least the sum of their norms, and both are in a
+block, in float64, before it is rounded.
 
 **Dense gradients** are summed as products of weights and rows, which have rank one like the others.
 
@@ -79,6 +97,8 @@ _ROWS = 4096  # records times positions of one float64 product
 _CANCELLED = 2.0**-16  # of S^2, see above
 _ENTRIES = 2**17  # of dense gradients that are weighed at once
 _BLOCK = 32  # records whose T x T products are in memory at once
+_PAIRS = 2**21  # of positions that are
+_PIECE = 2**21  # entries of a wide map that are float64 at once
 _LANE = 256  # entries of a longer row that are
 _WIDE = 4096  # entries that may be squared and added in float32 before the norm is overstated by more than 3e-4
 
@@ -98,6 +118,7 @@ class Factor(NamedTuple):
     Record r has weight gradient :math:`g_r a_r^\top` and bias gradient :math:`g_r`. A factor without `inputs` is dense:
     its gradient is `outputs` itself, in the columns `bias`. A map that acts at T positions of a record, as convolutions
     do, has weight gradient :math:`\sum_t g_{rt} a_{rt}^\top`; its bias is a factor of its own. One-hot outputs may be codes.
+    Such factors of the same weight add up: one of codes and one of outputs where an embedding is the last layer, too.
     """
 
     outputs: Tensor  # (b, out) or (b, T, out), or (b, T) int64
@@ -226,9 +247,10 @@ def gradient_norms(gradients: RecordGradients) -> Tensor:
         norms = _norms_of_differences(gradients, gradients.offset.double())
     else:
         total = _values(gradients.factors[0]).new_zeros(())
-        for f in gradients.factors:
+        for places in _by_weight(gradients.factors):
+            f = gradients.factors[places[0]]
             if _positions(f):
-                total = total.double() + _squares_of_sums(f)
+                total = total.double() + _squares_of_sums([gradients.factors[i] for i in places])
                 continue
             square = _squares(f.outputs)
             inputs = _squares(f.inputs) if f.inputs is not None else square.new_zeros(())
@@ -261,20 +283,40 @@ def _positions(f: Factor) -> bool:
     return f.inputs is not None and f.inputs.ndim == 3
 
 
-def _squares_of_sums(f: Factor) -> Tensor:
-    """Squared norms (b,) of sum_t g_t a_t^T, float64, from T x T products; `_CANCELLED` is put on top."""
-    assert f.inputs is not None
-    if f.outputs.shape[1] > _ROWS:
-        raise ValueError(f"a factor has {f.outputs.shape[1]} positions; it must have at most {_ROWS}: multiply it out")
-    parts = [f.outputs.new_zeros(0, dtype=torch.float64)]
-    for g, a in zip(f.outputs.split(_BLOCK), f.inputs.split(_BLOCK)):
-        a = a.double()
-        coded = not g.is_floating_point()
-        g = g if coded else g.double()
-        crossed = ((g[:, None] == g[:, :, None] if coded else g @ g.mT) * (a @ a.mT)).sum((1, 2))
-        most = (a.square().sum(2) * (1.0 if coded else g.square().sum(2))).sqrt().sum(1)
-        parts.append(crossed.clamp_min(0.0) + _CANCELLED * most.square())
+def _by_weight(factors: Sequence[Factor]) -> list[list[int]]:
+    """Places of the factors of each weight: sums over positions of the same one add up, all others stand alone."""
+    found: dict[Any, list[int]] = {}
+    for i, f in enumerate(factors):
+        found.setdefault(f.weight.start if _positions(f) and f.weight is not None else (i,), []).append(i)
+    return list(found.values())
+
+
+def _squares_of_sums(uses: Sequence[Factor]) -> Tensor:
+    """Squared norms (b,) of sums of u_p v_p^T over all uses, float64, from P x P products; `_CANCELLED` S^2 is put on top."""
+    positions = sum(f.outputs.shape[1] for f in uses)
+    if positions > _ROWS:
+        raise ValueError(f"a factor has {positions} positions; it must have at most {_ROWS}: multiply it out")
+    parts, block = [_values(uses[0]).new_zeros(0, dtype=torch.float64)], max(1, min(_BLOCK, _PAIRS // positions**2))
+    for first in range(0, len(uses[0].outputs), block):
+        g = [f.outputs[first : first + block] for f in uses]
+        a = torch.cat([_values(f)[first : first + block].double() for f in uses], 1)
+        pairs = torch.cat([torch.cat([_products(u, v) for v in g], 2) for u in g], 1) * (a @ a.mT)
+        most = pairs.diagonal(dim1=1, dim2=2).sqrt().sum(1)
+        parts.append(pairs.sum((1, 2)).clamp_min(0.0) + _CANCELLED * most.square())
     return torch.cat(parts)
+
+
+def _products(u: Tensor, v: Tensor) -> Tensor:
+    """Products (b, P, Q) of outputs at positions (b, P, width) and (b, Q, width), float64; codes are one-hot rows."""
+    if u.is_floating_point() and v.is_floating_point():
+        wide = max(1, _PIECE // (len(u) * max(u.shape[1], v.shape[1])))
+        total = u.new_zeros(len(u), u.shape[1], v.shape[1], dtype=torch.float64)
+        for left, right in zip(u.split(wide, 2), v.split(wide, 2)):
+            total.baddbmm_(left := left.double(), left.mT if u is v else right.double().mT)
+        return total
+    if u.is_floating_point():
+        return u.gather(2, v[:, None].expand(-1, u.shape[1], -1)).double()
+    return _products(v, u).mT if v.is_floating_point() else (u[:, :, None] == v[:, None]).double()
 
 
 def _longest(gradients: RecordGradients) -> int:
@@ -345,12 +387,18 @@ def clipped_sums(
         if dtype != out.dtype:
             row = scratch.setdefault(dtype, torch.zeros_like(row, dtype=dtype))
         beta = float(accumulate and dtype == out.dtype)
-        for i, (f, (g, a)) in enumerate(zip(gradients.factors, scaled)):
-            g, a = g[start : start + n], None if a is None else a[start : start + n]
-            if _in_parts(f):
-                _add_in_parts(row, f, g, a, _of_factor(coefficients, i)[start : start + n], beta)
+        for places in _by_weight(gradients.factors):
+            uses = list[tuple[Tensor, Any, Tensor]]()
+            for i in places:
+                parts = (*scaled[i], _of_factor(coefficients, i))
+                uses.append(tuple(None if v is None else v[start : start + n] for v in parts))  # type: ignore[arg-type]
+            f, (g, a, weights) = gradients.factors[places[0]], uses[0]
+            if _positions(f):
+                _add_positions(row[f.weight], uses, beta)
+            elif a is None:
+                _add_dense(row[f.bias], g, weights, beta)
             else:
-                _add_products(row, f, g.to(dtype), None if a is None else a.to(dtype), beta)
+                _add_products(row, f, g.to(dtype), a.to(dtype), beta)
         if gradients.offset is not None:
             row.sub_(gradients.offset[c].to(dtype) * coefficients[start : start + n].to(dtype).sum())
         if dtype != out.dtype:
@@ -396,34 +444,50 @@ def _add_products(row: Tensor, f: Factor, g: Tensor, a: Tensor | None, beta: flo
         row[f.bias] = row[f.bias] + total if beta else total
 
 
-def _add_in_parts(row: Tensor, f: Factor, g: Tensor, a: Tensor | None, weights: Tensor, beta: float) -> None:
-    """Replace the factor's part of `row` (p,) by beta times it plus the weighted sum of its gradients.
-
-    A product is added when it is done, not while it is taken: then what has been added before costs one rounding.
-    """
-    columns = f.bias if a is None else f.weight
-    assert columns is not None
-    if a is None:
-        total, block = row.new_zeros(g.shape[1]), max(1, _ENTRIES // g.shape[1])
-        for rows, w in zip(g.split(block), weights.to(row.dtype).split(block)):
-            total.addmv_(rows.to(row.dtype).T, w)
-    else:
-        total = row.new_zeros((columns.stop - columns.start) // a.shape[2], a.shape[2], dtype=torch.float64)
-        block = _ROWS // g.shape[1]
-        for outputs, inputs, w in zip(g.split(block), a.split(block), weights.double()[:, None, None].split(block)):
-            weighed = (inputs.double() * w).flatten(0, 1)
-            if g.is_floating_point():
-                total += outputs.double().flatten(0, 1).T @ weighed
-            else:
-                total.index_add_(0, outputs.flatten(), weighed)
-    part = row[columns].view(total.shape)
+def _add_dense(part: Tensor, g: Tensor, weights: Tensor, beta: float) -> None:
+    """Replace `part` (m,) by beta times it plus the weighted sum of gradients (n, m)."""
+    total, block = part.new_zeros(g.shape[1]), max(1, _ENTRIES // g.shape[1])
+    for rows, w in zip(g.split(block), weights.to(part.dtype).split(block)):
+        total.addmv_(rows.to(part.dtype).T, w)
     part.copy_(part + total if beta else total)
 
 
+def _add_positions(part: Tensor, uses: Sequence[tuple[Tensor, Tensor, Tensor]], beta: float) -> None:
+    """Replace `part` (out * in,) by beta times it plus the weighted sum of gradients that are sums over positions.
+
+    Each use has outputs or codes, inputs, and weights (n,). Some rows of a wide map are taken at a time. A product is added
+    when it is done, not while it is taken: then what has been added before costs one rounding.
+    """
+    n, width = len(uses[0][2]), uses[0][1].shape[2]
+    positions = sum(g.shape[1] for g, *_ in uses)
+    rows, block = part.view(-1, width), max(1, _ROWS // positions)
+    tall = max(1, _PIECE // max(width, positions * min(block, n), 1))
+    for first in range(0, len(rows), tall):
+        own = rows[first : first + tall]
+        total = own.new_zeros(own.shape, dtype=torch.float64)
+        for start in range(0, n, block):
+            some = [tuple(v[start : start + block] for v in use) for use in uses]
+            total += _of_rows(some, first, len(own))
+        own.copy_(own + total if beta else total)
+
+
+def _of_rows(uses: Sequence[tuple[Tensor, ...]], first: int, tall: int) -> Tensor:
+    """Some rows (tall, in) of the weighted sum of a block, float64."""
+    made = uses[0][1].new_zeros(tall + 1, uses[0][1].shape[2], dtype=torch.float64)  # the last one is of codes elsewhere
+    for g, a, w in uses:
+        weighed = (a.double() * w.double()[:, None, None]).flatten(0, 1)
+        if g.is_floating_point():
+            made[:tall].addmm_(g[:, :, first : first + tall].double().flatten(0, 1).T, weighed)
+        else:
+            place = g.flatten() - first
+            made.index_add_(0, torch.where((place >= 0) & (place < tall), place, tall), weighed)
+    return made[:tall]
+
+
 def _columns(gradients: RecordGradients) -> int:
-    """Number of parameters that the factors cover; no two factors share one."""
-    owned = [part for f in gradients.factors for part in (f.weight, f.bias) if part is not None]
-    return sum(part.stop - part.start for part in owned)
+    """Number of parameters that the factors cover."""
+    owned = {(part.start, part.stop) for f in gradients.factors for part in (f.weight, f.bias) if part is not None}
+    return sum(stop - start for start, stop in owned)
 
 
 def flat_coefficients(norms: Tensor, bound: Tensor) -> Tensor:

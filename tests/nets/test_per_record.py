@@ -70,13 +70,26 @@ class Crossed(nn.Module):
 class Tied(nn.Module):
     """Scores by the weights of the embedding."""
 
-    def __init__(self) -> None:
+    def __init__(self, words: int = 9, **options: Any) -> None:
         super().__init__()
-        self.embed, self.norm, self.out = nn.Embedding(9, 6), nn.LayerNorm(6, bias=False), nn.Linear(6, 9, bias=False)
-        self.out.weight = self.embed.weight
+        self.embed, self.out = nn.Embedding(words, 6, **options), nn.Linear(6, words, bias=False)
+        self.norm, self.out.weight = nn.LayerNorm(6, bias=False), self.embed.weight
 
     def forward(self, x: Tensor) -> Tensor:
         return self.out(self.norm(self.embed(x))).mean(1)
+
+
+class Paired(nn.Module):
+    """Scores by the weights of two embeddings, of which one ignores a word."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Embedding(900, 6), nn.Embedding(900, 6, padding_idx=2)
+        self.out = nn.Linear(6, 900)
+        self.second.weight = self.out.weight = self.first.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out((self.first(x) + self.second(x.flip(1)).tanh()).tanh())
 
 
 class Twice(nn.Module):
@@ -301,6 +314,8 @@ ARCHITECTURES: dict[str, tuple[Callable[[], nn.Module], Any]] = {
     "crossed": (Crossed, ROWS),
     "many words": (lambda: nn.Sequential(nn.Embedding(900, 6, padding_idx=1), nn.Flatten(), nn.Linear(6 * T, 3)), IDS),
     "tied": (Tied, IDS),
+    "tied, many words": (lambda: Tied(900, padding_idx=1), IDS),
+    "tied, two embeddings": (lambda: nn.Sequential(Paired(), nn.Flatten(), nn.Linear(900 * T, 3)), IDS),
     "twice": (Twice, FLAT),
     "places": (Placed, IDS),
     "penalised": (Penalised, FLAT),

@@ -23,7 +23,7 @@ Source: McMahan et al. 2018 (clipping by user); Chua et al. 2024 (user-level DP-
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -32,7 +32,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map
 
 from dpgen.nets.one_by_one import Singles
-from dpgen.nets.per_record import MOST_POSITIONS, joined_uses
+from dpgen.nets.uses import joined_uses
 from dpgen.privacy.clipping import Factor, RecordGradients, gradient_norms
 from dpgen.privacy.sampling import Held
 
@@ -92,25 +92,19 @@ def of_people(factors: Sequence[Factor], places: Tensor, there: Tensor, bounds: 
         left = torch.where(finite.view(-1, *[1] * (values.ndim - 1)), values, torch.zeros((), dtype=values.dtype))
         return values.new_zeros(there.numel(), *values.shape[1:]).index_copy(0, places, left).unflatten(0, there.shape)
 
-    made = [part for f in own for part in _added_up(f, at_places)]
+    found: dict[int, list[Factor]] = {}
+    for part in (part for f in own for part in _added_up(f, at_places)):
+        found.setdefault(cast(slice, part.weight or part.bias).start, []).append(part)
+    made = [f for uses in found.values() for f in joined_uses(uses)]
     return RecordGradients(made, bounds, least=at_places(norms).sum(1) / there.shape[1])
 
 
 def _added_up(f: Factor, at_places: Callable[[Tensor], Tensor]) -> list[Factor]:
-    """The factor of the sums over the records of each person."""
+    """Factors of the sums over the records of each person."""
     g = at_places(f.outputs)
     if f.inputs is None:
         return [f._replace(outputs=g.sum(1))]
     a, bias = at_places(f.inputs), f.bias
     if f.inputs.ndim == 3:
         g, a = g.flatten(1, 2), a.flatten(1, 2)
-    made = [] if bias is None else [Factor(g.sum(1), None, None, bias)]
-    if g.is_floating_point():
-        return [joined_uses([Factor(g, a, f.weight, None)]), *made]
-    if g.shape[1] <= MOST_POSITIONS:
-        return [Factor(g, a, f.weight, None)]
-    assert f.weight is not None
-    words = (f.weight.stop - f.weight.start) // a.shape[2]
-    rows = (g + words * torch.arange(len(g), device=g.device)[:, None]).flatten()
-    total = a.new_zeros(len(g) * words, a.shape[2]).index_add(0, rows, a.flatten(0, 1))
-    return [Factor(total.view(len(g), -1), None, None, f.weight)]
+    return [Factor(g, a, f.weight, None), *([] if bias is None else [Factor(g.sum(1), None, None, bias)])]

@@ -177,7 +177,7 @@ def _rows(gradients: RecordGradients, cluster: int, rows: Tensor) -> RecordGradi
 
 def _change(alone: RecordGradients, among: RecordGradients) -> float:
     """The change of one record's gradient over its norm, from |G a^T - G' a'^T| <= |G - G'| |a| + |G'| |a - a'|."""
-    total = 0.0
+    changes: dict[int, float] = {}  # by parameters: tied uses of the same ones may change alike
     for f, g in zip(alone.factors, among.factors):
         if f.inputs is not None and not f.outputs.is_floating_point():  # codes, which are the record's own
             f, g = (h._replace(outputs=torch.ones_like(h.inputs[..., :1])) for h in (f, g))  # type: ignore[index]
@@ -185,11 +185,12 @@ def _change(alone: RecordGradients, among: RecordGradients) -> float:
         if f.inputs is not None and g.inputs is not None:
             bias = float(f.bias is not None)
             moved = moved * (_length(f.inputs).square() + bias).sqrt() + _length(g.outputs) * _length(f.inputs - g.inputs)
-        total += float(moved.sum()) ** 2
+        start = (f.weight or f.bias or slice(0, 0)).start
+        changes[start] = changes.get(start, 0.0) + float(moved.sum())
     norms = [float(gradient_norms(made)) for made in (alone, among)]
     if not all(map(math.isfinite, norms)):
         return 0.0 if not any(map(math.isfinite, norms)) else math.inf
-    return math.sqrt(total) / norms[0] if total else 0.0
+    return math.hypot(*changes.values()) / norms[0]
 
 
 def _length(values: Tensor) -> Tensor:

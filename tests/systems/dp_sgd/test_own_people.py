@@ -103,6 +103,20 @@ def test_a_person_is_one_unit_of_the_ledger_and_of_the_margin() -> None:
 
 
 WORDS = torch.randint(9, (N, 5), generator=_PUBLIC)
+
+
+class Tied(nn.Module):
+    """Scores by the weights of the embedding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.out = nn.Embedding(5000, 6), nn.Linear(6, 5000, bias=False)
+        self.out.weight = self.embed.weight
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.out(self.embed(x).tanh().mean(1))
+
+
 NETS: dict[str, tuple[Any, Tensor]] = {
     "maps": (lambda: nn.Sequential(nn.Linear(D, 20), nn.Tanh(), nn.Linear(20, 3, bias=False)), X),
     "pictures": (
@@ -112,6 +126,7 @@ NETS: dict[str, tuple[Any, Tensor]] = {
         X,
     ),
     "words": (lambda: nn.Sequential(nn.Embedding(900, 6), nn.Flatten(), nn.Linear(30, 3)), WORDS),
+    "tied": (Tied, WORDS),
     "texts": (lambda: nn.Sequential(nn.Embedding(20, 6), nn.LayerNorm(6), nn.Flatten(), nn.Linear(30, 3)), WORDS),
 }
 
