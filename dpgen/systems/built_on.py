@@ -105,9 +105,7 @@ def releases_read(
 
 def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None) -> Iterator[BuiltOn]:
     """Releases that settings name, as paths or patterns of files; and the selection that settings in a file are."""
-    files = [(key, value) for key, value in settings.items() if isinstance(value, str) and names_files(key)]
-    paths = [(key, path) for key, value in files for path in (glob(value, recursive=True) if has_magic(value) else [value])]
-    for key, path in [*paths, *([] if base is None else [("config", str(base))])]:
+    for key, path in [*_paths(settings), *([] if base is None else [("config", str(base))])]:
         found = find_release(Path(path)) if exists(path) else None
         if found is None or found.directory == (run_dir and run_dir.resolve()):
             continue
@@ -116,11 +114,16 @@ def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None)
             yield replace(found, option=f"{key} {path!r}")
 
 
+def _paths(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Files that settings name, those of patterns one by one."""
+    for key, value in settings.items():
+        if isinstance(value, str) and names_files(key):
+            yield from ((key, path) for path in (glob(value, recursive=True) if has_magic(value) else [value]))
+
+
 def _bought(schema: Any) -> Iterator[BuiltOn]:
     """The private release that filled in domains of a schema, if one did; see `dpgen schema --epsilon`."""
-    if isinstance(schema, str | Path):
-        schema = read_descriptor(Path(schema)) if Path(schema).is_file() else None
-    descriptor = schema.descriptor() if isinstance(schema, Schema) else schema
+    descriptor = _descriptor(schema)
     if not isinstance(descriptor, dict) or not isinstance(fields := descriptor.get("fields"), list):
         return
     price = descriptor.get("dpgen:privacy")
@@ -150,16 +153,29 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
         )
 
 
+def _descriptor(schema: Any) -> Any:
+    """The descriptor of a schema, or what stands in the place of one."""
+    if isinstance(schema, str | Path):
+        return read_descriptor(Path(schema)) if Path(schema).is_file() else None
+    return schema.descriptor() if isinstance(schema, Schema) else schema
+
+
+def _require_terms(release: BuiltOn, **terms: str) -> None:
+    """Refuse a release of another unit or relation than those of the run that is built on it."""
+    for name, wanted in terms.items():
+        if (own := getattr(release.statement, name)) != wanted:
+            raise ValueError(
+                f"{release.option} is a release whose {name} is {own!r}; it must be {wanted!r}, that of this run, whose "
+                "statement has to cover both; or release_origin must be 'public', where it is of other people's records"
+            )
+
+
 def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:
     """The part of a plan that is left beside the releases that its run is built on; a plan without a budget stays."""
-    for release in built_on:
-        for name, wanted in (("unit", plan.protected), ("relation", plan.relation)):
-            if (own := getattr(release.statement, name)) != wanted and not release.public:
-                raise ValueError(
-                    f"{release.option} is a release whose {name} is {own!r}; it must be {wanted!r}, that of this run, whose "
-                    "statement has to cover both; or release_origin must be 'public', where it is of other people's records"
-                )
-    prices = [release.statement for release in built_on if not release.public]
+    private = [release for release in built_on if not release.public]
+    for release in private:
+        _require_terms(release, unit=plan.protected, relation=plan.relation)
+    prices = [release.statement for release in private]
     if not prices or plan.epsilon is None:
         return plan
     spent = {name: sum(getattr(price, name) for price in prices) for name in ("epsilon", "delta")}

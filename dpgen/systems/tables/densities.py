@@ -273,14 +273,9 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, m
         return none
     run, ends = np.r_[inner[::-1], outer], np.r_[near[::-1], start, reach]
     often = np.maximum(more[run], _SELDOM)
-    height = float(density.right[-1] if way > 0 else density.left[0]) - float(
-        np.maximum(density.left, density.right)[~alone].max()
-    )
     with np.errstate(over="ignore"):  # a warning would tell of the records
         ends = ends / start
-    nearest = parts.starts[max(end - _TELL, 0) : end + 1] if way > 0 else parts.starts[end : end + _TELL + 1]
-    single = isinstance(axis, Steps) and bool((np.diff(nearest) == 1).all())  # each value is counted by itself
-    doubt = -_EVIDENCE if single else -2.0 * height
+    doubt = _doubt(parts, density, alone, end, way)
     told = _falling(ends, parts.counts[run] / often, parts.variances[run] / often**2, len(inner), doubt)
     if told is None:
         return none
@@ -299,6 +294,15 @@ def _tail(parts: Parts, density: Density, alone: Flags, those: Seen, way: int, m
         return none
     logs = level - np.log(start) - np.r_[0.0, np.interp(np.log(away(units) / start), grid, falls)]
     return _Tail(units, logs, (sums[0] - left[0], sums[1]))
+
+
+def _doubt(parts: Parts, density: Density, alone: Flags, end: int, way: int) -> float:
+    """Misfit that is added to a law with an end before it is compared with tails: more where the density is low at its end."""
+    nearest = parts.starts[max(end - _TELL, 0) : end + 1] if way > 0 else parts.starts[end : end + _TELL + 1]
+    if isinstance(parts.axis, Steps) and bool((np.diff(nearest) == 1).all()):  # each value is counted by itself
+        return -_EVIDENCE
+    highest = float(np.maximum(density.left, density.right)[~alone].max())
+    return -2.0 * (float(density.right[-1] if way > 0 else density.left[0]) - highest)
 
 
 def _falling(ends: Reals, counts: Reals, variances: Reals, inner: int, doubt: float) -> tuple[Reals, Reals, float] | None:
@@ -389,14 +393,19 @@ def _coded(
 def _grouped(masses: Reals, alone: Flags, least: float) -> Integers:
     """First part of each code: neighbours of at least so much mass; what is left of a run joins the code before it."""
     first, total = list[int](), np.inf
+
+    def joins(end: int) -> bool:
+        """Whether what is left before a part joins the code before it."""
+        return total < least and len(first) > 1 and not (alone[end - 1] or alone[first[-1] - 1])
+
     for i in range(len(masses)):
         breaks = i == 0 or bool(alone[i] or alone[i - 1])
         if breaks or total >= least:
-            if breaks and i and total < least and not alone[i - 1] and len(first) > 1 and not alone[first[-1] - 1]:
+            if breaks and joins(i):
                 first.pop()
             first.append(i)
             total = 0.0
         total += masses[i]
-    if total < least and len(first) > 1 and not (alone[-1] or alone[first[-1] - 1]):
+    if joins(len(masses)):
         first.pop()
     return np.array(first, np.int64)

@@ -363,24 +363,11 @@ class Discovery:
         rest = Noisy(told[1], few)
         if not patterns:
             rest = _mean(Noisy(total - counts.sum(), float(np.hypot(gaps.std, std * np.sqrt(len(listed))))), rest)
-        label, drawn = given.get("dpgen:outside", other), np.zeros(len(listed), bool)
         left = self._survive(rest) if listed else max(rest.number, 0.0)
-        fitted = np.maximum(counts, 0.0)
-        if label in listed:
-            counts[listed.index(label)] += rest.number
-            stds[listed.index(label)] = float(np.hypot(stds[listed.index(label)], rest.std))
-            fitted = np.maximum(counts, 0.0)
-        elif left or not listed:
-            listed, counts, stds = [*listed, label], np.append(counts, rest.number), np.append(stds, rest.std)
-            fitted, drawn = np.append(fitted, left), np.append(drawn, left > rest.number)
-        else:
-            label = listed[int(counts.argmax())]
-        patterns = [
-            one for one in listed if one in patterns or (codes is not None and one == other != OTHER and is_pattern(one))
-        ]
+        label, listed, known = _with_rest(listed, counts, stds, given.get("dpgen:outside", other), rest, left)
+        patterns = [one for one in listed if one in patterns or (one == other != OTHER and is_pattern(one))]
         self.verbatim += [name] if len(listed) > len(patterns) + (label == OTHER) else []
         self.drawn += [name] if patterns else []
-        known = Known.of(counts, stds, fitted, drawn)
         made = given | {"constraints": given["constraints"] | {"enum": listed}, "dpgen:outside": label}
         made |= {"dpgen:patterns": patterns} if patterns else {}
         return self._finished(made, known, listed[int(known.fitted.argmax())], _mean(gaps, Noisy(told[0], few)))
@@ -566,6 +553,22 @@ def _mean(one: Noisy, other: Noisy) -> Noisy:
     """Two noisy numbers of the same as one."""
     weights = np.array([one.std**-2, other.std**-2])
     return Noisy(float(np.average([one.number, other.number], weights=weights)), float(weights.sum()) ** -0.5)
+
+
+def _with_rest(
+    listed: list[str], counts: Reals, stds: Reals, label: str, rest: Noisy, left: float
+) -> tuple[str, list[str], Known]:
+    """A label for values that are not listed, of which `left` are fitted, the list with it, and what is known of these."""
+    if label in listed:
+        own = np.array([one == label for one in listed])
+        counts, stds = counts + rest.number * own, np.where(own, np.hypot(stds, rest.std), stds)
+        return label, listed, Known.of(counts, stds, np.maximum(counts, 0.0))
+    fitted = np.maximum(counts, 0.0)
+    if not left and listed:
+        return listed[int(counts.argmax())], listed, Known.of(counts, stds, fitted)
+    drawn = np.append(np.zeros(len(listed), bool), left > rest.number)
+    counts, stds = np.append(counts, rest.number), np.append(stds, rest.std)
+    return label, [*listed, label], Known.of(counts, stds, np.append(fitted, left), drawn)
 
 
 def percent(share: float) -> str:

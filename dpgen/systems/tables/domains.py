@@ -305,6 +305,19 @@ def _reached(counts: Reals, variances: Reals, far: float, near: float, *, last: 
 # -- cutting anew ------------------------------------------------------------------------------------------------------
 
 
+def _told_apart(parts: Parts, found: Seen, lengths: Integers, apart: Flags, least: float) -> Flags:
+    """Where a new part begins (m + 1,) inside of what is seen: behind `least`, at other lengths, beside `apart` ones."""
+    begins, total, noise = np.zeros(len(parts.counts) + 1, bool), 0.0, 0.0
+    for i in range(found.first, found.after):
+        enough = total >= least and total > _APART * noise**0.5
+        longer = i > 0 and lengths[i] >= _LONGER * lengths[i - 1] and total > _APART * noise**0.5
+        shorter = i > 0 and lengths[i - 1] >= _LONGER * lengths[i] and parts.counts[i] > _APART * parts.stds[i]
+        begins[i] = enough or longer or shorter or bool(apart[i] or apart[i - 1]) or found.those[i] != found.those[i - 1]
+        total = parts.counts[i] + (0.0 if begins[i] else total)
+        noise = parts.variances[i] + (0.0 if begins[i] else noise)
+    return begins
+
+
 def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Integers]:
     """Neighbours joined that need not be told apart, and into how many pieces (k,) each of the new parts is to be cut.
 
@@ -313,14 +326,7 @@ def recut(parts: Parts, found: Seen | None, least: float) -> tuple[Parts, Intege
     m, starts, lengths = len(parts.counts), parts.starts, np.minimum(parts.lengths, LONGEST)
     found = found or Seen(parts.alone, m // 2, m // 2 + 1)
     heavy = found.those & ~parts.alone & (parts.counts >= 1.5 * least)
-    apart, begins, total, noise = parts.alone | heavy, np.zeros(m + 1, bool), 0.0, 0.0
-    for i in range(found.first, found.after):
-        enough = total >= least and total > _APART * noise**0.5
-        longer = i > 0 and lengths[i] >= _LONGER * lengths[i - 1] and total > _APART * noise**0.5
-        shorter = i > 0 and lengths[i - 1] >= _LONGER * lengths[i] and parts.counts[i] > _APART * parts.stds[i]
-        begins[i] = enough or longer or shorter or bool(apart[i] or apart[i - 1]) or found.those[i] != found.those[i - 1]
-        total = parts.counts[i] + (0.0 if begins[i] else total)
-        noise = parts.variances[i] + (0.0 if begins[i] else noise)
+    begins = _told_apart(parts, found, lengths, parts.alone | heavy, least)
     outside = np.r_[np.ones(found.first, bool), np.zeros(found.after - found.first, bool), np.ones(m - found.after, bool)]
     begins |= _doubling(m, found.first, found.after, lengths)
     for low, high in _gaps(found.those, found.first, found.after, lengths):  # what is seen far out may be noise

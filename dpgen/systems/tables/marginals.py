@@ -69,6 +69,11 @@ class Coarsening:
         """Groups (d, n) of codes (n, d)."""
         return np.stack([group[codes[:, c]] for c, group in enumerate(self.groups)])
 
+    def replaced(self, others: Mapping[int, tuple[Integers, int]]) -> Coarsening:
+        """The coarsening with other groups, and their number, of some columns."""
+        both = [others.get(c, own) for c, own in enumerate(zip(self.groups, self.sizes))]
+        return Coarsening(tuple(groups for groups, _ in both), tuple(size for _, size in both))
+
     def then(self, coarser: Coarsening) -> Coarsening:
         """Groups of these groups, of the same codes."""
         return Coarsening(tuple(own[group] for group, own in zip(self.groups, coarser.groups)), coarser.sizes)
@@ -126,14 +131,17 @@ def candidates(
             if (*columns, *sizes) not in seen and min(sizes) > 1:
                 seen.add((*columns, *sizes))
                 found.append(Marginal(columns, level))
-    if math.comb(d, 3) <= most_triples:
-        chosen: list[tuple[int, ...]] = list(combinations(range(d), 3))
-    elif target is not None and math.comb(d - 1, 2) <= most_triples:
-        chosen = [columns for columns in combinations(range(d), 3) if target in columns]
-    else:
-        chosen = []
-    wanted = [Marginal(columns, level) for columns in chosen for level in triples]
+    wanted = [Marginal(columns, level) for columns in _triples(d, target, most_triples) for level in triples]
     return found + [m for m in wanted if min(levels[m.level].sizes[c] for c in m.columns) > 1]
+
+
+def _triples(d: int, target: int | None, most: int) -> list[tuple[int, ...]]:
+    """All triples of d columns if there are `most` at most, else those with the target if these are so few."""
+    if math.comb(d, 3) <= most:
+        return list(combinations(range(d), 3))
+    if target is not None and math.comb(d - 1, 2) <= most:
+        return [columns for columns in combinations(range(d), 3) if target in columns]
+    return []
 
 
 @dataclass(frozen=True, eq=False)

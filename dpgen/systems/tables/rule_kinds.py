@@ -204,14 +204,18 @@ def parts_of_dates(columns: Sequence[Column]) -> Iterator[Candidate]:
             for date in dates:
                 found = part_of(pd.Series(pd.to_datetime(date.values, unit="s")), part)
                 law = (found if values is None else found.map(values)).astype(str).value_counts(normalize=True)
-                held = sum(float(law.get(text, 0.0)) * share for text, share in there.items())
-                apart = sum(max(0.0, share - float(law.get(text, 0.0))) for text, share in there.items())
-                expected = (1 - date.gaps) * (1 - column.gaps - held)
+                beside = [(share, float(law.get(text, 0.0))) for text, share in there.items()]
+                expected = (1 - date.gaps) * (1 - column.gaps - sum(of_date * share for share, of_date in beside))
+                apart = sum(max(0.0, share - of_date) for share, of_date in beside)
                 if expected >= WORTH and apart <= _APART_PARTS:
-                    listed = None if values is None else {str(number): own for number, own in values.items()}
-                    fine = part in ("weekday", "hour")
-                    own = {"dated": column.name, "on": date.name} if fine else {"part_of": date.name, "total": column.name}
-                    yield Candidate(own | {"part": part, "values": listed}, expected)
+                    yield Candidate(_part_rule(column.name, date.name, part, values), expected)
+
+
+def _part_rule(column: str, date: str, part: str, values: Mapping[int, Any] | None) -> dict[str, Any]:
+    """The rule that a column is a part of a date: a year, a quarter, a month or a day is computed."""
+    listed = None if values is None else {str(number): own for number, own in values.items()}
+    own = {"dated": column, "on": date} if part in ("weekday", "hour") else {"part_of": date, "total": column}
+    return own | {"part": part, "values": listed}
 
 
 def _shares_of_texts(column: Column) -> dict[str, float]:
@@ -223,12 +227,14 @@ def _shares_of_texts(column: Column) -> dict[str, float]:
 
 def _ways(texts: Sequence[str], *, whole: bool) -> Iterator[tuple[str, dict[int, Any] | None]]:
     """Parts of dates whose writings these texts are, with what stands for each number; None: the number itself."""
-    if len(texts) > 1 and all(len(text) == 4 and text.isdigit() for text in texts):
+    if len(texts) < 2:
+        return
+    if all(len(text) == 4 and text.isdigit() for text in texts):
         yield "year", None if whole else {year: str(year) for year in range(int(min(texts)) - 99, int(max(texts)) + 100)}
+    own = {text.casefold(): text for text in texts}
     for part, (first, ways) in WRITTEN.items():
         for way in ways:
-            if len(texts) > 1 and {text.casefold() for text in texts} <= {text.casefold() for text in way}:
-                own = {text.casefold(): text for text in texts}
+            if own.keys() <= {text.casefold() for text in way}:
                 yield part, {first + i: int(text) if whole else own.get(text.casefold(), text) for i, text in enumerate(way)}
 
 
@@ -281,9 +287,14 @@ def on_two(columns: Sequence[Column], found: Sequence[Candidate], most: float) -
             if new and not told.says(a.name, b.name, c.name):
                 cells = len(own) * len(beside) * c.field.size
                 among.append((cells, Candidate({"follows": c.name, "on": [a.name, b.name]}, expected)))
-    among.sort(key=lambda pair: pair[0])
-    whole = np.cumsum([cells for cells, _ in among[:_MOST_OF_TWO]])
-    return [one for (_, one), cells in zip(among, whole) if cells <= _MOST_CELLS]
+    return _smallest(among)
+
+
+def _smallest(among: Sequence[tuple[int, Candidate]]) -> list[Candidate]:
+    """Of candidates and their cells those of the fewest cells, as many as may be counted together."""
+    some = sorted(among, key=lambda pair: pair[0])[:_MOST_OF_TWO]
+    whole = np.cumsum([cells for cells, _ in some])
+    return [one for (_, one), cells in zip(some, whole) if cells <= _MOST_CELLS]
 
 
 class _Told:
@@ -332,19 +343,20 @@ def gaps(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Gaps beside gaps of another column, or beside one of its values."""
     with_gaps = [column for column in columns if column.gaps >= WORTH]
     for place, b in enumerate(with_gaps):
-        beside = [
-            (a, None, a.gaps)
-            for other, a in enumerate(with_gaps)
-            if other < place or (other > place and a.gaps < b.gaps - _AGREE)
-        ]
-        for a in columns:
-            texts = codes_as_texts(a.field) if a.field.size <= MOST_VALUES and a is not b else None
-            beside += [(a, texts[code], float(a.shares[code])) for code in named(a.field)] if texts else []
-        for a, value, share in beside:
+        later = [a for a in with_gaps[place + 1 :] if a.gaps < b.gaps - _AGREE]
+        beside = [(a, None, a.gaps) for a in (*with_gaps[:place], *later)]
+        for a, value, share in (*beside, *_single_values(a for a in columns if a is not b)):
             both = abs(share - b.gaps) <= _AGREE
             expected = share * (1 - b.gaps) + (b.gaps * (1 - share) if both else 0.0)
             if expected >= WORTH and share <= b.gaps + _AGREE:
                 yield Candidate({"missing": b.name, "on": a.name, "value": value, "both": both}, expected)
+
+
+def _single_values(columns: Iterable[Column]) -> Iterator[tuple[Column, str | None, float]]:
+    """Values of columns of few ones, and their shares."""
+    for column in columns:
+        if column.field.size <= MOST_VALUES and (texts := codes_as_texts(column.field)):
+            yield from ((column, texts[code], float(column.shares[code])) for code in named(column.field))
 
 
 # -- groups and totals -------------------------------------------------------------------------------------------------
@@ -358,12 +370,17 @@ def groups(columns: Sequence[Column]) -> Iterator[Candidate]:
     whole = {*longest.beside, *longest.prefixed}
     for names in dict.fromkeys(names for names in [*parts, *longest.prefixed] if 3 <= len(names) <= _LONGEST):
         shares = np.array([set_in[name] for name in names])
-        alone = float(sum(share * np.prod(1 - np.delete(shares, i)) for i, share in enumerate(shares)))
-        none, sure = float(np.prod(1 - shares)), _AGREE + _EACH * len(names)
-        if abs(shares.sum() - 1) <= sure and 1 - alone >= WORTH:
+        alone, none = _chances(shares)
+        if abs(shares.sum() - 1) <= _AGREE + _EACH * len(names) and 1 - alone >= WORTH:
             yield Candidate({"one_of": list(names)}, 1 - alone)
         elif names in whole and shares.sum() < 1 and 1 - alone - none >= WORTH:
             yield Candidate({"one_of": list(names), "or_none": True}, 1 - alone - none)
+
+
+def _chances(shares: Reals) -> tuple[float, float]:
+    """Chances that exactly one of independent truth values with these shares (k,) is true, and that none is."""
+    alone = sum(share * np.prod(1 - np.delete(shares, i)) for i, share in enumerate(shares))
+    return float(alone), float(np.prod(1 - shares))
 
 
 class Longest(NamedTuple):
@@ -529,14 +546,18 @@ def needed(among: Sequence[Candidate]) -> list[Candidate]:
         edges = [(part, end) for end, other in computed.items() for part in other.names[:-1]]
         if total not in computed and not any(reaches(edges, total, part) for part in parts):
             computed[total] = one
+    others = [one for one in among if not one.computes and not set(one.names) & set(computed)]
+    return _parts_first(computed) + _unlinked(others)
+
+
+def _parts_first(computed: Mapping[str, Candidate]) -> list[Candidate]:
+    """Rules of computed columns, each behind those of its parts."""
     kept = list[Candidate]()
     while len(kept) < len(computed):
         there = {one.names[-1] for one in kept}
-        kept += [
-            one for name, one in computed.items() if name not in there and not (set(one.names[:-1]) & set(computed)) - there
-        ]
-    others = [one for one in among if not one.computes and not set(one.names) & set(computed)]
-    return kept + _unlinked(others)
+        left = [one for name, one in computed.items() if name not in there]
+        kept += [one for one in left if not (set(one.names[:-1]) & set(computed)) - there]
+    return kept
 
 
 def _unlinked(among: Sequence[Candidate]) -> list[Candidate]:

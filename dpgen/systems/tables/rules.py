@@ -196,7 +196,7 @@ class Search:
         """The schema with its rules, counts of codes and facts; `tables` are what was measured of dependencies."""
         finer, whole = with_single_values(self.found), self.budget.left
         schema = Schema.from_descriptor(finer.descriptor)
-        names = [*finer.counts] if self.columns is None else [name for name in finer.counts if name in self.columns]
+        names = {*finer.counts} if self.columns is None else {*finer.counts} & {*self.columns}
         columns = [_column(given, finer.counts[given.name]) for given in schema.modelled if given.name in names]
         noise, most = self.budget.noise_std(1.0) / self.n, OF_FEW * self.budget.whole
         fine = min(FEW, max(LEAST, math.sqrt(most / ENOUGH) / noise))

@@ -17,7 +17,7 @@ not are keys, where they have one pattern, else they are left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -168,18 +168,22 @@ class Firsts:
             codes = replace(codes, roots=roots)
         return codes
 
+    def _begun(self, codes: Shapes, share: float) -> Iterator[tuple[str, float, float]]:
+        """Beginnings of patterns, and what is left of these, with noisy counts and noise stds."""
+        (deep, deep_std), (flat, flat_std) = (self.counted(codes, share / 2, flat=one) for one in (False, True))
+        for root, count, below, first in zip(codes.roots, codes.counts, deep, flat):
+            begun = prefixes(Pattern(root), (below, deep_std), (first, flat_std))
+            yield from ((one.pattern, one.count, one.variance**0.5) for one in begun)
+            left = float(count) - sum(one.count for one in begun)
+            variance = codes.std**2 + sum(one.variance for one in begun)
+            if left > TOLD * variance**0.5:
+                yield root, left, variance**0.5
+
     def all(
         self, texts: Texts, named: tuple[Reals, float], codes: Shapes, share: float
     ) -> tuple[list[str], Reals, Reals, list[str]]:
         """Values with noisy counts and noise stds (k,): frequent ones, then patterns and beginnings of them; and these."""
-        (deep, deep_std), (flat, flat_std) = (self.counted(codes, share / 2, flat=one) for one in (False, True))
-        made = list[tuple[str, float, float]]()
-        for root, count, below, first in zip(codes.roots, codes.counts, deep, flat):
-            begun = prefixes(Pattern(root), (below, deep_std), (first, flat_std))
-            left = float(count) - sum(one.count for one in begun)
-            variance = codes.std**2 + sum(one.variance for one in begun)
-            made += [(one.pattern, one.count, one.variance**0.5) for one in begun]
-            made += [(root, left, variance**0.5)] if left > TOLD * variance**0.5 else []
+        made = [*self._begun(codes, share)]
         alone = [("".join(Pattern(text).places), count, std) for text, count, std in made if not Pattern(text).free]
         found = [(text, float(count), named[1]) for text, count in zip(texts.tolist(), named[0])]
         found += [one for one in alone if one[0] not in self.listed]

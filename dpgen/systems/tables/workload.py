@@ -261,13 +261,10 @@ def _groups(question: Question, columns: Columns, schema: Schema, std: float) ->
     asked = [domain.names.index(name) for name in question.columns]
     number = domain.names.index(question.mean) if question.mean is not None else None
     by = [c for c in asked if c != number]
-    grouped = Coarsening.full(columns.coarse.sizes)
+    grouped = full = Coarsening.full(columns.coarse.sizes)
     for most in _MOST:
         coarser = columns.coarser(most, domain)
-        grouped = Coarsening(
-            tuple(coarser.groups[c] if c in by else own for c, own in enumerate(grouped.groups)),
-            tuple(coarser.sizes[c] if c in by else size for c, size in enumerate(Coarsening.full(columns.coarse.sizes).sizes)),
-        )
+        grouped = full.replaced({c: (coarser.groups[c], coarser.sizes[c]) for c in by})
         cells = math.prod(grouped.sizes[c] for c in by)
         classes = cells if number is not None else cells // max(grouped.sizes[c] for c in by)
         few = len(asked) < DEEP or classes <= MOST_CLASSES_OF_QUESTION
@@ -277,9 +274,7 @@ def _groups(question: Question, columns: Columns, schema: Schema, std: float) ->
         return grouped
     wanted = _GROUPS * (columns.n / cells / std) ** 0.4
     own = _of_mean(columns, schema, number, round(min(max(wanted, _FEWEST_OF_MEAN), _MOST_OF_MEAN, most_cells / cells + 1)))
-    groups, sizes = list(grouped.groups), list(grouped.sizes)
-    groups[number], sizes[number] = own, int(own.max()) + 1
-    return Coarsening(tuple(groups), tuple(sizes))
+    return grouped.replaced({number: (own, int(own.max()) + 1)})
 
 
 def _of_mean(columns: Columns, schema: Schema, c: int, most: int) -> npt.NDArray[np.int64]:
