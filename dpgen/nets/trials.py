@@ -163,7 +163,7 @@ def _require_sums(own: PerRecord, run: Run, *inputs: Any) -> Tensor:
             several = torch.stack([run(*rows(inputs, i, i + 1)) for i in range(3)])
             together, two = run(*rows(inputs, 0, 3)), run(*rows(inputs, 1, 3))
             doubled = run(*repeated(inputs))
-        alone = torch.empty(3, own.p)
+        alone = torch.empty(3, own.p, dtype=torch.float32)
         for i, row in enumerate(alone):
             row.copy_(_by_autograd(own, run, *rows(inputs, i, i + 1)))
     except Exception as error:
