@@ -89,6 +89,7 @@ def test_every_example_is_short_and_runs(
     assert f"[{path.name}]({path.name})" in (path.parent / "README.md").read_text()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [str(path)])
     left = runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
     if path.name == "nightly.py":
