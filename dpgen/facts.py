@@ -230,6 +230,10 @@ class Fact(Enum):
         "In the model, the values of rows do not depend on the person or on the row before: for about {people} people with "
         "rows and so many columns such tables are worth their noise from about epsilon {more} on.",
     )
+    TIMES_APART = _W(
+        "{column} is drawn apart from {order}, by which rows are ordered. If one of them is never before the other, say so in "
+        "the schema of the rows: {{'less_equal': ['{order}', '{column}']}}, or the other way round.",
+    )
     HIDDEN_PAIRS = _W(
         "Noise hides whom the rows of {column} name: in samples they name people of any kind. From about epsilon {more} on it "
         "would show that people of one group are named twice as often as by chance.",

@@ -23,6 +23,7 @@ from dpgen.data.linked import MOST_BOUGHT, LinkedTables
 from dpgen.data.split import secret_key
 from dpgen.data.toy import simulated_patients
 from dpgen.evaluation.linked import compared
+from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 
 PEOPLE = pd.DataFrame({"who": ["a", "b", "c", "d"], "old": [True, False, True, False]})
@@ -170,6 +171,16 @@ def test_what_comes_after_a_row_is_modelled_as_the_time_from_there(form: str) ->
     assert release.log_prob(made).isfinite().any()
     again = data.alike(made)
     assert "days from day to out" in again.frames[1]
+
+
+def test_a_date_that_is_drawn_apart_from_the_order_is_said() -> None:
+    options: dict[str, Any] = {"person": "who", "order": "day", "epsilon": 300.0, "max_rows": 3, **FAST}
+    release = dpgen.fit(stays()[["who", "day", "out"]], "relational", **options)
+    told = [said for said in release.statement.facts if said.fact is Fact.TIMES_APART]
+    assert ["{'less_equal': ['day', 'out']}" in said.sentence for said in told] == [True]
+    schema = STAYS | {"fields": STAYS["fields"][:1], "dpgen:constraints": STAYS["dpgen:constraints"][:1]}
+    release = dpgen.fit(stays()[["who", "day", "out"]], "relational", schema=schema, **options)
+    assert not any(said.fact is Fact.TIMES_APART for said in release.statement.facts)
 
 
 @pytest.mark.parametrize(

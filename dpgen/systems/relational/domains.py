@@ -228,7 +228,8 @@ class Bought:
         kept, told = _rules(replace(counted, data=data), sides, calendars, budget, config)
         target, names = str(config.target).partition(".")[2], sides[0].domain.names
         place = names.index(target) if config.target is not None and target in names else None
-        return cls(data, sides, calendars, patterns, kept, [*facts, *of_keys, *counted.facts, *told], place)
+        said = [*facts, *of_keys, *counted.facts, *told, *_apart(data, sides)]
+        return cls(data, sides, calendars, patterns, kept, said, place)
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -419,6 +420,16 @@ def _rules(
     among = [one for one in among if f"{data.names[0]}.{one.of}" != config.target]  # it is drawn after the rows
     fields = [side.schema.by_name for side in sides]
     return rules.found_rules(data.people, data.tables, fields, among, counted.n, budget, data.names)
+
+
+def _apart(data: LinkedTables, sides: Sequence[Side]) -> list[Said]:
+    """Dates of rows beside the one that orders them, by the released schemas."""
+    found = list[Said]()
+    for table, side in zip(data.tables, sides[1:]):
+        if table.calendar and table.order is not None:
+            names = [own.name for own in side.schema.fields if own.type in ("date", "datetime")]
+            found += [Fact.TIMES_APART(column=name, order=table.order[0]) for name in names if name not in table.in_time]
+    return found
 
 
 def _released(data: LinkedTables, number: int, side: Side, rows: float, calendar: Any) -> rules.Side:
