@@ -227,12 +227,8 @@ class Schema:
     def checked(self) -> tuple[str, ...]:
         """Names of the fields of which something can be false: no keys, and none of which nothing is said."""
         tied = {name for constraint in self.constraints for name in constraint.names}
-        return tuple(
-            given.name
-            for given in self.fields
-            if given.name in tied
-            or not (isinstance(given, GivenField) or (isinstance(given, OpenField) and given.type == "any" and given.nullable))
-        )
+        free = [f for f in self.fields if isinstance(f, OpenField) and f.type == "any" and f.nullable]
+        return tuple(f.name for f in self.fields if f.name in tied or not (isinstance(f, GivenField) or f in free))
 
     @property
     def _computed(self) -> list[Computed]:
@@ -265,20 +261,22 @@ class Schema:
         return found
 
     @property
+    def _paid(self) -> str:
+        people = ("unit", "max_contributions", "rows_per_unit") if self.privacy.get("unit") else ()  # the last in 0.4
+        paid = [f"{key} {self.privacy[key]}" for key in ("epsilon", "delta", "relation", *people) if key in self.privacy]
+        return ", ".join(paid) or "at a price that the schema does not state"
+
+    @property
     def facts(self) -> tuple[Fact | Said, ...]:
         """Facts of where domains come from, for a statement; none of those that are still open."""
-        known = [f for f in self.fields if not isinstance(f, OpenField)]
         of = {source: tuple(f.name for f in self.modelled if f.source == source) for source in ("private", "dp")}
-        public = tuple(f.name for f in known if f.name not in (*of["private"], *of["dp"]))
+        bought = (*of["private"], *of["dp"])
+        public = tuple(f.name for f in self.fields if not isinstance(f, OpenField) and f.name not in bought)
         found: list[Fact | Said] = [Fact.PUBLIC_SCHEMA(columns=public)] if public else []
         if of["private"]:
             found.append(Fact.READ_DOMAINS(columns=of["private"]))
         if of["dp"]:
-            people = ("unit", "max_contributions", "rows_per_unit") if self.privacy.get("unit") else ()  # the last in 0.4
-            named = ("epsilon", "delta", "relation", *people)
-            paid = ", ".join(f"{key} {self.privacy[key]}" for key in named if key in self.privacy)
-            price = paid or "at a price that the schema does not state"
-            found.append(Fact.BOUGHT_DOMAINS(columns=of["dp"], price=price))
+            found.append(Fact.BOUGHT_DOMAINS(columns=of["dp"], price=self._paid))
         return tuple(found)
 
     # -- tables to codes and back ------------------------------------------------------------------------------------------

@@ -266,13 +266,18 @@ class DiscretizedColumn:
             return array * step + start
         if not self.decimals and not self.whole and max(abs(start), q) + self.size * step < 2**53:
             return (array * step + start) / q  # both exact in float64, so that the quotient is the nearest float
-        units = [start + int(i) * step for i in array.ravel()]
+        return self._exact_numbers(array)
+
+    def _exact_numbers(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+        """Numbers of grid indices, by integers of any length."""
+        q, start, step = self.units
+        units = [start + int(i) * step for i in indices.ravel()]
         if self.whole:
-            return np.array(units, dtype=object).reshape(array.shape)
+            return np.array(units, dtype=object).reshape(indices.shape)
         if not self.decimals:
-            return np.array([u / q for u in units], np.float64).reshape(array.shape)
+            return np.array([u / q for u in units], np.float64).reshape(indices.shape)
         digits = self._digits
-        return np.array([Decimal(u * 10**digits // q).scaleb(-digits) for u in units], dtype=object).reshape(array.shape)
+        return np.array([Decimal(u * 10**digits // q).scaleb(-digits) for u in units], dtype=object).reshape(indices.shape)
 
     def _times(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.datetime64]:
         """Times of grid indices: by arithmetic of 64 bits where it is exact."""

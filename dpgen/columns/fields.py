@@ -250,23 +250,10 @@ class CategoryField(Field):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumberField(Field):
-    r"""Numbers, years, dates or times on a public grid, whose cells are grouped to bins: the codes.
+class BinnedField(Field):
+    """Numbers, years, dates or times, grouped to codes by `starts` (size + 1,), the first place of each and the end."""
 
-    A value is drawn uniformly from the grid points of its bin; of logarithmic bins with the density 1/x. With the law "linear"
-    and known shares of all bins, this density is multiplied by one that is piecewise linear and continuous across bins, see
-    `inside`.
-
-    `starts` are the index in the grid of the first value of each bin, and the grid's size. Whole numbers and years have
-    resolution 1, dates one day, times one second or more. `logarithmic` bins have a density that falls as 1/x, `clamp` moves
-    values outside of the grid to its nearer end.
-    """
-
-    grid: DiscretizedColumn
     starts: tuple[int, ...]
-    logarithmic: bool = False
-    clamp: bool = False
-    law: Law = "uniform"
 
     @property
     def size(self) -> int:
@@ -279,7 +266,30 @@ class NumberField(Field):
     @property
     def of_dates(self) -> bool:
         """Whether values are dates or times."""
-        return self.grid.kind == "date"
+        return self.type in ("date", "datetime")
+
+    @cached_property
+    def _starts(self) -> Codes:
+        return np.array(self.starts, np.int64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumberField(BinnedField):
+    r"""Numbers, years, dates or times on a public grid, whose cells are grouped to bins: the codes.
+
+    A value is drawn uniformly from the grid points of its bin; of logarithmic bins with the density 1/x. With the law "linear"
+    and known shares of all bins, this density is multiplied by one that is piecewise linear and continuous across bins, see
+    `inside`.
+
+    `starts` are the index in the grid of the first value of each bin, and the grid's size. Whole numbers and years have
+    resolution 1, dates one day, times one second or more. `logarithmic` bins have a density that falls as 1/x, `clamp` moves
+    values outside of the grid to its nearer end.
+    """
+
+    grid: DiscretizedColumn
+    logarithmic: bool = False
+    clamp: bool = False
+    law: Law = "uniform"
 
     @property
     def limits(self) -> str:
@@ -292,10 +302,6 @@ class NumberField(Field):
         index, outside = self.grid.encode_clamped(plain)
         codes = np.searchsorted(self._starts[1:-1], index, side="right").astype(np.int64)
         return codes if self.clamp else np.where(outside, -1, codes)
-
-    @cached_property
-    def _starts(self) -> Codes:
-        return np.array(self.starts, np.int64)
 
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         first, after = self._starts[codes], self._starts[codes + 1]
@@ -364,29 +370,15 @@ def _in_logs(low: Uniform, high: Uniform, share: Uniform) -> Uniform:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DensityField(Field):
+class DensityField(BinnedField):
     """Numbers, years, dates or times whose density is known: a release of it is part of the schema.
 
-    Values are units of an axis, grouped to codes by `starts` (size + 1,), the first unit of each code and the end. A value of a
-    code is drawn by the density; one outside of the range is moved to its nearer end.
+    Values are units of an axis, `starts` the first units of codes and the end. A value of a code is drawn by the density; one
+    outside of the range is moved to its nearer end.
     """
 
     axis: Axis
-    starts: tuple[int, ...]
     density: Density
-
-    @property
-    def size(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def ordered(self) -> bool:
-        return True
-
-    @property
-    def of_dates(self) -> bool:
-        """Whether values are dates or times."""
-        return self.type in ("date", "datetime")
 
     def _units(self, values: pd.Series) -> Codes:
         plain = np.asarray(values, "datetime64[s]").astype(np.int64) if self.of_dates else _plain(values)
@@ -394,10 +386,6 @@ class DensityField(Field):
 
     def encode(self, values: pd.Series) -> Codes:
         return np.searchsorted(self._starts[1:-1], self._units(values), side="right").astype(np.int64)
-
-    @cached_property
-    def _starts(self) -> Codes:
-        return np.array(self.starts, np.int64)
 
     def decode(self, codes: Codes, uniform: Callable[[int], Uniform]) -> pd.Series:
         units = self.density.quantiles(self._starts[codes], self._starts[codes + 1], uniform(len(codes)))

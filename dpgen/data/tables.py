@@ -15,7 +15,7 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.columns.fields import CategoryField, DensityField, Field, NumberField
+from dpgen.columns.fields import BinnedField, CategoryField, DensityField, Field, NumberField
 from dpgen.columns.writings import writing_of
 from dpgen.columns.writings.table import DIGITS, TRUTHS
 from dpgen.containers import Form, InMemory, in_memory
@@ -265,7 +265,7 @@ def _dtype_of(field: Field | None, declared: str, dtype: str, *, of_texts: bool,
         return "object[decimal]"
     if written := _written(field, declared):
         return written if open_or_text else dtype
-    if not (isinstance(field, NumberField | DensityField) and field.of_dates and open_or_text):
+    if not (isinstance(field, BinnedField) and field.of_dates and open_or_text):
         return dtype
     if declared.startswith("date"):
         return f"{dtype}[date]"

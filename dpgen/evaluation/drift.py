@@ -33,7 +33,7 @@ import pandas as pd
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from dpgen.columns.fields import CategoryField, DensityField, Field, NumberField
+from dpgen.columns.fields import BinnedField, CategoryField, DensityField, Field
 from dpgen.evaluation.pages import write_page
 from dpgen.figures import new_figure
 from dpgen.systems.registry import load
@@ -295,7 +295,7 @@ class Drift:
 
 
 def _kind(field: Field) -> str:
-    return f"{field.type}: {'a range' if isinstance(field, NumberField | DensityField) else 'listed values'}"
+    return f"{field.type}: {'a range' if isinstance(field, BinnedField) else 'listed values'}"
 
 
 def _strongest(name: str, first: Night, second: Night, level: float) -> Change:

@@ -253,18 +253,23 @@ def _numbers_with(affix: tuple[str, str]) -> Family:
     return Family(np.concatenate([table, styles]), choose)
 
 
+def _among(made: Sequence[Writing], of: Sequence[Integers]) -> Choose:
+    """The first writing whose cells hold as much as those of any."""
+
+    def choose(counts: Reals, month_first: bool) -> Choice:
+        place = _first(counts, of)
+        return Choice(made[place], of[place])
+
+    return choose
+
+
 def _zones() -> Family:
     made = zoned_writings()
     of = [
         _places(("zone", one.join, zone) for zone in ((one.zone, "+00:00") if one.zone == "%z" else (one.zone,)))
         for one in made
     ]
-
-    def choose(counts: Reals, month_first: bool) -> Choice:
-        place = _first(counts, of)
-        return Choice(made[place], of[place])
-
-    return Family(zones(), choose)
+    return Family(zones(), _among(made, of))
 
 
 def _durations() -> Family:
@@ -272,22 +277,13 @@ def _durations() -> Family:
     of = [_places(chain(*by_unit[: number + 1])) for number in range(len(by_unit))]
     of += [_places([("duration", number, True), ("span", number, True)]) for number in range(1, len(DURATIONS))]
     made = [*map(DurationWriting, DURATIONS), *map(SpanWriting, SPANS)]
-
-    def choose(counts: Reals, month_first: bool) -> Choice:
-        place = _first(counts, of)
-        return Choice(made[place], of[place])
-
-    return Family(np.unique(np.concatenate(of)), choose)
+    return Family(np.unique(np.concatenate(of)), _among(made, of))
 
 
 def _layouts(name: str, layouts: Layouts) -> Family:
     of = [_places((name, number) for number in own) for own in layouts.suiting]
-
-    def choose(counts: Reals, month_first: bool) -> Choice:
-        place = _first(counts, of)
-        return Choice(TimeWriting(layouts.layouts[place]), of[place])
-
-    return Family(_places((name, number) for number in range(len(layouts.sets))), choose)
+    made = [TimeWriting(layout) for layout in layouts.layouts]
+    return Family(_places((name, number) for number in range(len(layouts.sets))), _among(made, of))
 
 
 @cache

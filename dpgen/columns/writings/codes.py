@@ -51,14 +51,16 @@ def pattern_of(text: str, *, classed: bool = False) -> str:
     """
     if len(text) > LONGEST or not text.isprintable():
         return ""
-    if ("@" in text or len(text) == _OF_UUID) and (
-        found := next((known for form, known in _KNOWN.items() if form.fullmatch(text)), "")
-    ):
+    if ("@" in text or len(text) == _OF_UUID) and (found := _known(text)):
         return found
     if classed and _MIXED.fullmatch(text):
         return _ANY * len(text)
     few = classed and text.isupper() and len(text) <= _LETTERS
     return text.translate(_CLASSED if classed else _PLAIN) if few or _HAS_DIGIT.search(text) else ""
+
+
+def _known(text: str) -> str:
+    return next((known for form, known in _KNOWN.items() if form.fullmatch(text)), "")
 
 
 _HAS_DIGIT = re.compile("[0-9]")

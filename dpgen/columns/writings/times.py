@@ -47,6 +47,16 @@ def _languages() -> tuple[str, ...]:
     return (*MONTHS, *map(str.upper, bare), *small)
 
 
+def _clock(seconds: int) -> dict[str, str]:
+    """Tokens of a time of day, or of so many hours, minutes and seconds."""
+    minutes, second = divmod(seconds, 60)
+    hour, minute = divmod(minutes, 60)
+    half = hour % 12 or 12
+    made = {"%H": f"{hour:02d}", "%-H": str(hour), "[h]": str(hour), "[hh]": f"{hour:02d}", "%I": f"{half:02d}"}
+    made |= {"%-I": str(half), "%p": "AM" if hour < 12 else "PM", "%P": "am" if hour < 12 else "pm"}
+    return made | {"%M": f"{minute:02d}", "%S": f"{second:02d}"}
+
+
 @dataclass(frozen=True)
 class Layout:
     """A date, a part of a date, or a time by a pattern; `months`: the language of their names."""
@@ -113,12 +123,7 @@ class Layout:
 
     def _fields(self, value: int) -> dict[str, str]:
         if self.kind in ("second", "minute"):
-            minutes, second = divmod(value, 60) if self.kind == "second" else (value, 0)
-            hour, minute = divmod(minutes, 60)
-            half = hour % 12 or 12
-            made = {"%H": f"{hour:02d}", "%-H": str(hour), "[h]": str(hour), "[hh]": f"{hour:02d}", "%I": f"{half:02d}"}
-            made |= {"%-I": str(half), "%p": "AM" if hour < 12 else "PM", "%P": "am" if hour < 12 else "pm"}
-            return made | {"%M": f"{minute:02d}", "%S": f"{second:02d}"}
+            return _clock(value if self.kind == "second" else 60 * value)
         if self.kind == "day":
             day = date.fromordinal(min(max(value + _EPOCH, 1), date.max.toordinal()))
             made = {"%d": f"{day.day:02d}", "%-d": str(day.day)}
