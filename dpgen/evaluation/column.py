@@ -17,6 +17,7 @@ from dpgen.evaluation.rules import Values
 from dpgen.figures import new_figure
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Codes = npt.NDArray[np.int64]
@@ -24,6 +25,7 @@ Reals = npt.NDArray[np.float64]
 
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 _BINS, _LISTED, _SPIKES, _DRAWN = 10, 30, 3, 2000
+_SHOWN = ("own", "real", "0.45"), ("made", "synthetic", "C0")  # parts of a picture, their names and colours
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,33 +150,42 @@ class Column:
         """Both distributions over each other."""
         figure = new_figure(6.4, 3.4)
         axes = figure.add_subplot(1, 1, 1)
-        shown = (("own", "real", "0.45"), ("made", "synthetic", "C0"))
         if self.numeric:
-            for part, label, colour in shown:
-                x = np.sort(self.values[part].astype(np.float64))
-                y = np.arange(1, len(x) + 1) / max(len(x), 1)
-                some = np.unique(np.linspace(0, len(x) - 1, _DRAWN).astype(np.int64)) if len(x) else np.array([], np.int64)
-                values = x.astype("datetime64[s]") if self.dates else x
-                axes.step(values[some], y[some], where="post", label=label, color=colour, linewidth=1.5)
+            self._steps(axes)
             axes.set(xlabel=name, ylabel="share of rows up to here", ylim=(0, 1.02))
-            known = self.values["own"].astype(np.float64)
-            if self.dates:
-                figure.autofmt_xdate()
-            elif len(known) and known.max() > 0 and np.quantile(known, 0.99) > 50 * max(np.quantile(known, 0.5), 1e-12):
-                axes.set_xscale("symlog", linthresh=max(1e-9, float(np.quantile(known, 0.75)) or 1.0))
-                axes.set_xlim(left=min(0.0, float(known.min())))
         else:
-            listed = pd.Series(self.values["own"]).value_counts(normalize=True).index[:12]
-            for place, (part, label, colour) in enumerate(shown):
-                shares = pd.Series(self.values[part]).value_counts(normalize=True).reindex(listed, fill_value=0.0)
-                axes.barh(np.arange(len(listed)) + 0.4 * place, shares, 0.4, label=label, color=colour)
-            axes.set_yticks(np.arange(len(listed)) + 0.2, labels=[str(value)[:20] for value in listed], fontsize=8)
-            axes.invert_yaxis()
+            self._bars(axes)
             axes.set(xlabel="share of rows", ylabel=name)
+        if self.dates:
+            figure.autofmt_xdate()
         gaps = [float(self.absent[part].mean()) for part in ("own", "made")]
         axes.set_title(name + (f" (gaps: real {gaps[0]:.1%}, synthetic {gaps[1]:.1%})" if any(gaps) else ""), fontsize=10)
         axes.legend(fontsize=8)
         return figure
+
+    def _steps(self, axes: Axes) -> None:
+        """Cumulative shares of both parts."""
+        for part, label, colour in _SHOWN:
+            x = np.sort(self.values[part].astype(np.float64))
+            y = np.arange(1, len(x) + 1) / max(len(x), 1)
+            some = np.unique(np.linspace(0, len(x) - 1, _DRAWN).astype(np.int64)) if len(x) else np.array([], np.int64)
+            values = x.astype("datetime64[s]") if self.dates else x
+            axes.step(values[some], y[some], where="post", label=label, color=colour, linewidth=1.5)
+        known = self.values["own"].astype(np.float64)
+        if self.dates or not len(known) or known.max() <= 0:
+            return
+        if np.quantile(known, 0.99) > 50 * max(np.quantile(known, 0.5), 1e-12):
+            axes.set_xscale("symlog", linthresh=max(1e-9, float(np.quantile(known, 0.75)) or 1.0))
+            axes.set_xlim(left=min(0.0, float(known.min())))
+
+    def _bars(self, axes: Axes) -> None:
+        """Shares of the values that are most frequent among real ones."""
+        listed = pd.Series(self.values["own"]).value_counts(normalize=True).index[:12]
+        for place, (part, label, colour) in enumerate(_SHOWN):
+            shares = pd.Series(self.values[part]).value_counts(normalize=True).reindex(listed, fill_value=0.0)
+            axes.barh(np.arange(len(listed)) + 0.4 * place, shares, 0.4, label=label, color=colour)
+        axes.set_yticks(np.arange(len(listed)) + 0.2, labels=[str(value)[:20] for value in listed], fontsize=8)
+        axes.invert_yaxis()
 
 
 def _kind(values: pd.Series) -> tuple[str, str]:

@@ -132,13 +132,17 @@ def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], trut
         axis = f"{name} (UTC)" if domain.kind == "date" else name
         left.set(xlabel=axis, ylabel="P(X < x)", title="distribution function")
         left.legend(frameon=False)
-        target = "truth" if known is not None else "empirical (not private)"
-        for label, y in lines.items():
-            if label != target:
-                right.plot(x, y - lines[target], label=f"{label} - {target.split(' ')[0]}", linewidth=0.9)
-        right.axhline(0, color="black", linewidth=0.5)
-        right.set(xlabel=axis, ylabel="difference", title=f"difference to the {target}")
-        right.legend(frameon=False)
+        _differences(right, x, lines, "empirical (not private)" if known is None else "truth", axis)
         for panel in (left, right) if domain.kind == "date" else ():
             panel.tick_params(axis="x", rotation=30)
     return save_figure(figure, path)
+
+
+def _differences(axes: Any, x: Any, lines: Mapping[str, Reals], target: str, xlabel: str) -> None:
+    """Distribution functions without that of the target, at x (n,)."""
+    for label, y in lines.items():
+        if label != target:
+            axes.plot(x, y - lines[target], label=f"{label} - {target.split(' ')[0]}", linewidth=0.9)
+    axes.axhline(0, color="black", linewidth=0.5)
+    axes.set(xlabel=xlabel, ylabel="difference", title=f"difference to the {target}")
+    axes.legend(frameon=False)

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.systems.tables.rule_kinds import longest_groups
+from dpgen.systems.tables.rule_kinds import chances_of_one, longest_groups, reaches, runs_beside
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -37,7 +37,7 @@ WORTH = 0.02
 """Share of rows in which independent columns would break it, at least."""
 _LEAST = 30.0  # rows in which they would
 _TIMES, _MORE = 3.0, 0.002  # by which more synthetic rows than real ones break a rule that is listed
-_MOST_VALUES, _FEW, _MOST_NUMBERS, _LONGEST, _MOST_COLUMNS = 1_000, 64, 24, 40, 60
+_MOST_VALUES, _FEW, _MOST_NUMBERS, _MOST_COLUMNS = 1_000, 64, 24, 60
 _MOST_TRIPLES, _BESIDE = 24, 20  # columns of dependencies on two, and rows beside a pair of values on average
 _LISTED = 20  # rules of a sentence
 _TRIED = 300  # rows that a total is tried on first
@@ -153,7 +153,7 @@ def _told_on_two(rule: Rule, found: Sequence[Rule]) -> bool:
     *on, last = rule.names
     ways = [other.names for other in found if other.kind == "follows"]
     tied = [{*other.names} for other in found if other.kind != "order"]
-    return any(_reaches(ways, end, last) or any({end, last} <= names for names in tied) for end in on)
+    return any(reaches(ways, end, last) or any({end, last} <= names for names in tied) for end in on)
 
 
 def _shortest(rules: Sequence[Rule]) -> list[Rule]:
@@ -161,7 +161,7 @@ def _shortest(rules: Sequence[Rule]) -> list[Rule]:
     kept = list(rules)
     for rule in rules if rules and rules[0].kind in ("order", "follows") else ():
         first, last = rule.names
-        if _reaches([other.names for other in kept if other is not rule], first, last):
+        if reaches([other.names for other in kept if other is not rule], first, last):
             kept.remove(rule)
     return kept
 
@@ -171,17 +171,10 @@ def _once(rules: Sequence[Rule], found: Sequence[Rule]) -> list[Rule]:
     ways = [rule.names for rule in found if rule.kind == "follows"]
     kept = dict[frozenset[str], Rule]()
     for rule in rules:
-        same = [min(end for _, end in [(name, name), *ways] if _reaches(ways, name, end) and _reaches(ways, end, name))
+        same = [min(end for _, end in [(name, name), *ways] if reaches(ways, name, end) and reaches(ways, end, name))
                 for name in rule.names]  # fmt: skip
         kept.setdefault(frozenset(same), rule)
     return [*kept.values()]
-
-
-def _reaches(ways: Sequence[tuple[str, ...]], first: str, last: str) -> bool:
-    there = {first}
-    for _ in ways:
-        there |= {end for start, end in ways if start in there}
-    return last in there
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -261,11 +254,9 @@ def _forms(columns: Columns, names: Sequence[str], total: str) -> Iterator[tuple
     for pair in combinations(others, 2):
         yield pair, _sum, "{0} + {1} = {total}"
         yield pair, _product, "{0} * {1} = {total}"
-    place = names.index(total)
-    for count in range(3, 9):
-        for parts in (names[max(0, place - count) : place], names[place + 1 : place + 1 + count]):
-            if len(parts) == count and set(parts) <= set(others):
-                yield tuple(parts), _sum, " + ".join(f"{{{i}}}" for i in range(count)) + " = {total}"
+    for parts in runs_beside(names, names.index(total)):
+        if set(parts) <= set(others):
+            yield parts, _sum, " + ".join(f"{{{i}}}" for i in range(len(parts))) + " = {total}"
 
 
 def _sum(_: Sequence[Reals]) -> _Made:
@@ -321,11 +312,8 @@ def _number(made: _Made, dates: bool) -> str:
 def _groups(columns: Columns) -> Iterator[Rule]:
     """Truth values beside each other, or of one prefix, of which one is set, or one at most; the longest first."""
     truth = {name: told for name, values in columns.items() if (told := values.truth) is not None}
-    longest = longest_groups([*columns], truth)
-    parts = [names[i:j] for names in longest.beside for i, j in combinations(range(len(names) + 1), 2)]
-    lists = dict.fromkeys(names for names in [*parts, *longest.prefixed] if 2 < len(names) <= _LONGEST)
     held = list[set[str]]()
-    for names in sorted(lists, key=len, reverse=True):
+    for names in sorted(longest_groups([*columns], truth).groups(), key=len, reverse=True):
         if not any(set(names) <= there for there in held) and (rule := _group(names, [truth[name] for name in names])):
             held.append({*names})
             yield rule
@@ -338,9 +326,7 @@ def _group(names: tuple[str, ...], truth: Sequence[Mapping[str, Flags]]) -> Rule
     exactly = (count != 1).mean() <= BROKEN
     if (count > 1).mean() > BROKEN or (not exactly and (count == 1).mean() < WORTH):
         return None
-    shares = own.mean(1)
-    none = float(np.prod(1 - shares))
-    one = float(sum(share * np.prod(np.delete(1 - shares, i)) for i, share in enumerate(shares)))
+    one, none = chances_of_one(own.mean(1))
 
     def broken(part: str) -> Flags:
         count = np.sum([values[part] for values in truth], axis=0)

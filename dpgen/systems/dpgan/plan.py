@@ -88,6 +88,10 @@ class DPGANConfig(DPSGDConfig):
         if not 0 <= self.average < 1:
             raise ValueError(f"average must be in [0, 1), got {self.average}")
         require_frequencies(self.frequencies)
+        self._require_own_networks()
+
+    def _require_own_networks(self) -> None:
+        """Refuse options of networks that a run does not have."""
         own = self.own_networks
         if not own and self.network != "mlp":
             raise ValueError(

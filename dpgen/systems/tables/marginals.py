@@ -481,11 +481,12 @@ def in_groups(measured: Measurement, coarse: Coarsening) -> Measurement:
     for axis, c in enumerate(measured.marginal.columns):
         group, size = coarse.groups[c], coarse.sizes[c]
         if size < len(group):
-            values, variances = (_added_up(x, axis, group, size) for x in (values, variances))
+            values, variances = (summed(x, axis, group, size) for x in (values, variances))
     return Measurement(measured.marginal, values, np.sqrt(variances))
 
 
-def _added_up(values: Reals, axis: int, group: Integers, size: int) -> Reals:
+def summed(values: Reals, axis: int, group: Integers, size: int) -> Reals:
+    """Values added up to groups along an axis."""
     ahead = np.moveaxis(values, axis, 0)
     result = np.zeros((size, *ahead.shape[1:]))
     np.add.at(result, group, ahead)

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from dpgen.facts import Fact, Said
 from dpgen.schema import nearest
 from dpgen.systems.registry import released
-from dpgen.systems.tables.marginals import Coarsening, Columns, Marginal, Measurement
+from dpgen.systems.tables.marginals import Coarsening, Columns, Marginal, Measurement, summed
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.whole import table_of
 
@@ -201,14 +201,6 @@ class Coded:
         mean, std = (table.values / noise + n * law / v) / (1 / noise + 1 / v), (1 / noise + 1 / v) ** -0.5
         own = replace(table, values=mean, noise_std=std)
         return [own if m is table else m for m in columns.measurements]
-
-
-def summed(values: Reals, axis: int, group: npt.NDArray[np.int64], size: int) -> Reals:
-    """Values added up to groups along an axis."""
-    ahead = np.moveaxis(values, axis, 0)
-    result = np.zeros((size, *ahead.shape[1:]))
-    np.add.at(result, group, ahead)
-    return np.moveaxis(result, 0, axis)
 
 
 def _fitted(law: Reals, shares: Sequence[Reals]) -> Reals:

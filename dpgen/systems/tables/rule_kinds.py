@@ -366,18 +366,17 @@ def groups(columns: Sequence[Column]) -> Iterator[Candidate]:
     """Columns of truth values beside each other, or of one prefix, whose shares of true ones add up to 1."""
     set_in = {column.name: share for column in columns if (share := _set_share(column)) is not None}
     longest = longest_groups([column.name for column in columns], set_in)
-    parts = [names[i:j] for names in longest.beside for i, j in combinations(range(len(names) + 1), 2)]
     whole = {*longest.beside, *longest.prefixed}
-    for names in dict.fromkeys(names for names in [*parts, *longest.prefixed] if 3 <= len(names) <= _LONGEST):
+    for names in longest.groups():
         shares = np.array([set_in[name] for name in names])
-        alone, none = _chances(shares)
+        alone, none = chances_of_one(shares)
         if abs(shares.sum() - 1) <= _AGREE + _EACH * len(names) and 1 - alone >= WORTH:
             yield Candidate({"one_of": list(names)}, 1 - alone)
         elif names in whole and shares.sum() < 1 and 1 - alone - none >= WORTH:
             yield Candidate({"one_of": list(names), "or_none": True}, 1 - alone - none)
 
 
-def _chances(shares: Reals) -> tuple[float, float]:
+def chances_of_one(shares: Reals) -> tuple[float, float]:
     """Chances that exactly one of independent truth values with these shares (k,) is true, and that none is."""
     alone = sum(share * np.prod(1 - np.delete(shares, i)) for i, share in enumerate(shares))
     return float(alone), float(np.prod(1 - shares))
@@ -388,6 +387,11 @@ class Longest(NamedTuple):
 
     beside: list[tuple[str, ...]]
     prefixed: list[tuple[str, ...]]
+
+    def groups(self) -> list[tuple[str, ...]]:
+        """Different groups of 3 to 40 names: those in a row, whole or in part, and those of one prefix."""
+        parts = [names[i:j] for names in self.beside for i, j in combinations(range(len(names) + 1), 2)]
+        return [names for names in dict.fromkeys([*parts, *self.prefixed]) if 3 <= len(names) <= _LONGEST]
 
 
 def longest_groups(names: Sequence[str], truths: Collection[str]) -> Longest:
@@ -503,6 +507,11 @@ def _sets(others: Sequence[str], names: Sequence[str], place: int) -> Iterable[t
     """Parts of a total: one, two, or more that stand before or after it in a row."""
     yield from ((name,) for name in others)
     yield from combinations(others, 2)
+    yield from runs_beside(names, place)
+
+
+def runs_beside(names: Sequence[str], place: int) -> Iterator[tuple[str, ...]]:
+    """Three to eight names that stand in a row before a place, or after it."""
     for count in range(3, _PARTS + 1):
         if place - count >= 0:
             yield tuple(names[place - count : place])
