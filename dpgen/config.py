@@ -1,7 +1,7 @@
 """A run as its settings say it: model, data, privacy and runtime, from a command line, YAML files or keywords of Python."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -129,11 +129,7 @@ class RunConfig:
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
         if (unit := getattr(self.privacy, "unit", None)) is not None:
-            if self.data.loaded is not None:
-                raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
-            if not self.loader.takes_people:
-                able = ", ".join(name for name, loader in loaders(self.system.kinds).items() if loader.takes_people)
-                raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
+            self._require_people(unit)
         if isinstance(given, Mapping):
             self._take_share(given)
         if self.runtime.processes > 1 and not self.resumable:
@@ -141,6 +137,13 @@ class RunConfig:
                 f"devices is {self.runtime.devices} and num_nodes is {self.runtime.num_nodes}; both must be 1 for this model: "
                 "several processes can share the sums of DP-SGD only"
             )
+
+    def _require_people(self, unit: str) -> None:
+        if self.data.loaded is not None:
+            raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
+        if not self.loader.takes_people:
+            able = ", ".join(name for name, loader in loaders(self.system.kinds).items() if loader.takes_people)
+            raise ValueError(f"unit is {unit!r}; it needs data with a column of people: {able}, not {self.data.name}")
 
     def _take_share(self, given: Mapping[str, Any]) -> None:
         """Take what the options do not name from a shared budget (`Plan.sharing`), beside the price of releases read."""
@@ -439,17 +442,21 @@ class Request:
             stored |= {choose(f"option of {block}", name, keys(sources[block])): value for name, value in values.items()}
         return cls(model, data, sources, stored, given, base and _from_here(base))
 
+    def _refuse(self, name: str, known: Collection[str]) -> None:
+        """Refuse an option by the data or the models that have it, or beside the nearest one."""
+        of_data = [data for data, loader in loaders(systems()[self.model].kinds).items() if name in keys(loader.options)]
+        models = [model for model, system in systems().items() if name in {*keys(system.plan), *keys(system.config)}]
+        for block, own, names in (("data", self.data, of_data), ("model", self.model, models)):
+            if names:
+                raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
+        choose("option", name, sorted({*known, "model", "data", "config"}))
+
     def config(self, *, private: Any = None) -> RunConfig:
         """The run with typed options; one that belongs to other data or to another system is refused with its owner."""
         known = {name for source in self.sources.values() for name in keys(source)}
-        chosen = systems()[self.model]
-        for name in (name for name in self.given if name not in known):
-            of_data = [other for other, loader in loaders(chosen.kinds).items() if name in keys(loader.options)]
-            models = [other for other, system in systems().items() if name in {*keys(system.plan), *keys(system.config)}]
-            for block, own, names in (("data", self.data, of_data), ("model", self.model, models)):
-                if names:
-                    raise ValueError(f"{name} is no option of --{block} {own}; it is one of --{block} {', '.join(names)}")
-            choose("option", name, sorted({*known, "model", "data", "config"}))
+        for name in self.given:
+            if name not in known:
+                self._refuse(name, known)
         mine: dict[str, Any] = by_block(self.sources, self._held_out(self.stored | self.given))
         options = mine["data"] if mine["runtime"].get("evaluation") != "none" else _whole(self.sources["data"], mine["data"])
         data = DataConfig(self.data, typed(self.sources["data"], options), private)

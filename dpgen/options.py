@@ -49,6 +49,16 @@ class _Flag(str):
     """The text "true" of an option that was written without a value."""
 
 
+def _placed(text: str) -> tuple[str, str]:
+    """The option and the value of BLOCK.OPTION=VALUE."""
+    place, equals, value = text.partition("=")
+    block, _, key = place.partition(".")
+    if not (equals and key):
+        raise ValueError(f"set is {place!r}; it must be BLOCK.OPTION=VALUE, as in --set privacy.epsilon=1")
+    choose("block", block, BLOCKS)
+    return block if key == "name" else key, value
+
+
 def split_options(arguments: Sequence[str]) -> dict[str, str]:
     """`--key value`, `--key=value`, `--set block.key=value` and `--flag` as a dictionary.
 
@@ -66,12 +76,7 @@ def split_options(arguments: Sequence[str]) -> dict[str, str]:
             value = rest.pop(0) if rest and not rest[0].startswith("--") else _Flag("true")
         if key == "set":  # no two blocks have options of one name, so the block only says where the option stands in a file
             require_value(key, value)
-            place, equals, value = value.partition("=")
-            block, _, key = place.partition(".")
-            if not (equals and key):
-                raise ValueError(f"set is {place!r}; it must be BLOCK.OPTION=VALUE, as in --set privacy.epsilon=1")
-            choose("block", block, BLOCKS)
-            key = block if key == "name" else key
+            key, value = _placed(value)
         elif "." in key:
             raise ValueError(f"{key} is no option by itself; write --set {key}=VALUE")
         key = key.replace("-", "_")

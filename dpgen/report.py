@@ -345,15 +345,12 @@ def _of(release: Draws | PublicModel) -> Iterator[Picture]:
         yield from _of_linked(samples, _drawn(SAMPLES, "person").replace("persons", "people"))
     elif isinstance(samples, RecordSamples):
         yield from _of_records(samples, release.image_shape if isinstance(release, RecordModel) else None)
+    elif isinstance(schema := getattr(release, "schema", None), Schema):
+        table, names, source = samples.to_pandas(), [field.name for field in schema.modelled], _drawn(len(samples), "row")
+        yield from (*_of_columns(table[names], source), *_associations(schema.encode(table), names, source))
     else:
         table, source = samples.to_pandas(), _drawn(len(samples), "row")
-        schema = getattr(release, "schema", None)
-        names = [field.name for field in schema.modelled] if isinstance(schema, Schema) else list(table.columns)
-        yield from _of_columns(table[names], source)
-        if isinstance(schema, Schema):
-            yield from _associations(schema.encode(table), names, source)
-        elif isinstance(samples, PointSamples):
-            yield from _scattered(table, source)
+        yield from (*_of_columns(table, source), *(_scattered(table, source) if isinstance(samples, PointSamples) else ()))
 
 
 def _drawn(n: int, what: str) -> str:
@@ -448,15 +445,21 @@ def _of_columns(table: pd.DataFrame, source: str) -> Iterator[Picture]:
             figure = _bars(counts.iloc[:_MOST_BARS], "share", _short(name))
             yield Picture(title, f"Share of the values that are there; {source}.{rest}{gaps}", figure)
         elif len(values):
-            low, high = (values.quantile(level) for level in _SHOWN)
-            inside = values[(values >= low) & (values <= high)]
-            figure = new_figure(_WIDTH, 2.6)
-            axes = figure.add_subplot()
-            axes.hist(inside if dates else inside.to_numpy(np.float64), bins=40, color=_COLOUR)
-            _label(axes, _short(name), "number")
-            if dates:
-                figure.autofmt_xdate()
+            figure = _histogram(values, _short(name), dates=dates)
             yield Picture(title, f"Histogram between the .1 % and 99.9 % quantiles; {source}.{gaps}", figure)
+
+
+def _histogram(values: pd.Series, name: str, *, dates: bool) -> "Figure":
+    """Numbers or dates between the quantiles of `_SHOWN`."""
+    low, high = (values.quantile(level) for level in _SHOWN)
+    inside = values[(values >= low) & (values <= high)]
+    figure = new_figure(_WIDTH, 2.6)
+    axes = figure.add_subplot()
+    axes.hist(inside if dates else inside.to_numpy(np.float64), bins=40, color=_COLOUR)
+    _label(axes, name, "number")
+    if dates:
+        figure.autofmt_xdate()
+    return figure
 
 
 def _scattered(table: pd.DataFrame, source: str) -> Iterator[Picture]:

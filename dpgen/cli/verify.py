@@ -84,9 +84,8 @@ def main(arguments: list[str]) -> Ended:
         problems += _of_ledger(run, statement)
     if not alone:
         problems += [*_of_files(run, statement), *_of_model(run, statement)]
-    if not options.allow_others:
-        released = ALONE if alone else {STATEMENT, *(statement.files or released_files(run))}
-        problems += map(_OTHER.format, others(run, released, kept=ledger))
+    released = ALONE if alone else {STATEMENT, *(statement.files or released_files(run))}
+    problems += () if options.allow_others else map(_OTHER.format, others(run, released, kept=ledger))
     problems += unsigned(run, options.key)
     values = {"run": run, **guarantee_values(statement), "fits": not problems, "problems": problems}
     if problems:
@@ -94,12 +93,11 @@ def main(arguments: list[str]) -> Ended:
     there = {
         "ledger": ledger,
         "model": alone or (run / MODEL).is_dir(),
-        "files": bool(statement.files),
-        "shared budget": ledger and bool(statement.shared),
-        "signature": options.key is not None,
+        "files": statement.files,
+        "shared budget": ledger and statement.shared,
+        "signature": options.key,
     }
-    parts = ", ".join(part for part, looked_at in there.items() if looked_at)
-    return Ended(f"{run}: {statement.in_words()}; statement and {parts} fit", values=values)
+    return Ended(f"{run}: {statement.in_words()}; statement and {', '.join(filter(there.get, there))} fit", values=values)
 
 
 def _of_statement(run: Path) -> tuple[PrivacyStatement, list[str]]:

@@ -109,16 +109,21 @@ def article(name: str) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
+def _dense(column: pd.Series) -> pd.Series:
+    """A column that is not sparse, with intervals among categories as texts."""
+    if isinstance(column.dtype, pd.SparseDtype):
+        column = column.sparse.to_dense()
+    if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.dtype.categories, pd.IntervalIndex):
+        return column.cat.rename_categories(str)
+    return column
+
+
 def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public: bool = False) -> InMemory:
     what = "Series" if container == "series" else "DataFrame"
     names = _checked_names(what, frame.columns)
     columns, orders, types, known = dict[str, pd.Series](), {}, list[str](), dict[str, str]()
     for i, name in enumerate(names):
-        column = frame.iloc[:, i].reset_index(drop=True)
-        if isinstance(column.dtype, pd.SparseDtype):
-            column = column.sparse.to_dense()
-        if isinstance(column.dtype, pd.CategoricalDtype) and isinstance(column.dtype.categories, pd.IntervalIndex):
-            column = column.cat.rename_categories(str)
+        column = _dense(frame.iloc[:, i].reset_index(drop=True))
         dtype = column.dtype
         if isinstance(dtype, pd.CategoricalDtype):  # which categories occur is private, and so is their type
             types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype if public else ''}]")
@@ -189,13 +194,17 @@ def _from_arrow(data: Any, *, public: bool = False) -> InMemory:
     names = _checked_names(what, table.column_names)
     known = {field.name: str(field.type) if public or _declared(field.type) else "" for field in table.schema}
     form = Form(container=container, names=names, types=tuple(known.values()))
-    orders = {
+    own = tuple(str(field.type) for field in table.schema)
+    return InMemory(what, table, form, types=known, own_types=own, orders=_orders(table))
+
+
+def _orders(table: pyarrow.Table) -> dict[str, list[str]]:
+    """Values of the columns whose categories are in order."""
+    return {
         field.name: list(map(str, table[field.name].unify_dictionaries().chunk(0).dictionary.to_pylist()))
         for field in table.schema
         if pyarrow.types.is_dictionary(field.type) and field.type.ordered and table[field.name].num_chunks
     }
-    own = tuple(str(field.type) for field in table.schema)
-    return InMemory(what, table, form, types=known, own_types=own, orders=orders)
 
 
 def _declared(dtype: pyarrow.DataType) -> bool:
@@ -229,12 +238,8 @@ def _from_dataset(data: Any) -> InMemory:
     items = [data[i] for i in range(len(data))]
     if not items:
         raise ValueError("data set is empty: it has no record")
-    pairs = isinstance(items[0], tuple | list)
     try:
-        x = np.stack([np.asarray(item[0] if pairs else item) for item in items])
-        y = np.array([int(item[1]) for item in items]) if pairs and len(items[0]) > 1 else None
-        if y is not None and any(int(item[1]) != item[1] for item in items):
-            raise ValueError("a label is no whole number")
+        x, y = _records_of(items)
     except (TypeError, ValueError, IndexError):
         raise TypeError("data set has no records of one shape with whole labels") from None
     found = _from_array(x, "dataset", "data set")
@@ -244,6 +249,18 @@ def _from_dataset(data: Any) -> InMemory:
     content = np.concatenate([found.content, y[:, None]], axis=1, dtype=whole, casting="unsafe")
     types = (*found.form.types * found.content.shape[1], "int64")
     return InMemory(found, content, replace(found.form, types=types))
+
+
+def _records_of(items: Sequence[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None]:
+    """Records and labels of pairs of both; of records alone there are no labels."""
+    if not isinstance(items[0], tuple | list):
+        return np.stack([np.asarray(item) for item in items]), None
+    x = np.stack([np.asarray(item[0]) for item in items])
+    if len(items[0]) < 2:
+        return x, None
+    if any(int(item[1]) != item[1] for item in items):
+        raise ValueError("a label is no whole number")
+    return x, np.array([int(item[1]) for item in items])
 
 
 def _from_sets(data: Any) -> InMemory:

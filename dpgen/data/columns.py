@@ -236,6 +236,16 @@ def _is_number(text: str) -> bool:
     return True
 
 
+def _numbered(path: str, names: Sequence[str], people: People | None) -> pd.DataFrame:
+    """The table of an npy file, whose columns get these names in order."""
+    if people is not None:
+        raise ValueError(f"unit is {people.column!r}: it must be left out for an npy file, whose columns have no names")
+    array = read_npy(path, vectors=True)
+    if array.shape[1] != len(names):
+        raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
+    return pd.DataFrame(array, columns=list(names))
+
+
 def load_columns(
     *,
     path: str,
@@ -283,12 +293,7 @@ def load_columns(
         return assemble_columns(opened.name, coder, codes, form=form, facts=facts)
     coder = ColumnCoder(path, grids, whole, out_of_range, missing, people)
     if form_of(path) == "npy":
-        if people is not None:
-            raise ValueError(f"unit is {people.column!r}: it must be left out for an npy file, whose columns have no names")
-        array = read_npy(path, vectors=True)
-        if array.shape[1] != len(names):
-            raise ValueError(f"columns has {len(names)} names: {path} has {array.shape[1]} columns")
-        table = pd.DataFrame(array, columns=names)
+        table = _numbered(path, names, people)
     else:
         text = [name for name, grid in grids.items() if grid.kind != "number" or grid.decimals]
         table = read_table(path, coder.columns, text=[*coder.columns[len(names) :], *text], whole=names)

@@ -66,13 +66,10 @@ class Points:
             for part in (self.x, self.test_x):
                 place(part, self.bounds, "refuse", self.columns)
         low, high = (torch.full((self.d,), -2.0), torch.full((self.d,), 2.0)) if self.bounds is None else self.bounds.unbind(1)
-        for name, default in (("location", (low + high) / 2), ("scale", _SHARE_OF_WIDTH * (high - low))):
-            given = getattr(self, name)
-            values = torch.as_tensor(default if given is None else given).detach().to(torch.float64)
-            wrong = values.shape != (self.d,) or not bool(torch.isfinite(values).all())
-            if wrong or (name == "scale" and bool((values <= 0).any())):
-                raise ValueError(f"{name} is {values.tolist()}: it must be {self.d} finite numbers, those of scale > 0")
-            object.__setattr__(self, name, values)
+        location = (low + high) / 2 if self.location is None else self.location
+        scale = _SHARE_OF_WIDTH * (high - low) if self.scale is None else self.scale
+        object.__setattr__(self, "location", _numbers("location", location, self.d))
+        object.__setattr__(self, "scale", _numbers("scale", scale, self.d, above=0.0))
 
     def __repr__(self) -> str:
         box = "no bounds" if self.bounds is None else "in a public box"
@@ -88,6 +85,14 @@ class Points:
     def d(self) -> int:
         """Number of coordinates."""
         return self.x.shape[1]
+
+
+def _numbers(name: str, given: Tensor, d: int, *, above: float = -torch.inf) -> Tensor:
+    """One finite number for each of d coordinates, float64."""
+    values = torch.as_tensor(given).detach().to(torch.float64)
+    if values.shape != (d,) or not bool((torch.isfinite(values) & (values > above)).all()):
+        raise ValueError(f"{name} is {values.tolist()}: it must be {d} finite numbers, those of scale > 0")
+    return values
 
 
 def require_points(x: Tensor, *, name: str = "x") -> Tensor:

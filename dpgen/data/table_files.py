@@ -73,8 +73,8 @@ def table_path(path: str, delimiter: str | None = None, encoding: str | None = N
     if delimiter is None and encoding is None:
         return read_excel(path) if is_excel(path) else path
     delimiter = "\t" if delimiter in ("tab", "\\t") else delimiter
-    if delimiter is not None and (len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0'):
-        raise ValueError(f"delimiter is {delimiter!r}: it must be one character such as , ; | or tab, and no quote")
+    if delimiter is not None:
+        _require_delimiter(delimiter)
     if encoding is not None:
         _require_encoding(encoding)
     option = f"delimiter is {delimiter!r}" if encoding is None else f"encoding is {encoding!r}"
@@ -83,6 +83,11 @@ def table_path(path: str, delimiter: str | None = None, encoding: str | None = N
     described = CsvPath(path)
     described.dialect = (delimiter, encoding)
     return described
+
+
+def _require_delimiter(delimiter: str) -> None:
+    if len(delimiter) != 1 or not delimiter.isascii() or delimiter in '"\r\n\0':
+        raise ValueError(f"delimiter is {delimiter!r}: it must be one character such as , ; | or tab, and no quote")
 
 
 def _require_encoding(encoding: str) -> None:

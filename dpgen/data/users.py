@@ -295,13 +295,16 @@ def count_events(events: pd.DataFrame, categories: Sequence[str], *, source: str
     if not np.isfinite(counts).all():
         raise ValueError(f"{source} has weights that add up to infinity: their sum must be finite")
     kept = [row for row in sorted(range(len(names)), key=lambda row: natural_order(names[row])) if counts[row].max() > 0]
-    groups = None
-    if "group" in events:
-        pairs = events[["user", "group"]].drop_duplicates()
-        if pairs["user"].duplicated().any():
-            raise ValueError(f"{source} puts a user into two groups: a user has one group")
-        groups = tuple(pairs["group"].iloc[row] for row in kept)  # pairs are in the order of names
+    groups = tuple(_groups(events, source).iloc[kept]) if "group" in events else None
     return EventCounts(counts[kept], tuple(names[row] for row in kept), groups)
+
+
+def _groups(events: pd.DataFrame, source: str) -> pd.Series:
+    """The group of each user, in the order in which users come."""
+    pairs = events[["user", "group"]].drop_duplicates()
+    if pairs["user"].duplicated().any():
+        raise ValueError(f"{source} puts a user into two groups: a user has one group")
+    return pairs["group"]
 
 
 def _weights(values: Any, source: str) -> npt.NDArray[np.float64]:
