@@ -202,8 +202,7 @@ class Named:
         """
         own = {c: self.groups[c][codes[:, c]] for c in self.pairs}
         laws = self._clearest(own)
-        sizes = [len(law) for law in laws.values()]
-        classes = np.ravel_multi_index([own[c] for c in laws], sizes) if laws else np.zeros(len(codes), np.int64)
+        kinds, classes = _classes([own[c] for c in laws], len(codes))
         degrees, share = self._degrees(len(codes), len(owner), generator)
         names = generator.random(len(owner)) < share
         if not self.number and len(owner):  # those whose class is named most, beside how many it is, are at the top
@@ -212,7 +211,7 @@ class Named:
             names[np.lexsort((generator.random(len(codes)), -often))[: max(1, round(len(codes) * (1 - share)))]] = False
         rows, wanted = np.flatnonzero(names), np.full(len(owner), -1)
         laws = {c: _of_rows(law, own[c][owner[rows]]) for c, law in laws.items()}
-        law = _law([*laws.values()], classes, owner[rows], sizes)
+        law = _law([*laws.values()], kinds, classes, owner[rows])
         edges = law[classes[owner[rows]]].cumsum(1)
         wanted[rows] = (edges < generator.random((len(rows), 1)) * edges[:, -1:]).sum(1)
         room = np.zeros(len(codes), np.int64)
@@ -250,9 +249,14 @@ class Named:
                 found[c], apart[c] = law, float(np.abs(law - np.outer(law.sum(1), shares)).sum())
         kept = dict[int, Reals]()
         for c in sorted(found, key=lambda c: -apart[c]):
-            if math.prod(map(len, kept.values())) * len(found[c]) <= _CLASSES:
+            if len(_classes([own[k] for k in (*kept, c)], len(own[c]))[0]) <= _CLASSES:
                 kept[c] = found[c]
         return kept
+
+    @property
+    def _somebody(self) -> bool:
+        """Whether the weight of all pairs of a column stands out of the noise: then rows name somebody, if only few people."""
+        return any(float(values.sum()) > _SHOWN * std * values.size**0.5 for values, std in self.pairs.values())
 
     def _degrees(self, n: int, rows: int, generator: np.random.Generator) -> tuple[Integers, float]:
         """Numbers of rows (n,) that name a person, at least one, and the share of rows that name somebody."""
@@ -260,7 +264,8 @@ class Named:
         sure, ends = np.where(values > _SURE * std, values, 0.0), np.r_[DEGREES[1:], 2 * DEGREES[-1]]
         means = (DEGREES + ends - 1) / 2
         noise = std * len(values) ** 0.5
-        if not sure[1:].any() and values.sum() > _MANY * noise and values[1:].sum() < _SURE * noise:
+        nobody = values.sum() > _MANY * noise and values[1:].sum() < _SURE * noise and not self._somebody
+        if not sure[1:].any() and nobody:
             return np.zeros(n, np.int64), 0.0
         if not sure[1:].any():
             return np.maximum(generator.poisson(rows / max(n, 1), n), np.arange(n) == 0).astype(np.int64), 1.0
@@ -345,13 +350,21 @@ def _named_often(laws: Sequence[Reals], own: Sequence[Integers], n: int) -> Real
     return found
 
 
-def _law(laws: Sequence[Reals], classes: Integers, owner: Integers, sizes: Sequence[int]) -> Reals:
-    """Expected numbers (classes, classes) of rows by the class of their person and of the one they name."""
-    count = math.prod(sizes)
+def _classes(groups: Sequence[Integers], n: int) -> tuple[Integers, Integers]:
+    """Classes (k, columns) of groups that some of n people are in, and the class (n,) of each."""
+    if not groups:
+        return np.zeros((1, 0), np.int64), np.zeros(n, np.int64)
+    kinds, classes = np.unique(np.column_stack(groups), axis=0, return_inverse=True)
+    return kinds, classes.reshape(n)
+
+
+def _law(laws: Sequence[Reals], kinds: Integers, classes: Integers, owner: Integers) -> Reals:
+    """Expected numbers (k, k) of rows by the class of their person and of the one they name, of classes of `kinds`."""
+    count = len(kinds)
     below, above = np.bincount(classes[owner], minlength=count), np.bincount(classes, minlength=count)
     found = np.outer(below, above) / max(1, above.sum())
-    for _ in range(_SWEEPS if sizes else 0):
-        for law, place in zip(laws, np.unravel_index(np.arange(count), sizes)):
+    for _ in range(_SWEEPS if laws else 0):
+        for law, place in zip(laws, kinds.T):
             cells = place[:, None] * len(law) + place[None, :]
             sums = np.bincount(cells.ravel(), found.ravel(), law.size)
             found *= (below.sum() * law.ravel() / np.maximum(sums, 1e-300))[cells]

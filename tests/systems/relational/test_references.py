@@ -58,3 +58,14 @@ def test_people_with_many_rows_name_as_their_group_does() -> None:
     found = named.drawn(np.column_stack([group, group]), owner, np.random.default_rng(0))
     assert abs((group[found[group[owner] == 0]] == 0).mean() - 0.5) < 0.05
     assert (group[found[group[owner] == 1]] == 1).mean() > 0.97
+
+
+@pytest.mark.parametrize(("weight", "named"), [(200.0, True), (0.0, False)])
+def test_few_people_who_are_named_are_seen_by_pairs_where_noise_hides_their_number(weight: float, named: bool) -> None:
+    """Of 1,000 people 20 are named by all others: their number is noise, and what is counted of pairs is not."""
+    pairs = {0: (np.array([[0.0, weight], [0.0, 0.0]]), 5.0)}
+    own = Named(1, "other", [np.arange(2)], pairs, (np.where(DEGREES == 0, 1_000.0, 1.0), 20.0))
+    group, owner = np.repeat([0, 1], [980, 20]), np.repeat(np.arange(980), 3)
+    found = own.drawn(group[:, None], owner, np.random.default_rng(0))
+    assert (found >= 0).all() if named else (found < 0).all()
+    assert not named or (group[found] == 1).mean() > 0.9
