@@ -126,7 +126,7 @@ def fit(
     )
     model.size_std = counted.people[1]
     Draws(model, np.random.default_rng(runtime.seed), PublicRandomness(runtime.seed).spawn("calendar").generator).learn(POOL)
-    if bought.target is None:
+    if bought.target is None or not asked:  # of one value, or noise hides all others: it depends on nothing
         return model
     seed = PublicRandomness(runtime.seed).spawn("target").seed
     return model.predicting(bought.target, _level_of_target(fitter.layout), np.random.default_rng(seed))
@@ -154,7 +154,9 @@ def _require_columns(config: RelationalConfig, data: LinkedTables) -> None:
 def _require_target(target: str, data: LinkedTables) -> None:
     """Refuse a target that is no column of people, or that a constraint names, as it is drawn when all else is there."""
     people = data.names[0]
-    names = [f"{people}.{given['name']}" for given in data.people_draft["fields"]] if data.source is not None else []
+    numbers = {table.count for table in data.tables}
+    fields = [given["name"] for given in data.people_draft["fields"] if given["name"] not in numbers]
+    names = [f"{people}.{name}" for name in fields] if data.source is not None else []
     if not names:
         raise ValueError(f"target is {target!r}; it must be a column of the table of people, and there is none")
     if target not in names:

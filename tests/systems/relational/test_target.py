@@ -67,6 +67,16 @@ def test_a_target_that_is_given_stays(release: Any) -> None:
     assert len(release.sample(1, random_state=0)["people"]) == 1
 
 
+def test_a_target_of_one_value_is_released() -> None:
+    """It depends on nothing; when that is known the budget is spent, and there must be a release."""
+    only = {"name": "back", "type": "string", "constraints": {"required": True, "enum": ["y"]}}
+    schema = {"fieldsMatch": "partial", "fields": [only]}
+    found = fitted(5.0, TABLES | {"people": PEOPLE.assign(back="y")}, people_schema=schema)
+    assert not found.statement.says(Fact.TARGET_TABLES)
+    assert (found.sample(20, random_state=0)["people"]["back"] == "y").all()
+    assert found.refitted(np.random.default_rng(0)).target is None
+
+
 def test_the_statement_says_it(release: Any) -> None:
     assert release.statement.says(Fact.TARGET_TABLES)
     assert len([own for own in release.measured() if "people.back" in own["columns"] and len(own["columns"]) == 2]) >= 3
@@ -77,6 +87,7 @@ def test_the_statement_says_it(release: Any) -> None:
     [
         ({"target": "people.bak"}, "people.back"),
         ({"target": "visits.kind"}, "people.back"),
+        ({"target": "people.number of visits"}, "people.back"),
         ({"tables": {"visits": ROWS}, "target": "visits.kind"}, "there is none"),
         (
             {
@@ -90,7 +101,7 @@ def test_the_statement_says_it(release: Any) -> None:
             "which a constraint names",
         ),
     ],
-    ids=["typo", "rows", "no people", "constraint"],
+    ids=["typo", "rows", "number of rows", "no people", "constraint"],
 )
 def test_what_is_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
