@@ -66,7 +66,10 @@ class Reader:
         sources = {n: with_called(own, renamed[n]) if n in renamed else own for n, own in sources.items()}
         specs = [replace(s, source=sources[s.name], schema=s.order_alone, most=m) for s, m in zip(self.specs, most)]
         reader = Reader(replace(self.linking, orphans="drop", public={}), tuple(specs))
-        return reader.read(None if people is None else sources[people], None, SplitOptions(0.0))
+        drafted = reader._drafted(None if people is None else sources[people], None, SplitOptions(0.0))
+        # Tables of others may break the constraints of these: that is for scores to say.
+        drafted = replace(drafted, tables=tuple(replace(t, draft=_unbounded(t)) for t in drafted.tables))
+        return drafted.read(most)
 
     def read(self, people_path: Source | None, people_schema: Any, options: SplitOptions) -> LinkedTables:
         """All tables; `people_path` is that of people, None: there is none.
@@ -74,6 +77,10 @@ class Reader:
         Raises:
             ValueError: a column that is not there, a schema that is none, or values that contradict it.
         """
+        return self._drafted(people_path, people_schema, options).read([spec.most for spec in self.specs])
+
+    def _drafted(self, people_path: Source | None, people_schema: Any, options: SplitOptions) -> Drafted:
+        """All tables, whose rows are not read yet."""
         for option, name, source in self._named(people_path):
             if name is not None and name not in types_of(source):
                 raise nearest(option, name, list(types_of(source)))
@@ -90,7 +97,7 @@ class Reader:
             tables.append(replace(made, pattern=own.get(spec.key or "", "")))
             rules = [*rules, *more]
         people_draft, *of_rows = self._with_rules(rules, people_draft, tables)
-        drafted = Drafted(
+        return Drafted(
             replace(linking, pattern=patterns.get(linking.person, "")),
             people_path,
             people_draft,
@@ -99,7 +106,6 @@ class Reader:
             rules,
             self.of,
         )
-        return drafted.read([spec.most for spec in self.specs])
 
     def _named(self, people_path: Source | None) -> Iterator[tuple[str, str | None, Source]]:
         """Columns that options name, and the tables that must have them."""
@@ -264,6 +270,13 @@ def _require_free(draft: dict[str, Any], gap: str) -> None:
             f"a constraint of the schema is on {gap!r}; with max_rows above 1 none may be on the time between rows, which "
             "follows from other rows"
         )
+
+
+def _unbounded(table: LinkedRows) -> dict[str, Any]:
+    """The draft of a table without constraints on the order of its rows, and on what comes before or after it."""
+    away = {own.made for own in table.distances}
+    fields = [{**field, "constraints": {}} if field["name"] in away else field for field in table.draft["fields"]]
+    return {**table.draft, "fields": fields, "dpgen:constraints": []}
 
 
 def _is_counted(source: Source, order: str) -> bool:

@@ -453,16 +453,23 @@ def _within(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tup
             for sign, word in ((1, "before"), (-1, "after")):
                 check = partial(_of_row, number=number, name=str(name), way=way, sign=sign)
                 yield f"{table.name}.{name} not {word} {table.name}.{table.order[0]}", check
+    for own in [own for own in table.distances if own.made in other]:
+        check = partial(_of_row, number=number, name=own.made, way=None, sign=own.sign)
+        yield f"{table.name}.{own.column} not {'before' if own.sign > 0 else 'after'} {table.name}.{table.order[0]}", check
 
 
-def _of_row(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers, sign: int) -> npt.NDArray[np.bool_]:
+def _of_row(data: LinkedTables, other: Any, *, number: int, name: str, way: Numbers | None, sign: int) -> npt.NDArray[np.bool_]:
+    """Who has a row of which a date, or a time `name` from the row on where there is no `way`, is on the wrong side."""
     owner = np.arange(data.n)
     for place in data.path(number):
         owner = np.repeat(owner, np.diff(data.tables[place - 1].starts))
     table, step = data.tables[number - 1], data.tables[number - 1].seconds(data.linking.time_unit) or 1
-    values = np.floor_divide(way.read(data.frames[number][name]), step)
-    values = values if other is None else np.random.default_rng(0).permutation(values)
     times = np.floor_divide(table.times.astype("datetime64[s]").astype(np.int64), step)
+    if way is None:
+        values = times + sign * pd.to_numeric(data.frames[number][name]).to_numpy(np.float64)
+    else:
+        values = np.floor_divide(way.read(data.frames[number][name]), step)
+    values = values if other is None else np.random.default_rng(0).permutation(values)
     return np.bincount(owner, sign * (values - times) < 0, data.n) > 0
 
 
