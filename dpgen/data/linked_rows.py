@@ -155,7 +155,7 @@ class LinkedRows:
         until = None if order.get("dpgen:blank") else order.get("constraints", {}).get("maximum")
         own = {name: getattr(self, name) for name in ("name", "parent", "most", "gap", "since", "count", "key")}
         time = {"order": self.order and self.order[0], "dated": dated(order), "seconds": SECONDS[unit], "until": until}
-        time |= {"distances": [own.shown() for own in self.distances]}
+        time |= {"distances": [own.shown() for own in self.distances], "times": self.times_written}
         return {**own, **time, "text": self.key is not None and is_text(named[self.key])}
 
     @property

@@ -183,6 +183,38 @@ def test_a_date_that_is_drawn_apart_from_the_order_is_said() -> None:
     assert not any(said.fact is Fact.TIMES_APART for said in release.statement.facts)
 
 
+def test_given_rows_have_what_comes_after_them() -> None:
+    release = dpgen.fit(
+        stays(), "relational", person="who", order="day", epsilon=30.0, max_rows=3, schema=STAYS, **FAST | {"steps": 20}
+    )
+    for row in ({"day": "2021-03-01"}, {"day": "2021-03-01", "out": "2021-03-05"}):
+        made = release.sample(40, random_state=0, given={"rows": [row]}).sort_values(["who", "day"])
+        first = made.groupby("who").head(1)
+        assert (first["day"] == pd.Timestamp("2021-03-01")).mean() > 0.9
+        assert (made["out"] >= made["day"]).all()
+        assert "out" not in row or (made["out"] == pd.Timestamp("2021-03-05")).sum() >= 40
+    with refused("'out'", "before", "day"):
+        release.sample(2, given={"rows": [{"day": "2021-03-01", "out": "2021-02-01"}]})
+    with refused("'out'", "one of"):
+        release.sample(2, given={"rows": [{"out": "2021-02-01"}]})
+    with refused("'out'", "before", "day"):
+        release.log_prob(stays().assign(out=pd.Timestamp("2019-01-01")))
+
+
+@pytest.mark.parametrize("form", ["", "%d.%m.%Y"])
+def test_packages_say_the_types_of_all_dates(form: str) -> None:
+    rows, names = stays(), ("day", "out", "operated", "asked")
+    stated = {"type": "date"} | ({"format": form} if form else {})
+    schema = STAYS | {"fields": [{"name": name, **stated} for name in names]}
+    rows = rows.assign(**{name: rows[name].dt.strftime(form) for name in names}) if form else rows
+    release = dpgen.fit(rows, "relational", person="who", order="day", epsilon=3.0, max_rows=3, schema=schema, **FAST)
+    [resource] = json.loads(release.samples(3).package()["datapackage.json"])["resources"]
+    fields = {own["name"]: own for own in resource["schema"]["fields"]}
+    assert {name: (fields[name]["type"], fields[name].get("format", "")) for name in names} == dict.fromkeys(
+        names, ("date", form)
+    )
+
+
 @pytest.mark.parametrize(
     ("rows", "rules", "words"),
     [

@@ -134,6 +134,16 @@ class Begun:
         return cls(0, pd.DataFrame(), np.zeros(len(chain.kept)), np.zeros(chain.usual.shape))
 
 
+def _in_time(table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Descriptors of the order of a table, and of the columns that are times from there: the model of a row may lack them."""
+    found = list[dict[str, Any]]()
+    for name in [table["order"], *(own["column"] for own in table.get("distances", []))] if table["order"] else []:
+        kind, form = table.get("times", {}).get(name, ("integer", ""))
+        if name in table.get("times", {}) or not table["dated"]:
+            found.append({"name": name, "type": kind} | ({"format": form} if form else {}))
+    return found
+
+
 class Draws:
     """Synthetic people and their rows, drawn from the people down to the rows that nothing hangs on.
 
@@ -245,7 +255,12 @@ class Draws:
         others = self._others(frames, people, keys[0], tables)
         orders = {table["name"]: table["order"] for table in self.model.about if table["order"] is not None}
         names = [self.model.shown["tables"][0], *(table["name"] for table in self.model.about)]
-        fields = {name: schema.descriptor()["fields"] for name, schema in zip(names, self.model.schemas) if name in tables}
+        in_time = [[], *map(_in_time, self.model.about)]
+        fields = {
+            name: [*(own := schema.descriptor()["fields"]), *(t for t in times if t["name"] not in {f["name"] for f in own})]
+            for name, schema, times in zip(names, self.model.schemas, in_time)
+            if name in tables
+        }
         patterns = {person: self.model.shown.get("pattern", "")}
         patterns |= {table["key"]: table.get("pattern", "") for table in self.model.about if table["key"] is not None}
         names_of_links = {"person": person, "orders": orders, "links": links, "patterns": patterns, "others": others}
@@ -294,10 +309,11 @@ class Draws:
         if len(frame) > table["most"]:
             raise ValueError(f"given {of_rows} has {len(frame)} rows; it must have at most {table['most']}")
         names = [field.name for field in schema.modelled if field.name != table["gap"]]
+        after = [own["column"] for own in table.get("distances", []) if order in frame and order in names]
         for name in frame:
-            if name not in names:
-                raise nearest(f"a column of given {of_rows}", str(name), names)
-        full = frame.reindex(columns=names)
+            if name not in [*names, *after]:
+                raise nearest(f"a column of given {of_rows}", str(name), [*names, *after])
+        full = frame.reindex(columns=[*names, *(name for name in after if name in frame)])
         full = self.model.timed(number, full, np.zeros(len(full), np.int64))[0] if order in frame else full
         codes, known = schema.known(full.reindex(columns=[field.name for field in schema.modelled]))
         codes = codes[:, self.model.orders[number]]

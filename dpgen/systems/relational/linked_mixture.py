@@ -138,8 +138,12 @@ class LinkedMixture:
             raise ValueError(f"{order!r} must be known in every row")
         step = table["seconds"] if dated else 1
         exact = np.floor_divide(exact, step).astype(np.int64)
-        for own in (Distance(**given) for given in table.get("distances", [])):
-            rows = rows.assign(**{own.made: own.of(rows[own.column], exact, step, table["name"])})
+        for own in (Distance(**given) for given in table.get("distances", []) if given["column"] in rows):
+            away = own.of(rows[own.column], exact, step, table["name"])
+            if (away < 0).any():
+                ends = (order, own.column)[:: own.sign]
+                raise ValueError(f"{table['name']} has a row whose {ends[1]!r} is before {ends[0]!r}")
+            rows = rows.assign(**{own.made: away})
         sort = np.lexsort((exact, owner))
         exact, owner, rows = exact[sort], owner[sort], rows.iloc[sort].reset_index(drop=True)
         fresh = np.diff(owner, prepend=-1) != 0
