@@ -115,7 +115,7 @@ def distances(
     for rule in [rule for rule in rules if name in constraint_of(rule).names]:
         pair = constraint_of(rule).names
         other = next((own for own in pair if own != name), name)
-        if set(rule) != {"less_equal"} or other not in by_name or other in found:
+        if set(rule) != {"less_equal"} or other not in by_name or other in {name, *found}:
             raise ValueError(
                 f"a constraint of the schema is on {name!r}; with max_rows above 1 none may be on the order of rows but one "
                 f"less_equal for each other column, as in {{'less_equal': [{name!r}, COLUMN]}}"

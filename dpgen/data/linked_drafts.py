@@ -276,7 +276,7 @@ def _unbounded(table: LinkedRows) -> dict[str, Any]:
     """The draft of a table without constraints on the order of its rows, and on what comes before or after it."""
     away = {own.made for own in table.distances}
     fields = [{**field, "constraints": {}} if field["name"] in away else field for field in table.draft["fields"]]
-    return {**table.draft, "fields": fields, "dpgen:constraints": []}
+    return {**{key: value for key, value in table.draft.items() if key != "dpgen:constraints"}, "fields": fields}
 
 
 def _is_counted(source: Source, order: str) -> bool:

@@ -222,6 +222,7 @@ def test_packages_say_the_types_of_all_dates(form: str) -> None:
         (stays(4).assign(out="soon"), STAYS["dpgen:constraints"], ["'out'", "no date"]),
         (stays(4), [{"less_equal": ["day", "out"]}, {"less_equal": ["out", "asked"]}], ["out and asked", "same side"]),
         (stays(4), [{"less_equal": ["day", "out"]}, {"less_equal": ["out", "day"]}], ["'day'", "less_equal"]),
+        (stays(4), [{"less_equal": ["day", "day"]}], ["'day'", "less_equal"]),
         (stays(4).assign(n=1), [{"less_equal": ["day", "n"]}], ["day (date), n (integer)", "of dates"]),
     ],
 )
