@@ -426,20 +426,34 @@ def _checks(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tup
     table = data.tables[number - 1]
     pairs = [(data.frames[i], made.frames[i]) for i in (0, number)]
     people, rows = (own[[name for name in own if name in other]] for own, other in pairs)
-    ways, of_rows = ({name: Numbers.of(own[name]) for name in own} for own in (people, rows))
-    numbers = [name for name, way in of_rows.items() if way is not None and way.kind == "number" and name not in table.spans]
+    of_rows = {name: Numbers.of(rows[name]) for name in rows if name not in table.spans}
     for name in [name for name in people if name not in {t.count for t in data.tables}]:
-        of, row = f"{data.names[0]}.{name}", f"{table.name}."
-        way = ways[name]
-        if way is not None and table.order is not None and dated(table.order[1]) and way.kind == "datetime":
-            for sign, word in ((1, "before"), (-1, "after")):
-                yield f"{row}{table.order[0]} not {word} {of}", partial(_order, number=number, name=name, way=way, sign=sign)
+        way = Numbers.of(people[name])
         if name in rows:
-            yield f"{row}{name} is {of}", partial(_copy, number=number, name=name)
+            yield f"{table.name}.{name} is {data.names[0]}.{name}", partial(_copy, number=number, name=name)
+        if way is not None and way.kind == "datetime":
+            yield from _in_order(data, number, name, way)
         if way is not None and way.kind == "number":
-            for part in numbers:
-                both = {"way": way, "part": part, "way_of_part": of_rows[part]}
-                yield f"{of} is the sum of {row}{part}", partial(_sum, number=number, name=name, **both)
+            yield from _sums(data, number, name, way, of_rows)
+
+
+def _in_order(data: LinkedTables, number: int, name: str, way: Numbers) -> Iterator[tuple[str, Check]]:
+    """Rules of a date of people and the time of rows."""
+    table = data.tables[number - 1]
+    if table.order is not None and dated(table.order[1]):
+        for sign, word in ((1, "before"), (-1, "after")):
+            said = f"{table.name}.{table.order[0]} not {word} {data.names[0]}.{name}"
+            yield said, partial(_order, number=number, name=name, way=way, sign=sign)
+
+
+def _sums(
+    data: LinkedTables, number: int, name: str, way: Numbers, of_rows: Mapping[str, Numbers | None]
+) -> Iterator[tuple[str, Check]]:
+    """Rules of a number of people that is the sum of one of rows."""
+    for part, own in of_rows.items():
+        if own is not None and own.kind == "number":
+            check = partial(_sum, number=number, name=name, way=way, part=part, way_of_part=own)
+            yield f"{data.names[0]}.{name} is the sum of {data.tables[number - 1].name}.{part}", check
 
 
 def _within(data: LinkedTables, made: LinkedTables, number: int) -> Iterator[tuple[str, Check]]:

@@ -39,14 +39,18 @@ def joined_uses(uses: list[Factor]) -> list[Factor]:
     coded = [f for f in maps if not f.outputs.is_floating_point()]
     joined = [_side_by_side(kind, columns) for kind in (coded, [f for f in maps if f.outputs.is_floating_point()]) if kind]
     values = [f.outputs for f in uses if f.inputs is None]
-    if joined and not values:
-        positions, size = sum(f.outputs.shape[1] for f in joined), columns.stop - columns.start
-        held = sum(v[:1].numel() for f in joined for v in (f.outputs, f.inputs) if v is not None)
-        small = not coded or (len(uses) > 1 and size <= held)
-        if positions <= MOST_POSITIONS and not (small and multiplied_out(positions, size)):
-            return joined
+    if joined and not values and _stay(joined, columns.stop - columns.start, alone=len(uses) == 1, coded=bool(coded)):
+        return joined
     values += [_product(f, columns) for f in joined]
     return [Factor(torch.stack(values).sum(0) if len(values) > 1 else values[0], None, None, columns)]
+
+
+def _stay(joined: list[Factor], size: int, *, alone: bool, coded: bool) -> bool:
+    """Whether factors of so many parameters stay factors."""
+    positions = sum(f.outputs.shape[1] for f in joined)
+    held = sum(v[:1].numel() for f in joined for v in (f.outputs, f.inputs) if v is not None)
+    small = not coded or (not alone and size <= held)
+    return positions <= MOST_POSITIONS and not (small and multiplied_out(positions, size))
 
 
 def _side_by_side(uses: list[Factor], columns: slice) -> Factor:

@@ -17,7 +17,7 @@ goes, L2 sensitivity :math:`\sqrt 2` for another person in their place.
    law, as far as it differs from that of the model by more than noise (`nearer`): where gaps say when rows are, they stay as
    they are. The first row keeps its day, rows of one day stay together, and no row comes before the first one. The function is
    that of a large public draw of the model (optimal transport on the line). A row goes only so far that its gap stays in its
-   part of the law of gaps, by whole steps (`gaps`): a gap of exactly a minute stays one.
+   part of the law of gaps, by whole steps (`reach`): a gap of exactly a minute stays one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, Spa
 from dpgen.systems.tables.marginals import Known, smoothed
 
 if TYPE_CHECKING:
-    from dpgen.systems.relational.gaps import Reach
+    from dpgen.systems.relational.reach import Reach
 
 DAYS, OF_YEARS = "days of all rows", "years of all rows"
 OF_DAYS = 0.06

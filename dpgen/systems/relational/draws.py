@@ -19,7 +19,7 @@ from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
 from dpgen.systems.relational.calendars import LEAST, Calendar, Times, whole_units
 from dpgen.systems.relational.chains import Chain
-from dpgen.systems.relational.gaps import Reach
+from dpgen.systems.relational.reach import Reach
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.relational.target import Feature
@@ -485,23 +485,25 @@ class Draws:
         seconds = int(table["seconds"]) if values.dtype.kind == "M" else None
         base, most = whole_units(values, seconds), 2 * REPRESENTED[1] // (seconds or 1)
         units = base + (after if seconds is None else after.clip(-most, most))
-        if table.get("calendar"):
+        known = Calendar(table["calendar"], seconds) if table.get("calendar") else None
+        if known is not None:
             fields = self.model.schemas[number].by_name
             gaps = Reach.of(fields[gap], wait.astype(np.int64)) if gap in fields else Reach.free(len(rows), 0, 0)
             histories = Times(base, after, first, counts, max(begun, int(since is None)), gaps)
             groups = w[first] if since is None and not begun else None
-            calendar = Calendar(table["calendar"], seconds)
             limits = ends(self._rules(number), above, seconds, self.generator)
             limits = limits[0][owner[first]], limits[1][owner[first]]
-            units = histories.inside(calendar, groups, limits, self.generator, self._shares[number] if self.learns else None)
-        if seconds is None:
-            found, last = units, table["until"]
-        else:
-            low, high = (np.datetime64(bound, "s") for bound in REPRESENTED)
-            found = np.clip((units * seconds).astype("datetime64[s]"), low, high).astype(values.dtype)
-            last = None if table["until"] is None else np.datetime64(table["until"])
-        rows[order] = found if last is None else np.minimum(found, np.asarray(last).astype(found.dtype))
-        known = Calendar(table["calendar"], seconds) if table.get("calendar") else None
+            units = histories.inside(known, groups, limits, self.generator, self._shares[number] if self.learns else None)
+        rows[order] = _until(units, seconds, values.dtype, table["until"])
+        span = None if known is None else known.last - known.first
         for own in table.get("distances", []):
-            span = None if known is None else known.last - known.first
             rows[own["column"]] = restored(rows, order, own, int(table["seconds"]), span)
+
+
+def _until(units: Integers, seconds: int | None, dtype: Any, until: Any) -> npt.NDArray[Any]:
+    """The order of rows (r,) in whole units, as it is or as dates; none is later than the last one that a schema states."""
+    if seconds is None:
+        return units if until is None else np.minimum(units, np.asarray(until).astype(units.dtype))
+    low, high = (np.datetime64(bound, "s") for bound in REPRESENTED)
+    found = np.clip((units * seconds).astype("datetime64[s]"), low, high).astype(dtype)
+    return found if until is None else np.minimum(found, np.asarray(np.datetime64(until)).astype(found.dtype))

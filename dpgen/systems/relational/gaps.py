@@ -10,23 +10,21 @@ person are a function of that person's rows alone. So L1 and L2 sensitivity are 
 sensitivity :math:`\sqrt 2` for another person in their place.
 
 **Use.** Where zeros do not stand out of the noise, no gap is zero: the least one is a step. A gap that is drawn stays in its
-place of the released law when rows are moved to the days of the calendar, see `Reach`.
+place of the released law when rows are moved to the days of the calendar, see `reach`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dpgen.columns.axes import finest
-from dpgen.columns.fields import CategoryField, DensityField, Field
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.relational.calendars import Days, day_counts, whole_units
-from dpgen.systems.relational.sums import Integers
 
 if TYPE_CHECKING:
     from dpgen.data.linked_tables import LinkedRows
@@ -42,7 +40,6 @@ _STEPS: Mapping[int | None, tuple[int, ...]] = {
     None: (1_000, 100, 10, 1),
 }  # in units of so many seconds; None: whole numbers
 _ZEROS = 1.5  # noise stds of zeros from which on there are some
-_PEAK = 3.0  # times as dense as both neighbours: a frequent gap, which stays as it is
 
 
 def gap_counts(days: Days) -> BoundedSum:
@@ -74,50 +71,3 @@ def with_steps(table: LinkedRows, days: Days, budget: GaussianBudget, share: flo
     rules = field["constraints"] | {"minimum": 0 if zeros > _ZEROS * std else step}
     known = {**field, "constraints": rules, "dpgen:rounding": step}
     return replace(table, draft={**table.draft, "fields": [known if own is field else own for own in table.draft["fields"]]})
-
-
-@dataclass(frozen=True, eq=False)
-class Reach:
-    """How far each gap may be moved, by the released law alone: between ends of its part of the law, by whole steps.
-
-    A part is a code of the field, cut where the density has a single frequent value, which stays as it is, or is empty.
-
-    Arguments:
-        lows: least gap (r,) for each row.
-        highs: largest gap (r,).
-        step: of gaps.
-    """
-
-    lows: Integers
-    highs: Integers
-    step: int
-
-    @classmethod
-    def of(cls, field: Field, gaps: Integers) -> Reach:
-        """Of gaps (r,) that a field has."""
-        first, last = (np.asarray(ends, np.int64) for ends in field.bounds())
-        step = 1
-        if isinstance(field, DensityField):
-            step = int(field.axis.rounding().get("dpgen:rounding", 1))
-            first, last = _parts(field, first, last, step)
-        elif isinstance(field, CategoryField):
-            step = max(1, int(np.gcd.reduce(first)))
-        at = np.clip(np.searchsorted(first, gaps, side="right") - 1, 0, len(first) - 1)
-        return cls(np.minimum(first[at], gaps), np.maximum(last[at], gaps), step)
-
-    @classmethod
-    def free(cls, count: int, low: int, high: int) -> Reach:
-        """Gaps between two ends, for so many rows."""
-        return cls(np.full(count, low), np.full(count, high), 1)
-
-
-def _parts(field: DensityField, first: Integers, last: Integers, step: int) -> tuple[Integers, Integers]:
-    """First and last gap of each part of a law."""
-    edges: Any = np.asarray(field.axis.values(field.density.edges), np.int64)
-    dense = field.density.masses / np.maximum(np.diff(edges), 1)
-    around = np.maximum(np.r_[0.0, dense[:-1]], np.r_[dense[1:], 0.0])
-    peak = (np.diff(edges) == step) & (dense > _PEAK * around)
-    kind = np.where(peak, 1 + np.arange(len(dense)), np.where(dense > 0, -1, 0))
-    cuts = edges[:-1][np.diff(kind, prepend=-2) != 0]
-    starts = np.unique(np.concatenate([first, cuts[(cuts >= first[0]) & (cuts <= last[-1])]]))
-    return starts, np.append(starts[1:] - step, last[-1])
