@@ -246,7 +246,7 @@ def _files(path: str, source: str) -> list[str]:
 
 
 def _csv_form(file: str) -> dict[str, Any]:
-    """How DuckDB is to read a csv file: it would guess it from the rows.
+    """Options by which DuckDB reads a csv file: it would guess them from the rows.
 
     One row with \\" in it made another text of all that hold a backslash.
     """

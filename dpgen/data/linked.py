@@ -151,7 +151,7 @@ class _Given:
         return replace(self, person=person_of([*self.keys.private, *self.keys.references], self.people, self.person))
 
     def linking(self, specs: Sequence[Spec], time_unit: TimeUnit, orphans: Orphans, drop: Sequence[str]) -> Linking:
-        """What the tables are called, and the keys between them."""
+        """Names of the tables, and the keys between them."""
         columns, person = self.columns, self.person or PERSON
         of_public = {key.key.above for key in self.public}
         own_drop = [name for name in drop if name.partition(".")[0] not in of_public]

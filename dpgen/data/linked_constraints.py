@@ -44,7 +44,7 @@ def across(schema: Any, own: str | None, tables: Sequence[str]) -> tuple[Any, li
 
 @dataclass(frozen=True)
 class Drafts:
-    """What is known of the columns of all tables.
+    """Known facts of the columns of all tables.
 
     Arguments:
         fields: of each table, those of its draft.

@@ -43,7 +43,7 @@ class Spec:
 
     @property
     def order_alone(self) -> Any:
-        """What its schema says of the order: how it is written, and what comes after or before it; None: nothing."""
+        """The part of its schema on the order: how it is written, and what comes after or before it; None: there is none."""
         given = {"fields": []} if self.schema is None else descriptor_of(self.schema)
         rules = [rule for rule in given.get("dpgen:constraints", []) if "less_equal" in rule]
         rules = [rule for rule in rules if self.order in constraint_of(rule).names]

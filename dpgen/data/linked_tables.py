@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Linking:
-    """What linked tables are called, the keys between them, and how all of them are read.
+    """Names of linked tables, the keys between them, and how all of them are read.
 
     Arguments:
         person: column that names the person.

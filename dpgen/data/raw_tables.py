@@ -289,7 +289,7 @@ class FrameBatch:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What options say of the columns of a table in place of a schema.
+    """Options on the columns of a table, in place of a schema.
 
     `target` is a column to predict, `key` one whose values are generated, `dates` the order of numbers in a date; `columns` are
     all that are released, None: any, and `drop` those that are not.
