@@ -148,7 +148,7 @@ def image_scores(
 
 
 def _of_classes(judge: LeNetFeatures, shown: Labelled, others: Labelled, size: str) -> Iterator[Score]:
-    """How often a network sees the class that an image has; nothing is said of images without classes."""
+    """The share of images whose class a network sees; nothing is said of images without classes."""
     if shown.labels is not None and others.labels is not None:
         agree, right = (_agreement(judge, part) for part in (shown, others))
         yield Score("class agreement of a network trained on the private images", agree, real=right, sample=size)

@@ -34,7 +34,7 @@ Kept = tuple[Flags, Flags]
 """Which people (n,) are looked at, and which of them break a rule."""
 
 KEEP = "people who keep: "
-"""How the names of these scores begin."""
+"""The beginning of the names of these scores."""
 NEVER = 20.0
 """Real people who would break a rule by chance, at least."""
 LISTED = 20

@@ -95,7 +95,7 @@ class Counted:
 
     @property
     def sums(self) -> int:
-        """How many sums were released."""
+        """The number of sums that were released."""
         return 1 + len(self.numbers) + sum(table.parent > 0 for table in self.data.tables)
 
     @property
@@ -233,7 +233,7 @@ class Bought:
 
     @property
     def columns(self) -> tuple[int, int]:
-        """How many columns people have, and rows of all tables."""
+        """Numbers of columns: of people, and of the rows of all tables."""
         return len(self.sides[0].domain.sizes), sum(len(side.domain.sizes) for side in self.sides[1:])
 
     @property
@@ -246,7 +246,7 @@ class Bought:
 
     @property
     def shown(self) -> dict[str, Any]:
-        """How samples are given back, see `RelationalModel`."""
+        """The forms in which samples are given back, see `RelationalModel`."""
         return self.data.shown([side.schema for side in self.sides], self.patterns, self.calendars) | {"rules": self.kept}
 
     @property

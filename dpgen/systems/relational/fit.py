@@ -64,7 +64,7 @@ _BESIDE = 2  # the level of groups of columns beside those of attributes of a pu
 
 @dataclass(frozen=True, eq=False)
 class _Way:
-    """What is measured, by public facts: the method, its sizes, and parts of 1 / s^2 for columns and keys that name people."""
+    """The measurements of a fit, by public facts: method, sizes, and parts of 1 / s^2 for columns and keys that name people."""
 
     method: Method
     rule: Sizes
