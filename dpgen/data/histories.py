@@ -89,7 +89,8 @@ class Reading:
         self.dated = self.table.order is not None and dated(self.table.order[1])
         self.timed = self.gap in self.table.spans
         fields = {field["name"]: field for field in self.table.draft["fields"]}
-        self._least = int(fields[self.gap].get("constraints", {}).get("minimum") or 0) if self.timed else 0
+        rules = fields[self.gap].get("constraints", {}) if self.timed else {}
+        self._least = int(rules.get("minimum") or min(map(int, rules.get("enum", [0]))))
 
     @property
     def stamp(self) -> Any:

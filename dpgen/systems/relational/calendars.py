@@ -12,12 +12,16 @@ goes, L2 sensitivity :math:`\sqrt 2` for another person in their place.
 
 1. First days are exchanged between people of one class of first rows, then between all, until first + s <= E: laws of first
    days and of gaps stay as they are.
-2. Where none fits, the gaps of a person are shortened to what is left, times :math:`U^{1 / k}` for k gaps.
+2. Where none fits, what the gaps of a person are above the least gap is shortened to what is left, times :math:`U^{1 / k}` for
+   k gaps. Where the least gaps alone reach beyond E, the person begins earlier: on a random day from which they fit.
 3. Later rows are moved by one non-decreasing function of their day, so that the days of all rows together have the released
    law, as far as it differs from that of the model by more than noise (`nearer`): where gaps say when rows are, they stay as
    they are. The first row keeps its day, rows of one day stay together, and no row comes before the first one. The function is
    that of a large public draw of the model (optimal transport on the line). A row goes only so far that its gap stays in its
    part of the law of gaps, by whole steps (`reach`): a gap of exactly a minute stays one.
+
+Gaps that a schema states always hold. Rows that the calendar has no room for, even by the least stated gap, are left out before
+that, the last ones of a person first (`fitting`). Where gaps are bought, such rows are on day E, all of them.
 """
 
 from __future__ import annotations
@@ -256,6 +260,7 @@ class Times:
         counts: how many each has.
         fixed: first ones of each that stay where they are.
         gaps: how far the gap before each row may be moved.
+        since: least and largest time from `base` to the first row that a schema states, where it is no row of its own.
     """
 
     base: Integers
@@ -264,6 +269,40 @@ class Times:
     counts: Integers
     fixed: int
     gaps: Reach
+    since: tuple[int, int] | None = None
+
+    @property
+    def owner(self) -> Integers:
+        """Whose each row is."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @property
+    def place(self) -> Integers:
+        """The number of each row among those of one owner."""
+        return np.arange(len(self.base)) - np.repeat(self.first, self.counts)
+
+    @property
+    def _anchor(self) -> Integers:
+        """Units (n,) from the base to the last row that stays."""
+        if not self.fixed:
+            return np.zeros(len(self.counts), np.int64)
+        return self.after[self.first + np.minimum(self.fixed, self.counts) - 1]
+
+    def _shortest(self, stated: bool) -> Integers:
+        """Least units (r,) from the last row that stays to each later one; `stated`: by the schema alone."""
+        place, drawn = self.place, np.diff(self.after, prepend=0)
+        drawn[self.first] = self.after[self.first]
+        least = 0 if stated and self.gaps.stated is None else self.gaps.least
+        lows = np.minimum(drawn, np.where(place > 0, least, 0 if self.since is None else self.since[0]))
+        lows[place < self.fixed] = 0
+        total = lows.cumsum()
+        return total - (total[self.first] - lows[self.first])[self.owner]
+
+    def fitting(self, calendar: Calendar, free: bool) -> npt.NDArray[np.bool_]:
+        """The rows (r,) that the calendar has room for by the gaps that a schema states; `free`: the first day may be any."""
+        begin = np.full(len(self.counts), calendar.first) if free else self.base[self.first] + self._anchor
+        there = begin[self.owner] + self._shortest(stated=True) <= np.maximum(calendar.last, begin)[self.owner]
+        return there | (self.place < self.fixed)
 
     def inside(
         self,
@@ -280,36 +319,52 @@ class Times:
         """
         low = np.maximum(limits[0], calendar.first).astype(np.int64)
         last = np.minimum(np.maximum(limits[1], calendar.first), calendar.last).astype(np.int64)
-        counts, owner = self.counts, np.repeat(np.arange(len(self.counts)), self.counts)
-        base, place = self.base, np.arange(len(self.base)) - np.repeat(self.first, counts)
+        counts, owner, place, base, anchor = self.counts, self.owner, self.place, self.base, self._anchor
+        ends = self.first + counts - 1
+        start = low if groups is not None else base[self.first] + anchor
+        shortest, stated = self._shortest(stated=False), self._shortest(stated=True)
+        shortest = np.where((start + shortest[ends] <= last)[owner], shortest, stated)
+        total = shortest[ends]
+        last = np.maximum(last, np.minimum(start, calendar.first if groups is not None else start) + total)
         if groups is not None:
-            spans = self.after[self.first + counts - 1]
-            base = exchanged(base[self.first], (low, last, spans), groups, (calendar.first, calendar.last), generator)[owner]
-        anchor = np.zeros(len(counts), np.int64)
-        if self.fixed:
-            anchor = self.after[self.first + np.minimum(self.fixed, counts) - 1]
+            spans = low, last, self.after[ends], total
+            base = exchanged(base[self.first], spans, groups, (calendar.first, calendar.last), generator)[owner]
         begin, later = base[self.first] + anchor, place >= self.fixed
         offsets = self.after - anchor[owner]
-        room = np.maximum(last - begin, 0)
-        moving = shortened(np.where(later, offsets, 0), owner, room, counts - self.fixed, generator, self.gaps.step)
+        room = np.maximum(last - begin - total, 0)
+        beyond = np.where(later, offsets - shortest, 0)
+        moving = shortened(beyond, owner, room, counts - self.fixed, generator, self.gaps.step) + np.where(later, shortest, 0)
+        moving, lows, highs = self._allowed(moving)
         units = begin[owner] + np.where(later, moving, offsets)
         later &= moving > 0
         times = units + generator.random(len(counts))[owner]  # rows of one day have one time in it
         if weights is not None:
             calendar.learn(times, later, weights)
         moved = np.where(later, np.maximum(np.minimum(calendar.moved(times), last[owner]), begin[owner]), units)
-        return np.where(place >= self.fixed, np.maximum(self._apart(moved, moving, last), begin[owner]), moved)
+        apart = self._apart(moved, moving, (lows, highs), begin, last)
+        earliest = np.maximum(begin + np.minimum(shortest[self.first], 0), np.minimum(begin, calendar.first))
+        return np.where(place >= self.fixed, np.maximum(apart, earliest[owner]), moved)
 
-    def _apart(self, moved: Integers, offsets: Integers, last: Integers) -> Integers:
-        """Units as near to moved ones as gaps may be moved, where there is room until the last unit.
-
-        Gaps that are shorter than those that were drawn keep what they have, but rows of two days are on two days.
-        """
+    def _allowed(self, offsets: Integers) -> tuple[Integers, Integers, Integers]:
+        """Offsets (r,) whose gaps may be, and the least and the largest gap before each row."""
         drawn, own_gaps = np.diff(self.after, prepend=0), np.diff(offsets, prepend=0)
-        short = own_gaps < drawn
-        low = np.where(short, np.minimum(drawn, self.gaps.step), self.gaps.lows)
-        high = np.where(short, np.maximum(drawn, 0), self.gaps.highs)
+        short = (own_gaps < drawn) & (self.place >= max(self.fixed, 1))
+        gaps, low, high = self.gaps.of_short(own_gaps, drawn)
+        lows, highs = np.where(short, low, self.gaps.lows), np.where(short, high, self.gaps.highs)
+        if (short & (gaps != own_gaps)).any():
+            own_gaps[self.first] = offsets[self.first]
+            total = np.where(short, gaps, own_gaps).cumsum()
+            offsets = total - (total[self.first] - offsets[self.first])[self.owner]
+        return offsets, lows, highs
+
+    def _apart(
+        self, moved: Integers, offsets: Integers, gaps: tuple[Integers, Integers], begin: Integers, last: Integers
+    ) -> Integers:
+        """Units as near to moved ones as gaps may be moved, where there is room until the last unit."""
+        own_gaps, (low, high) = np.diff(offsets, prepend=0), gaps
         found, most = moved.copy(), int(self.counts.max(initial=0))
+        if self.since is not None:
+            found[self.first] = np.clip(found[self.first], begin + self.since[0], begin + self.since[1])
         for place in range(max(self.fixed, 1), most):
             own = self.first[self.counts > place] + place
             gap = found[own] - found[own - 1]
@@ -334,19 +389,20 @@ def whole_units(values: npt.NDArray[Any], seconds: int | None) -> Integers:
 
 def exchanged(
     units: Integers,
-    ends: tuple[Integers, Integers, Integers],
+    ends: tuple[Integers, Integers, Integers, Integers],
     groups: Integers,
     limits: tuple[int, int],
     generator: np.random.Generator,
 ) -> Integers:
-    """First days (n,) of people; `ends` are the first and the last day of each, and the span of the rows.
+    """First days (n,) of people; `ends` are the first and the last day of each, the span of the rows, and the shortest one.
 
-    Those outside of `limits` are drawn from others. A person who finds no day for all of the span gets one between both ends.
+    Those outside of `limits` are drawn from others. A person who finds no day for all of the span gets one that the shortest
+    span allows, from another person or at random.
 
     They are exchanged at random between people of one group, where no person who was inside is outside afterwards, and then
     between those who are outside and all others.
     """
-    low, last, spans = ends
+    low, last, spans, shortest = ends
     high = last - spans
     inside = np.flatnonzero((units >= limits[0]) & (units <= limits[1]))
     found = units.copy()
@@ -366,14 +422,18 @@ def exchanged(
         pairs = np.flatnonzero(groups[order[:-1]] == groups[order[1:]])
         pairs = pairs[pairs % 2 == generator.integers(2)]
         exchange(order[pairs], order[pairs + 1])
-    for latest in (last - spans, last):
+    for latest in (last - spans, last - shortest):
         high = latest
         for _ in range(_ROUNDS):
             order = generator.permutation(len(units))
             good = fits(order, found[order]) > 0
             most = min(int((~good).sum()), int(good.sum()))
             exchange(order[~good][:most], order[good][:most])
-    return np.maximum(found, np.minimum(low, limits[1]))
+    found = np.maximum(found, np.minimum(low, limits[1]))
+    late = np.flatnonzero(found > high)
+    begin = np.minimum(np.maximum(low[late], limits[0]), high[late])
+    found[late] = begin + (generator.random(len(late)) * (high[late] - begin + 1)).astype(np.int64)
+    return found
 
 
 def shortened(

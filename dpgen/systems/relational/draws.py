@@ -429,6 +429,12 @@ class Draws:
             own = np.flatnonzero(place < begun.rows)
             fixed = schema.overlaid(rows.iloc[own].reset_index(drop=True), begun.known.iloc[place[own]].reset_index(drop=True))
             rows = pd.concat([fixed.set_axis(own), rows.drop(index=own)]).sort_index()
+        fits = self._fitting(number, rows, above, owner, begun.rows)
+        if not fits.all():
+            rows, owner, w = rows[fits].reset_index(drop=True), owner[fits], w[fits]
+            counts = np.bincount(owner, minlength=len(above))
+            above[table["count"]] = counts.astype(above[table["count"]].dtype)
+            self._shares[number] = (self._shares[table["parent"]] / np.maximum(counts, 1))[owner]
         self._put_in_time(number, rows, above, owner, w, begun.rows)
         if table["order"] is not None:
             settled(self._rules(number), rows, (table["order"], int(table["seconds"])), above, owner)
@@ -463,14 +469,21 @@ class Draws:
                 found[name] = pd.Series([value] * n, dtype=found[name].dtype)
         return found, z
 
-    def _put_in_time(
-        self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, w: Integers, begun: int
-    ) -> None:
-        """The order of each row: that of the first one and the times between the rows up to it, inside the calendar."""
+    def _fitting(
+        self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, begun: int
+    ) -> npt.NDArray[np.bool_]:
+        """The rows that the calendar has room for; all of them where no schema states gaps."""
+        timed = self._timed(number, rows, above, owner, begun)
+        if timed is None or timed.calendar is None or (timed.histories.gaps.stated is None and timed.histories.since is None):
+            return np.ones(len(rows), bool)
+        return timed.histories.fitting(timed.calendar, timed.free)
+
+    def _timed(self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, begun: int) -> _Timed | None:
+        """Rows in order of time: that of the first one and the times between the rows up to each; None: there is no order."""
         table = self.model.about[number - 1]
         order, gap, since = table["order"], table["gap"], table["since"]
         if order is None or (since is None and gap not in rows):
-            return
+            return None
         first = np.flatnonzero(np.diff(owner, prepend=-1))
         counts = np.diff(first, append=len(owner))
         wait = pd.to_numeric(rows[gap]).to_numpy(np.float64) if gap in rows else np.zeros(len(rows))
@@ -483,21 +496,48 @@ class Draws:
             values = above[self.model.about[table["parent"] - 1]["order"]].to_numpy()[owner]
             after = after + pd.to_numeric(rows[since]).to_numpy(np.float64).round().astype(np.int64)[begin]
         seconds = int(table["seconds"]) if values.dtype.kind == "M" else None
-        base, most = whole_units(values, seconds), 2 * REPRESENTED[1] // (seconds or 1)
-        units = base + (after if seconds is None else after.clip(-most, most))
+        fields, limits = self.model.schemas[number].by_name, None
+        gaps = Reach.of(fields[gap], wait.astype(np.int64)) if gap in fields else Reach.free(len(rows), 0, 0)
+        if since is not None and fields[since].source == "public":
+            limits = int(fields[since].bounds()[0][0]), int(fields[since].bounds()[1][-1])
+        fixed = max(begun, int(since is None))
+        histories = Times(whole_units(values, seconds), after, first, counts, fixed, gaps, limits)
         known = Calendar(table["calendar"], seconds) if table.get("calendar") else None
+        return _Timed(histories, known, since is None and not begun, seconds, values.dtype)
+
+    def _put_in_time(
+        self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, w: Integers, begun: int
+    ) -> None:
+        """The order of each row, inside the calendar."""
+        table, timed = self.model.about[number - 1], self._timed(number, rows, above, owner, begun)
+        if timed is None:
+            return
+        own, known, seconds, order = timed.histories, timed.calendar, timed.seconds, table["order"]
+        most = 2 * REPRESENTED[1] // (seconds or 1)
+        units = own.base + (own.after if seconds is None else own.after.clip(-most, most))
         if known is not None:
-            fields = self.model.schemas[number].by_name
-            gaps = Reach.of(fields[gap], wait.astype(np.int64)) if gap in fields else Reach.free(len(rows), 0, 0)
-            histories = Times(base, after, first, counts, max(begun, int(since is None)), gaps)
-            groups = w[first] if since is None and not begun else None
             limits = ends(self._rules(number), above, seconds, self.generator)
-            limits = limits[0][owner[first]], limits[1][owner[first]]
-            units = histories.inside(known, groups, limits, self.generator, self._shares[number] if self.learns else None)
-        rows[order] = _until(units, seconds, values.dtype, table["until"])
+            limits = limits[0][owner[own.first]], limits[1][owner[own.first]]
+            groups = w[own.first] if timed.free else None
+            units = own.inside(known, groups, limits, self.generator, self._shares[number] if self.learns else None)
+        rows[order] = _until(units, seconds, timed.dtype, table["until"])
         span = None if known is None else known.last - known.first
-        for own in table.get("distances", []):
-            rows[own["column"]] = restored(rows, order, own, int(table["seconds"]), span)
+        for away in table.get("distances", []):
+            rows[away["column"]] = restored(rows, order, away, int(table["seconds"]), span)
+
+
+@dataclass(frozen=True, eq=False)
+class _Timed:
+    """Rows in order of time, and their calendar.
+
+    `free`: first days may be exchanged. `seconds` is a unit of dates, None: the order is a whole number.
+    """
+
+    histories: Times
+    calendar: Calendar | None
+    free: bool
+    seconds: int | None
+    dtype: Any
 
 
 def _until(units: Integers, seconds: int | None, dtype: Any, until: Any) -> npt.NDArray[Any]:

@@ -23,11 +23,15 @@ class Reach:
         lows: least gap (r,) for each row.
         highs: largest gap (r,).
         step: of gaps.
+        least: of all gaps: the least one that a schema states, else a step, where gaps of zero are not there.
+        stated: first and last gap (p,) of each part, where a schema states the domain: no gap is ever outside of them.
     """
 
     lows: Integers
     highs: Integers
     step: int
+    least: int = 0
+    stated: tuple[Integers, Integers] | None = None
 
     @classmethod
     def of(cls, field: Field, gaps: Integers) -> Reach:
@@ -40,12 +44,26 @@ class Reach:
         elif isinstance(field, CategoryField):
             step = max(1, int(np.gcd.reduce(first)))
         at = np.clip(np.searchsorted(first, gaps, side="right") - 1, 0, len(first) - 1)
-        return cls(np.minimum(first[at], gaps), np.maximum(last[at], gaps), step)
+        public, least = field.source == "public", max(int(first[0]), 0)
+        least = -(-least // step) * step if public else min(step, least)
+        return cls(np.minimum(first[at], gaps), np.maximum(last[at], gaps), step, least, (first, last) if public else None)
 
     @classmethod
     def free(cls, count: int, low: int, high: int) -> Reach:
         """Gaps between two ends, for so many rows."""
         return cls(np.full(count, low), np.full(count, high), 1)
+
+    def of_short(self, gaps: Integers, drawn: Integers) -> tuple[Integers, Integers, Integers]:
+        """Gaps (r,) that are shorter than drawn ones, as the schema allows them, and how far each may be moved.
+
+        A gap between two parts is the largest one of the part before it. Where no schema says which gaps there are they stay as
+        they are, and rows of two days are on two days.
+        """
+        if self.stated is None:
+            return gaps, np.minimum(drawn, self.step), np.maximum(drawn, 0)
+        first, last = self.stated
+        at = np.maximum(np.searchsorted(first, gaps, side="right") - 1, 0)
+        return np.clip(gaps, first[at], last[at]), first[at], np.minimum(last[at], np.maximum(drawn, first[at]))
 
 
 def _parts(field: DensityField, first: Integers, last: Integers, step: int) -> tuple[Integers, Integers]:

@@ -80,7 +80,7 @@ def test_first_days_are_exchanged_until_spans_fit() -> None:
     rng = np.random.default_rng(0)
     days = rng.integers(0, 1_000, 1_000)
     spans = 999 - rng.permutation(days)
-    ends = np.zeros(1_000, np.int64), np.full(1_000, 1_100), spans
+    ends = np.zeros(1_000, np.int64), np.full(1_000, 1_100), spans, np.zeros(1_000, np.int64)
     found = exchanged(days, ends, np.zeros(1_000, np.int64), (0, 1_100), rng)
     assert (np.sort(found) == np.sort(days)).all()
     assert (found + spans <= 1_100).mean() > 0.9
