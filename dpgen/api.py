@@ -155,7 +155,7 @@ def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
     job.prepare()
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         private = job.load(Path(scratch))  # before a budget is opened, which refused data leave as it is
-        curator = Curator(job.open_ledger() if ledger is None else ledger)
+        curator = Curator(job.open_ledger(payer=job.payer(job.title)) if ledger is None else ledger)
         with told(curator.ledger, since=curator.ledger.charges):
             try:
                 return job.named(job.fit(private, curator, replace(job.runtime, run_dir=Path(scratch))))
@@ -166,7 +166,7 @@ def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
 def _require_same(ledger: Ledger, job: RunConfig) -> None:
     if job.runtime.run_dir is not None:
         raise ValueError(f"ledger and run_dir {str(job.runtime.run_dir)!r} are both given: a run has a ledger of its own")
-    wanted = job.new_ledger()
+    wanted = job.open_ledger()
     size = () if ledger.keeps_size == wanted.keeps_size else ("always_used",)
     for name in ("relation", "unit", "rows", "delta", *size):
         if getattr(ledger, name) != getattr(wanted, name):

@@ -252,23 +252,19 @@ class RunConfig:
 
         return own_plan(self.privacy, self.built_on)
 
-    def open_ledger(self, path: Path | None = None) -> Ledger:
-        """The ledger of a new run, kept in the file `path` if given, which pays from the shared budget if there is one."""
-        shared = self.shared_budget()
-        payer = None if shared is None else self.payer(shared, path)
-        return self.new_ledger(path, payer=payer)
-
-    def new_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
-        """A ledger of the plan for these data, which the given payer pays for."""
+    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+        """A new ledger of the plan for these data, see `Plan.open_ledger`."""
         return self.privacy.open_ledger(path, payer=payer, gaps=self._drops)
 
-    def payer(self, shared: SharedBudget, path: Path | None = None) -> Payer:
-        """The run as one that pays from a shared budget, but for earlier releases that have been paid for from it."""
+    def payer(self, title: str, directory: Path | None = None) -> Payer | None:
+        """The run as one that pays from the shared budget, if there is one; releases that were paid for from it are settled."""
+        if (shared := self.shared_budget()) is None:
+            return None
         paid = [release for release in self.built_on if shared.paid(release.statement.shared)]
         if public := [release.option for release in paid if release.public]:
             raise ValueError(f"release_origin is 'public', and {public[0]} is a release that {shared.path} has paid for")
         settled = [release.planned.note for release in paid if release.planned is not None]
-        return shared.payer(self.title, directory=path and path.parent, settled=settled)
+        return shared.payer(title, directory=directory, settled=settled)
 
     def load(self, directory: Path) -> Any:
         """Read the data, of a kind that the system works on, split by the key of the run in `directory`, and a public prior."""
@@ -337,7 +333,7 @@ class RunConfig:
         """The plan of the job, which it declares before it looks at a record, and ends there; nothing is spent."""
         from dpgen.privacy.curator import Curator  # here, because reading a command line needs no torch
 
-        curator = Curator(self.new_ledger(payer=_Quoting(Path(), "planned", self.model.name, "", "")))
+        curator = Curator(self.open_ledger(payer=_Quoting(Path(), "planned", self.model.name, "", "")))
         with TemporaryDirectory(prefix="dpgen-") as scratch:
             try:
                 self.fit(data, curator, quiet_runtime(Path(scratch), 0))

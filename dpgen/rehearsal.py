@@ -108,7 +108,7 @@ def rehearsed(job: RunConfig, data: Any, n: int) -> Expected:
     from dpgen.systems.tables.model import TablesModel
 
     require_whole("rows", n, 1, MOST_ROWS)
-    made, plan, ledger = _made(job, data, n), job.privacy, job.new_ledger()
+    made, plan, ledger = _made(job, data, n), job.privacy, job.open_ledger()
     started = time.process_time()
     with TemporaryDirectory(prefix="dpgen-") as scratch, quiet_training():
         model = job.fit_system(made, Curator(ledger), quiet_runtime(Path(scratch), 0))

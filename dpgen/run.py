@@ -16,7 +16,7 @@ from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from shutil import rmtree
-from typing import Any
+from typing import Any, Protocol
 
 import pandas as pd
 import yaml
@@ -39,8 +39,10 @@ from dpgen.files import (
     write_atomically,
     write_files,
 )
+from dpgen.options import BLOCKS
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
+from dpgen.privacy.shared_budget import Payer
 from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
@@ -102,17 +104,39 @@ def released(directory: Path) -> Release | None:
     return Draws(table, statement=statement, origin=public)
 
 
+class Fitting(Protocol):
+    """Whose release a run makes: the settings of the run, or the best of several (`dpgen train --select`)."""
+
+    @property
+    def title(self) -> str:
+        """Name in the summary, and in a shared budget."""
+
+    @property
+    def resumable(self) -> bool:
+        """Whether what dies while it is fitted goes on from a checkpoint."""
+
+    def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
+        """The first setting that is another one in stored settings, in words; else empty."""
+
+    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+        """A new ledger with the budget."""
+
+    def fit(self, data: Any, curator: Curator, runtime: Runtime) -> Release:
+        """The release, with its statement."""
+
+
 @contextmanager
-def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Runtime, Curator]]:
+def open_run(job: RunConfig, fitting: Fitting | None = None, *, again: bool = False) -> Iterator[tuple[Path, Runtime, Curator]]:
     """The run's directory, its runtime and a curator of its ledger, new or resumed; the ledger is locked until the run ends.
 
     A directory that this run made is removed if the run fails before it has spent anything. The key that the data are split
     by is made here, once. Of several processes only the first one writes; the others wait for the key.
     """
+    fitting = fitting or job
     if not job.runtime.first:
         if key := job.split_key(job.runtime.directory):
             await_key(key)
-        yield job.runtime.directory, job.runtime, Curator(job.new_ledger(), source=job.runtime.source())
+        yield job.runtime.directory, job.runtime, Curator(fitting.open_ledger(), source=job.runtime.source())
         return
     started = datetime.now().strftime("%Y%m%d-%H%M%S-%f")
     directory = job.runtime.run_dir or Path("runs") / f"{job.model.name}-{job.data.name}-{started}"
@@ -122,14 +146,14 @@ def open_run(job: RunConfig, *, again: bool = False) -> Iterator[tuple[Path, Run
         job.shared_budget()  # which refuses before anything is made
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        ledger = _locked_ledger(job, directory / "ledger.jsonl")
+        ledger = _locked_ledger(job, fitting, directory / "ledger.jsonl")
     except OSError as error:
         raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
     key = job.split_key(directory)
     with ledger:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
         if ledger.committed:
-            _require_resumable(directory, job, ledger, key)
+            _require_resumable(directory, fitting, ledger, key)
         else:
             _write_settings(directory, job)
         try:
@@ -154,15 +178,15 @@ def _require_free(directory: Path, job: RunConfig, *, again: bool) -> None:
         raise ValueError(f"run_dir {str(directory)!r} holds a checkpoint without its ledger; choose another directory")
 
 
-def _require_resumable(directory: Path, job: RunConfig, ledger: Ledger, key: Path | None) -> None:
-    """Refuse a run with charges that this job cannot go on with."""
-    _require_same(job, directory / "config.yaml")
+def _require_resumable(directory: Path, fitting: Fitting, ledger: Ledger, key: Path | None) -> None:
+    """Refuse a run with charges that these settings cannot go on with."""
+    _require_same(fitting, directory / "config.yaml")
     if key is not None and not key.exists():
         raise ValueError(
             f"{key} is missing beside a ledger with charges: under another key other records would be for evaluation; choose "
             "another run_dir"
         )
-    if not (is_released(directory) or job.resumable):
+    if not (is_released(directory) or fitting.resumable):
         raise ValueError(
             f"run_dir {str(directory)!r} holds a run that ended with an error after it had spent epsilon "
             f"{rounded_up(ledger.epsilon())} and before anything was released; a new run needs another run_dir and spends anew"
@@ -188,8 +212,8 @@ def _remove(made: Sequence[Path]) -> None:
             above.rmdir()
 
 
-def _locked_ledger(job: RunConfig, path: Path) -> Ledger:
-    """The ledger of an earlier run if it has spent anything, else a new one for this job."""
+def _locked_ledger(job: RunConfig, fitting: Fitting, path: Path) -> Ledger:
+    """The ledger of an earlier run if it has spent anything, else a new one."""
     if path.exists() and path.stat().st_size:
         ledger = Ledger.open(path)
         if ledger.committed:
@@ -197,10 +221,10 @@ def _locked_ledger(job: RunConfig, path: Path) -> Ledger:
             return ledger
         path.unlink()  # while still locked: a run that never committed has shown nothing and binds nobody
         ledger.drop()
-    return job.open_ledger(path)
+    return fitting.open_ledger(path, payer=job.payer(fitting.title, path.parent))
 
 
-def _require_same(job: RunConfig, config_path: Path) -> None:
+def _require_same(fitting: Fitting, config_path: Path) -> None:
     """Refuse a directory of other settings."""
     if not config_path.is_file():
         raise ValueError(f"{config_path} is missing beside a ledger; choose another run_dir")
@@ -208,9 +232,9 @@ def _require_same(job: RunConfig, config_path: Path) -> None:
         stored = yaml.safe_load(config_path.read_bytes())
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ValueError(f"{config_path} is damaged: {' '.join(str(error).split())}") from error
-    if not isinstance(stored, dict) or not all(isinstance(stored.get(block), dict) for block in job.settings):
-        raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(job.settings)}")
-    if difference := job.difference(stored):
+    if not isinstance(stored, dict) or not all(isinstance(stored.get(block), dict) for block in BLOCKS):
+        raise ValueError(f"{config_path} is damaged: it must hold the blocks {', '.join(BLOCKS)}")
+    if difference := fitting.difference(stored):
         raise ValueError(f"run_dir holds a run with {difference}: repeat its settings to go on, or choose another run_dir")
 
 
@@ -226,11 +250,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
 
 
-def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
+def run(job: RunConfig, data: Any = None, *, fitting: Fitting | None = None, again: bool = False) -> Outcome:
     """Data -> fit -> ledger -> release -> evaluate, in the run directory; what was released there before is evaluated.
 
-    `data` are loaded already, of a kind that the system works on; None: the loader's. `again` evaluates a finished run once
-    more.
+    `data` are loaded already, of a kind that the system works on; None: the loader's. `fitting` is released in place of
+    the job's own fit, on its data and in its runtime. `again` evaluates a finished run once more.
 
     Raises:
         ValueError: bad data or options, or the directory belongs to a different or finished run.
@@ -239,13 +263,14 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
         ShareDone: on every process of a training but the first; not caught, it ends that process.
     """
     job = job if data is None else job.on(data)
+    fitting = fitting or job
     job.runtime.begin()
     if not again:
         job.prepare()
     with (
-        open_run(job, again=again) as (directory, runtime, curator),
-        told(curator.ledger, lambda: _goes_on(job, directory, curator.ledger)),
-        _interrupted(job, directory, curator.ledger),
+        open_run(job, fitting, again=again) as (directory, runtime, curator),
+        told(curator.ledger, lambda: _goes_on(fitting, directory)),
+        _interrupted(fitting, directory, curator.ledger),
     ):
         bar = Bar(shown=runtime.progress_bar and runtime.first, spent=lambda: _so_far(curator.ledger))
         with showing(bar):
@@ -257,7 +282,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
             if release is None:
                 bar.phase("fit")
                 with _warnings_after(curator.ledger):
-                    release = job.named(job.fit(data, curator, runtime))
+                    release = job.named(fitting.fit(data, curator, runtime))
                     bar.phase("release")
                     release.statement = release.statement.extended([Fact.EVALUATED, *runtime.facts])
                     _commit(release, directory, curator.ledger)
@@ -267,7 +292,7 @@ def run(job: RunConfig, data: Any = None, *, again: bool = False) -> Outcome:
                 job, release, partial(judge, release, data, seed=runtime.seed), runtime, again=again
             )
     text = summary(
-        f"{job.title} on {data.name}",
+        f"{fitting.title} on {data.name}",
         release.statement,
         released=[*(shown for shown, name in SHARED.items() if (directory / name).exists()), *evaluation.released],
         directory=directory,
@@ -356,7 +381,7 @@ def _evaluated(
 
 
 @contextmanager
-def _interrupted(job: RunConfig, directory: Path, ledger: Ledger) -> Iterator[None]:
+def _interrupted(fitting: Fitting, directory: Path, ledger: Ledger) -> Iterator[None]:
     """Tells whoever interrupts a run where it stands, and how it goes on."""
     try:
         yield
@@ -365,12 +390,12 @@ def _interrupted(job: RunConfig, directory: Path, ledger: Ledger) -> Iterator[No
             if not isinstance(end.__context__, KeyboardInterrupt):
                 raise
             signal.signal(signal.SIGINT, signal.default_int_handler)  # which Lightning ignores before it exits
-        stopped = KeyboardInterrupt(_standing(job, directory, ledger))
+        stopped = KeyboardInterrupt(_standing(fitting, directory, ledger))
         stopped.add_note(Spent("", ledger.epsilon() if ledger.committed else 0.0, again=True))
         raise stopped from None
 
 
-def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
+def _standing(fitting: Fitting, directory: Path, ledger: Ledger) -> str:
     if not ledger.charges:
         return "interrupted before anything was spent"
     same, whole = _same(directory), rounded_up(ledger.epsilon())
@@ -379,7 +404,7 @@ def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
             f"interrupted while evaluating: the release in {directory} is complete (epsilon {whole}); {same}, or dpgen "
             f"evaluate {directory}, finishes it"
         )
-    if not ledger.committed or job.resumable:
+    if not ledger.committed or fitting.resumable:
         stated = f"epsilon {whole} is what any release of this run states"
         return f"interrupted: {_so_far(ledger)} has run, and {stated}; {same} goes on"
     return (
@@ -387,9 +412,9 @@ def _standing(job: RunConfig, directory: Path, ledger: Ledger) -> str:
     )
 
 
-def _goes_on(job: RunConfig, directory: Path, ledger: Ledger) -> str:
+def _goes_on(fitting: Fitting, directory: Path) -> str:
     """The way on for a run that an error has ended; "": there is none."""
-    return f"{_same(directory)} goes on" if is_released(directory) or job.resumable else ""
+    return f"{_same(directory)} goes on" if is_released(directory) or fitting.resumable else ""
 
 
 def _same(directory: Path) -> str:

@@ -7,7 +7,7 @@ directory `unreleased-...`, which is for the holder of the data alone and remove
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -31,22 +31,20 @@ from dpgen.statement import UNPROTECTED, PrivacyStatement
 
 
 @dataclass(frozen=True)
-class SelectionJob(RunConfig):
-    """A job whose release is the best of a secret number of runs of its choices, of the same data, relation, unit and delta."""
+class Selection:
+    """Runs by name, of the same data, relation, unit and delta, the best of a secret number of which is released."""
 
-    choices: tuple[tuple[str, RunConfig], ...] = ()
-    selection: SelectOptions = field(default_factory=lambda: SelectOptions(select=""))
+    choices: tuple[tuple[str, RunConfig], ...]
+    options: SelectOptions
 
     @classmethod
-    def of(
-        cls, own: Mapping[str, str], fixed: Mapping[str, str], parse: Callable[[Mapping[str, str]], RunConfig]
-    ) -> SelectionJob:
+    def of(cls, own: Mapping[str, str], fixed: Mapping[str, str], parse: Callable[[Mapping[str, str]], RunConfig]) -> Selection:
         """From options of the selection, and those that all of its runs have."""
         if "select" not in own:
             raise ValueError(f"{next(iter(own))} needs --select")
-        selection = SelectOptions(**typed(SelectOptions, own))
+        options = SelectOptions(**typed(SelectOptions, own))
         choices: list[tuple[str, RunConfig]] = []
-        for name, given in selection.combinations(fixed):
+        for name, given in options.combinations(fixed):
             try:
                 job = parse(given)
                 first = choices[0][1] if choices else job
@@ -54,33 +52,36 @@ class SelectionJob(RunConfig):
             except ValueError as error:
                 raise ValueError(f"{name}: {error}") from error
             choices.append((name, job))
-        terms = {name: getattr(choices[0][1], name) for name in RunConfig.__dataclass_fields__}
-        return cls(**terms, choices=tuple(choices), selection=selection)
+        return cls(tuple(choices), options)
+
+    title = SELECTION
+    resumable = False
 
     @property
-    def title(self) -> str:
-        return SELECTION
+    def first(self) -> RunConfig:
+        """The run whose data, runtime, relation, unit and delta all of them have."""
+        return self.choices[0][1]
 
     @property
-    def resumable(self) -> bool:
-        return False
+    def names(self) -> list[str]:
+        return [name for name, _ in self.choices]
 
     def difference(self, stored: Mapping[str, Mapping[str, Any]]) -> str:
         """Empty where the stored settings are those of a choice: the one that was released."""
         found = [job.difference(stored) for _, job in self.choices]
         return "" if "" in found else found[0]
 
-    def new_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
+    def open_ledger(self, path: Path | None = None, *, payer: Payer | None = None) -> Ledger:
         """A ledger of the whole selection."""
-        limit, delta = self.selection.select_epsilon, self.privacy.resolved_delta
+        limit, delta = self.options.select_epsilon, self.first.privacy.resolved_delta
         budget = None if limit is None else Budget(limit, delta)
         given = delta if budget is None else None
-        return Ledger(budget, delta=given, path=path, payer=payer, **super().new_ledger().terms)
+        return Ledger(budget, delta=given, path=path, payer=payer, **self.first.open_ledger().terms)
 
     @property
     def priced(self) -> tuple[Planned, ...]:
         """The charge of one score."""
-        return paid.price(self.selection.select_noise, self.privacy.relation)
+        return paid.price(self.options.select_noise, self.first.privacy.relation)
 
     def trials(self, data: Any) -> list[Sequence[Planned]]:
         """Plans of the choices, which they declare before they look at a record."""
@@ -88,18 +89,24 @@ class SelectionJob(RunConfig):
 
     def planned(self, trials: Sequence[Sequence[Planned]]) -> Planned:
         """Price of the whole selection, which must be finite."""
-        relation = self.privacy.relation
-        event = selection_event(trials, self.priced, self.selection.select_runs)
-        if epsilon(event, self.privacy.resolved_delta, relation=relation) == float("inf"):
+        privacy = self.first.privacy
+        event = selection_event(trials, self.priced, self.options.select_runs)
+        if epsilon(event, privacy.resolved_delta, relation=privacy.relation) == float("inf"):
             raise ValueError(
-                f"delta is {self.privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "
+                f"delta is {privacy.resolved_delta:g}; a selection of these has no finite epsilon: delta must be > 0, "
                 "and mechanisms that are known by an (epsilon, delta) guarantee alone cannot be selected from"
             )
         return Planned(event, SELECTION)
 
+    def declared(self, data: Any) -> Sequence[Planned]:
+        """The plan of the selection, if its budget has room for it; nothing is spent."""
+        plan = [self.planned(self.trials(data))]
+        self.open_ledger().declare(plan)
+        return plan
+
     def fit(self, data: Any, curator: Curator, runtime: Runtime) -> Release:
         """The best release of a secret number of fits, with the statement of the selection."""
-        trials, noise = self.trials(data), self.selection.select_noise
+        trials, noise = self.trials(data), self.options.select_noise
         curator.declare(self.planned(trials))
         with TemporaryDirectory(prefix="unreleased-", dir=runtime.directory) as scratch:  # of mode 0700
             write_atomically(Path(scratch) / "NOT_FOR_PUBLICATION", f"{UNPROTECTED}: runs that were not released\n")
@@ -111,7 +118,7 @@ class SelectionJob(RunConfig):
             best = curator.select(
                 SELECTION,
                 trials,
-                self.selection.select_runs,
+                self.options.select_runs,
                 run=run,
                 score=lambda found, inner: paid.score(found[1], data, inner, noise=noise, seed=runtime.seed),
                 priced=self.priced,
@@ -119,13 +126,12 @@ class SelectionJob(RunConfig):
         if best is None:
             raise ValueError(
                 "the secret number of runs that was drawn is 0: nothing is released, and what was charged stays charged; "
-                f"that happens once in e^{self.selection.select_runs:g} selections"
+                f"that happens once in e^{self.options.select_runs:g} selections"
             )
         number, release = best
         write_atomically(runtime.directory / "config.yaml", yaml.safe_dump(self.choices[number][1].settings, sort_keys=False))
-        names = [choice for choice, _ in self.choices]
-        rule = {"noise": self.selection.select_noise, "runs": self.selection.select_runs}
-        facts = (Fact.EXACT_INTEGERS, Fact.SELECTED(name=names[number], names=", ".join(names), **rule))
+        rule = {"noise": self.options.select_noise, "runs": self.options.select_runs}
+        facts = (Fact.EXACT_INTEGERS, Fact.SELECTED(name=self.names[number], names=", ".join(self.names), **rule))
         release.statement = PrivacyStatement.from_ledger(curator.ledger, facts=(*release.statement.facts, *facts))
         return release
 

@@ -1,20 +1,26 @@
 """`dpgen train`: fit a system to private data, release it, evaluate the release."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.main import Ended
 from dpgen.config import CONFIGS, Request, RunConfig, SelectOptions, parse_job, written
 from dpgen.data.loaders import LOADERS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.privacy.composition import Planned, worst
+from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.rehearsal import rehearsed
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.registry import systems
+
+if TYPE_CHECKING:
+    from dpgen.cli.select import Selection
 
 SCRIPT_OPTIONS = {
     "config": ("FILE", "settings by block, under all options: a YAML file, or a name of those shipped (<model>_<data>)"),
@@ -91,26 +97,27 @@ def _overview() -> str:
     )
 
 
-def dry_run(job: RunConfig, choices: Sequence[str] = (), rows: int | None = None) -> Ended:
-    """The settings of a job, or the choices of a selection, its plan and its price; of `rows` rows also what to expect.
+def dry_run(job: RunConfig, selection: Selection | None = None, rows: int | None = None) -> Ended:
+    """Settings of a job or choices of a selection, the plan and its price; of `rows` rows also what to expect.
 
     The data are read, nothing is spent.
     """
+    fitting = selection or job
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         alone = replace(job, runtime=replace(job.runtime, ledger=None))
         data = alone.load(Path(scratch))
-        declared = job.declared(data)
+        declared = fitting.declared(data)
     plan: Any = job.privacy
     delta, relation = plan.resolved_delta, plan.relation
     cost = worst([(line.priced, line.count) for line in declared], delta, relation)
-    lines = [f"{job.title} on {job.data.name}, dry run: the data were read, nothing is spent, nothing is written"]
+    lines = [f"{fitting.title} on {job.data.name}, dry run: the data were read, nothing is spent, nothing is written"]
     lines += [] if job.base is None else [f"settings {job.base}"]
-    lines += [f"choice {choice}" for choice in choices]
-    for title in () if choices else ("privacy", "model", "data"):
+    lines += [f"choice {choice}" for choice in (selection.names if selection else ())]
+    for title in () if selection else ("privacy", "model", "data"):
         lines += [title, *(f"  {name:<16} {value}" for name, value in job.settings[title].items())]
     lines += ["plan", *(f"  {line.count} x {line.note}: {line.event}" for line in declared)]
     lines += [f"  cost             {guarantee(cost, delta, relation, plan.protected)}"]
-    shared = _of_shared(job, declared)
+    shared = _of_shared(job, fitting, declared)
     lines += [] if shared is None else [_in_words(shared)]
     foreseen = list(getattr(data, "foreseen", ()))
     lines += ["not released", *(f"  {line}" for line in foreseen)] if foreseen else []
@@ -122,14 +129,14 @@ def dry_run(job: RunConfig, choices: Sequence[str] = (), rows: int | None = None
     return Ended("\n".join(lines), values=values | {"unit": plan.protected, "budget": shared, "foreseen": foreseen})
 
 
-def _of_shared(job: RunConfig, plan: Sequence[Planned]) -> dict[str, Any] | None:
+def _of_shared(job: RunConfig, fitting: RunConfig | Selection, plan: Sequence[Planned]) -> dict[str, Any] | None:
     """Whether the budget that the run would pay from has room for it, for how many such `runs`, and what is `spent` then."""
-    if (shared := job.shared_budget()) is None:
+    if (payer := job.payer(fitting.title)) is None:
         return None
-    spending = shared.spending()
-    payment = job.payer(shared).quote(plan, job.new_ledger().budget, spending.limits)
+    spending = SharedBudget(payer.path).spending()
+    payment = payer.quote(plan, fitting.open_ledger().budget, spending.limits)
     fits, spent = spending.fits(payment), spending.plus(payment).epsilon
-    return {"file": shared.path.name, "fits": fits, "runs": spending.room(payment) if fits else 0, "spent": spent}
+    return {"file": payer.path.name, "fits": fits, "runs": spending.room(payment) if fits else 0, "spent": spent}
 
 
 def _in_words(shared: Mapping[str, Any]) -> str:
@@ -165,18 +172,16 @@ def main(arguments: list[str]) -> str | Ended:
     if "help" in own:
         return usage(given, config_root=CONFIGS)
     instead, rows = _instead(own)
-    parse, names = partial(parse_job, config_root=CONFIGS), list[str]()
+    parse, selection = partial(parse_job, config_root=CONFIGS), None
     if own:
-        from dpgen.cli.select import SelectionJob
+        from dpgen.cli.select import Selection
 
-        job: RunConfig = (selection := SelectionJob.of(own, given, parse))
-        names = [name for name, _ in selection.choices]
-    else:
-        job = parse(given)
+        selection = Selection.of(own, given, parse)
+    job = selection.first if selection else parse(given)
     if "print_config" in instead:
         return Ended(written(job), values={"settings": job.settings})
     if "dry_run" in instead:
-        return dry_run(job, names, rows)
+        return dry_run(job, selection, rows)
     from dpgen.run import run
 
-    return Ended.of(run(job))
+    return Ended.of(run(job, fitting=selection))
