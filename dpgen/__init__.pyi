@@ -10,8 +10,6 @@ from .api import Synthesizer as Synthesizer
 from .api import fit as fit
 from .api import plan as plan
 from .cli.evaluate import compare_runs as compare_runs
-from .config import DataConfig as DataConfig
-from .config import ModelConfig as ModelConfig
 from .config import RunConfig as RunConfig
 from .config import parse_job as parse_job
 from .evaluation.compare import compare as compare
