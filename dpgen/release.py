@@ -3,11 +3,11 @@
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from html import escape
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 import pandas as pd
@@ -284,6 +284,28 @@ class _CountedModel(PublicModel):
         positive = self.counts.clamp_min(0.0)
         total = positive.sum()
         return positive / total if total > 0 else torch.full_like(positive, 1.0 / len(positive))
+
+
+@dataclass(frozen=True)
+class RecordLayout:
+    """Public form of binary records: labels in [0, n_classes), 0 without; (height, width) of images; names of the columns.
+
+    `grey_threshold` is of grey values that are seen in place of bits, which are 1 above it.
+    """
+
+    n_classes: int = 0
+    image_shape: tuple[int, int] | None = None
+    columns: Sequence[str] | None = None
+    grey_threshold: int | None = None
+
+    @classmethod
+    def taken(cls, options: dict[str, Any]) -> Self:
+        """The layout that a description has, taken out of it."""
+        found = ((f.name, options.pop(f.name, None)) for f in fields(cls))
+        told: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in found if value is not None
+        }
+        return cls(**told)
 
 
 class RecordModel(_CountedModel):

@@ -22,6 +22,7 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.distributed import Ranks
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import Batch, PoissonMask
+from dpgen.release import RecordLayout
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.sums import PrivateSums
 from dpgen.systems.dpgm.model import MixtureModel
@@ -134,9 +135,8 @@ def mixture(*, labelled_by: str | None = "cluster", categories: int = 0) -> Mixt
         bank.initialize(torch.Generator().manual_seed(0))
     counts = torch.tensor([30.0, -4.0, 10.0])
     n_classes = categories or (3 if labelled_by == "cluster" else 0)
-    return MixtureModel(
-        bank, counts=counts, statement=statement(), n_classes=n_classes, labelled_by=labelled_by, image_shape=(4, 4)
-    )
+    layout = RecordLayout(n_classes, image_shape=(4, 4))
+    return MixtureModel(bank, counts=counts, statement=statement(), layout=layout, labelled_by=labelled_by)
 
 
 def trainer(*callbacks: Callback, steps: int = 4) -> L.Trainer:

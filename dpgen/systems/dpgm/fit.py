@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -12,6 +13,7 @@ from dpgen.nets import ModelBank, OwnClassifierBank, RBMBank
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
+from dpgen.release import RecordLayout
 from dpgen.systems.dp_sgd.engine import DPSGD, train
 from dpgen.systems.dp_sgd.model import ReleasedModule, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
@@ -89,11 +91,15 @@ class DPGM(DPSGD):
         generator = self._public.spawn("preview").generator
         return torch.stack([self.bank.sample(c, per_cluster, generator) for c in range(self.bank.k)])
 
-    def release(self, ledger: Ledger, **shape: Any) -> MixtureModel:
-        """The trained mixture with the statement of `ledger`.
-
-        `shape` has `image_shape`, `columns`, `grey_threshold`, if any.
-        """
+    def release(
+        self,
+        ledger: Ledger,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        columns: Sequence[str] | None = None,
+        grey_threshold: int | None = None,
+    ) -> MixtureModel:
+        """The trained mixture with the statement of `ledger`, of records that are images (height, width), or have columns."""
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         bank = self.bank.released()
         if self.config.off_below:
@@ -102,10 +108,9 @@ class DPGM(DPSGD):
             bank,
             counts=self.partition.counts,
             statement=self.statement(ledger),
-            n_classes=self.n_classes,
+            layout=RecordLayout(self.n_classes, image_shape, columns, grey_threshold),
             labelled_by=labelled_by,
             kmeans=self.partition if isinstance(self.partition, DPKMeans) else None,
-            **shape,
         )
 
 
@@ -127,7 +132,7 @@ def fit(
             told, weights, grey = module.bank.architecture(), module.bank.network().state_dict(), own.inputs.white > 1
             stated = module.statement(ledger)
             return ReleasedModule(weights, told["network"], told["options"], stated, grey=grey, schema=own.schema)
-        shape = own.image_shape if own.pixels is None else None
+        shape: Any = own.image_shape if own.pixels is None else None
         made = module.release(ledger, image_shape=shape, columns=own.columns, grey_threshold=own.grey_threshold)
         return released(made, own)
 

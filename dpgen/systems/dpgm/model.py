@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dpgen.files import under
 from dpgen.nets import BANKS, ModelBank
-from dpgen.release import draw_components
+from dpgen.release import RecordLayout, draw_components
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.model import Means, NetworkModel
 from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
@@ -37,17 +37,15 @@ class MixtureModel(NetworkModel, kind="mixture"):
         *,
         counts: Tensor,
         statement: PrivacyStatement,
-        n_classes: int = 0,
+        layout: RecordLayout | None = None,
         labelled_by: str | None = None,
-        image_shape: tuple[int, int] | None = None,
-        columns: Sequence[str] | None = None,
         kmeans: DPKMeans | None = None,
-        grey_threshold: int | None = None,
     ) -> None:
         self.bank, self.counts, self.statement = bank, counts, statement
-        self.n_classes, self.labelled_by, self.image_shape = n_classes, labelled_by, image_shape
-        self.columns = tuple(columns) if columns is not None else None
-        self.kmeans, self.grey_threshold = kmeans, grey_threshold
+        self.labelled_by, self.kmeans = labelled_by, kmeans
+        layout = layout or RecordLayout()
+        self.n_classes, self.image_shape, self.grey_threshold = layout.n_classes, layout.image_shape, layout.grey_threshold
+        self.columns = None if layout.columns is None else tuple(layout.columns)
         self.passes = bank.passes
 
     def assign(self, x: Tensor) -> Tensor | None:
@@ -107,9 +105,9 @@ class MixtureModel(NetworkModel, kind="mixture"):
         options = dict(description)
         bank = BANKS[options.pop("component")](**options.pop("architecture"))
         bank.load_state_dict(under("bank", tensors))
-        plan, shape, kmeans = options.pop("kmeans"), options.pop("image_shape"), None
+        plan, kmeans = options.pop("kmeans"), None
         if plan is not None:
             kmeans = DPKMeans(bank.k, KMeansPlan(**plan))
             kmeans.load_state_dict(under("kmeans", tensors))
-        image_shape = tuple(shape) if shape else None
-        return cls(bank, counts=tensors["counts"], statement=statement, image_shape=image_shape, kmeans=kmeans, **options)
+        layout = RecordLayout.taken(options)
+        return cls(bank, counts=tensors["counts"], statement=statement, layout=layout, kmeans=kmeans, **options)

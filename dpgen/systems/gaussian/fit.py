@@ -17,7 +17,7 @@ from dpgen.nets.cosines import lowest_frequencies
 from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import MOST_RECORDS, clipped
 from dpgen.privacy.noise import PublicRandomness
-from dpgen.release import ImageModel, RecordModel
+from dpgen.release import ImageModel, RecordLayout, RecordModel
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.gaussian.images import fit_images
 from dpgen.systems.gaussian.model import (
@@ -277,8 +277,7 @@ def _fit_components(
         batches,
         coordinates,
         k=inputs.groups,
-        m=chosen.axes,
-        subclusters=chosen.subclusters,
+        sizes=chosen,
         cut=inputs.config.cut,
         budget=budget,
         shares=shares,
@@ -289,16 +288,11 @@ def _fit_components(
     threshold = 0.5 if inputs.grey_threshold is None else (inputs.grey_threshold + 0.5) / 255.0
     return GaussianMixtureModel(
         subspace,
-        components.mixture,
-        density=components.density,
-        classes=components.classes,
-        counts=components.counts,
+        components,
         statement=_stated(budget, *([Fact.POOLED_CLASSES(classes=names, records="records")] if names else [])),
-        n_classes=inputs.n_classes,
+        layout=RecordLayout(inputs.n_classes, inputs.image_shape, inputs.columns),
         residual=max(left, 1e-4 * location.spread / inputs.d),
         post=PostProcessing(warp=inputs.warp, grey=inputs.grey_threshold is not None, threshold=threshold),
-        image_shape=inputs.image_shape,
-        columns=inputs.columns,
     )
 
 

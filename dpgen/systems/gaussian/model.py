@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import grid_sample
 
 from dpgen.files import under
-from dpgen.release import RandomState, RecordModel, draw_components, sampling_generator
+from dpgen.release import RandomState, RecordLayout, RecordModel, draw_components, sampling_generator
 from dpgen.samples import RecordSamples
 from dpgen.statement import PrivacyStatement
 
@@ -88,6 +88,18 @@ class LatentMixture:
             normaliser = float(variances[j].log().sum()) + u.shape[1] * math.log(2.0 * math.pi)
             columns.append(-0.5 * (white.square().sum(1) + normaliser))
         return torch.stack(columns, 1) + self.weights.log()
+
+
+@dataclass(frozen=True)
+class Components:
+    """Released Gaussians: for draws and for densities, whose covariances can be divided by; the class (k,) int64 and noisy size
+    (k,) of each; and the classes that were pooled."""
+
+    mixture: LatentMixture
+    density: LatentMixture
+    classes: Tensor
+    counts: Tensor
+    pooled: tuple[int, ...] = ()
 
 
 # -- post-processing ---------------------------------------------------------------------------------------------------
@@ -182,31 +194,26 @@ class Calibration:
 class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
     """x = place(u), u ~ sum_j w_j N(m_j, S_j), post-processed as declared.
 
-    `mixture` serves draws, `density` has covariances that densities can divide by; `classes` (k,) int64 and noisy `counts` (k,)
-    are of the components, all of class 0 without labels; `residual` > 0 is the variance per direction outside of the axes.
+    Without labels all components are of class 0; `residual` > 0 is the variance per direction outside of the axes.
     """
 
     def __init__(
         self,
         subspace: Subspace,
-        mixture: LatentMixture,
+        components: Components,
         *,
-        classes: Tensor,
-        counts: Tensor,
         statement: PrivacyStatement,
-        n_classes: int = 0,
+        layout: RecordLayout,
         residual: float = 1e-3,
-        density: LatentMixture | None = None,
         post: PostProcessing | None = None,
         calibration: Calibration | None = None,
-        image_shape: tuple[int, int] | None = None,
-        columns: Sequence[str] | None = None,
     ) -> None:
-        self.subspace, self.mixture, self.classes, self.counts = subspace, mixture, classes, counts.double()
-        self.statement, self.n_classes, self.residual = statement, n_classes, residual
-        self.density, self.image_shape = density or mixture, image_shape
+        self.subspace, self.mixture, self.density = subspace, components.mixture, components.density
+        self.classes, self.counts = components.classes, components.counts.double()
+        self.statement, self.residual = statement, residual
+        self.n_classes, self.image_shape = layout.n_classes, layout.image_shape
+        self.columns = None if layout.columns is None else tuple(layout.columns)
         self.post, self.calibration = post or PostProcessing(), calibration or Calibration()
-        self.columns = None if columns is None else tuple(columns)
 
     # -- draws -------------------------------------------------------------------------------------------------------
 
@@ -342,18 +349,19 @@ class GaussianMixtureModel(RecordModel, kind="gaussian_mixture"):
         codec, filled = post.pop("codec", None), post.pop("fill", True)  # of dpgen 0.4
         if codec is not None or not filled:
             raise ValueError(f"the model has codec {codec!r} and fill {filled}; such models of dpgen 0.4 need that version")
-        shape = options.pop("image_shape")
         for name in ("noise_multiplier", "declared"):  # of dpgen 0.4
             options.pop(name, None)
         return cls(
             Subspace(edge=options.pop("edge"), **under("subspace", tensors)),
-            LatentMixture(**under("mixture", tensors)),
-            density=LatentMixture(**under("density", tensors)),
-            classes=tensors["classes"],
-            counts=tensors["counts"],
+            Components(
+                LatentMixture(**under("mixture", tensors)),
+                LatentMixture(**under("density", tensors)),
+                tensors["classes"],
+                tensors["counts"],
+            ),
             statement=statement,
+            layout=RecordLayout.taken(options),
             post=PostProcessing(**post, warp=warp),
             calibration=Calibration(**under("calibration", tensors)),
-            image_shape=tuple(shape) if shape else None,
             **options,
         )

@@ -36,7 +36,8 @@ from dpgen.privacy.exact_sums import (
     whole,
     whole_squares,
 )
-from dpgen.systems.gaussian.model import LatentMixture, Subspace
+from dpgen.systems.gaussian.model import Components, LatentMixture, Subspace
+from dpgen.systems.gaussian.plan import Sizes
 from dpgen.systems.kmeans.features import NORM
 from dpgen.systems.kmeans.fit import Centres, update_centres
 from dpgen.systems.marginals.fit import bit_probabilities, bit_sums
@@ -374,17 +375,6 @@ _DETECTED = 4.0  # noise stds of a count below which a component is not told fro
 
 
 @dataclass(frozen=True)
-class Components:
-    """Released Gaussians: for draws and for densities, the class (k,) and noisy size (k,) of each, and what was pooled."""
-
-    mixture: LatentMixture
-    density: LatentMixture
-    classes: Tensor
-    counts: Tensor
-    pooled: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class Moments:
     """Noisy counts (k,), means (k, m), covariances (k, m, m), and the noise std of a diagonal entry of their sums."""
 
@@ -495,31 +485,30 @@ def release_components(
     encode: Encode,
     *,
     k: int,
-    m: int,
-    subclusters: int,
+    sizes: Sizes,
     cut: float,
     budget: GaussianBudget,
     shares: Mapping[str, float],
     generator: torch.Generator,
 ) -> Components:
-    """Gaussians of k classes with `subclusters` each, from one to six passes over the records.
+    """Gaussians of k classes with `sizes.subclusters` each on `sizes.axes` axes, from one to six passes over the records.
 
     `encode` gives (coordinates (b, m), class (b,)). "components" pays, or "classes", "clusters" and "components".
     """
 
     def moments(name: str, encode: Encode, k: int) -> Moments:
-        return release_moments(batches, encode, k=k, m=m, note=NOTES[name], budget=budget, share=shares[name])
+        return release_moments(batches, encode, k=k, m=sizes.axes, note=NOTES[name], budget=budget, share=shares[name])
 
-    if subclusters == 1:
+    if sizes.subclusters == 1:
         return mixture_of(moments("components", encode, k), torch.arange(k), cut)
     classes = mixture_of(moments("classes", encode, k), torch.arange(k), cut)
     mixture, starts = classes.mixture, []
     for j in classes.classes.argsort().tolist():  # drawn from the released Gaussian of each class with public randomness
-        drawn = mixture.draw(j, subclusters, generator).double()
+        drawn = mixture.draw(j, sizes.subclusters, generator).double()
         starts.append(mixture.means[j] + _SPREAD * (drawn - mixture.means[j]))
     centres = release_centres(batches, encode, torch.stack(starts), budget=budget, share=shares["clusters"])
-    found = moments("components", nearest(encode, centres), k * subclusters)
-    return mixture_of(found, torch.arange(k).repeat_interleave(subclusters), cut)
+    found = moments("components", nearest(encode, centres), k * sizes.subclusters)
+    return mixture_of(found, torch.arange(k).repeat_interleave(sizes.subclusters), cut)
 
 
 # -- bits --------------------------------------------------------------------------------------------------------------

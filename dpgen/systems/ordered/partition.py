@@ -249,16 +249,15 @@ class PrivateTree:
         return [self._leaves(secrets) for _ in range(count)]
 
     def _leaves(self, secrets: Secrets) -> Integers:
-        (rows, least), rule = self.rule.chances(), self.rule
-        levels, decay = (self.N - 1).bit_length(), rule.noise.decay
+        rule, levels, decay = self.rule, (self.N - 1).bit_length(), self.rule.noise.decay
         # A cell of depth h scores max(c - h decay, threshold - decay): what is not heavy splits as if it were empty.
-        knots, ranks = outline(self.values, rule.threshold, decay)
+        heavy, chances = outline(self.values, rule.threshold, decay), rule.chances()
         coins, count = np.empty((0, 2), np.uint64), _FIRST_COINS + 4 * (len(self.values) // rule.threshold)
         while True:
             # More coins continue the same sequence: the first ones are kept.
             fresh = secrets.words(count, 2)
             coins = np.concatenate([coins, fresh]) if len(coins) else fresh
-            ends, used = _descend(knots, ranks, self.N, levels, rule.threshold, decay, rows, least, coins)
+            ends, used = _descend(heavy, chances, self.N, levels, rule.threshold, decay, coins)
             if used <= len(coins):
                 return ends
             count = len(coins)
@@ -266,10 +265,16 @@ class PrivateTree:
 
 @_compile
 def _descend(
-    knots: Integers, ranks: Integers, N: int, levels: int, threshold: int, decay: int, rows: Words, least: int, coins: Words
+    outline: tuple[Integers, Integers],
+    chances: tuple[Words, int],
+    N: int,
+    levels: int,
+    threshold: int,
+    decay: int,
+    coins: Words,
 ) -> tuple[Integers, int]:
     """Ends of leaves from left to right, and how many coins that took; more than there are means: give more and repeat."""
-    most = len(coins)
+    (knots, ranks), (rows, least), most = outline, chances, len(coins)
     ends = np.empty(most + 1, np.int64)
     stack = np.empty((levels + 2, 4), np.int64)  # start of a cell, its depth, its first knot, past its last
     stack[0, 0], stack[0, 1], stack[0, 2], stack[0, 3] = 0, 0, 0, len(knots)

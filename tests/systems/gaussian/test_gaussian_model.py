@@ -11,8 +11,10 @@ from refusals import refused
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
+from dpgen.release import RecordLayout
 from dpgen.systems.gaussian.model import (
     Calibration,
+    Components,
     GaussianMixtureModel,
     LatentMixture,
     PostProcessing,
@@ -38,12 +40,11 @@ def model(n_classes: int = 2, **details: Any) -> GaussianMixtureModel:
         eigenvalues=torch.tensor([[0.09, 0.04, 0.0]]).repeat(4, 1).double(),
         rest=torch.full((4,), 0.01).double(),
     )
-    options: dict[str, Any] = {"image_shape": (4, 4)} | details
+    shape, columns = details.pop("image_shape", (4, 4)), details.pop("columns", None)
     classes = torch.tensor([0, 0, 1, 1]) if n_classes else torch.zeros(4, dtype=torch.int64)
     counts = torch.tensor([400.0, 100.0, 200.0, 300.0])
-    return GaussianMixtureModel(
-        subspace, mixture, classes=classes, counts=counts, statement=tiny.statement(), n_classes=n_classes, **options
-    )
+    made, layout = Components(mixture, mixture, classes, counts), RecordLayout(n_classes, shape, columns)
+    return GaussianMixtureModel(subspace, made, statement=tiny.statement(), layout=layout, **details)
 
 
 def covariances(mixture: LatentMixture) -> Tensor:

@@ -12,7 +12,7 @@ from dpgen.privacy.curator import Curator, GaussianBudget
 from dpgen.privacy.exact_sums import clipped
 from dpgen.privacy.ledger import Ledger
 from dpgen.systems.gaussian.model import Subspace
-from dpgen.systems.gaussian.plan import FULL, allocated
+from dpgen.systems.gaussian.plan import FULL, Sizes, allocated
 from dpgen.systems.gaussian.releases import (
     BORDER,
     MEAN_BORDER,
@@ -218,8 +218,8 @@ def components(multiplier: float, k: int = 2, subclusters: int = 1) -> Component
     options = paid(multiplier)
     shares = allocated(FULL if subclusters > 1 else {"components": 1.0}, options.pop("share"))
     generator = torch.Generator().manual_seed(1)
-    sizes = {"k": k, "m": 3, "subclusters": subclusters, "cut": 0.6}
-    return release_components(stream(), by_label, generator=generator, shares=shares, **sizes, **options)
+    options |= {"k": k, "sizes": Sizes(3, subclusters), "cut": 0.6}
+    return release_components(stream(), by_label, generator=generator, shares=shares, **options)
 
 
 def test_subclusters_keep_mean_and_spread_of_their_class() -> None:
