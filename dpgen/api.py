@@ -105,8 +105,7 @@ def fit(
     own = ledger if isinstance(ledger, Ledger) else None
     named = {"delta": delta, "ledger": ledger if own is None else None}
     given = {"epsilon": epsilon} | {name: value for name, value in named.items() if value is not None}
-    if isinstance(data, str) and data in systems() and (not isinstance(model, str) or model not in (*systems(), AUTO)):
-        raise ValueError(f"data is {data!r}, which is a model: the data come first, fit(data, model={data!r}, ...)")
+    _require_order(data, model)
     job = job_of(model, data, given | options, dtypes)
     if own is not None:
         _require_same(own, job)
@@ -147,6 +146,12 @@ def plan(
     job.prepare()
     with TemporaryDirectory(prefix="dpgen-") as scratch:
         return rehearsed(job, job.load(Path(scratch)), rows)
+
+
+def _require_order(data: Any, model: Any) -> None:
+    """Refuse the order of 0.4, model first."""
+    if isinstance(data, str) and data in systems() and (not isinstance(model, str) or model not in (*systems(), AUTO)):
+        raise ValueError(f"data is {data!r}, which is a model: the data come first, fit(data, model={data!r}, ...)")
 
 
 def _fit_in_memory(job: RunConfig, ledger: Ledger | None) -> Release:
@@ -198,7 +203,10 @@ def _kind_of(data: Any, dtypes: Dtypes) -> str | None:
     if isinstance(data, str | Path):
         named = (kind for kind, named in LOADERS.items() if str(data) in named and data not in ("csv", "sql"))
         return next(named, None) or _kind_of_file(data)
-    private = in_memory(data, dtypes)
+    return _kind_in_memory(in_memory(data, dtypes))
+
+
+def _kind_in_memory(private: InMemory) -> str | None:
     bits = bool(private.form.types) and all(dtype.startswith("bool") for dtype in private.form.types)
     image = private.form.shape is not None and len(private.form.shape) > 1
     if bits or image or private.like in ("sets", "images"):
@@ -217,11 +225,15 @@ def _kind_of_file(path: str | Path) -> str | None:
 # -- data --------------------------------------------------------------------------------------------------------------
 
 
+def _held_prior(prior: Any) -> InMemory:
+    if isinstance(prior, Release):
+        raise TypeError(f"prior is a {type(prior).__name__} in memory; save it, and give its directory")
+    return in_memory(prior, "public")
+
+
 def job_of(model: str, data: Any, options: Options, dtypes: Dtypes = "bought") -> RunConfig:
     if not isinstance(prior := options.get("prior"), str | Path | None):
-        if isinstance(prior, Release):
-            raise TypeError(f"prior is a {type(prior).__name__} in memory; save it, and give its directory")
-        held = in_memory(prior, "public")
+        held = _held_prior(prior)
         made = job_of(model, data, {**options, "prior": str(held)}, dtypes)
         return replace(made, model=replace(made.model, options=replace(made.model.options, prior=held)))
     if model == AUTO:
@@ -277,10 +289,7 @@ def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: D
         table.table = str(name)
     roles = _roles(tables, options)
     given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
-    first = roles.rows or str(roles.people)
-    beside: Options = {} if roles.people in (None, first) else {"people_path": tables[roles.people]}
-    more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}
-    beside |= {"tables": more} if more else {}
+    first, beside = roles.rows or str(roles.people), _beside_rows(tables, roles)
     shown = {option: _shown(held) for option, held in beside.items()}
     made = keyword_job(model, _all_private("linked", system, given) | shown, data="linked", private=tables[first])
     return replace(made, data=replace(made.data, options={**made.data.options, **beside}))
@@ -298,6 +307,13 @@ def _timed(order: Any, names: list[str]) -> list[str]:
         if name not in names:
             raise ValueError(f"order is {dict(order or {})!r}; it must be {{TABLE: COLUMN}} of {', '.join(map(repr, names))}")
     return timed
+
+
+def _beside_rows(tables: Mapping[str, InMemory], roles: Roles) -> Options:
+    """Options of `load_linked` for the tables beside the first one of rows: people, and further ones."""
+    given: Options = {} if roles.people in (None, roles.rows or str(roles.people)) else {"people_path": tables[roles.people]}
+    more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}
+    return given | ({"tables": more} if more else {})
 
 
 def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> str:

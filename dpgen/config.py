@@ -128,8 +128,7 @@ class RunConfig:
         directory = self.runtime.run_dir
         if directory is not None and not directory.name:
             raise ValueError(f"run_dir is {str(directory)!r}; it must name a directory, not be empty or the present one")
-        if (unit := getattr(self.privacy, "unit", None)) is not None:
-            self._require_people(unit)
+        self._require_people(getattr(self.privacy, "unit", None))
         if isinstance(given, Mapping):
             self._take_share(given)
         if self.runtime.processes > 1 and not self.resumable:
@@ -138,7 +137,9 @@ class RunConfig:
                 "several processes can share the sums of DP-SGD only"
             )
 
-    def _require_people(self, unit: str) -> None:
+    def _require_people(self, unit: str | None) -> None:
+        if unit is None:
+            return
         if self.data.loaded is not None:
             raise ValueError(f"unit is {unit!r}; it must be left out: the data are loaded already, without such a column")
         if not self.loader.takes_people:

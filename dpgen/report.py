@@ -330,12 +330,15 @@ def pictures(release: Release) -> list[Picture]:
     return [replace(picture, caption=f"{picture.caption} {paid[0].upper()}{paid[1:]}.") for picture in _of(release)]
 
 
+def _of_draws(table: pd.DataFrame) -> Iterator[Picture]:
+    extra = [name for name in ("draw", "label", "user", "group") if name in table and table.shape[1] > 1]
+    values, source = table.drop(columns=extra), f"{len(table):,} private draws"
+    yield from (*_of_columns(values, source), *_scattered(values, source))
+
+
 def _of(release: Draws | PublicModel) -> Iterator[Picture]:
     if isinstance(release, Draws):
-        table = release.to_pandas()
-        extra = [name for name in ("draw", "label", "user", "group") if name in table and table.shape[1] > 1]
-        values, source = table.drop(columns=extra), f"{len(table):,} private draws"
-        yield from (*_of_columns(values, source), *_scattered(values, source))
+        yield from _of_draws(release.to_pandas())
         return
     samples = release.samples(IMAGES if isinstance(release, ImageModel) else SAMPLES, random_state=_SEED)
     if isinstance(samples, ImageSamples):
@@ -366,7 +369,7 @@ def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> 
     source, of = _drawn(len(samples), "record"), "cluster" if samples.labels is None else "label"
     if image_shape is not None:
         group = samples.cluster if samples.labels is None else samples.labels
-        x = samples.grey / 255 if samples.grey is not None else samples.x
+        x = samples.x if samples.grey is None else samples.grey / 255
         groups = {f"{of} {c}": x[group == c] for c in group.unique().tolist()}
         yield from _of_images(groups, image_shape, of, source)
         return
@@ -501,6 +504,15 @@ def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
             yield Picture(f"{prefix}Associations across tables", caption, associations_across(shown))
 
 
+def _times(values: pd.Series) -> pd.Series:
+    """Numbers or dates of the column of the order."""
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        return values
+    way = Numbers.of(values) or Numbers("datetime")
+    found = way.read(values)
+    return pd.Series(found.astype("datetime64[s]") if way.kind == "datetime" else found)
+
+
 def _frames_of(samples: LinkedSamples, name: str) -> LinkedFrames:
     """A table of rows, those of one person or row above after the other, and what they hang on."""
     rows, person = samples.tables[name], samples.person
@@ -513,11 +525,7 @@ def _frames_of(samples: LinkedSamples, name: str) -> LinkedFrames:
     of_people, of_rows = (table.drop(columns=keys, errors="ignore") for table in (above, rows))
     order = samples.orders.get(name)
     order = order if order in rows else None
-    times = rows[order] if order is not None else pd.Series(dtype=np.int64)
-    if not pd.api.types.is_numeric_dtype(times.dtype):
-        way = Numbers.of(times) or Numbers("datetime")
-        found = way.read(times)
-        times = pd.Series(found.astype("datetime64[s]") if way.kind == "datetime" else found)
+    times = _times(rows[order]) if order is not None else pd.Series(dtype=np.int64)
     called = "person" if parent in (name, next(iter(samples.tables))) else f"row of {parent}"
     timing = frozenset({order} if order else ())
     return LinkedFrames(of_people, of_rows, starts, order, times.to_numpy(), name, called, timing)

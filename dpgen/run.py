@@ -105,7 +105,7 @@ def released(directory: Path) -> Release | None:
 
 
 class Fitting(Protocol):
-    """Whose release a run makes: the settings of the run, or the best of several (`dpgen train --select`)."""
+    """Settings that a run releases a fit of: its own, or the best of several (`dpgen train --select`)."""
 
     @property
     def title(self) -> str:
@@ -144,11 +144,7 @@ def open_run(job: RunConfig, fitting: Fitting | None = None, *, again: bool = Fa
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     if made:
         job.shared_budget()  # which refuses before anything is made
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        ledger = _locked_ledger(job, fitting, directory / "ledger.jsonl")
-    except OSError as error:
-        raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
+    ledger = _locked_ledger(job, fitting, directory)
     key = job.split_key(directory)
     with ledger:
         remove_leftovers(directory)  # of a process that was killed; the lock says that no other one is writing
@@ -156,16 +152,10 @@ def open_run(job: RunConfig, fitting: Fitting | None = None, *, again: bool = Fa
             _require_resumable(directory, fitting, ledger, key)
         else:
             _write_settings(directory, job)
-        try:
+        with _unspent_removed(ledger, made):
             if key is not None:
                 secret_key(key)
             yield directory, replace(job.runtime, run_dir=directory), Curator(ledger, source=job.runtime.source())
-        except BaseException as error:
-            if not isinstance(error, Exception) or not ledger.entries():
-                ledger.drop()  # ended from outside: nothing that was charged since the last commit is shown
-            if not ledger.entries():
-                _remove(made)
-            raise
 
 
 def _require_free(directory: Path, job: RunConfig, *, again: bool) -> None:
@@ -212,8 +202,29 @@ def _remove(made: Sequence[Path]) -> None:
             above.rmdir()
 
 
-def _locked_ledger(job: RunConfig, fitting: Fitting, path: Path) -> Ledger:
-    """The ledger of an earlier run if it has spent anything, else a new one."""
+@contextmanager
+def _unspent_removed(ledger: Ledger, made: Sequence[Path]) -> Iterator[None]:
+    """Drops what was never shown of a run that fails, and removes what it `made` where it has spent nothing."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) or not ledger.entries():
+            ledger.drop()  # ended from outside: nothing that was charged since the last commit is shown
+        if not ledger.entries():
+            _remove(made)
+        raise
+
+
+def _locked_ledger(job: RunConfig, fitting: Fitting, directory: Path) -> Ledger:
+    """The ledger in a directory, which is made: that of an earlier run if it has spent anything, else a new one."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        return _ledger_at(job, fitting, directory / "ledger.jsonl")
+    except OSError as error:
+        raise ValueError(f"run_dir {str(directory)!r} cannot be used: {error.strerror or error}") from error
+
+
+def _ledger_at(job: RunConfig, fitting: Fitting, path: Path) -> Ledger:
     if path.exists() and path.stat().st_size:
         ledger = Ledger.open(path)
         if ledger.committed:
@@ -294,7 +305,7 @@ def run(job: RunConfig, data: Any = None, *, fitting: Fitting | None = None, aga
     text = summary(
         f"{fitting.title} on {data.name}",
         release.statement,
-        released=[*(shown for shown, name in SHARED.items() if (directory / name).exists()), *evaluation.released],
+        released=[*_shared(directory), *evaluation.released],
         directory=directory,
         scores=evaluation.scores,
         notes=[*release.statement.told, *release.statement.not_covered, *evaluation.notes],
@@ -344,6 +355,11 @@ def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> N
 
 SHARED = {f"{MODEL}/": MODEL, DRAWS: DRAWS, f"{MECHANISM}/": MECHANISM, STATEMENT: STATEMENT}
 """Outputs of a run that may be shared, as the summary names them."""
+
+
+def _shared(directory: Path) -> list[str]:
+    return [shown for shown, name in SHARED.items() if (directory / name).exists()]
+
 
 KEPT_BY_NOBODY = "no scores: the density behind the draws is private and never kept, only the process that made them can tell"
 

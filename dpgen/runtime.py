@@ -81,11 +81,13 @@ class Runtime:
         for name, kind in Runtime.__annotations__.items():
             if get_origin(kind) is Literal and getattr(self, name) not in get_args(kind):
                 raise ValueError(f"{name} must be one of {', '.join(map(repr, get_args(kind)))}, got {getattr(self, name)!r}")
-        if self.title is not None and not (self.title.isprintable() and self.title.strip() and len(self.title) <= 200):
-            raise ValueError(f"title is {self.title!r}; it must be one line of 1 to 200 characters")
-        if self.fid_weights is not None:
-            self._require_weights(self.fid_weights)
+        self._require_title(self.title)
+        self._require_weights(self.fid_weights)
         self._require_accelerator()
+
+    def _require_title(self, title: str | None) -> None:
+        if title is not None and not (title.isprintable() and title.strip() and len(title) <= 200):
+            raise ValueError(f"title is {title!r}; it must be one line of 1 to 200 characters")
 
     def _require_accelerator(self) -> None:
         if self.noise_source == "device" and self.accelerator == "cpu":
@@ -96,7 +98,9 @@ class Runtime:
             if not torch.cuda.is_available():
                 raise ValueError("accelerator='gpu' but PyTorch sees no GPU here; use 'auto' or 'cpu'")
 
-    def _require_weights(self, file: Path) -> None:
+    def _require_weights(self, file: Path | None) -> None:
+        if file is None:
+            return
         if self.evaluation != "full":
             raise ValueError(f"fid_weights is {str(file)!r}; it needs evaluation full, not {self.evaluation!r}")
         if not file.is_file():

@@ -315,15 +315,18 @@ class LinkedSamples(Samples):
         keys |= {self._people: self.person} if self.others else {}
         for name, table in self.tables.items():
             called = {new: old for old, new in self.forms[name].renamed.items()}
-            fields = [own | {"name": called.get(own["name"], own["name"])} for own in self._fields(name, keys.get(name))]
-            schema: dict[str, Any] = {"fields": fields}
-            schema |= {"primaryKey": keys[name]} if name in keys else {}
-            foreign = [_foreign(called.get(column, column), above, other) for column, above, other in self._keys(name)]
-            schema |= {"foreignKeys": foreign} if foreign else {}
-            schema |= {"dpgen:order": self.orders[name]} if self.orders.get(name) in table else {}
+            schema = self._schema(name, keys.get(name), called)
             resources.append(resource(name, [called.get(column, column) for column in map(str, table)], schema))
             files[f"{name}.csv"] = self._shown(name).to_csv(index=False).encode()
         return {"datapackage.json": json.dumps({"resources": resources}, indent=1).encode()} | files
+
+    def _schema(self, name: str, key: str | None, called: Mapping[str, str]) -> dict[str, Any]:
+        """The Table Schema of a table, whose own key is `key`, and whose columns are `called` as in the data."""
+        fields = [own | {"name": called.get(own["name"], own["name"])} for own in self._fields(name, key)]
+        schema: dict[str, Any] = {"fields": fields} | ({} if key is None else {"primaryKey": key})
+        foreign = [_foreign(called.get(column, column), above, other) for column, above, other in self._keys(name)]
+        schema |= {"foreignKeys": foreign} if foreign else {}
+        return schema | ({"dpgen:order": self.orders[name]} if self.orders.get(name) in self.tables[name] else {})
 
     @property
     def _people(self) -> str:

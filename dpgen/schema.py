@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.columns.coding import breach, checked, coded, column_codes
+from dpgen.columns.coding import breach, checked, column_codes, lengths
 from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.constraints import (
     Computed,
@@ -135,11 +135,14 @@ class Schema:
                     raise ValueError(f"field {constraint.name!r} depends on {name!r}, which is computed later or is a key")
             there.add(constraint.name)
             if isinstance(constraint, Depends):
-                on = self.by_name[constraint.on]
-                if not isinstance(on, CategoryField):
-                    raise ValueError(f"field {constraint.name!r} depends on {on.name!r}; it must list its values in enum")
-                if left := [value for value in on.values if str(value) not in constraint.table]:
-                    raise ValueError(f"table of field {constraint.name!r} lacks {str(left[0])!r} of {on.name!r}")
+                self._require_whole_table(constraint)
+
+    def _require_whole_table(self, constraint: Depends) -> None:
+        on = self.by_name[constraint.on]
+        if not isinstance(on, CategoryField):
+            raise ValueError(f"field {constraint.name!r} depends on {on.name!r}; it must list its values in enum")
+        if left := [value for value in on.values if str(value) not in constraint.table]:
+            raise ValueError(f"table of field {constraint.name!r} lacks {str(left[0])!r} of {on.name!r}")
 
     def _require_comparable(self) -> None:
         for constraint in self.constraints:
@@ -352,12 +355,9 @@ class Schema:
             except Violation as error:
                 raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error}") from None
             found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
-        for position, given in enumerate(self.modelled):
+        for own, given in zip(codes.T, self.modelled):
             if isinstance(given, LengthField):
-                codes[:, position] = -1
-                both = (found[given.name].notna() & found[given.base].notna()).to_numpy()
-                typed = {name: found[name][both].infer_objects() for name in (given.name, given.base)}
-                codes[both, position] = coded(given, typed, np.ones(both.sum(), bool))
+                own[:] = lengths(given, found)
         return codes, pd.DataFrame(found)
 
     def _require_constraints(self, table: pd.DataFrame) -> None:

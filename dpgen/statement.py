@@ -96,6 +96,14 @@ def _facts(ledger: Ledger, facts: Iterable[Fact | Said]) -> Iterator[Fact | Said
         yield Fact.NO_SECOND_RUN(file=ledger.payer.path.name)
 
 
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A statement without its checksum, which it must match where it has one, or names files."""
+    own = {name: value for name, value in values.items() if name != "sha256"}
+    if values.get("sha256", "") != checksum(own) and ("sha256" in values or values.get("files")):
+        raise ValueError("the statement does not match its own checksum: it was cut or edited")
+    return own
+
+
 def _taken(facts: Iterable[dict[str, Any]], sentences: Mapping[str, list[str]]) -> list[Said]:
     """Facts whose sentence stands in one of the lists, out of which it is taken."""
     kept = list[Said]()
@@ -302,9 +310,7 @@ class PrivacyStatement:
 
         What an earlier version said stays as it said it: a fact that has another sentence by now, or is gone, is its text.
         """
-        own = {name: value for name, value in values.items() if name != "sha256"}
-        if values.get("sha256", "") != checksum(own) and ("sha256" in values or values.get("files")):
-            raise ValueError("the statement does not match its own checksum: it was cut or edited")
+        own = _checked(values)
         names = [*(section.value for section in Section), "conventions"]  # the last until 0.5
         sentences = {name: list(own.pop(name, ())) for name in names}
         facts = own.get("facts", ())

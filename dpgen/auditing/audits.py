@@ -70,13 +70,19 @@ def audit(job: AuditJob) -> Finding:
     return finding
 
 
+def _as_dpgm(plan: Any, config: Any) -> tuple[Any, Any]:
+    """Plan and configuration by which DPGM takes the same steps: a DPGAN has one critic for all records."""
+    if not isinstance(config, DPGANConfig):
+        return plan, config
+    steps = {own.name: getattr(plan, own.name) for own in fields(DPSGDPlan) if "means" not in own.name}
+    return DPGMPlan(**steps), DPGMConfig(
+        clusters="none", **{own.name: getattr(config, own.name) for own in fields(DPSGDConfig)}
+    )
+
+
 def _audit_training(job: AuditJob) -> dict[str, Any]:
     """White box: guess canaries, each present by a coin, from the sums that the real engine releases."""
-    options, plan, config = job.options, job.plan, job.config
-    if isinstance(config, DPGANConfig):  # one critic for all records
-        steps = [field.name for field in fields(DPSGDPlan) if "means" not in field.name]
-        plan = DPGMPlan(**{name: getattr(plan, name) for name in steps})
-        config = DPGMConfig(clusters="none", **{field.name: getattr(config, field.name) for field in fields(DPSGDConfig)})
+    options, (plan, config) = job.options, _as_dpgm(job.plan, job.config)
     coins = canary_coins(options.canaries or _CANARIES, trainings=options.trainings or 1, seed=options.seed)
     found, claimed = _gather(train_watched, [(plan, config, row, options.seed) for row in coins], job)
     scores = torch.from_numpy(np.concatenate(found))
@@ -225,18 +231,23 @@ def _audit_releases(job: AuditJob) -> dict[str, Any]:
     first, second = with_direction(*joined(found[: len(sizes)], found[len(sizes) :]))
     bound = epsilon_lower_bound(first, second, job.plan.open_ledger().delta, confidence=job.options.confidence)
     last = first.shape[1] - 1
-    shown = ("epsilon", "delta", "draws", "rounds", "unit")
-    spent = ", ".join(f"{name} {value}" for name, value in vars(job.plan).items() if name in shown and value is not None)
+    method, fits = ("many draws", 2) if at_once else ("many runs", 2 * trials)
     return {
-        "audited": f"{job.model}: {spent}",
+        "audited": f"{job.model}: {_spent(job.plan)}",
         "neighbours": pair_of(job, 1).description,
         "claimed": claimed,
         "lower_bound": bound.epsilon,
-        "method": "many draws" if at_once else "many runs",
+        "method": method,
         "attack": "best linear statistic" if bound.attack == last else f"statistic {bound.attack + 1} of {last}",
-        "trainings": 2 if at_once else 2 * trials,
+        "trainings": fits,
         "trials": len(first) + len(second),
     }
+
+
+def _spent(plan: Any) -> str:
+    """What a plan may spend, in words."""
+    shown = ("epsilon", "delta", "draws", "rounds", "unit")
+    return ", ".join(f"{name} {value}" for name, value in vars(plan).items() if name in shown and value is not None)
 
 
 def _gather(

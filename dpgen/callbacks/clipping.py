@@ -7,7 +7,7 @@ released histograms of norms.
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -151,10 +151,7 @@ class PerLayerClipping(BoundedClipping):
 
     def layers(self, columns: Mapping[str, slice]) -> Sequence[Layer]:
         names = dict.fromkeys(name.rpartition(".")[0] for name in columns) if self.of_layers is None else self.of_layers
-        of = {name: max((n for n in names if _begins(name, n)), key=len, default=None) for name in columns}
-        for name, chosen in of.items():
-            if chosen is None:
-                raise nearest("bounds, of the parameter", name, list(names))
+        of = {name: _layer_of(name, names) for name in columns}
         if unused := set(names) - {*of.values()}:
             raise nearest("bounds", min(unused), list(columns))
         bounds = [1.0 if self.of_layers is None else self.of_layers[name] for name in names]
@@ -169,9 +166,12 @@ class PerLayerClipping(BoundedClipping):
         return shares * flat_coefficients(norms, self._bounds.to(norms.dtype)[cluster][:, None] * shares)
 
 
-def _begins(name: str, start: str) -> bool:
-    """Whether a parameter is one of a module, by their names."""
-    return not start or name == start or name.startswith(f"{start}.")
+def _layer_of(name: str, starts: Collection[str]) -> str:
+    """The module of a parameter: the longest of these beginnings of names that fits."""
+    fitting = [start for start in starts if not start or name == start or name.startswith(f"{start}.")]
+    if not fitting:
+        raise nearest("bounds, of the parameter", name, list(starts))
+    return max(fitting, key=len)
 
 
 def _joined(parts: Iterable[slice]) -> tuple[slice, ...]:

@@ -50,20 +50,25 @@ def usage() -> str:
     return "\n".join([*lines, "", "dpgen COMMAND --help says more; dpgen --version"])
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command, with the arguments of the process unless others are given; the exit code."""
+def _write_utf8() -> None:
+    """Texts, JSON and csv are UTF-8 in every locale."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and not stream.encoding.lower().startswith("utf"):
-            stream.reconfigure(encoding="utf-8", errors="backslashreplace")  # texts, JSON and csv are UTF-8 in every locale
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command, with the arguments of the process unless others are given; the exit code."""
+    _write_utf8()
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in ("--help", "-h"):
         sys.stdout.write(usage() + "\n")
         return 0
-    as_json, quiet = "--json" in rest, "--quiet" in rest
-    rest = [argument for argument in rest if argument not in ("--json", "--quiet")]
-    if name == "train" and (as_json or quiet) and not any("progress_bar" in argument for argument in rest):
+    shown = {"--json", "--quiet"} & {*rest}
+    rest = [argument for argument in rest if argument not in shown]
+    if name == "train" and shown and not any("progress_bar" in argument for argument in rest):
         rest.append("--progress_bar=false")
-    return exit_code(lambda: _run(name, rest), partial(show, command=name, as_json=as_json, quiet=quiet))
+    return exit_code(lambda: _run(name, rest), partial(show, command=name, as_json="--json" in shown, quiet="--quiet" in shown))
 
 
 def _run(name: str, arguments: list[str]) -> "str | int | Ended":

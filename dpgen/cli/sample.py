@@ -31,6 +31,23 @@ def parser() -> OneLineParser:
     return result
 
 
+def _chosen(options: Any, model: Any) -> dict[str, Any]:
+    """What is drawn, as far as the model can choose it."""
+    chosen = {name: getattr(options, name) for name in ("clusters", "given", "rows") if getattr(options, name) is not None}
+    for name, value in chosen.items():
+        if name not in inspect.signature(model.samples).parameters:
+            raise ValueError(f"{name} is {value}; {options.model} holds a {model.kind} model, which has none")
+    return chosen
+
+
+def _usual_place(samples: Any) -> str:
+    from dpgen.samples import ColumnSamples, LinkedSamples
+
+    if isinstance(samples, LinkedSamples):
+        return "synthetic"
+    return "synthetic.csv" if isinstance(samples, ColumnSamples) else "synthetic.npz"
+
+
 def main(arguments: list[str]) -> Ended | int:
     """Draw records, write them, say what they cost."""
     options = parser().parse_args(arguments)
@@ -45,22 +62,16 @@ def main(arguments: list[str]) -> Ended | int:
     if (options.model / DRAWS).is_file():
         raise ValueError(f"{options.model} holds private draws: all that were paid for are in {options.model / DRAWS}")
     model = load(options.model)
-    chosen = {name: getattr(options, name) for name in ("clusters", "given", "rows") if getattr(options, name) is not None}
-    for name, value in chosen.items():
-        if name not in inspect.signature(model.samples).parameters:
-            raise ValueError(f"{name} is {value}; {options.model} holds a {model.kind} model, which has none")
-    samples = model.samples(options.n, random_state=options.seed, **chosen)
+    samples = model.samples(options.n, random_state=options.seed, **_chosen(options, model))
     if isinstance(samples, LinkedSamples) and printed:
         raise ValueError("out is '-'; it must name a folder: linked tables are a file each")
-    usual = "synthetic.csv" if isinstance(samples, ColumnSamples) else "synthetic.npz"
-    usual = "synthetic" if isinstance(samples, LinkedSamples) else usual
     samples = samples.for_files(model.form) if isinstance(samples, ColumnSamples) else samples
     paid = f"{model.statement.in_words()}, already paid"
     if printed:
         sys.stdout.write(samples.encoded(".csv").decode())
         sys.stderr.write(f"{options.n} records; {paid}\n")
         return 0
-    out = options.out or usual
+    out = options.out or _usual_place(samples)
     samples.save(out)
     values = {"records": options.n, "file": out, **guarantee_values(model.statement)}
     return Ended(f"{options.n} records in {out}; {paid}", values=values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -112,21 +112,25 @@ def dry_run(job: RunConfig, selection: Selection | None = None, rows: int | None
     cost = worst([(line.priced, line.count) for line in declared], delta, relation)
     lines = [f"{fitting.title} on {job.data.name}, dry run: the data were read, nothing is spent, nothing is written"]
     lines += [] if job.base is None else [f"settings {job.base}"]
-    lines += [f"choice {choice}" for choice in (selection.names if selection else ())]
-    for title in () if selection else ("privacy", "model", "data"):
-        lines += [title, *(f"  {name:<16} {value}" for name, value in job.settings[title].items())]
+    lines += [f"choice {choice}" for choice in selection.names] if selection else _settings(job)
     lines += ["plan", *(f"  {line.count} x {line.note}: {line.event}" for line in declared)]
     lines += [f"  cost             {guarantee(cost, delta, relation, plan.protected)}"]
     shared = _of_shared(job, fitting, declared)
     lines += [] if shared is None else [_in_words(shared)]
     foreseen = list(getattr(data, "foreseen", ()))
     lines += ["not released", *(f"  {line}" for line in foreseen)] if foreseen else []
-    expected = None if rows is None else rehearsed(job, data, rows)
-    lines += [] if expected is None else [str(expected)]
     planned = [{"note": line.note, "event": str(line.event), "count": line.count} for line in declared]
     values = {"settings": job.settings, "plan": planned, "epsilon": cost, "delta": delta, "relation": relation}
-    values |= {} if expected is None else {"expected": expected.to_dict()}
-    return Ended("\n".join(lines), values=values | {"unit": plan.protected, "budget": shared, "foreseen": foreseen})
+    values |= {"unit": plan.protected, "budget": shared, "foreseen": foreseen}
+    if rows is not None:
+        expected = rehearsed(job, data, rows)
+        lines, values = [*lines, str(expected)], values | {"expected": expected.to_dict()}
+    return Ended("\n".join(lines), values=values)
+
+
+def _settings(job: RunConfig) -> Iterator[str]:
+    for title in ("privacy", "model", "data"):
+        yield from (title, *(f"  {name:<16} {value}" for name, value in job.settings[title].items()))
 
 
 def _of_shared(job: RunConfig, fitting: RunConfig | Selection, plan: Sequence[Planned]) -> dict[str, Any] | None:

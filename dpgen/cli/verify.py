@@ -150,6 +150,12 @@ def _same(stated: Any, found: Any, tolerance: float = _ROUNDING) -> bool:
     return bool(stated == found)
 
 
+def _mechanisms(statement: PrivacyStatement) -> Counter[str]:
+    """Mechanisms of a statement, as JSON without what is not known of them."""
+    known = ({name: value for name, value in one.items() if value is not None} for one in statement.mechanisms)
+    return Counter(json.dumps(one, sort_keys=True) for one in known)
+
+
 def _of_ledger(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     """Guarantee and mechanisms of the statement against those that the ledger's lines give."""
     try:
@@ -168,10 +174,7 @@ def _of_ledger(run: Path, statement: PrivacyStatement) -> Iterator[str]:
     for name, value in found.also.items():
         if not _same(statement.also.get(name), value, tolerance):
             yield f"{name} is {statement.also.get(name)!r} in privacy.json, the ledger says {value!r}"
-    stated, charged = (
-        Counter(json.dumps({n: v for n, v in m.items() if v is not None}, sort_keys=True) for m in s.mechanisms)
-        for s in (statement, found)
-    )
+    stated, charged = _mechanisms(statement), _mechanisms(found)
     for line in charged - stated:
         yield f"privacy.json lacks the mechanism {line} of the ledger"
     for line in stated - charged:

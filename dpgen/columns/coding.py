@@ -41,5 +41,14 @@ def coded(given: Field, parsed: Mapping[Any, pd.Series] | pd.DataFrame, there: n
     return given.encode_beside(own, parsed[given.base][there]) if isinstance(given, LengthField) else given.encode(own)
 
 
+def lengths(given: LengthField, found: Mapping[str, pd.Series]) -> npt.NDArray[np.int64]:
+    """Codes (n,) of a length from values with gaps, -1 where it or its base is missing."""
+    both = (found[given.name].notna() & found[given.base].notna()).to_numpy()
+    codes = np.full(len(both), -1, np.int64)
+    typed = {name: found[name][both].infer_objects() for name in (given.name, given.base)}
+    codes[both] = coded(given, typed, np.ones(both.sum(), bool))
+    return codes
+
+
 def breach(name: str, rule: str) -> ValueError:
     return ValueError(f"column {name!r} breaks a rule of the schema: {rule} (which row and value is private)")

@@ -37,14 +37,19 @@ def constraint_of(descriptor: Any) -> Constraint:
     if set(descriptor) - {"broken"} - way.more != {form} | way.keys:
         needed = ", ".join(sorted({form} | way.keys))
         raise ValueError(f"a constraint has the keys {', '.join(descriptor)}; {form} has {needed}")
-    share = descriptor.get("broken", 0.0)
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= MOST_BROKEN:
-        raise ValueError(f"broken of constraint {form} is {share!r}; it must be a share of rows in [0, {MOST_BROKEN}]")
+    share = _broken(form, descriptor.get("broken", 0.0))
     if not way.fits(descriptor):
         raise ValueError(
             f"constraint {form} is {descriptor[form]!r}; its docstring in dpgen.columns.constraints has an example"
         )
-    return replace(way.made(descriptor), broken=float(share))
+    return replace(way.made(descriptor), broken=share)
+
+
+def _broken(form: str, share: Any) -> float:
+    """The share of rows that may break a constraint."""
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= MOST_BROKEN:
+        raise ValueError(f"broken of constraint {form} is {share!r}; it must be a share of rows in [0, {MOST_BROKEN}]")
+    return float(share)
 
 
 def _flat(table: Any, depth: int) -> dict[tuple[str, ...], str | None]:

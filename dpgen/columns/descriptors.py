@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
@@ -101,18 +101,20 @@ def _require_descriptor(descriptor: Descriptor) -> None:
     kind, is_open = descriptor.get("type", "string"), bool(descriptor.get("dpgen:blank"))
     if kind not in get_args(Type) and not (is_open and kind == ANY):
         raise nearest(f"type of field {name!r}", str(kind), get_args(Type))
-    for found in descriptor:
-        if found not in _PLAIN_KEYS | _OWN_KEYS:
-            raise nearest(f"a key of field {name!r}", str(found), sorted(_PLAIN_KEYS | _OWN_KEYS))
+    _require_known(f"a key of field {name!r}", descriptor, _PLAIN_KEYS | _OWN_KEYS)
     rules = descriptor.get("constraints", {})
     if not isinstance(rules, Mapping):
         raise ValueError(f"constraints of field {name!r} are {rules!r}; they must be a mapping")
-    for found in rules:
-        if found not in _CONSTRAINTS:
-            raise nearest(f"a constraint of field {name!r}", str(found), sorted(_CONSTRAINTS))
+    _require_known(f"a constraint of field {name!r}", rules, _CONSTRAINTS)
     source = descriptor.get("dpgen:source", "public")
     if source not in get_args(Source):
         raise nearest(f"dpgen:source of field {name!r}", str(source), get_args(Source))
+
+
+def _require_known(what: str, found: Iterable[Any], known: Collection[str]) -> None:
+    for name in found:
+        if name not in known:
+            raise nearest(what, str(name), sorted(known))
 
 
 def stated_key(descriptor: Descriptor) -> str:
@@ -133,15 +135,18 @@ def stated_key(descriptor: Descriptor) -> str:
         pattern = key_pattern(re.sub(r"\\(.)", r"\1", found[1]), int(found[2] or 1))
     if isinstance(pattern, str) and is_pattern(pattern):
         return pattern
-    try:
-        distinct = not pattern or pattern.format(1) != pattern.format(2)
-    except (ValueError, IndexError, KeyError, AttributeError):
-        distinct = False
-    if not distinct:
+    if pattern and not _tells_rows_apart(pattern):
         raise ValueError(
             f"dpgen:key of field {name!r} is {pattern!r}; it must be a text with {{}} or {{:06d}} for the row, or with \\d"
         )
     return str(pattern)
+
+
+def _tells_rows_apart(pattern: Any) -> bool:
+    try:
+        return bool(pattern.format(1) != pattern.format(2))
+    except (ValueError, IndexError, KeyError, AttributeError):
+        return False
 
 
 def with_key(descriptor: Any, *, key: bool) -> Any:
@@ -385,14 +390,9 @@ def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> Discreti
     dates = kind in ("date", "datetime")
     if isinstance(low, bool) or isinstance(high, bool) or not (dates or (_is_number(low) and _is_number(high))):
         raise ValueError(f"minimum and maximum of field {name!r} are {low!r} and {high!r}; they must be of type {kind}")
-    step = "86400" if kind == "date" else "1"
-    if rounding is not None:
-        if kind not in ("number", "datetime", "integer"):
-            raise ValueError(f"dpgen:rounding of field {name!r} is {rounding!r}; a {kind} has none")
-        step = str(rounding)
-    elif kind == "number":
-        width = Decimal(str(high)) - Decimal(str(low))
-        step = str(Decimal(1).scaleb(width.adjusted() - _DIGITS)) if width > 0 else "1"
+    step = _step(kind, low, high) if rounding is None else str(rounding)
+    if rounding is not None and kind not in ("number", "datetime", "integer"):
+        raise ValueError(f"dpgen:rounding of field {name!r} is {rounding!r}; a {kind} has none")
     try:
         return DiscretizedColumn(kind="date" if dates else "number", low=str(low), high=str(high), resolution=step)
     except ValueError as error:
@@ -403,6 +403,24 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float | str) and NUMBER.fullmatch(str(value)) is not None
 
 
+def _step(kind: Type, low: Any, high: Any) -> str:
+    """The usual step of values: a day, a second, 1, or `_DIGITS` digits below the first one of the range."""
+    width = Decimal(str(high)) - Decimal(str(low)) if kind == "number" else Decimal(0)
+    if width > 0:
+        return str(Decimal(1).scaleb(width.adjusted() - _DIGITS))
+    return "86400" if kind == "date" else "1"
+
+
+def _begins(index: Any) -> Iterator[int]:
+    """Beginnings of the bins between edges at these places; an edge that stands twice is a bin of this one value."""
+    atom = False
+    for i in range(len(index) - 1):
+        start, last = int(index[i]) + atom, i == len(index) - 2
+        if not (atom and not last and start == index[i + 1]):  # between a value alone and the next one there is none
+            yield start
+        atom = bool(index[i] == index[i + 1]) and not atom
+
+
 def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[int]:
     """First grid index of each bin [e_i, e_(i+1)); an edge that stands twice is a bin of this one value."""
     try:
@@ -411,13 +429,7 @@ def _edge_starts(name: str, grid: DiscretizedColumn, edges: list[Any]) -> list[i
         raise ValueError(f"edges of field {name!r}: {error}") from None
     if outside.any() or index[0] != 0 or index[-1] != grid.size - 1:
         raise ValueError(f"edges of field {name!r} reach from {edges[0]} to {edges[-1]}; they must go from minimum to maximum")
-    starts, atom = list[int](), False
-    for i in range(len(edges) - 1):
-        start, last = int(index[i]) + atom, i == len(edges) - 2
-        if not (atom and not last and start == index[i + 1]):  # between a value alone and the next one there is none
-            starts.append(start)
-        atom = bool(index[i] == index[i + 1]) and not atom
-    starts.append(grid.size)
+    starts = [*_begins(index), grid.size]
     if any(left >= right for left, right in pairwise(starts)):
         raise ValueError(
             f"edges of field {name!r} hold {edges[_misplaced(index)]!r} out of order; they must increase by at least the "

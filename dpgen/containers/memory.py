@@ -263,12 +263,16 @@ def _records_of(items: Sequence[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any
     return x, np.array([int(item[1]) for item in items])
 
 
-def _from_sets(data: Any) -> InMemory:
-    kinds = {isinstance(item, str) for items in data for item in items}
+def _require_items(data: Any) -> None:
     for row, items in enumerate(data, start=1):
         wrong = [item for item in items if isinstance(item, bool) or not isinstance(item, str | int | np.integer)]
         if wrong:
             raise TypeError(f"list of sets has an item of type {type(wrong[0]).__name__} in row {row}; it must be text or int")
+
+
+def _from_sets(data: Any) -> InMemory:
+    kinds = {isinstance(item, str) for items in data for item in items}
+    _require_items(data)
     if len(kinds) > 1:
         raise TypeError("list of sets has items that are texts and items that are integers; they must be of one type")
     content = [[str(item) for item in items] for items in data]

@@ -228,8 +228,7 @@ def open_table(
     _require_one_schema(files, ending)
     if ending.endswith(_PARQUET):
         return EngineTable(source, _opened(lambda: connection.read_parquet(files), source), seen, False, connection)
-    names = {name: "VARCHAR" for name in header(files[0]) if text is None or name in text}
-    form = _csv_form(files[0]) | ({"dtype": names} if names else {})
+    form = _csv_form(files[0], text)
     csv = _opened(lambda: connection.read_csv(files, na_values=list(missing), **form), source)
     return EngineTable(source, csv, seen, False, connection, declared=False)
 
@@ -245,14 +244,16 @@ def _files(path: str, source: str) -> list[str]:
     return files
 
 
-def _csv_form(file: str) -> dict[str, Any]:
-    """Options by which DuckDB reads a csv file: it would guess them from the rows.
+def _csv_form(file: str, text: Sequence[str] | None) -> dict[str, Any]:
+    """Options by which DuckDB reads a csv file, with columns in `text` as texts: it would guess them from the rows.
 
     One row with \\" in it made another text of all that hold a backslash.
     """
     dialect = dialect_of(file)
     form: dict[str, Any] = {"sep": dialect.delimiter, "quotechar": '"', "escapechar": '"', "header": True}
     form |= {"encoding": "utf-16"} if dialect.encoding.startswith("utf-16") else {}
+    names = {name: "VARCHAR" for name in header(file) if text is None or name in text}
+    form |= {"dtype": names} if names else {}
     return form | {"skiprows": int(dialect.announced), "comment": ""}
 
 

@@ -64,18 +64,21 @@ class Images:
     form: Form | None = None
 
     def __post_init__(self) -> None:
+        self._require("x", self.x, self.labels)
+        self._require("test_x", self.test_x, self.test_labels)
+
+    def _require(self, name: str, x: Tensor, labels: Tensor) -> None:
         low, high = SIDES
-        for name, x, labels in (("x", self.x, self.labels), ("test_x", self.test_x, self.test_labels)):
-            if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
-                raise ValueError(f"{name} is {x.dtype} {tuple(x.shape)}: it must be uint8 (n, h, w, c) of 1 or 3 channels")
-            if not all(low <= side <= high for side in x.shape[1:3]):
-                raise ValueError(f"{name} has images of {x.shape[1]} x {x.shape[2]} pixels: sides must be in [{low}, {high}]")
-            if x.shape[1:] != self.x.shape[1:]:
-                raise ValueError(f"{name} has images {tuple(x.shape[1:])}, x has {tuple(self.x.shape[1:])}: they must agree")
-            if labels.dtype != torch.int64 or labels.shape != x.shape[:1]:
-                raise ValueError(f"labels of {name} are {labels.dtype} {tuple(labels.shape)}: they must be int64 ({len(x)},)")
-            if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.n_classes:
-                raise ValueError(f"labels of {name} must be in [0, {self.n_classes - 1}]")
+        if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[3] not in (1, 3):
+            raise ValueError(f"{name} is {x.dtype} {tuple(x.shape)}: it must be uint8 (n, h, w, c) of 1 or 3 channels")
+        if not all(low <= side <= high for side in x.shape[1:3]):
+            raise ValueError(f"{name} has images of {x.shape[1]} x {x.shape[2]} pixels: sides must be in [{low}, {high}]")
+        if x.shape[1:] != self.x.shape[1:]:
+            raise ValueError(f"{name} has images {tuple(x.shape[1:])}, x has {tuple(self.x.shape[1:])}: they must agree")
+        if labels.dtype != torch.int64 or labels.shape != x.shape[:1]:
+            raise ValueError(f"labels of {name} are {labels.dtype} {tuple(labels.shape)}: they must be int64 ({len(x)},)")
+        if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.n_classes:
+            raise ValueError(f"labels of {name} must be in [0, {self.n_classes - 1}]")
 
     def __repr__(self) -> str:
         _, height, width, channels = self.x.shape
@@ -264,9 +267,9 @@ def _collected(sources: Iterator[tuple[str, Any]], n: int, size: int | None, col
     return torch.from_numpy(result)
 
 
-def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
-    """Pixels (h, w, c) of one image, by public rules for each image by itself."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+def _opened(name: str, source: Any) -> Any:
+    """An image of PIL, of a file or as it is."""
+    from PIL import Image, UnidentifiedImageError
 
     try:
         image = Image.open(source) if isinstance(source, Path) else source
@@ -275,6 +278,14 @@ def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
         raise ValueError(f"{name} cannot be read as an image: it has no format that is known, or is cut") from error
     except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombError) as error:
         raise ValueError(f"{name} cannot be read as an image: {one_line(error)}") from error
+    return image
+
+
+def _pixels(name: str, source: Any, size: int | None, colours: Colours) -> Grid:
+    """Pixels (h, w, c) of one image, by public rules for each image by itself."""
+    from PIL import Image, ImageOps
+
+    image = _opened(name, source)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
         raise ValueError(f"{name} has transparency (mode {image.mode}): images must be opaque")
     if image.mode not in MODES:

@@ -69,9 +69,8 @@ class Records:
         require_threshold(self.grey_threshold)
         if (self.grey is None) != (self.test_grey is None):
             raise ValueError(f"test_grey is {_presence(self.test_grey)} but grey is {_presence(self.grey)}")
-        if self.grey is not None and self.test_grey is not None:
-            self._require_grey("grey", self.grey, self.x)
-            self._require_grey("test_grey", self.test_grey, self.test_x)
+        self._require_grey("grey", self.grey, self.x)
+        self._require_grey("test_grey", self.test_grey, self.test_x)
         if self.labels is None and self.n_classes != 0:
             raise ValueError(f"n_classes is {self.n_classes} without labels: it must be 0")
         if self.image_shape is not None and self.image_shape[0] * self.image_shape[1] != self.d:
@@ -92,8 +91,10 @@ class Records:
         if labels is not None:
             require_labels(labels, n=len(x), n_classes=self.n_classes, name=labels_name)
 
-    def _require_grey(self, name: str, grey: Tensor, x: Tensor) -> None:
+    def _require_grey(self, name: str, grey: Tensor | None, x: Tensor) -> None:
         """Refuse grey values whose bits are not ``x``."""
+        if grey is None:
+            return
         if grey.dtype != torch.uint8 or grey.shape != x.shape:
             raise ValueError(f"{name} has {grey.dtype} {tuple(grey.shape)}: it must be uint8 of shape {tuple(x.shape)}")
         if not torch.equal(x, (grey > self.grey_threshold).to(torch.uint8)):

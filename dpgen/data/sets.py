@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -96,14 +97,16 @@ def indicator_matrix(baskets: list[list[str]], items: list[str]) -> Tensor:
     return torch.from_numpy(x)
 
 
+def _require_one(**options: Any) -> None:
+    given = [f"{name} is {value!r}" for name, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise ValueError(f"{given[0]} and {given[1]}: give one of them")
+
+
 def _universe(
     baskets: list[list[str]], *, top_items: int | None, items_path: str | None, items: list[str] | None
 ) -> tuple[list[str], tuple[Said, ...]]:
-    options = {"top_items": top_items, "items_path": items_path, "items": items}
-    given = {name: value for name, value in options.items() if value is not None}
-    if len(given) > 1:
-        first, second = list(given.items())[:2]
-        raise ValueError(f"{first[0]} is {first[1]!r} and {second[0]} is {second[1]!r}: give one of them")
+    _require_one(top_items=top_items, items_path=items_path, items=items)
     if items is not None:
         return _different("items", items), ()
     if items_path is not None:

@@ -194,12 +194,7 @@ def compare(
     described = read_descriptor(Path(schema)) if isinstance(schema, str | Path) else dict(schema or {})
     wished = target or described.get("dpgen:target")
     first, second = _table(real, "real"), _table(synthetic, "synthetic")
-    names = [name for name in first.columns if name in second.columns]
-    if len(first) < LEAST or not len(second) or not names:
-        sizes = f"real has {len(first)} rows and synthetic {len(second)}, with {len(names)} common columns"
-        raise ValueError(f"{sizes}; there must be {LEAST} real rows, 1 synthetic one and 1 common column")
-    if wished is not None and wished not in names:
-        raise ValueError(f"target is {wished!r}; it must be one of {', '.join(names)}")
+    names = _common(first, second, wished)
     held = None if holdout is None else _holdout(holdout, names, attacks)
     attack = attack_of(attacks, holdout, epsilon, delta, seed)
     more: list[Callable[..., Iterable[Score]]] = [] if attack is None else [attack]
@@ -209,6 +204,17 @@ def compare(
         more.append(partial(of_table, report_class("single_table")))
     found = compared(first[names], held, second[names], schema=described, target=wished, seed=seed, more=more)
     return replace(found, left_out=tuple(sorted({*first.columns, *second.columns} - {*names})))
+
+
+def _common(real: pd.DataFrame, synthetic: pd.DataFrame, target: str | None) -> list[str]:
+    """Names of the common columns of two tables that can be compared."""
+    names = [name for name in real.columns if name in synthetic.columns]
+    if len(real) < LEAST or not len(synthetic) or not names:
+        sizes = f"real has {len(real)} rows and synthetic {len(synthetic)}, with {len(names)} common columns"
+        raise ValueError(f"{sizes}; there must be {LEAST} real rows, 1 synthetic one and 1 common column")
+    if target is not None and target not in names:
+        raise ValueError(f"target is {target!r}; it must be one of {', '.join(names)}")
+    return names
 
 
 def is_linked(data: Any) -> bool:
@@ -300,23 +306,28 @@ def _table(data: Any, option: str) -> pd.DataFrame:
 
 def _joint_scores(codes: Mapping[str, Codes], columns: Mapping[str, Column], seed: int) -> Iterator[Score]:
     """Distances of columns, pairs and triples, and of associations, beside those of held-out rows and independent columns."""
-    worst = {part: max(column._distance(part) for column in columns.values()) for part in ("made", "held")}
-    yield Score("largest KS or total variation of a column", worst["made"], real=worst["held"], better="lower")
+    made, held = (max(column._distance(part) for column in columns.values()) for part in ("made", "held"))
+    yield Score("largest KS or total variation of a column", made, real=held, better="lower")
     rows = {part: torch.from_numpy(found) for part, found in codes.items()}
     rng = np.random.default_rng(seed)
     rivals = {"value": rows["made"], "real": rows["held"]}
     rivals["chance"] = torch.from_numpy(np.stack([rng.permutation(column) for column in codes["own"].T], axis=1))
-    for ways, what in ((1, "single columns"), (2, "pairs of columns"), (3, "triples of columns")):
-        if ways <= len(columns):
-            marginals = partial(marginal_errors, rows["own"], k=ways, n_sets=_MARGINALS, seed=seed)
-            errors = {rival: float(marginals(x).mean()) for rival, x in rivals.items() if rival != "chance" or ways > 1}
-            sets = comb(len(columns), ways)
-            sample = f"{_MARGINALS} of {sets:,}" if sets > _MARGINALS else ""
-            yield beside(f"{what}: mean total variation", errors, "independent columns", sample)
+    yield from _set_scores(rows["own"], rivals, seed)
     if 1 < len(columns) <= _MOST_ASSOCIATED and min(map(len, rivals.values())) > 1:
         own = associations(rows["own"])
         errors = {rival: float((associations(x) - own).abs().mean()) for rival, x in rivals.items()}
         yield beside("associations (Cramér's V): mean absolute error", errors, "independent columns")
+
+
+def _set_scores(own: torch.Tensor, rivals: Mapping[str, torch.Tensor], seed: int) -> Iterator[Score]:
+    """Mean total variation distances of single columns, pairs and triples; `rivals` by their roles."""
+    for ways, what in ((1, "single columns"), (2, "pairs of columns"), (3, "triples of columns")):
+        if (sets := comb(own.shape[1], ways)) == 0:
+            return
+        marginals = partial(marginal_errors, own, k=ways, n_sets=_MARGINALS, seed=seed)
+        errors = {rival: float(marginals(x).mean()) for rival, x in rivals.items() if rival != "chance" or ways > 1}
+        sample = f"{_MARGINALS} of {sets:,}" if sets > _MARGINALS else ""
+        yield beside(f"{what}: mean total variation", errors, "independent columns", sample)
 
 
 def _prediction_scores(

@@ -371,12 +371,20 @@ def over_time(parts: Parts) -> Figure:
     return _with_legend(axes)
 
 
+def _unit(frames: LinkedFrames) -> tuple[float, str]:
+    """The unit in which times between rows are shown, and how many of it are one of theirs."""
+    if not frames.dated:
+        return 1.0, f"units of {frames.order}"
+    most = np.quantile(frames.between, 0.9) if len(frames.between) else np.inf
+    if most >= 2:
+        return 1.0, "days"
+    return (24.0, "hours") if most > 1 / 12 else (1440.0, "minutes")
+
+
 def gaps(parts: Parts) -> Figure:
     """Distribution functions of the time between successive rows of one person."""
     first = next(iter(parts.values()))
-    known, scale, unit = first.between, 1.0, "days" if first.dated else f"units of {first.order}"
-    if first.dated and len(known) and np.quantile(known, 0.9) < 2:
-        scale, unit = (24.0, "hours") if np.quantile(known, 0.9) > 1 / 12 else (1440.0, "minutes")
+    known, (scale, unit) = first.between, _unit(first)
     axes = _axes(f"{first.name}: time between rows")
     for (label, part), colour in zip(parts.items(), _colours(parts)):
         x = np.sort(part.between) * scale

@@ -39,8 +39,9 @@ what is not multiplied out is added up in float64, see `dpgen.privacy.clipping`.
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -365,12 +366,10 @@ class _Attention(nn.Module):
         else:
             parts = tuple(f(x) for f, x in zip((self.q, self.k, self.v), rows))
         q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
-        scores = q @ k.mT * q.shape[-1] ** -0.5
-        for mask in (None if key_padding_mask is None else key_padding_mask[:, None, None], attn_mask):
-            if mask is not None:
-                mask = mask.unflatten(0, (-1, self.heads)) if mask.ndim == 3 else mask
-                scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
-        if need_weights or (key_padding_mask is None and attn_mask is None):
+        padding = None if key_padding_mask is None else key_padding_mask[:, None, None]
+        masks = [mask for mask in (padding, attn_mask) if mask is not None]
+        scores = self._masked(q @ k.mT * q.shape[-1] ** -0.5, masks)
+        if need_weights or not masks:
             weights = scores.softmax(-1)
         else:  # torch gives 0 where nothing may be looked at
             nothing = scores.isneginf().all(-1, keepdim=True)
@@ -380,13 +379,20 @@ class _Attention(nn.Module):
         made = made if self.batch_first else made.transpose(0, 1)
         return made, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
 
+    def _masked(self, scores: Tensor, masks: Sequence[Tensor]) -> Tensor:
+        """Scores (b, heads, P, Q) with -inf where a mask is true, or with the masks added."""
+        for mask in masks:
+            mask = mask.unflatten(0, (-1, self.heads)) if mask.ndim == 3 else mask
+            scores = scores.masked_fill(mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        return scores
+
 
 def _share(layer: Any, made: Any) -> None:
     """Give a stand-in the parameters and the mode of its layer."""
     made.train(layer.training)
     if isinstance(layer, nn.RNNBase):
         for cell, values in zip(made.cells, layer.all_weights):
-            for (part, kind), value in zip(((p, k) for k in ("weight", "bias") for p in (cell.ih, cell.hh)), values):
+            for (kind, part), value in zip(product(("weight", "bias"), (cell.ih, cell.hh)), values):
                 setattr(part, kind, value)
         return
     made.out_proj, weight = layer.out_proj, layer.in_proj_weight

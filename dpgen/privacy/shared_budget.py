@@ -438,6 +438,14 @@ def _payment(line: dict[str, Any], limits: Filter) -> Payment:
     return Payment(**own, budget=budget, plan=plan, cost=cost, relation=limits.relation, returned=returned)
 
 
+def _beyond(plan: Sequence[Planned], own: Sequence[Payment]) -> list[Planned]:
+    """What of the plan of a run goes beyond its own payments."""
+    paid = Counter[str]()
+    for payment in own:
+        paid.update({line.key: line.count for line in payment.plan})
+    return [replace(line, count=line.count - paid[line.key]) for line in plan if line.count > paid[line.key]]
+
+
 @dataclass(frozen=True)
 class Payer:
     """One run that pays from a shared budget, see `Payment`; `settled` are notes of its plan that other runs have paid for."""
@@ -483,11 +491,7 @@ class Payer:
                     f"{self.path}: the run {self.run} has paid in {own[0].directory}, not in {self.directory}, a copy that has "
                     "paid nothing: go on there, or begin a new run"
                 )
-            paid = Counter[str]()
-            for payment in own:
-                paid.update({line.key: line.count for line in payment.plan})
-            more = [replace(p, count=p.count - paid[p.key]) for p in plan if p.count > paid[p.key]]
-            payment = self.quote(more, budget, spending.limits)
+            payment = self.quote(_beyond(plan, own), budget, spending.limits)
             if own and not payment.plan:
                 return
             if not spending.fits(payment):

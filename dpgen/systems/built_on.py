@@ -126,17 +126,26 @@ def _bought(schema: Any) -> Iterator[BuiltOn]:
     descriptor = _descriptor(schema)
     if not isinstance(descriptor, dict) or not isinstance(fields := descriptor.get("fields"), list):
         return
-    price = descriptor.get("dpgen:privacy")
-    if not price and not any(isinstance(f, dict) and f.get("dpgen:source") == "dp" for f in fields):
+    if (price := _price(descriptor, fields)) is None:
         return
-    terms = ("epsilon", "delta", "relation")
-    if not isinstance(price, dict) or any(name not in price for name in terms):
-        raise ValueError(f"dpgen:privacy of the schema is {price!r}; it must name {', '.join(terms)} of the bought domains")
-    told = {name: price[name] for name in terms} | {"shared": price.get("shared")}
+    told = {name: price[name] for name in _TERMS} | {"shared": price.get("shared")}
     most = next((price[name] for name in ("max_contributions", "rows_per_unit") if name in price), 1)  # the second in 0.4
     unit = person(price.get("unit"), most)
     statement = PrivacyStatement(**told, unit=unit, accountant="")
     yield BuiltOn("schema", statement, checksum(descriptor))
+
+
+_TERMS = ("epsilon", "delta", "relation")
+
+
+def _price(descriptor: Mapping[str, Any], fields: Sequence[Any]) -> Mapping[str, Any] | None:
+    """What a schema says of the release that bought its domains; None: none were bought."""
+    price = descriptor.get("dpgen:privacy")
+    if not price and not any(isinstance(f, dict) and f.get("dpgen:source") == "dp" for f in fields):
+        return None
+    if not isinstance(price, dict) or any(name not in price for name in _TERMS):
+        raise ValueError(f"dpgen:privacy of the schema is {price!r}; it must name {', '.join(_TERMS)} of the bought domains")
+    return price
 
 
 def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
@@ -175,17 +184,17 @@ def own_plan(plan: Any, built_on: Sequence[BuiltOn]) -> Any:
     private = [release for release in built_on if not release.public]
     for release in private:
         _require_terms(release, unit=plan.protected, relation=plan.relation)
-    prices = [release.statement for release in private]
-    if not prices or plan.epsilon is None:
+    if not private or plan.epsilon is None:
         return plan
-    spent = {name: sum(getattr(price, name) for price in prices) for name in ("epsilon", "delta")}
-    whole = {"epsilon": plan.epsilon, "delta": plan.resolved_delta}
-    for name, value in whole.items():
-        if spent[name] and value <= spent[name]:
+    left = {}
+    for name, whole in (("epsilon", plan.epsilon), ("delta", plan.resolved_delta)):
+        if not (spent := sum(getattr(release.statement, name) for release in private)):
+            continue
+        if whole <= spent:
             raise ValueError(
-                f"{name} is {value:g}; it must be above {spent[name]:g}, the price of what the run is built on; or "
+                f"{name} is {whole:g}; it must be above {spent:g}, the price of what the run is built on; or "
                 "release_origin must be 'public', where that is of other people's records"
             )
-    left = {name: whole[name] - spent[name] for name in whole if spent[name]}
+        left[name] = whole - spent
     left["epsilon"] *= 1 - _ROUNDING
     return replace(plan, **left)

@@ -47,17 +47,17 @@ def cells() -> dict[Cell, int]:
     """All cells of the histogram of writings, and their numbers: public."""
     found: list[Cell] = [
         ("gap",),
-        *(("duration", number, single) for number in range(len(DURATIONS)) for single in (False, True)),
-        *(("span", number, True) for number in range(1, len(DURATIONS))),
-        *(("digits", number) for number in range(len(DIGITS))),
+        *product(["duration"], range(len(DURATIONS)), (False, True)),
+        *product(["span"], range(1, len(DURATIONS)), [True]),
+        *product(["digits"], range(len(DIGITS))),
+        *(("zone", made.join, made.zone) for made in zoned_writings()),
+        *product(["word"], dict.fromkeys("/".join(TRUTHS).split("/"))),
+        *(("number", affix, *layout) for affix, layout in product(affixes().values(), LAYOUTS)),
+        *product(["style"], affixes().values(), STYLES),
+        *product(["day"], range(len(dates().sets))),
+        *product(["period"], range(len(periods().sets))),
+        *product(["time"], range(len(times().sets))),
     ]
-    found += [("zone", made.join, made.zone) for made in zoned_writings()]
-    found += [("word", word) for word in dict.fromkeys("/".join(TRUTHS).split("/"))]
-    found += [("number", affix, *layout) for affix in affixes().values() for layout in LAYOUTS]
-    found += [("style", affix, style) for affix in affixes().values() for style in STYLES]
-    found += [("day", number) for number in range(len(dates().sets))]
-    found += [("period", number) for number in range(len(periods().sets))]
-    found += [("time", number) for number in range(len(times().sets))]
     return {cell: number for number, cell in enumerate([*found, *_moments()])}
 
 

@@ -153,21 +153,21 @@ class NumberWriting(Writing):
         return Found(there, values)
 
     def write(self, values: Array, decimals: int) -> list[str]:
-        made = list[str]()
-        for value in values.astype(np.float64):
-            text = f"{abs(value):,.{decimals}f}"
-            if "." in text and not self.fixed:
-                text = text.rstrip("0").removesuffix(".")
-            whole, _, rest = text.partition(".")
-            text = whole.replace(",", self.group) + (self.mark + rest if rest else "")
-            below = value < 0 and float(f"{value:.{decimals}f}") != 0
-            after = self.after
-            if abs(value) == 1 and (word := after.strip()) in ONE:
-                after = after.replace(word, ONE[word])
-            style = self.style if below else "-"
-            text = NumberWriting(self.before, after)._around(text, style)
-            made.append("-" + text if below and style == "-" else text)
-        return made
+        return [self._written(value, decimals) for value in values.astype(np.float64)]
+
+    def _written(self, value: float, decimals: int) -> str:
+        text = f"{abs(value):,.{decimals}f}"
+        if "." in text and not self.fixed:
+            text = text.rstrip("0").removesuffix(".")
+        whole, _, rest = text.partition(".")
+        text = whole.replace(",", self.group) + (self.mark + rest if rest else "")
+        below = value < 0 and float(f"{value:.{decimals}f}") != 0
+        after = self.after
+        if abs(value) == 1 and (word := after.strip()) in ONE:
+            after = after.replace(word, ONE[word])
+        style = self.style if below else "-"
+        text = NumberWriting(self.before, after)._around(text, style)
+        return "-" + text if below and style == "-" else text
 
 
 def flags(shape: Shape, group: Group) -> tuple[Flags, Flags, Flags]:

@@ -99,11 +99,15 @@ class Layout:
         found = self._pattern.fullmatch(text)
         return None if found is None else self._value(found.groupdict())
 
+    def _time(self, of: Mapping[str, str]) -> int:
+        """Seconds or minutes of the day."""
+        hour = int(of["H"]) if "H" in of else int(of["I"]) % 12 + 12 * (of["p"] in ("PM", "pm"))
+        minutes = 60 * hour + int(of["M"])
+        return 60 * minutes + int(of["S"]) if self.kind == "second" else minutes
+
     def _value(self, of: Mapping[str, str]) -> int | None:
         if self.kind in ("second", "minute"):
-            hour = int(of["H"]) if "H" in of else int(of["I"]) % 12 + 12 * (of["p"] in ("PM", "pm"))
-            minutes = 60 * hour + int(of["M"])
-            return 60 * minutes + int(of["S"]) if self.kind == "second" else minutes
+            return self._time(of)
         year = int(of["Y"]) if "Y" in of else int(of["y"]) + (2000 if int(of["y"]) < _CENTURY else 1900)
         if self.kind == "quarter":
             return 4 * year + int(of["q"]) - 1

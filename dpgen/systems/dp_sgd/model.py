@@ -324,22 +324,25 @@ class ReleasedModule(PublicModel, kind="module"):
         network, categories = cast(Any, self.module()), self.options.get("categories")
         if categories is None:
             raise ValueError(f"{self.network} is no classifier by dpgm; model.module() is the network")
-        if isinstance(x, pd.DataFrame):
-            if self.schema is None:
-                raise ValueError(f"x is a table, and {self.network} saw none; it must be a tensor (n, d)")
-            domain, target = self.schema.domain, cast(int, self.schema.domain.target)
-            table = x.reset_index(drop=True).assign(**{domain.names[target]: None})
-            bought = [f for f in self.schema.modelled if f.source == "dp" and f.name in table]
-            table = table.assign(**{f.name: f.read(table[f.name]) for f in bought})
-            codes = torch.from_numpy(self.schema.known(table)[0])
-            codes = torch.where(codes < 0, torch.tensor([f.gap for f in self.schema.modelled]), codes)
-            codes[:, target] = 0
-            if len(gaps := (codes < 0).nonzero()):
-                raise ValueError(f"x has a gap in column {domain.names[int(gaps[0, 1])]!r}, where the schema allows none")
-            x = one_hot_rows(codes, self.schema, labelled=True)[0].float()
+        x = self._bits(x) if isinstance(x, pd.DataFrame) else x
         with torch.no_grad():
             losses = [network.loss(x, torch.full((len(x),), label)) for label in range(categories)]
         return torch.stack(losses, 1).argmin(1)
+
+    def _bits(self, x: pd.DataFrame) -> Tensor:
+        """Bits (n, d) float32 of rows of a table, without its target."""
+        if self.schema is None:
+            raise ValueError(f"x is a table, and {self.network} saw none; it must be a tensor (n, d)")
+        domain, target = self.schema.domain, cast(int, self.schema.domain.target)
+        table = x.reset_index(drop=True).assign(**{domain.names[target]: None})
+        bought = [f for f in self.schema.modelled if f.source == "dp" and f.name in table]
+        table = table.assign(**{f.name: f.read(table[f.name]) for f in bought})
+        codes = torch.from_numpy(self.schema.known(table)[0])
+        codes = torch.where(codes < 0, torch.tensor([f.gap for f in self.schema.modelled]), codes)
+        codes[:, target] = 0
+        if len(gaps := (codes < 0).nonzero()):
+            raise ValueError(f"x has a gap in column {domain.names[int(gaps[0, 1])]!r}, where the schema allows none")
+        return one_hot_rows(codes, self.schema, labelled=True)[0].float()
 
     def sample(self, n: int, random_state: RandomState = None, **options: Any) -> Any:
         """Samples that the module's own `sample(n)` returns, with random numbers of this state.

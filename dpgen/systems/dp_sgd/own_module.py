@@ -455,9 +455,7 @@ def _declare(training: ModuleTraining, curator: Curator, batch: int, rate: float
             f"ledger has relation {book.relation!r}, delta {book.delta:g} and {book.rows} rows of a unit; they must be "
             f"{plan.relation!r}, {plan.delta:g} and 1"
         )
-    before = next((line for line in book.promised(later=False) if line.note in NOTES.values()), None)
-    if before is not None and before.note != NOTES[plan.sampling]:
-        raise ValueError(f"sampling is {plan.sampling!r}; it must be that of the ledger, whose plan has {before.note}")
+    before = _promised_steps(book, plan.sampling)
     if rate is not None:
         training.plan = replace(plan, steps=_most_steps(trainer, rate)).calibrated(config)
     elif before is not None:
@@ -484,6 +482,14 @@ def _declare(training: ModuleTraining, curator: Curator, batch: int, rate: float
         curator.declare(*sizes)
         return curator.declare(steps)
     curator.declare(*sizes, steps)
+
+
+def _promised_steps(book: Ledger, sampling: Sampling) -> Planned | None:
+    """The steps in the plan of a ledger that goes on; None in a new one."""
+    before = next((line for line in book.promised(later=False) if line.note in NOTES.values()), None)
+    if before is not None and before.note != NOTES[sampling]:
+        raise ValueError(f"sampling is {sampling!r}; it must be that of the ledger, whose plan has {before.note}")
+    return before
 
 
 def _most_steps(trainer: L.Trainer, rate: float) -> int:

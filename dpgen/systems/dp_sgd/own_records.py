@@ -75,6 +75,13 @@ def read(data: Any, collate: Any, example: Any = None) -> tuple[Held, Held]:
     return Held(Singles(rows, collate)), Held(Singles(examples, collate))
 
 
+def _without(row: Any, value: str | int) -> Any:
+    """A record without the value of this key, or at this place."""
+    if isinstance(value, str):
+        return {name: own for name, own in row.items() if name != value}
+    return tuple(own for i, own in enumerate(row) if i != value)
+
+
 def without_people(loader: "DataLoader[Any]", people: Any) -> tuple[Any, Any]:
     """The data set without the column, or the key, of people, and whose each record is; or as it is, with names (n,)."""
     data: Any = loader.dataset
@@ -82,13 +89,9 @@ def without_people(loader: "DataLoader[Any]", people: Any) -> tuple[Any, Any]:
         return data, people
     try:
         if type(data) is TensorDataset:
-            return TensorDataset(*(t for i, t in enumerate(data.tensors) if i != people)), data.tensors[cast(int, people)]
+            return TensorDataset(*_without(data.tensors, people)), data.tensors[cast(int, people)]
         rows = [data[i] for i in range(len(data))]
-        named = [row[people] for row in rows]
-        if isinstance(people, str):
-            left: Any = [{name: value for name, value in row.items() if name != people} for row in rows]
-        else:
-            left = [tuple(value for i, value in enumerate(row) if i != people) for row in rows]
+        named, left = [row[people] for row in rows], [_without(row, people) for row in rows]
     except Exception as error:  # whose text may show a record
         problem = f"people is {people!r}; it must be a key of every record, or the place of one of its values"
         raise ValueError(f"{problem} ({type(error).__name__})") from None

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from dpgen.callbacks import Clipping
+from dpgen.privacy.mechanisms import require_whole
 from dpgen.privacy.sampling import Batch
 from dpgen.runtime import quiet_training
 from dpgen.systems.dp_sgd.module_sums import WithLoss
@@ -175,8 +176,12 @@ def _require(module: Any, loader: Any, loss: Any, epochs: Any, steps: Any) -> No
         raise TypeError(f"module is a {type(module).__name__}; it must be an nn.Module")
     if not callable(loss) or isinstance(loss, nn.Module):
         raise TypeError(f"loss is a {type(loss).__name__}; it must be a function loss(module, batch) that gives the mean loss")
+    _require_length(epochs, steps)
+
+
+def _require_length(epochs: Any, steps: Any) -> None:
     for name, value in (("epochs", epochs), ("steps", steps)):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            raise ValueError(f"{name} is {value!r}; it must be a whole number >= 1")
+        if value is not None:
+            require_whole(name, value)
     if (epochs is None) == (steps is None):
         raise ValueError(f"epochs is {epochs} and steps is {steps}; exactly one must be given")

@@ -1,5 +1,6 @@
 """Refusals of all that a private training of a module cannot do, before anything is read."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -17,6 +18,13 @@ def require_setting(module: Any, trainer: Any, sampling: Sampling, rate: float |
     for name, value, kind in (("module", module, L.LightningModule), ("trainer", trainer, L.Trainer)):
         if not isinstance(value, kind):
             raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
+    _require_module(module)
+    _require_ranks(trainer, rate)
+    _require_trainer(trainer, sampling)
+    _require_callbacks(trainer.callbacks)
+
+
+def _require_module(module: L.LightningModule) -> None:
     if not module.automatic_optimization:
         raise ValueError(
             "automatic_optimization is False; it must be True: one optimizer, one loss. Of a GAN the discriminator alone sees "
@@ -27,17 +35,14 @@ def require_setting(module: Any, trainer: Any, sampling: Sampling, rate: float |
             raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
     if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
         raise ValueError("module has a get_extra_state of its own; it must have none: a release holds tensors alone")
-    _require_ranks(trainer, rate)
+
+
+def _require_trainer(trainer: Any, sampling: Sampling) -> None:
     if trainer.accumulate_grad_batches != 1:
         raise ValueError(
             f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
             "draw. Raise the batch size and set micro_batch"
         )
-    for callback in trainer.callbacks:
-        if isinstance(callback, BatchSizeFinder | GradientAccumulationScheduler | LearningRateFinder):
-            raise ValueError(
-                f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
-            )
     require_no_clipping(trainer)
     if trainer._detect_anomaly:
         raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
@@ -48,10 +53,18 @@ def require_setting(module: Any, trainer: Any, sampling: Sampling, rate: float |
             f"limit_train_batches is {trainer.limit_train_batches}; it must be 1.0 with sampling='allocation', whose epochs "
             "are paid for as a whole"
         )
-    if any(isinstance(callback, PrivacyAccountant) for callback in trainer.callbacks):
-        raise ValueError("trainer has been made private before; make a new one")
     if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
         raise ValueError("trainer has neither max_steps nor max_epochs: the number of steps must be known")
+
+
+def _require_callbacks(callbacks: Sequence[L.Callback]) -> None:
+    for callback in callbacks:
+        if isinstance(callback, PrivacyAccountant):
+            raise ValueError("trainer has been made private before; make a new one")
+        if isinstance(callback, BatchSizeFinder | GradientAccumulationScheduler | LearningRateFinder):
+            raise ValueError(
+                f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
+            )
 
 
 def require_no_clipping(trainer: L.Trainer) -> None:

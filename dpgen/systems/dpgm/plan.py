@@ -1,6 +1,6 @@
 """Privacy plan and configuration of DPGM."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -60,14 +60,8 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
             raise ValueError(
                 f"component is {self.component!r}; it must be vae, conv_vae or rbm (Gaussians are the system 'gaussian')"
             )
-        if self.network is None and self.network_options is not None:
-            raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
         given = {option.name for option in fields(DPGMConfig) if getattr(self, option.name) != option.default}
-        for name in _OF_PACKAGE if self.network is not None else ():
-            if name in given:
-                raise ValueError(
-                    f"{name} is {getattr(self, name)} and network is {self.network!r}, which takes network_options alone"
-                )
+        self._require_network(given)
         if self.component == "rbm" and "latent" in given:
             raise ValueError(f"latent is {self.latent}, which only autoencoders have; component is 'rbm'")
         if not 0.0 <= self.off_below < 1.0 or (self.off_below and self.component != "rbm"):
@@ -77,6 +71,16 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
             pixels = "component='conv_vae'" if self.centred else "centred=False"
             raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
         DPSGDConfig.__post_init__(self)
+
+    def _require_network(self, given: Collection[str]) -> None:
+        """Refuse options of a network that the other `given` ones do not have."""
+        if self.network is None and self.network_options is not None:
+            raise ValueError(f"network_options is {self.network_options}, and network is not given: it names the class")
+        if self.network is not None and (of_package := [name for name in _OF_PACKAGE if name in given]):
+            name = of_package[0]
+            raise ValueError(
+                f"{name} is {getattr(self, name)} and network is {self.network!r}, which takes network_options alone"
+            )
 
     def prepare(self) -> None:
         """Import the network of your own, if there is one."""

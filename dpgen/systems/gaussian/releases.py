@@ -87,13 +87,16 @@ def _checked(x: Tensor, labels: Tensor | None, *, d: int, n_classes: int) -> tup
             raise ValueError("x must be finite, got NaN or infinite entries")
         if not 0.0 <= low <= high <= 1.0:
             raise ValueError(f"x must be in [0, 1], got [{low:g}, {high:g}]")
-    if not n_classes:
-        return x, None
-    if labels is None or labels.shape != (len(x),):
-        raise ValueError(f"labels must have shape ({len(x)},), got {None if labels is None else tuple(labels.shape)}")
-    if len(x) and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
+    if n_classes:
+        _require_labels(labels, len(x), n_classes)
+    return x, labels if n_classes else None
+
+
+def _require_labels(labels: Tensor | None, n: int, n_classes: int) -> None:
+    if labels is None or labels.shape != (n,):
+        raise ValueError(f"labels must have shape ({n},), got {None if labels is None else tuple(labels.shape)}")
+    if n and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
         raise ValueError(f"labels must be in [0, {n_classes}), got [{int(labels.min())}, {int(labels.max())}]")
-    return x, labels
 
 
 # -- sums --------------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dpgen.facts import Fact
+from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import pure_event
@@ -89,6 +89,13 @@ def _composed(data: Columns, plan: OrderedPlan, config: OrderedConfig, ledger: L
     return found
 
 
+def _of_size(plan: OrderedPlan, known: bool) -> Said:
+    """The fact on the number of records, which neighbours share where it is `known`."""
+    if known:
+        return Fact.KNOWN_SIZE()
+    return Fact.NOISY_SIZE() if plan.public_n is None else Fact.PUBLIC_SIZE(n=plan.public_n)
+
+
 def fit(data: Columns, *, plan: OrderedPlan, config: OrderedConfig, curator: Curator, runtime: Runtime) -> OrderedDistribution:
     """Release one distribution for each column, each with its share of the budget, see `_composed`.
 
@@ -107,15 +114,12 @@ def fit(data: Columns, *, plan: OrderedPlan, config: OrderedConfig, curator: Cur
             noisy = curator.laplace(_CLAMPED_NOTE, number_of(data.clamped[name]), own.clamped)
             notes[f"clamped values of {name}, noisy"] = max(0, int(noisy))
         counts = own.estimator.release(ranked(values, N=N), N=N, curator=curator)
-        if config.degree is None:
-            cdfs[name] = PiecewiseCDF.from_counts(counts)
-        else:
-            cdfs[name] = piecewise_polynomial(counts, degree=config.degree)
+        degree = config.degree
+        cdfs[name] = PiecewiseCDF.from_counts(counts) if degree is None else piecewise_polynomial(counts, degree=degree)
         notes[RECORDS] = max(notes.get(RECORDS, 0), round(counts.counts[-1]))
     split = "; ".join(f"{name} eps {own.epsilon:.4g}, delta {own.estimator.delta:.3g}" for name in cdfs)
     several = (Fact.SPLIT_BUDGET(columns=len(cdfs), split=split), Fact.NO_DEPENDENCE)
     told = several if len(cdfs) > 1 else (Fact.BUDGET_OF_A_COLUMN(split=split),)
-    size = Fact.NOISY_SIZE() if plan.public_n is None else Fact.PUBLIC_SIZE(n=plan.public_n)
-    facts = (*FACTS, *told, Fact.KNOWN_SIZE() if known else size)
+    facts = (*FACTS, *told, _of_size(plan, known))
     statement = PrivacyStatement.from_ledger(curator.ledger, facts=facts)
     return OrderedDistribution(cdfs, data.domains, statement=statement, notes=notes)
