@@ -62,14 +62,18 @@ class Form:
         types = self.types if len(self.types) == 1 else tuple(self.types[i] for i, _ in kept)
         return replace(self, names=tuple(name for _, name in kept), types=types, label=label, categories=dict(categories or {}))
 
+    @property
+    def dtypes(self) -> dict[str | int, str]:
+        """The type of each column, in the container's own words."""
+        return dict(zip(self.names, self.types * len(self.names) if len(self.types) == 1 else self.types))
+
     def restore(self, table: pd.DataFrame, levels: Sequence[str] = ()) -> Any:
         """Samples, a table with columns of these names, as the data came; columns that are not modelled are left out.
 
         Categorical columns have the categories that the form names, else `levels`, else those that were drawn.
         """
         table = table.rename(columns={other: name for name, other in self.renamed.items()})
-        types = self.types * len(self.names) if len(self.types) == 1 else self.types
-        kept = {name: dtype for name, dtype in zip(self.names, types) if str(name) in table}
+        kept = {name: dtype for name, dtype in self.dtypes.items() if str(name) in table}
         if self.container == "sets":
             items = np.array(table.columns if self.types != ("int64",) else list(map(int, table.columns)), dtype=object)
             return [set(items[row.astype(bool)].tolist()) for row in table.to_numpy()]

@@ -195,7 +195,7 @@ class Draws:
             w, rows = self._linked(number, classes[table["parent"]], frames[table["parent"]], own)
             frames.append(rows)
             classes.append(w)
-        self._target_last(frames, given)
+        self.target_last(frames, given)
         return frames
 
     def parts(self, n: int, features: Mapping[Feature, Integers]) -> dict[Feature, Reals]:
@@ -203,18 +203,18 @@ class Draws:
         return self._parts(self._draw(n, {}, {}), features)
 
     def _parts(self, frames: Sequence[pd.DataFrame], features: Mapping[Feature, Integers]) -> dict[Feature, Reals]:
-        people, found = self._people_of(frames), dict[Feature, Reals]()
+        people, shares, found = self.model.people_of(frames), self.model.parts_of(frames), dict[Feature, Reals]()
         for (number, c), groups in features.items():
             schema, coarse = self.model.schemas[number], self.model.columns[number].coarse.groups[c]
             name = schema.domain.names[self.model.orders[number][c]]
             codes = schema.codes_of([name], frames[number])[:, 0].clip(0, len(coarse) - 1)
             size = int(groups.max()) + 1
             cells = people[number] * size + groups[coarse[codes]]
-            sums = np.bincount(cells, self._shares[number], len(frames[0]) * size)
+            sums = np.bincount(cells, shares[number], len(frames[0]) * size)
             found[number, c] = sums.reshape(-1, size).astype(np.float64)
         return found
 
-    def _target_last(self, frames: list[pd.DataFrame], given: Mapping[str, Any]) -> None:
+    def target_last(self, frames: list[pd.DataFrame], given: Mapping[str, Any]) -> None:
         """Draw the target of people again, given all that was drawn; whoever would break a constraint keeps it."""
         target, schema, columns = self.model.target, self.model.schemas[0], self.model.columns[0]
         if target is None or (name := schema.domain.names[target.column]) in given:
@@ -241,14 +241,14 @@ class Draws:
             return keys_of(pattern, keys) if pattern else keys
 
         person, tables, links = self.model.shown["person"], dict[str, pd.DataFrame](), dict[str, tuple[str, str]]()
-        keys, people = [numbered(len(frames[0]), self.model.shown)], self._people_of(frames)
+        keys, people = [numbered(len(frames[0]), self.model.shown)], self.model.people_of(frames)
         if self.model.named:
             tables[self.model.shown["tables"][0]] = frames[0].assign(**{person: keys[0]})
         for number, (table, rows) in enumerate(zip(self.model.about, frames[1:]), 1):
             keys.append(numbered(len(rows), table))
             own = {table["key"]: keys[-1]} if table["key"] is not None else {}
             above = self.model.about[table["parent"] - 1]["name"] if table["parent"] else self.model.shown["tables"][0]
-            owner = keys[table["parent"]][self._owner(number, frames)]
+            owner = keys[table["parent"]][self.model.owner(number, frames)]
             tables[table["name"]] = rows.assign(**{person: keys[0][people[number]]} | own | {self.model.link(number): owner})
             if above != table["name"]:
                 links[table["name"]] = (self.model.link(number), above)
@@ -287,11 +287,6 @@ class Draws:
             tables[table] = tables[table].assign(**{named.column: values})
             found.setdefault(table, []).append(named.column)
         return found
-
-    def _owner(self, number: int, frames: Sequence[pd.DataFrame]) -> Integers:
-        """The person, or the row of another table, on whom each row hangs."""
-        above = frames[self.model.about[number - 1]["parent"]]
-        return np.repeat(np.arange(len(above)), above[self.model.about[number - 1]["count"]].to_numpy(np.int64))
 
     def _begun(self, number: int, given: Any) -> Begun:
         """The first rows of everybody in a table, as codes and as values."""
@@ -340,15 +335,15 @@ class Draws:
         rules = [(constraint_of(rule), rule) for rule in self.model.shown["across"]]
         frames = draw(n)
         for _ in range(TRIES):
-            owners, left = self._people_of(frames), np.zeros(len(frames[0]), bool)
+            owners, left = self.model.people_of(frames), np.zeros(len(frames[0]), bool)
             for rule, described in rules:
                 if "sum" not in described:
-                    number, joined = self._joined(frames, rule.names)
+                    number, joined = self.model.joined(frames, rule.names)
                     left |= np.bincount(owners[number], ~rule.holds(joined), len(left)) > 0 if len(joined) else False
             if not left.any():
                 for _, described in rules:
                     if "sum" in described:
-                        self._add_up(frames, described["sum"][0], described["total"])
+                        self.model.add_up(frames, described["sum"][0], described["total"])
                 for found in [found for number in range(1, len(frames)) for found in self._rules(number)]:
                     if found["kind"] == "sum":
                         self._computed(frames, found)
@@ -365,46 +360,13 @@ class Draws:
         """Some of the people (n,), with all of their rows."""
         if chosen.all():
             return list(frames)
-        return [frame[chosen[owner]].reset_index(drop=True) for frame, owner in zip(frames, self._people_of(frames))]
-
-    def _people_of(self, frames: Sequence[pd.DataFrame]) -> list[Integers]:
-        """Whose each row of each table is."""
-        found = [np.arange(len(frames[0]))]
-        for number, table in enumerate(self.model.about, 1):
-            found.append(found[table["parent"]][self._owner(number, frames)])
-        return found
-
-    def _number(self, name: str) -> int:
-        """The number of the table of a column with the name of its table."""
-        tables = ([] if self.model.named else [""]) + list(self.model.shown["tables"])
-        return tables.index(next(table for table in tables if table and name.startswith(f"{table}.")))
-
-    def _joined(self, frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[int, pd.DataFrame]:
-        """The rows of the lowest of some tables with columns of those above, and its number."""
-        wanted = {number: [name for name in names if self._number(name) == number] for number in map(self._number, names)}
-        lowest = max(wanted)
-        number, rows, found = lowest, np.arange(len(frames[lowest])), dict[str, Any]()
-        while True:
-            for name in wanted.get(number, []):
-                found[name] = frames[number][name.partition(".")[2]].iloc[rows].reset_index(drop=True)
-            if not number:
-                return lowest, pd.DataFrame(found)
-            rows, number = self._owner(number, frames)[rows], self.model.about[number - 1]["parent"]
-
-    def _add_up(self, frames: list[pd.DataFrame], column: str, total: str) -> None:
-        """A column of a table is the sum of one of rows that hang on it."""
-        low, high = self._number(column), self._number(total)
-        values, number = pd.to_numeric(frames[low][column.partition(".")[2]]).to_numpy(np.float64), low
-        rows = np.arange(len(values))
-        while number != high:
-            rows, number = self._owner(number, frames)[rows], self.model.about[number - 1]["parent"]
-        frames[high][total.partition(".")[2]] = np.bincount(rows, values, len(frames[high])).round(9)
+        return [frame[chosen[owner]].reset_index(drop=True) for frame, owner in zip(frames, self.model.people_of(frames))]
 
     def _computed(self, frames: list[pd.DataFrame], rule: Mapping[str, Any]) -> None:
         """A column of people is the sum of one of their rows, but for the share of people who break this rule."""
         before, table = frames[0][rule["of"]], self.model.about[rule["table"] - 1]["name"]
         names = f"{table}.{rule['column']}", f"{self.model.shown['tables'][0]}.{rule['of']}"
-        self._add_up(frames, *names)
+        self.model.add_up(frames, *names)
         found = frames[0][rule["of"]].where(self.generator.random(len(before)) >= rule["broken"], before)
         frames[0][rule["of"]] = found.round().astype(before.dtype) if pd.api.types.is_integer_dtype(before.dtype) else found
 
@@ -443,7 +405,7 @@ class Draws:
 
     def _rules(self, number: int) -> list[Mapping[str, Any]]:
         """Rules between people and the rows of a table that were found."""
-        return [rule for rule in self.model.shown.get("rules", []) if rule["table"] == number]
+        return self.model.rules(number)
 
     def _holds(self, schema: Schema) -> Any:
         """Which rows of a table (n,) satisfy the schema."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,10 +16,33 @@ from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational.chains import Tree
 from dpgen.systems.relational.references import Named
-from dpgen.systems.relational.sums import Histories, Integers, Shape, in_spans
+from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, in_spans
 from dpgen.systems.relational.target import Target
+from dpgen.systems.tables.imputation import require_frame
 from dpgen.systems.tables.marginals import Coarsening, Columns
+from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
+
+_PLACE = "\0place"  # column of the place of a row in its table as it is given
+
+
+@dataclass(frozen=True, eq=False)
+class Walked:
+    """Linked tables in the order of the model.
+
+    Arguments:
+        frames: of people and of each table of rows, by owner and time, with the columns of the model.
+        starts: where the rows of each person, or of each row above, begin.
+        times: order of all rows in whole units, None of people and of a table without one.
+        people: whose each line of each table is.
+        places: where each line of each table stood.
+    """
+
+    frames: list[pd.DataFrame]
+    starts: list[Integers]
+    times: list[Any]
+    people: list[Integers]
+    places: list[Integers]
 
 
 class LinkedMixture:
@@ -46,6 +71,27 @@ class LinkedMixture:
         own, schema = columns[0], schemas[0]
         self.people = TablesModel(tree.people, own, schema=schema, measurements=[], levels=full, statement=statement)
 
+    @cached_property
+    def lines(self) -> list[TablesModel]:
+        """Mixtures of people, and of the rows of each table, over the columns of their schemas; weights of rows are means."""
+        found = [self.people]
+        for chain, own, order, schema in zip(self.tree.chains, self.columns[1:], self.orders[1:], self.schemas[1:]):
+            places, mixture = np.argsort(order), chain.rows
+            sizes = tuple(mixture.sizes[c] for c in places)
+            blocks = [mixture.block(c) for c in places]
+            columns = Columns(
+                tuple(own.shares[c] for c in places),
+                own.n,
+                Coarsening(tuple(own.coarse.groups[c] for c in places), sizes),
+                (),
+                (),
+            )
+            stacked = np.concatenate(blocks) if blocks else mixture.probabilities
+            made = Mixture(stacked, mixture.weights, sizes)
+            more: dict[str, Any] = {"measurements": [], "levels": self.people.levels, "statement": self.people.statement}
+            found.append(TablesModel(made, columns, schema=schema, **more))
+        return found
+
     @property
     def about(self) -> list[dict[str, Any]]:
         """Shown facts of each table of rows."""
@@ -68,28 +114,39 @@ class LinkedMixture:
 
     def coded(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> Histories:
         """Codes of people and of rows in order of time, in the order of the tree."""
-        given = self._by_name(tables)
+        walked = self.walked(self.by_name(tables))
+        codes = [s.encode(frame).numpy()[:, order] for s, frame, order in zip(self.schemas, walked.frames, self.orders)]
+        return Histories(codes[0], codes[1:], walked.starts)
+
+    def walked(self, given: Mapping[str, pd.DataFrame], *, bounded: bool = True) -> Walked:
+        """Tables by name as those of the model; not `bounded`: numbers of rows above m count as m.
+
+        ValueError for keys that are missing or do not match, and more rows than m if they are bounded.
+        """
         keys, frames = self._people(given)
-        stamps, starts = list[Any]([None]), list[Integers]()
+        stamps, starts, people = list[Any]([None]), list[Integers](), [np.arange(len(frames[0]))]
+        places = [people[0]]
         for number, table in enumerate(self.about, 1):
             rows, above = given[table["name"]], table["parent"]
-            owner, counts = self._owners(number, rows, keys[above])
-            frames[above] = frames[above].assign(**{table["count"]: counts})
-            rows, exact = self.timed(number, rows, owner, stamps[above])
+            owner, counts = self._owners(number, rows, keys[above], bounded=bounded)
+            frames[above] = frames[above].assign(**{table["count"]: np.minimum(counts, table["most"])})
+            rows, exact = self.timed(number, rows.assign(**{_PLACE: np.arange(len(rows))}), owner, stamps[above])
+            places.append(rows.pop(_PLACE).to_numpy())
             frames.append(rows)
             stamps.append(exact)
             keys.append(pd.Index(rows[table["key"]].astype(str)) if table["key"] in rows else pd.Index([]))
             starts.append(np.r_[0, counts.cumsum()].astype(np.int64))
-        codes = [s.encode(frame).numpy()[:, order] for s, frame, order in zip(self.schemas, frames, self.orders)]
-        return Histories(codes[0], codes[1:], starts)
+            people.append(np.repeat(people[above], counts))
+        return Walked(frames, starts, stamps, people, places)
 
-    def _by_name(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> dict[str, pd.DataFrame]:
-        """Tables by their names, which must be those of the release."""
+    def by_name(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> dict[str, pd.DataFrame]:
+        """Tables by their names, which must be those of the release, with its own names of keys."""
         wanted = self.shown["tables"]
-        given = dict(tables) if isinstance(tables, Mapping) else {wanted[-1]: tables}
+        given = dict(tables) if isinstance(tables, Mapping) else {wanted[-1]: require_frame(tables, "tables")}
         if set(given) != set(wanted):
             raise ValueError(f"tables are {', '.join(map(str, given))}; they must be {', '.join(wanted)}")
-        return given
+        called = {name: self.shown["forms"].get(name, {}).get("renamed", {}) for name in wanted}
+        return {name: require_frame(table, str(name)).rename(columns=called[name]) for name, table in given.items()}
 
     def _people(self, given: Mapping[str, pd.DataFrame]) -> tuple[list[pd.Index], list[pd.DataFrame]]:
         """Keys of people and their table, of those who have rows where there is none."""
@@ -97,22 +154,26 @@ class LinkedMixture:
         first = given[name]
         if person not in first:
             raise ValueError(f"{name} has no column {person!r}, which names the person")
+        if first[person].isna().any():
+            raise ValueError(f"{name} has a row without {person!r}, which names the person; it must be known")
         texts = first[person].astype(str)
         keys = pd.Index(texts if self.named else sorted(set(texts)))
         return [keys], [(first if self.named else pd.DataFrame(index=range(len(keys)))).reset_index(drop=True)]
 
-    def _owners(self, number: int, rows: pd.DataFrame, above: pd.Index) -> tuple[Integers, Integers]:
+    def _owners(self, number: int, rows: pd.DataFrame, above: pd.Index, *, bounded: bool) -> tuple[Integers, Integers]:
         """The person, or the row above, of each row of a table, and how many rows each of these has."""
         table, link = self.about[number - 1], self.link(number)
         if link not in rows:
             raise ValueError(f"{table['name']} has no column {link!r}, which names the person or the row it hangs on")
+        if rows[link].isna().any():
+            raise ValueError(f"{table['name']} has a row without {link!r}, which names what it hangs on; it must be known")
         owner = above.get_indexer(pd.Index(rows[link].astype(str))) if above.is_unique else np.full(len(rows), -1)
         if (owner < 0).any() or not above.is_unique:
             of = self.about[table["parent"] - 1]["name"] if table["parent"] else self.shown["tables"][0]
             what = f"row once in {of}" if table["parent"] else f"person once in {of}, and everybody who has rows"
             raise ValueError(f"tables must have each {what}")
         counts = np.bincount(owner, minlength=len(above))
-        if counts.max(initial=0) > table["most"]:
+        if bounded and counts.max(initial=0) > table["most"]:
             what = "person" if not table["parent"] else "row"
             raise ValueError(f"tables have a {what} with {counts.max()} rows; it must be at most {table['most']}")
         return owner, counts
@@ -132,6 +193,8 @@ class LinkedMixture:
         if order is None:
             return rows.iloc[np.argsort(owner, kind="stable")].reset_index(drop=True), None
         dated = table["dated"]
+        if order not in rows:
+            raise ValueError(f"{table['name']} has no column {order!r}, by which its rows are ordered")
         form = schema.by_name[order].written_as if dated and order in schema.by_name else ""
         exact = floats(rows[order], "datetime" if dated else "number", form)
         if not np.isfinite(exact).all():
@@ -154,3 +217,55 @@ class LinkedMixture:
         if since is not None:
             return rows.assign(**{since: exact[first] - above[owner]}), exact
         return rows.assign(**{order: rows[order].iloc[first].to_numpy()}), exact
+
+    # -- drawn tables --------------------------------------------------------------------------------------------------
+
+    def rules(self, number: int) -> list[Mapping[str, Any]]:
+        """Rules between people and the rows of a table that were found."""
+        return [rule for rule in self.shown.get("rules", []) if rule["table"] == number]
+
+    def owner(self, number: int, frames: Sequence[pd.DataFrame]) -> Integers:
+        """The person, or the row of another table, on whom each row hangs."""
+        above = frames[self.about[number - 1]["parent"]]
+        return np.repeat(np.arange(len(above)), above[self.about[number - 1]["count"]].to_numpy(np.int64))
+
+    def people_of(self, frames: Sequence[pd.DataFrame]) -> list[Integers]:
+        """Whose each row of each table is."""
+        found = [np.arange(len(frames[0]))]
+        for number, table in enumerate(self.about, 1):
+            found.append(found[table["parent"]][self.owner(number, frames)])
+        return found
+
+    def parts_of(self, frames: Sequence[pd.DataFrame]) -> list[Reals]:
+        """Which part of its person each row of each table has."""
+        found = [np.ones(len(frames[0]))]
+        for number, table in enumerate(self.about, 1):
+            counts = frames[table["parent"]][table["count"]].to_numpy(np.int64)
+            found.append((found[table["parent"]] / np.maximum(counts, 1))[self.owner(number, frames)])
+        return found
+
+    def joined(self, frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[int, pd.DataFrame]:
+        """The rows of the lowest of some tables with columns of those above, and its number."""
+        wanted = {number: [name for name in names if self._number(name) == number] for number in map(self._number, names)}
+        lowest = max(wanted)
+        number, rows, found = lowest, np.arange(len(frames[lowest])), dict[str, Any]()
+        while True:
+            for name in wanted.get(number, []):
+                found[name] = frames[number][name.partition(".")[2]].iloc[rows].reset_index(drop=True)
+            if not number:
+                return lowest, pd.DataFrame(found)
+            rows, number = self.owner(number, frames)[rows], self.about[number - 1]["parent"]
+
+    def add_up(self, frames: list[pd.DataFrame], column: str, total: str) -> None:
+        """A column of a table is the sum of one of rows that hang on it."""
+        low, high = self._number(column), self._number(total)
+        values, number = pd.to_numeric(frames[low][column.partition(".")[2]]).to_numpy(np.float64), low
+        rows = np.arange(len(values))
+        while number != high:
+            rows, number = self.owner(number, frames)[rows], self.about[number - 1]["parent"]
+        frames[high][total.partition(".")[2]] = np.bincount(rows, values, len(frames[high])).round(9)
+
+    def _number(self, name: str) -> int:
+        """The number of the table of a column with the name of its table."""
+        tables = ([] if self.named else [""]) + list(self.shown["tables"])
+        return tables.index(next(table for table in tables if table and name.startswith(f"{table}.")))

@@ -20,6 +20,7 @@ from dpgen.statement import PrivacyStatement
 from dpgen.systems.relational import saved
 from dpgen.systems.relational.chains import Tree, TreeFitter
 from dpgen.systems.relational.draws import Draws
+from dpgen.systems.relational.imputation import imputed
 from dpgen.systems.relational.linked_mixture import LinkedMixture
 from dpgen.systems.relational.plan import sizes
 from dpgen.systems.relational.references import Named
@@ -281,6 +282,27 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         """
         seed = sampling_seed(int(n), random_state)
         return Draws(self, np.random.default_rng(seed), torch.Generator().manual_seed(seed)).samples(int(n), given or {})
+
+    def impute(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame, *, random_state: RandomState = None) -> Any:
+        """The tables with nulls of people and rows replaced by draws from the model given the rest of the person; not kept.
+
+        What a person has is complete: no rows are added. Keys, and the order of rows, must be known; columns that the model has
+        not, and keys that name other people, stay. Of a person with more rows than m all are used. Values are drawn until they
+        satisfy the constraints, within a row and between tables, as far as values that were filled are in them; a known total
+        does not change the rows that it is the sum of. A null that constraints require stays. A target is drawn last.
+
+        Arguments:
+            tables: by name, or the rows alone where there is no table of people.
+
+        Returns:
+            Copies of the tables, in the order of their rows, with values written as those of the data were.
+
+        Raises:
+            TypeError: a table that is no DataFrame of pandas.
+            ValueError: tables of other names or columns, keys that are missing or match nobody, values that the schemas do not
+                allow, or gaps that no draw fills so that the constraints hold.
+        """
+        return imputed(self, tables, sampling_seed(0, random_state))
 
     # -- files ---------------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,18 @@ def place_of(stack: Stack) -> tuple[int, str]:
     return (0, "all") if name in ("person", "unit") else (int(number or 1), name)
 
 
+def lines_of(people: Integers, starts: Sequence[Integers], shape: Shape) -> tuple[list[Integers], list[Integers]]:
+    """Numbers of the lines of some people, each as often as it is listed, in all tables, and where their rows begin there."""
+    listed, begins = [people], list[Integers]()
+    for at, branch in zip(starts, shape.tables):
+        above = listed[branch.parent]
+        counts = np.diff(at)[above]
+        ends = counts.cumsum()
+        listed.append(np.repeat(at[above] - ends + counts, counts) + np.arange(int(counts.sum())))
+        begins.append(np.r_[0, ends].astype(np.int64))
+    return listed, begins
+
+
 @dataclass(frozen=True, eq=False)
 class Histories:
     """People and their rows in order of time as codes of any whole type, PRIVATE.
@@ -104,15 +116,8 @@ class Histories:
 
     def chosen(self, people: Integers, shape: Shape) -> Histories:
         """Some of the people, each as often as it is listed, with all of their rows."""
-        listed, rows, starts = [people], [], []
-        for own, at, branch in zip(self.rows, self.starts, shape.tables):
-            above = listed[branch.parent]
-            counts = np.diff(at)[above]
-            ends = counts.cumsum()
-            listed.append(np.repeat(at[above] - ends + counts, counts) + np.arange(int(counts.sum())))
-            rows.append(own[listed[-1]])
-            starts.append(np.r_[0, ends])
-        return Histories(self.people[people], rows, starts)
+        lines, starts = lines_of(people, self.starts, shape)
+        return Histories(self.people[people], [own[at] for own, at in zip(self.rows, lines[1:])], starts)
 
     def of_people(self, number: int, shape: Shape) -> Integers:
         """Where the rows (n + 1,) of each person begin in a table."""

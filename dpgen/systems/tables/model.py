@@ -21,6 +21,7 @@ from dpgen.release import PublicModel, RandomState, sampling_seed
 from dpgen.samples import ColumnSamples
 from dpgen.schema import Schema, nearest
 from dpgen.statement import PrivacyStatement
+from dpgen.systems.tables.imputation import AT_ONCE, TRIES, Gaps, put, require_frame
 from dpgen.systems.tables.marginals import Coarsening, Columns, Counts, Integers, Marginal, Measurement, Reals, shape
 from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, iid_rows, matched_rows, zeros_of
 from dpgen.systems.tables.plan import Question, sizes
@@ -31,11 +32,7 @@ from dpgen.systems.tables.workload import Answer, code_means, quantiles
 Rows = Literal["iid", "matched"]
 Given = Mapping[str, Any]
 
-_AT_ONCE = 4096
 _DRAWS = 2**16
-_MANY = 1_000
-_TRIES = tuple((present, copies) for present in (True, False) for copies in (1, 10, 100, _MANY))
-"""Draws of a row that is imputed, until one satisfies the constraints: whether without missing values, and how many."""
 _HELD_BACK = 0.01
 """Strength of independence where a model is fitted again, as a share of that of the released one."""
 _COMPONENTS, _STEPS, _RATE, _LAST_RATE = 64, 1500, 0.1, 0.002
@@ -99,8 +96,8 @@ class TablesModel(PublicModel, kind="tables"):
         if without is not None:
             within[:, without], groups[:, without] = 0.0, -1
         rows, place = np.unique(groups, axis=0, return_inverse=True)  # of a table of few cells each row is there many times
-        starts = range(0, len(rows), _AT_ONCE)
-        logs = [np.logaddexp.reduce(self.joint(rows[start : start + _AT_ONCE]), axis=1) for start in starts]
+        starts = range(0, len(rows), AT_ONCE)
+        logs = [np.logaddexp.reduce(self.joint(rows[start : start + AT_ONCE]), axis=1) for start in starts]
         return np.asarray(within.sum(1) + np.concatenate([*logs, np.empty(0)])[place.ravel()])
 
     def _holding(self, codes: Integers) -> tuple[npt.NDArray[np.bool_], dict[int, npt.NDArray[np.bool_]]]:
@@ -223,82 +220,24 @@ class TablesModel(PublicModel, kind="tables"):
         """The table with its nulls replaced by draws from the model given the rest of their row; it is not kept.
 
         Rows are drawn until they satisfy the constraints, which is the model's law given these; computed columns follow. Known
-        values may break a rule that a share of the rows breaks. A null
-        that constraints require stays, and so do rows without nulls.
+        values may break a rule that a share of the rows breaks. A null that constraints require stays, and so do rows without
+        nulls. Values are written as those of the data were.
+
+        Raises:
+            TypeError: no DataFrame of pandas.
+            ValueError: a column that is not there, a value that the schema does not allow, or gaps that no draw fills so that
+                the constraints hold.
         """
-        seed = sampling_seed(len(table), random_state)
-        codes, known = self.schema.known(table)
-        but = self.schema.broken(known)
-        groups = np.where(codes < 0, -1, self._grouped(np.maximum(codes, 0)))
+        seed = sampling_seed(len(require_frame(table, "table")), random_state)
         generator, inner = np.random.default_rng(seed), torch.Generator().manual_seed(seed)
-        whole, left, found = ~known.isna().any(axis=1).to_numpy(), np.arange(len(table)), list[pd.DataFrame]()
-        for present, copies in _TRIES if len(table) else ():
-            if not len(left):
-                break
-            for rows in np.array_split(left, len(left) * copies // _DRAWS + 1):
-                rows = np.repeat(rows, copies)
-                drawn, component = self._filled(groups[rows], generator, present=present)
-                filled, own = np.where(codes[rows] < 0, drawn, codes[rows]), known.iloc[rows].reset_index(drop=True)
-                values = self.schema.decode(torch.from_numpy(filled), inner, self.columns.shares, own)
-                weights = self._weights(filled, component, values, own)
-                holds = self.schema.admissible(torch.from_numpy(filled), but[rows]).numpy()
-                holds &= self.schema.satisfied(values, but[rows])
-                kept = np.flatnonzero(holds | whole[rows])
-                kept = kept[_in_turn(weights[kept], generator, enough=copies == _MANY)]
-                done, first = np.unique(rows[kept], return_index=True)
-                found.append(values.iloc[kept[first]].set_axis(done))
-                left = np.setdiff1d(left, done)
+        gaps = Gaps.of(self, table)
+        found, left = gaps.filled(np.arange(len(table)), gaps.of_mixture(generator), generator, inner)
         if len(left):
-            tries = sum(copies for _, copies in _TRIES)
             raise ValueError(
-                f"table has {len(left)} of {len(table)} rows whose gaps none of {tries} draws filled so that the constraints "
+                f"table has {len(left)} of {len(table)} rows whose gaps none of {TRIES} draws filled so that the constraints "
                 "hold; their other values must satisfy the constraints"
             )
-        result = table.copy()
-        values = pd.concat(found).sort_index() if found else known
-        for name in known:
-            absent = known[name].isna().to_numpy()
-            if absent.any():
-                result[name] = result[name].where(~absent, values[name].set_axis(result.index))
-        return result
-
-    def _weights(self, codes: Integers, component: Integers, values: pd.DataFrame, known: pd.DataFrame) -> Reals:
-        """Weights (n,) of rows whose base of a length was drawn beside a known value; NaN where none was.
-
-        A drawn base leaves a length, whose code it puts into `codes` (n, d). The weight is the probability of this code in the
-        component, times the density of the length among those of its code.
-        """
-        found = np.full(len(values), np.nan)
-        for c, field in enumerate(self.schema.modelled):
-            if isinstance(field, LengthField):
-                drawn = (known[field.name].notna() & known[field.base].isna()).to_numpy()
-                own, base = values[field.name][drawn], values[field.base][drawn]
-                code = field.encode_beside(own, base)
-                chance = (
-                    self.mixture.block(c)[self.columns.coarse.groups[c][code], component[drawn]] * self.columns.inside(c)[code]
-                )
-                found[drawn] = np.nan_to_num(found[drawn], nan=1.0) * chance * field.heights(own, base)
-                codes[drawn, c] = code
-        return found
-
-    def _filled(self, groups: Integers, generator: np.random.Generator, *, present: bool) -> tuple[Integers, Integers]:
-        """Codes (n, d) of partly known groups (n, d), of the model given these, and their components (n,).
-
-        They are without missing values if `present`.
-        """
-        rows, inside, components = groups.copy(), self._inside(present=present), np.empty(len(groups), np.int64)
-        mixture, chance = self._restricted(inside)
-        for part in range(0, len(rows), _AT_ONCE):
-            own = rows[part : part + _AT_ONCE]
-            joint = self.joint(own) + (own < 0) @ chance
-            chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
-            component = (chances < generator.random((len(own), 1)) * chances[:, -1:]).sum(1)
-            components[part : part + _AT_ONCE] = component
-            for c in range(own.shape[1]):
-                gaps = np.flatnonzero(own[:, c] < 0)
-                edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
-                own[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
-        return self.columns.refined(rows, inside, generator), components
+        return put(table, found[list(gaps.known)], self.form)
 
     # -- codes ---------------------------------------------------------------------------------------------------------
 
@@ -328,13 +267,13 @@ class TablesModel(PublicModel, kind="tables"):
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
-    def _inside(self, *, present: bool = False) -> list[Reals]:
-        """Weights of the codes of every column, without those of missing values if they are to be present."""
-        missing = self.schema.domain.missing
-        kept = [np.arange(len(s)) != (m if present and m is not None else -1) for s, m in zip(self.columns.shares, missing)]
-        return [share * keep for share, keep in zip(self.columns.shares, kept)]
+    def inside(self, present: Sequence[bool] | None = None) -> list[Reals]:
+        """Weights of the codes of every column, without those of missing values in columns (d,) that are to be present."""
+        missing, present = self.schema.domain.missing, present or [False] * len(self.columns.shares)
+        gaps = [code if wanted and code is not None else -1 for code, wanted in zip(missing, present)]
+        return [share * (np.arange(len(share)) != gap) for share, gap in zip(self.columns.shares, gaps)]
 
-    def _restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, npt.NDArray[np.float64]]:
+    def restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, npt.NDArray[np.float64]]:
         """The mixture given that codes are among those of weight > 0, and the log probability (d, K) of that by component."""
         blocks, chance = [], np.zeros((len(self.mixture.sizes), len(self.mixture.weights)))
         for c, (group, weight) in enumerate(zip(self.columns.coarse.groups, inside)):
@@ -358,7 +297,7 @@ class TablesModel(PublicModel, kind="tables"):
 
     def conditioned(self, given: Given) -> tuple[Mixture, list[Reals]]:
         """The mixture given values of columns, and the weights of codes inside their groups."""
-        inside = self._inside()
+        inside = self.inside()
         for name, value in given.items():
             c = self._column(name)
             kept = np.zeros(len(inside[c]))
@@ -372,7 +311,7 @@ class TablesModel(PublicModel, kind="tables"):
             if not kept.any():
                 raise ValueError(f"given {name} is {value!r}; no value of the schema satisfies it")
             inside[c] = inside[c] * kept
-        return (self.mixture if not given else self._restricted(inside)[0]), inside
+        return (self.mixture if not given else self.restricted(inside)[0]), inside
 
     def _range(self, c: int, condition: Mapping[str, Any]) -> tuple[Any, Any]:
         """Least and greatest value of a condition, None where it has none."""
@@ -549,17 +488,6 @@ class TablesModel(PublicModel, kind="tables"):
             answers=[Answer.from_dict(own) for own in description.get("workload", [])],
             blocks=description.get("blocks", 0),
         )
-
-
-def _in_turn(weights: Reals, generator: np.random.Generator, *, enough: bool) -> Integers:
-    """Draws (m,) in an order in which the first one of a row is one of its draws by their weights (n,).
-
-    Draws without a weight are in their own order; those with one above 0 are there if there are `enough` to weigh.
-    """
-    plain, races = np.isnan(weights), -np.log(generator.random(len(weights)))
-    turn = np.where(plain, np.arange(len(weights)), races / np.where(weights > 0, weights, 1.0))
-    kept = plain | ((weights > 0) & enough)
-    return np.argsort(np.where(kept, turn, np.inf), kind="stable")[: int(kept.sum())]
 
 
 def _between(values: npt.NDArray[Any], low: Any, high: Any) -> npt.NDArray[np.bool_]:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from test_tables_fit import SCHEMA, SMALL, people, released
 
+import dpgen
 from dpgen.cli.sample import main
 from dpgen.systems.tables.marginals import Coarsening
 from dpgen.systems.tables.mixture import Mixture, iid_rows, matched_rows
@@ -108,6 +109,31 @@ def test_gaps_are_filled_by_the_law_of_the_rest(model: TablesModel) -> None:
     assert (filled["home"][::2] == "flat").all()
     given = model.samples(4000, random_state=1, given={"age": 3, "rich": False, "job": ["none", "farm", "town"]}).values
     assert (shares(filled, "job") - shares(given, "job")).abs().max() < 0.05
+
+
+def test_filled_values_are_written_as_those_of_the_data() -> None:
+    """Dates, money and truths in texts of their own; a column of nothing but gaps; whole numbers stay whole."""
+    rng, n = np.random.default_rng(0), 1500
+    frame = pd.DataFrame(
+        {"when": pd.date_range("2020-01-01", periods=n).strftime("%d.%m.%Y"), "paid": rng.choice(["yes", "no"], n)}
+    )
+    frame = frame.assign(cost=[f"${value:.2f}" for value in rng.lognormal(3, 1, n)], visits=rng.integers(0, 9, n))
+    release = dpgen.fit(frame, "tables", epsilon=20.0, rounds=2, picks=4, dtypes="public")
+    for gaps in (frame.head(40).mask(np.arange(40)[:, None] % 4 == np.arange(4)), frame.head(5).assign(**dict.fromkeys(frame))):
+        filled = release.impute(gaps, random_state=0)
+        assert filled["when"].str.fullmatch(r"\d\d\.\d\d\.\d{4}").all()
+        assert filled["cost"].str.fullmatch(r"\$\d+\.\d\d").all()
+        assert set(filled["paid"]) <= {"yes", "no"}
+        assert (filled["visits"] % 1 == 0).all()
+    assert filled["visits"].dtype == frame["visits"].dtype
+
+
+def test_what_has_gaps_to_fill_is_a_frame(model: TablesModel) -> None:
+    with pytest.raises(TypeError, match="table is a dict; it must be a DataFrame of pandas"):
+        model.impute({"age": [None]})  # type: ignore[arg-type]
+    twice = pd.DataFrame([[3, 3, "farm", "flat", None]], columns=["age", "age", "job", "home", "rich"])
+    with pytest.raises(ValueError, match="table has several columns called 'age'"):
+        model.impute(twice)
 
 
 def test_that_a_value_is_there_tells_of_the_rest() -> None:
