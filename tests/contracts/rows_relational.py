@@ -18,6 +18,7 @@ from dpgen.systems.relational.calendars import DAYS, OF_YEARS, Days, day_counts
 from dpgen.systems.relational.domains import COUNT, NUMBER, WITH_ROWS
 from dpgen.systems.relational.fit import COLUMN, MEASUREMENT, SELECTION
 from dpgen.systems.relational.gaps import GAPS, gap_counts
+from dpgen.systems.relational.hours import HOURS, hour_counts, leading
 from dpgen.systems.relational.references import CHOICE, OF_DEGREES, OF_PAIRS, degree_sums, pair_score, pair_sums
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
@@ -131,6 +132,26 @@ def in_steps_of_rows(people: list[Person]) -> BoundedSum:
     places = np.concatenate([np.empty(0, np.int64), *(np.arange(n) for n in np.diff(data.starts[0]))])
     held = np.array([0, 2, 1, 6])[data.rows[0][places > 0, 2]]
     return replace(in_steps(people), values=torch.from_numpy(np.bincount(held, minlength=7) * WHOLE))
+
+
+def _by_hour(data: Histories, shape: Shape, number: int, column: int) -> Days:
+    """Rows a day apart at 0, 6, 12 or 18 hours by their codes, but for some, five minutes after the row before."""
+    codes, counts = data.rows[number - 1], np.diff(data.starts[number - 1])
+    place = np.arange(len(codes)) - np.repeat(data.starts[number - 1][:-1], counts)
+    day = (place - ((codes[:, 0] == 1) & (place > 0))) * 86_400 + 300 * (codes[:, 0] == 1)
+    return Days((day + 21_600 * codes[:, column]).astype("datetime64[s]"), 1, (data, shape), number, 10.0)
+
+
+def in_hours(people: list[Person]) -> BoundedSum:
+    """Hours of the rows that do not follow within half a day."""
+    return hour_counts(_by_hour(histories(people), SHAPE, 1, 2), None)
+
+
+def in_hours_of_rows(people: list[Person]) -> BoundedSum:
+    """Wrong: each of these rows counts as a whole."""
+    days = _by_hour(histories(people), SHAPE, 1, 2)
+    hours = days.times.astype(np.int64)[leading(days, None)] % 86_400 // 3_600
+    return replace(in_hours(people), values=torch.from_numpy(np.bincount(hours, minlength=24) * WHOLE))
 
 
 FIELDS = [
@@ -271,9 +292,24 @@ def tree_days(people: list[TreePerson]) -> BoundedSum:
     return day_counts(data, TREE, 3, data.rows[2][:, 0], 3)
 
 
+def tree_hours(people: list[TreePerson]) -> BoundedSum:
+    """Hours of the rows of the lowest table, some of which come a minute after the row above."""
+    data = tree_histories(people)
+    since = np.where(data.rows[2][:, 1] == 1, 60.0, 86_400.0) if len(data.rows[2]) else np.empty(0)
+    return hour_counts(_by_hour(data, TREE, 3, 0), since)
+
+
 def people_with_rows(people: list[TreePerson]) -> BoundedSum:
     """As a fit counts those who have rows in the lowest table."""
     return people_count(int((np.diff(tree_histories(people).of_people(3, TREE)) > 0).sum()))
+
+
+def tree_hours_moved(relation: Relation) -> Pair:
+    """A person with visits of two rows each, all at one hour, leaves, or another one comes with rows at another hour."""
+    visits: list[list[Visit]] = [[(0, 0, 0, [(value, 0)] * 2)] * 4 for value in (0, 2)]
+    beside: TreePerson = (1, [(0, 1, 1, [(1, 0)]), (1, 0, 0, [])], [1])
+    first = [beside, (0, visits[0], [])]
+    return first, [beside] if relation == "add_remove" else [beside, (1, visits[1], [])]
 
 
 def rows_come(relation: Relation) -> Pair:
@@ -449,6 +485,8 @@ ROWS = [
     SumRow("relational", (DAYS,), neighbours, moved(4), sums=in_days),
     SumRow("relational", (OF_YEARS,), neighbours, moved(4), sums=in_years),
     SumRow("relational", (GAPS,), neighbours, moved(3), sums=in_steps),
+    SumRow("relational", (HOURS,), neighbours, moved(4), sums=in_hours),
+    SumRow("relational", (HOURS,), tree_neighbours, tree_hours_moved, sums=tree_hours),
     SumRow("relational", (DAYS,), tree_neighbours, tree_moved(4, 2), sums=tree_days),
     SumRow("relational", (WITH_ROWS,), tree_neighbours, rows_come, sums=people_with_rows),
     SumRow("relational", (COLUMN,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all 3", 0)),

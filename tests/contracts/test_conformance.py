@@ -36,6 +36,8 @@ from rows_relational import (
     degrees_of,
     degrees_of_one,
     in_days,
+    in_hours,
+    in_hours_of_rows,
     in_steps,
     in_steps_of_rows,
     in_whole_days,
@@ -275,7 +277,7 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
 
 
 NAMING = [(naming_pairs, wrong) for wrong in (pairs_of_all, pairs_of_rows)] + [(degrees_of, degrees_of_one)]
-OF_ROWS = [(in_days, in_whole_days), (in_steps, in_steps_of_rows), (broken_rules, broken_by_rows)]
+OF_ROWS = [(in_days, in_whole_days), (in_steps, in_steps_of_rows), (in_hours, in_hours_of_rows), (broken_rules, broken_by_rows)]
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

@@ -30,7 +30,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,9 +40,6 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, Span, single_counts, stack_of
 from dpgen.systems.tables.marginals import Known, smoothed
-
-if TYPE_CHECKING:
-    from dpgen.systems.relational.reach import Reach
 
 DAYS, OF_YEARS = "days of all rows", "years of all rows"
 OF_DAYS = 0.06
@@ -59,7 +56,7 @@ POOL = 8_192
 SEEN = 2.5
 """Noise stds of the rows at an end of the calendar."""
 
-_ROUNDS, _STEPS = 40, 256  # of exchanges; of the function that moves later rows
+_STEPS = 256  # of the function that moves later rows
 _ALL, _BESIDE = 4.7, 2.5  # noise stds of years among all sets of them, chance 1.6e-3, and of those beside others
 _NEAR = 0.03  # total variation distance of days up to which rows stay where they are
 _CELLS, _EACH = 128, 10.0  # cells of a calendar at most; noise stds of the people that one should have, on average
@@ -205,7 +202,7 @@ class Calendar:
     def learn(self, times: Reals, later: npt.NDArray[np.bool_], weights: Reals) -> None:
         """Learn how `later` ones of the rows (r,) of a large draw are to be moved, others staying where they are."""
         own = slice(int(self._there[0]), int(self._there[-1]) + 1)
-        edges, levels = np.array(self.about["edges"])[own.start : own.stop + 1], np.linspace(0, 1, _STEPS + 1)
+        edges = np.array(self.about["edges"])[own.start : own.stop + 1]
         laws = [np.histogram(times[of], edges, weights=weights[of])[0] / weights.sum() for of in (~later, later)]
         noisy, noise = np.array(self.about.pop("noisy", sum(laws)))[own], self.about.pop("noise", math.inf)
         total = max(float(noisy.sum()), 1e-9)
@@ -213,17 +210,25 @@ class Calendar:
         if not later.any() or not wanted.any():
             self.about.update({end: [float(self.first), float(self.last)] for end in ("from", "to")})
             return
-        order = np.argsort(times[later], kind="stable")
-        found, before = times[later][order], weights[later][order] / weights.sum()
-        cell = np.searchsorted(edges[1:-1], found, side="right")
-        empty = np.flatnonzero((laws[1] == 0) & (wanted > 0))  # no row of the draw is there: days of the cell stand for rows
-        more = [np.linspace(edges[c], edges[c + 1], _STEPS, endpoint=False) for c in empty]
-        values = np.concatenate([found, *more])
-        after = np.r_[before * (wanted / np.maximum(laws[1], 1e-300))[cell], np.repeat(wanted[empty], _STEPS) / _STEPS]
-        sides = {"from": (found, before), "to": (np.sort(values), after[np.argsort(values)])}
-        for end, (days, mass) in sides.items():
-            ends = mass.cumsum() / mass.sum()
-            self.about[end] = (days[np.minimum(np.searchsorted(ends, levels - 1e-12), len(days) - 1)]).tolist()
+        self.about.update(transport(times[later], weights[later] / weights.sum(), edges, laws[1], wanted))
+
+
+def transport(values: Reals, weights: Reals, edges: Integers, law: Reals, wanted: Reals) -> dict[str, list[float]]:
+    """The non-decreasing function that takes values (r,), whose cells have a law (c,), to another law, as `from` and `to`."""
+    levels, order = np.linspace(0, 1, _STEPS + 1), np.argsort(values, kind="stable")
+    found, before = values[order], weights[order]
+    cell = np.searchsorted(edges[1:-1], found, side="right")
+    empty = np.flatnonzero((law == 0) & (wanted > 0))  # no row of the draw is there: days of the cell stand for rows
+    more = [np.linspace(edges[c], edges[c + 1], _STEPS, endpoint=False) for c in empty]
+    filled = np.concatenate([found, *more])
+    after = np.r_[before * (wanted / np.maximum(law, 1e-300))[cell], np.repeat(wanted[empty], _STEPS) / _STEPS]
+    order = np.argsort(filled, kind="stable")
+    order = order[after[order] > 0]
+    sides, made = {"from": (found, before), "to": (filled[order], after[order])}, dict[str, list[float]]()
+    for end, (days, mass) in sides.items():
+        ends = mass.cumsum() / mass.sum()
+        made[end] = days[np.minimum(np.searchsorted(ends, levels - 1e-12), len(days) - 1)].tolist()
+    return made
 
 
 def nearer(law: Reals, noisy: Reals, std: float) -> Reals:
@@ -249,202 +254,8 @@ def nearer(law: Reals, noisy: Reals, std: float) -> Reals:
     return np.asarray(law + max(0.0, 1.0 - _NEAR / max(apart, _NEAR)) * (moved - law))
 
 
-@dataclass(frozen=True, eq=False)
-class Times:
-    """Rows of people, or of rows above, in order of time, in whole units.
-
-    Arguments:
-        base: day (r,) from which each row's time counts: that of the first row, or of the row above.
-        after: units (r,) from this day on.
-        first: where the rows of each begin.
-        counts: how many each has.
-        fixed: first ones of each that stay where they are.
-        gaps: how far the gap before each row may be moved.
-        since: least and largest time from `base` to the first row that a schema states, where it is no row of its own.
-    """
-
-    base: Integers
-    after: Integers
-    first: Integers
-    counts: Integers
-    fixed: int
-    gaps: Reach
-    since: tuple[int, int] | None = None
-
-    @property
-    def owner(self) -> Integers:
-        """Whose each row is."""
-        return np.repeat(np.arange(len(self.counts)), self.counts)
-
-    @property
-    def place(self) -> Integers:
-        """The number of each row among those of one owner."""
-        return np.arange(len(self.base)) - np.repeat(self.first, self.counts)
-
-    @property
-    def _anchor(self) -> Integers:
-        """Units (n,) from the base to the last row that stays."""
-        if not self.fixed:
-            return np.zeros(len(self.counts), np.int64)
-        return self.after[self.first + np.minimum(self.fixed, self.counts) - 1]
-
-    def _shortest(self, stated: bool) -> Integers:
-        """Least units (r,) from the last row that stays to each later one; `stated`: by the schema alone."""
-        place, drawn = self.place, np.diff(self.after, prepend=0)
-        drawn[self.first] = self.after[self.first]
-        least = 0 if stated and self.gaps.stated is None else self.gaps.least
-        lows = np.minimum(drawn, np.where(place > 0, least, 0 if self.since is None else self.since[0]))
-        lows[place < self.fixed] = 0
-        total = lows.cumsum()
-        return total - (total[self.first] - lows[self.first])[self.owner]
-
-    def fitting(self, calendar: Calendar, free: bool) -> npt.NDArray[np.bool_]:
-        """The rows (r,) that the calendar has room for by the gaps that a schema states; `free`: the first day may be any."""
-        begin = np.full(len(self.counts), calendar.first) if free else self.base[self.first] + self._anchor
-        there = begin[self.owner] + self._shortest(stated=True) <= np.maximum(calendar.last, begin)[self.owner]
-        return there | (self.place < self.fixed)
-
-    def inside(
-        self,
-        calendar: Calendar,
-        groups: Integers | None,
-        limits: tuple[Reals, Reals],
-        generator: np.random.Generator,
-        weights: Reals | None = None,
-    ) -> Integers:
-        """Units (r,) of all rows inside a calendar, that learns from them with `weights`; see the module.
-
-        `groups` are of those whose first days may be exchanged; None: all first days stay. `limits` (n,) are the first and the
-        last unit of each, where rules set them.
-        """
-        low = np.maximum(limits[0], calendar.first).astype(np.int64)
-        last = np.minimum(np.maximum(limits[1], calendar.first), calendar.last).astype(np.int64)
-        counts, owner, place, base, anchor = self.counts, self.owner, self.place, self.base, self._anchor
-        ends = self.first + counts - 1
-        start = low if groups is not None else base[self.first] + anchor
-        shortest, stated = self._shortest(stated=False), self._shortest(stated=True)
-        shortest = np.where((start + shortest[ends] <= last)[owner], shortest, stated)
-        total = shortest[ends]
-        last = np.maximum(last, np.minimum(start, calendar.first if groups is not None else start) + total)
-        if groups is not None:
-            spans = low, last, self.after[ends], total
-            base = exchanged(base[self.first], spans, groups, (calendar.first, calendar.last), generator)[owner]
-        begin, later = base[self.first] + anchor, place >= self.fixed
-        offsets = self.after - anchor[owner]
-        room = np.maximum(last - begin - total, 0)
-        beyond = np.where(later, offsets - shortest, 0)
-        moving = shortened(beyond, owner, room, counts - self.fixed, generator, self.gaps.step) + np.where(later, shortest, 0)
-        moving, lows, highs = self._allowed(moving)
-        units = begin[owner] + np.where(later, moving, offsets)
-        later &= moving > 0
-        times = units + generator.random(len(counts))[owner]  # rows of one day have one time in it
-        if weights is not None:
-            calendar.learn(times, later, weights)
-        moved = np.where(later, np.maximum(np.minimum(calendar.moved(times), last[owner]), begin[owner]), units)
-        apart = self._apart(moved, moving, (lows, highs), begin, last)
-        earliest = np.maximum(begin + np.minimum(shortest[self.first], 0), np.minimum(begin, calendar.first))
-        return np.where(place >= self.fixed, np.maximum(apart, earliest[owner]), moved)
-
-    def _allowed(self, offsets: Integers) -> tuple[Integers, Integers, Integers]:
-        """Offsets (r,) whose gaps may be, and the least and the largest gap before each row."""
-        drawn, own_gaps = np.diff(self.after, prepend=0), np.diff(offsets, prepend=0)
-        short = (own_gaps < drawn) & (self.place >= max(self.fixed, 1))
-        gaps, low, high = self.gaps.of_short(own_gaps, drawn)
-        lows, highs = np.where(short, low, self.gaps.lows), np.where(short, high, self.gaps.highs)
-        if (short & (gaps != own_gaps)).any():
-            own_gaps[self.first] = offsets[self.first]
-            total = np.where(short, gaps, own_gaps).cumsum()
-            offsets = total - (total[self.first] - offsets[self.first])[self.owner]
-        return offsets, lows, highs
-
-    def _apart(
-        self, moved: Integers, offsets: Integers, gaps: tuple[Integers, Integers], begin: Integers, last: Integers
-    ) -> Integers:
-        """Units as near to moved ones as gaps may be moved, where there is room until the last unit."""
-        own_gaps, (low, high) = np.diff(offsets, prepend=0), gaps
-        found, most = moved.copy(), int(self.counts.max(initial=0))
-        if self.since is not None:
-            found[self.first] = np.clip(found[self.first], begin + self.since[0], begin + self.since[1])
-        for place in range(max(self.fixed, 1), most):
-            own = self.first[self.counts > place] + place
-            gap = found[own] - found[own - 1]
-            gap = own_gaps[own] + self.gaps.step * np.rint((gap - own_gaps[own]) / self.gaps.step).astype(np.int64)
-            found[own] = found[own - 1] + gap.clip(low[own], high[own])
-        for place in range(most - 1, self.fixed - 1, -1):
-            there = self.counts > place
-            own = self.first[there] + place
-            after = np.minimum(own + 1, len(found) - 1)
-            room = np.where(self.counts[there] > place + 1, found[after] - low[after], last[there])
-            over = np.maximum(found[own] - room, 0)
-            found[own] -= -(-over // self.gaps.step) * self.gaps.step
-        return found
-
-
 def whole_units(values: npt.NDArray[Any], seconds: int | None) -> Integers:
     """Dates and times as units of so many seconds, whole numbers as they are."""
     if seconds is None:
         return np.asarray(values, np.int64)
     return np.floor_divide(values.astype("datetime64[s]").astype(np.int64), seconds)
-
-
-def exchanged(
-    units: Integers,
-    ends: tuple[Integers, Integers, Integers, Integers],
-    groups: Integers,
-    limits: tuple[int, int],
-    generator: np.random.Generator,
-) -> Integers:
-    """First days (n,) of people; `ends` are the first and the last day of each, the span of the rows, and the shortest one.
-
-    Those outside of `limits` are drawn from others. A person who finds no day for all of the span gets one that the shortest
-    span allows, from another person or at random.
-
-    They are exchanged at random between people of one group, where no person who was inside is outside afterwards, and then
-    between those who are outside and all others.
-    """
-    low, last, spans, shortest = ends
-    high = last - spans
-    inside = np.flatnonzero((units >= limits[0]) & (units <= limits[1]))
-    found = units.copy()
-    outside = np.delete(np.arange(len(units)), inside)
-    found[outside] = units[generator.choice(inside, len(outside))] if len(inside) else found[outside].clip(*limits)
-
-    def fits(people: Integers, days: Integers) -> Integers:
-        return ((days >= low[people]) & (days <= high[people])).astype(np.int64)
-
-    def exchange(one: Integers, other: Integers) -> None:
-        days, others = found[one], found[other]
-        better = fits(one, others) + fits(other, days) >= fits(one, days) + fits(other, others)
-        found[one[better]], found[other[better]] = others[better], days[better]
-
-    for _ in range(_ROUNDS):
-        order = np.lexsort((generator.random(len(units)), groups))
-        pairs = np.flatnonzero(groups[order[:-1]] == groups[order[1:]])
-        pairs = pairs[pairs % 2 == generator.integers(2)]
-        exchange(order[pairs], order[pairs + 1])
-    for latest in (last - spans, last - shortest):
-        high = latest
-        for _ in range(_ROUNDS):
-            order = generator.permutation(len(units))
-            good = fits(order, found[order]) > 0
-            most = min(int((~good).sum()), int(good.sum()))
-            exchange(order[~good][:most], order[good][:most])
-    found = np.maximum(found, np.minimum(low, limits[1]))
-    late = np.flatnonzero(found > high)
-    begin = np.minimum(np.maximum(low[late], limits[0]), high[late])
-    found[late] = begin + (generator.random(len(late)) * (high[late] - begin + 1)).astype(np.int64)
-    return found
-
-
-def shortened(
-    offsets: Integers, owner: Integers, room: Integers, counts: Integers, generator: np.random.Generator, step: int = 1
-) -> Integers:
-    """Offsets (r,) from the day that a person's rows follow, which ascend in each person, inside the room (n,) that is left.
-
-    They stay multiples of the step of gaps.
-    """
-    span = np.zeros(len(room), np.int64)
-    np.maximum.at(span, owner, offsets)
-    share = room / np.maximum(span, 1) * generator.random(len(room)) ** (1.0 / np.maximum(counts, 1))
-    scaled = np.floor(np.maximum(offsets, 0) * share[owner] / step).astype(np.int64) * step
-    return np.where((span > room)[owner], np.minimum(offsets, scaled), offsets)

@@ -13,6 +13,7 @@ from dpgen.schema import Schema, TableDomain
 from dpgen.systems.relational import rules
 from dpgen.systems.relational.calendars import FEW, OF_DAYS, Calendar, Days
 from dpgen.systems.relational.gaps import OF_GAPS, in_steps
+from dpgen.systems.relational.hours import OF_HOURS, bought
 from dpgen.systems.relational.plan import DOMAINS, Method, RelationalConfig, RelationalPlan, measured
 from dpgen.systems.relational.sums import (
     Branch,
@@ -225,6 +226,7 @@ class Bought:
         data = replace(data, tables=in_steps(data.tables, days, budget, OF_GAPS * whole))
         sides, facts = _domains(data, plan, budget, counted.sizes, more)
         calendars = [own and own.released(side.days, side.of_days, budget, of_days) for own, side in zip(days, sides[1:])]
+        _buy_hours(calendars, data, days, budget, OF_HOURS * whole)
         kept, told = _rules(replace(counted, data=data), sides, calendars, budget, config)
         target, names = str(config.target).partition(".")[2], sides[0].domain.names
         place = names.index(target) if config.target is not None and target in names else None
@@ -401,6 +403,16 @@ def _in_years(data: LinkedTables, days: Sequence[Days | None], budget: GaussianB
         if given.get("dpgen:blank") and not {"minimum", "maximum"} & {*given.get("constraints", {})}:
             tables[i] = table.between(*years) if (years := own.years(budget, share)) else table
     return replace(data, tables=tuple(tables))
+
+
+def _buy_hours(
+    calendars: Sequence[Any], data: LinkedTables, days: Sequence[Days | None], budget: GaussianBudget, share: float
+) -> None:
+    """Put the hours of rows into the calendars of times by second, bought for a share of 1 / s^2."""
+    wanted = [(known, table, own) for known, table, own in zip(calendars, data.tables, days) if own and own.seconds == 1]
+    for known, table, own in wanted:
+        if hours := bought(table, own, budget, share / len(wanted) * (1 - 1e-9)):
+            known["hours"] = hours
 
 
 def _rules(

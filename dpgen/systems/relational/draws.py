@@ -17,9 +17,10 @@ from dpgen.columns.forms import REPRESENTED
 from dpgen.columns.writings.codes import numbered as keys_of
 from dpgen.samples import LinkedSamples
 from dpgen.schema import Schema, nearest
-from dpgen.systems.relational.calendars import LEAST, Calendar, Times, whole_units
+from dpgen.systems.relational.calendars import LEAST, Calendar, whole_units
 from dpgen.systems.relational.chains import Chain
-from dpgen.systems.relational.reach import Reach
+from dpgen.systems.relational.placing import Times
+from dpgen.systems.relational.reach import Reach, step_of
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.relational.target import Feature
@@ -436,7 +437,7 @@ class Draws:
     ) -> npt.NDArray[np.bool_]:
         """The rows that the calendar has room for; all of them where no schema states gaps."""
         timed = self._timed(number, rows, above, owner, begun)
-        if timed is None or timed.calendar is None or (timed.histories.gaps.stated is None and timed.histories.since is None):
+        if timed is None or timed.calendar is None or not timed.histories.stated:
             return np.ones(len(rows), bool)
         return timed.histories.fitting(timed.calendar, timed.free)
 
@@ -460,10 +461,11 @@ class Draws:
         seconds = int(table["seconds"]) if values.dtype.kind == "M" else None
         fields, limits = self.model.schemas[number].by_name, None
         gaps = Reach.of(fields[gap], wait.astype(np.int64)) if gap in fields else Reach.free(len(rows), 0, 0)
-        if since is not None and fields[since].source == "public":
-            limits = int(fields[since].bounds()[0][0]), int(fields[since].bounds()[1][-1])
+        if since is not None:
+            limits = Reach.of(fields[since], after[first])
         fixed = max(begun, int(since is None))
-        histories = Times(whole_units(values, seconds), after, first, counts, fixed, gaps, limits)
+        step = step_of(fields[order]) if order in fields else 1
+        histories = Times(whole_units(values, seconds), after, first, counts, fixed, gaps, limits, step)
         known = Calendar(table["calendar"], seconds) if table.get("calendar") else None
         return _Timed(histories, known, since is None and not begun, seconds, values.dtype)
 

@@ -37,9 +37,8 @@ class Reach:
     def of(cls, field: Field, gaps: Integers) -> Reach:
         """Of gaps (r,) that a field has."""
         first, last = (np.asarray(ends, np.int64) for ends in field.bounds())
-        step = 1
+        step = step_of(field)
         if isinstance(field, DensityField):
-            step = int(field.axis.rounding().get("dpgen:rounding", 1))
             first, last = _parts(field, first, last, step)
         elif isinstance(field, CategoryField):
             step = max(1, int(np.gcd.reduce(first)))
@@ -64,6 +63,11 @@ class Reach:
         first, last = self.stated
         at = np.maximum(np.searchsorted(first, gaps, side="right") - 1, 0)
         return np.clip(gaps, first[at], last[at]), first[at], np.minimum(last[at], np.maximum(drawn, first[at]))
+
+
+def step_of(field: Field) -> int:
+    """The step of the values of a field, by its schema."""
+    return int(field.axis.rounding().get("dpgen:rounding", 1)) if isinstance(field, DensityField) else 1
 
 
 def _parts(field: DensityField, first: Integers, last: Integers, step: int) -> tuple[Integers, Integers]:

@@ -8,7 +8,8 @@ import pytest
 from refusals import refused
 
 import dpgen
-from dpgen.systems.relational.calendars import Calendar, exchanged, nearer, shortened
+from dpgen.systems.relational.calendars import Calendar, nearer
+from dpgen.systems.relational.placing import exchanged, shortened
 
 FAST: dict[str, Any] = {"rounds": 1, "classes": 4, "row_classes": 4, "steps": 10, "picks": 2, "max_rows": 6}
 NAMES = {"person": "who", "order": {"orders": "day"}}

@@ -8,7 +8,8 @@ import pytest
 
 import dpgen
 from dpgen.columns.descriptors import field_of
-from dpgen.systems.relational.calendars import Calendar, Times
+from dpgen.systems.relational.calendars import Calendar
+from dpgen.systems.relational.placing import Times
 from dpgen.systems.relational.reach import Reach
 
 FAST: dict[str, Any] = {"rounds": 1, "classes": 4, "row_classes": 4, "steps": 20, "picks": 2, "person": "who", "order": "day"}
