@@ -101,18 +101,19 @@ def modelled(rules: Sequence[Rule], table: str, fields: Sequence[dict[str, Any]]
 
 
 def distances(
-    draft: Descriptor, order: Mapping[str, Any], unit: TimeUnit, new: Callable[[str], str]
+    draft: Descriptor, order: Mapping[str, Any], unit: TimeUnit, new: Callable[[str], str], *, alone: bool = False
 ) -> tuple[list[Descriptor], list[Any], tuple[Distance, ...]]:
     """Fields and constraints of a draft in which columns that are ordered by `order`, a field, are times from there.
 
-    `new` makes a name of a column that no table has.
+    `new` makes a name of a column that no table has. Where rows are `alone`, one of each person, their order is a column of the
+    model: other constraints stay as they are.
 
     Raises:
         ValueError: a constraint on the order, or on such a column, that has no place in the model.
     """
     name, fields, rules = order["name"], list(draft["fields"]), list(draft.get("dpgen:constraints", []))
     by_name, found = {field["name"]: field for field in fields}, dict[str, Distance]()
-    for rule in [rule for rule in rules if name in constraint_of(rule).names]:
+    for rule in _of_distances(rules, order, by_name) if alone else [r for r in rules if name in constraint_of(r).names]:
         pair = constraint_of(rule).names
         other = next((own for own in pair if own != name), name)
         if set(rule) != {"less_equal"} or other not in by_name or other in {name, *found}:
@@ -126,11 +127,37 @@ def distances(
     return [_field(field, found.get(field["name"])) for field in fields], rules, tuple(found.values())
 
 
+def _of_distances(rules: Sequence[Rule], order: Mapping[str, Any], by_name: Mapping[str, Descriptor]) -> list[Rule]:
+    """The constraints on the order for which distances can stand, whatever other constraints are on these columns."""
+    name, found = order["name"], dict[str, Rule]()
+    pairs = [(rule, constraint_of(rule).names) for rule in rules]
+    of_order = [(rule, pair) for rule, pair in pairs if name in pair]
+    for rule, pair in of_order:
+        other = next((own for own in pair if own != name), name)
+        once = sum(other in names for _, names in of_order) == 1
+        if set(rule) == {"less_equal"} and once and other in by_name and _is_alike(by_name[other], order):
+            found[other] = rule
+    while True:
+        after = {other: constraint_of(rule).names[0] == name for other, rule in found.items()}
+        others = [(rule, names) for rule, names in pairs if name not in names]
+        fits = [
+            set(rule) == {"less_equal"} and {after.get(own) for own in names} in ({True}, {False}) for rule, names in others
+        ]
+        left = {own for (_, names), fit in zip(others, fits) if not fit for own in names}
+        if not left & {*found}:
+            return list(found.values())
+        found = {other: rule for other, rule in found.items() if other not in left}
+
+
+def _is_alike(field: Mapping[str, Any], order: Mapping[str, Any]) -> bool:
+    """Whether a column may hold times as the order does, or numbers as it does."""
+    return field.get("type", "any") in ("any", "string", *(("date", "datetime") if dated(order) else ("integer", "year")))
+
+
 def _distance(field: Mapping[str, Any], order: Mapping[str, Any], sign: int, unit: TimeUnit, new: Any) -> Distance:
     ends = (order["name"], field["name"])[::sign]
     kind, of_dates = field.get("type", "any"), dated(order)
-    wanted = ("any", "string", "date", "datetime") if of_dates else ("any", "string", "integer", "year")
-    if kind not in wanted:
+    if not _is_alike(field, order):
         raise ValueError(f"a constraint of the schema is on {' and '.join(ends)}; both must be dates or both whole numbers")
     made = new(f"{f'{unit}s ' if of_dates else ''}from {ends[0]} to {ends[1]}")
     if not of_dates:

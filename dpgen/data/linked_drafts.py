@@ -248,12 +248,12 @@ class _Made:
         `stated` are fields of the schema for the time since the row before, and for that since the row above.
         """
         assert spec.order is not None
-        (of_gap, of_since), gaps, away = stated, spec.most != 1, tuple[Distance, ...]()
+        (of_gap, of_since), gaps = stated, spec.most != 1
         if gaps or self.since:
             _require_free(draft, self.gap)
-            draft["fields"], rules, away = distances(draft, order, unit, self.new)
-            if "dpgen:constraints" in draft:
-                draft["dpgen:constraints"] = rules
+        draft["fields"], rules, away = distances(draft, order, unit, self.new, alone=not (gaps or self.since))
+        if "dpgen:constraints" in draft:
+            draft["dpgen:constraints"] = rules
         blank = {"type": "integer", "constraints": {"required": True}, "dpgen:blank": True}
         fields = [field for field in draft["fields"] if self.since is None or field["name"] != spec.order]
         if self.since is not None:

@@ -202,6 +202,54 @@ def test_given_rows_have_what_comes_after_them() -> None:
 
 
 @pytest.mark.parametrize("form", ["", "%d.%m.%Y"])
+def test_the_only_row_of_a_person_has_times_from_its_own_one(form: str) -> None:
+    rows, names = stays(400).groupby("who").head(1), ("day", "out", "operated", "asked")
+    fields = [{"name": name, "type": "date"} | ({"format": form} if form else {}) for name in names]
+    given = rows.assign(**{name: rows[name].dt.strftime(form) for name in names}) if form else rows
+    options: dict[str, Any] = {"person": "who", "order": "day", "epsilon": 30.0, "max_rows": 1} | FAST | {"steps": 60}
+    rules = [rule for rule in STAYS["dpgen:constraints"] if rule != {"less_equal": ["operated", "out"]}]
+    release = dpgen.fit(given, "relational", schema=STAYS | {"fields": fields, "dpgen:constraints": rules}, **options)
+    made = release.sample(800, random_state=0)
+    day, out, operated, asked = (pd.to_datetime(made[name], format=form or None) for name in names)
+    assert (out >= day).all()
+    assert (asked <= day).all()
+    assert not (operated < day).any()
+    assert abs(operated.isna().mean() - rows["operated"].isna().mean()) < 0.08, "rows are not drawn until both are in order"
+    assert abs((out - day).dt.days.mean() - (rows["out"] - rows["day"]).dt.days.mean()) < 3
+    assert release.log_prob(made).isfinite().any()
+    first = {"day": "01.03.2021", "out": "04.03.2021"} if form else {"day": "2021-03-01", "out": "2021-03-04"}
+    told = release.sample(20, random_state=0, given={"rows": [first]})
+    assert (pd.to_datetime(told["out"], format=form or None) == pd.Timestamp("2021-03-04")).all()
+
+
+def test_other_constraints_on_the_only_row_stay_as_they_are() -> None:
+    """`out` is ordered by a column that is no time from the row's own: both hold by draws anew, `asked` by its distance."""
+    rows = stays(200).groupby("who").head(1).drop(columns="operated")
+    rows = rows.assign(paid=rows["out"] + pd.Timedelta(3, "D"), late=rows["day"] > pd.Timestamp("2021-01-01"), x=rows.index % 2)
+    names = ("day", "out", "asked", "paid")
+    fields = [
+        {"name": name, "type": "date", "constraints": {"minimum": "2019-01-01", "maximum": "2023-01-01"}} for name in names
+    ]
+    rules = [
+        {"less_equal": ["day", "out"]},
+        {"less_equal": ["out", "paid"]},
+        {"less_equal": ["asked", "day"]},
+        {"forbidden": {"late": True, "x": 1}},
+    ]
+    schema = {"fieldsMatch": "partial", "fields": fields, "dpgen:constraints": rules}
+    rows = rows[~(rows["late"] & (rows["x"] == 1))]
+    release = dpgen.fit(
+        rows, "relational", person="who", order="day", epsilon=10.0, max_rows=1, schema=schema, **FAST | {"steps": 40}
+    )
+    assert [own["column"] for own in release.about[0]["distances"]] == ["asked"]
+    made = release.sample(200, random_state=0)
+    assert (made["asked"] <= made["day"]).all()
+    assert (made["day"] <= made["out"]).all()
+    assert (made["out"] <= made["paid"]).all()
+    assert not (made["late"] & (made["x"] == 1)).any()
+
+
+@pytest.mark.parametrize("form", ["", "%d.%m.%Y"])
 def test_packages_say_the_types_of_all_dates(form: str) -> None:
     rows, names = stays(), ("day", "out", "operated", "asked")
     stated = {"type": "date"} | ({"format": form} if form else {})

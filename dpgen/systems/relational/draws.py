@@ -473,21 +473,20 @@ class Draws:
         self, number: int, rows: pd.DataFrame, above: pd.DataFrame, owner: Integers, w: Integers, begun: int
     ) -> None:
         """The order of each row, inside the calendar."""
-        table, timed = self.model.about[number - 1], self._timed(number, rows, above, owner, begun)
-        if timed is None:
-            return
-        own, known, seconds, order = timed.histories, timed.calendar, timed.seconds, table["order"]
-        most = 2 * REPRESENTED[1] // (seconds or 1)
-        units = own.base + (own.after if seconds is None else own.after.clip(-most, most))
-        if known is not None:
-            limits = ends(self._rules(number), above, seconds, self.generator)
-            limits = limits[0][owner[own.first]], limits[1][owner[own.first]]
-            groups = w[own.first] if timed.free else None
-            units = own.inside(known, groups, limits, self.generator, self._shares[number] if self.learns else None)
-        rows[order] = _until(units, seconds, timed.dtype, table["until"])
-        span = None if known is None else known.last - known.first
+        table, timed, span = self.model.about[number - 1], self._timed(number, rows, above, owner, begun), None
+        if timed is not None:
+            own, known, seconds = timed.histories, timed.calendar, timed.seconds
+            most = 2 * REPRESENTED[1] // (seconds or 1)
+            units = own.base + (own.after if seconds is None else own.after.clip(-most, most))
+            if known is not None:
+                limits = ends(self._rules(number), above, seconds, self.generator)
+                limits = limits[0][owner[own.first]], limits[1][owner[own.first]]
+                groups = w[own.first] if timed.free else None
+                units = own.inside(known, groups, limits, self.generator, self._shares[number] if self.learns else None)
+                span = known.last - known.first
+            rows[table["order"]] = _until(units, seconds, timed.dtype, table["until"])
         for away in table.get("distances", []):
-            rows[away["column"]] = restored(rows, order, away, int(table["seconds"]), span)
+            rows[away["column"]] = restored(rows, table["order"], away, int(table["seconds"]), span)
 
 
 @dataclass(frozen=True, eq=False)
