@@ -321,12 +321,16 @@ def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> s
     system = systems()[choose("model", model, list(systems()))]
     if is_source(path):
         return _one_loader(system, given) or next((name for name in ("sql", "table") if name in loaders(system.kinds)), "sql")
-    if not (Path(path).is_dir() or str(path).lower().endswith(ARCHIVES)):
-        return _one_loader(system, given) or ("parquet" if is_excel(path) else form_of(path))
+    if Path(path).is_dir() or str(path).lower().endswith(ARCHIVES):
+        _require_images(path, model, system)
+        return "images"
+    return _one_loader(system, given) or ("parquet" if is_excel(path) else form_of(path))
+
+
+def _require_images(path: str | Path, model: str, system: System) -> None:
     if "images" not in system.kinds:
         fitting = " or ".join(name for name, other in systems().items() if "images" in other.kinds)
         raise ValueError(f"data is {str(path)!r}, images for {fitting}; model {model!r} works on {' or '.join(system.kinds)}")
-    return "images"
 
 
 def _one_loader(system: System, given: Iterable[str]) -> str | None:

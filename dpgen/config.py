@@ -152,12 +152,9 @@ class RunConfig:
         if ledger is None or not ledger.exists() or {"epsilon", "delta"} <= set(given):
             return
         shared = SharedBudget(ledger)
-        share, read = shared.share, [release.statement for release in self.built_on if not release.public]
-        if "delta" not in given:
-            share = share._replace(delta=share.delta + sum(own.delta for own in read))
-        if "epsilon" not in given and share.epsilon is not None and share.pure is not None:
-            paid = sum(own.epsilon for own in read if shared.paid(own.shared))
-            share = share._replace(epsilon=share.epsilon + paid, pure=share.pure + paid)
+        read = [release.statement for release in self.built_on if not release.public]
+        paid = sum(own.epsilon for own in read if shared.paid(own.shared))
+        share = shared.share.beside(paid, sum(own.delta for own in read))
         object.__setattr__(self, "privacy", self.privacy.sharing(share, given))
         self.__dict__.pop("settings", None)
 

@@ -349,11 +349,15 @@ def _of(release: Draws | PublicModel) -> Iterator[Picture]:
     elif isinstance(samples, RecordSamples):
         yield from _of_records(samples, release.image_shape if isinstance(release, RecordModel) else None)
     elif isinstance(schema := getattr(release, "schema", None), Schema):
-        table, names, source = samples.to_pandas(), [field.name for field in schema.modelled], _drawn(len(samples), "row")
-        yield from (*_of_columns(table[names], source), *_associations(schema.encode(table), names, source))
+        yield from _of_table(samples.to_pandas(), schema, _drawn(len(samples), "row"))
     else:
         table, source = samples.to_pandas(), _drawn(len(samples), "row")
         yield from (*_of_columns(table, source), *(_scattered(table, source) if isinstance(samples, PointSamples) else ()))
+
+
+def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Picture]:
+    names = [field.name for field in schema.modelled]
+    yield from (*_of_columns(table[names], source), *_associations(schema.encode(table), names, source))
 
 
 def _drawn(n: int, what: str) -> str:
@@ -366,12 +370,11 @@ def _short(name: object) -> str:
 
 
 def _of_records(samples: RecordSamples, image_shape: tuple[int, int] | None) -> Iterator[Picture]:
-    source, of = _drawn(len(samples), "record"), "cluster" if samples.labels is None else "label"
+    source = _drawn(len(samples), "record")
     if image_shape is not None:
-        group = samples.cluster if samples.labels is None else samples.labels
+        of, group = ("cluster", samples.cluster) if samples.labels is None else ("label", samples.labels)
         x = samples.x if samples.grey is None else samples.grey / 255
-        groups = {f"{of} {c}": x[group == c] for c in group.unique().tolist()}
-        yield from _of_images(groups, image_shape, of, source)
+        yield from _of_images({f"{of} {c}": x[group == c] for c in group.unique().tolist()}, image_shape, of, source)
         return
     ones = samples.x.double().mean(0)
     shown = (-samples.x.double().var(0)).argsort(stable=True)[:_MOST_BARS].sort().values

@@ -103,7 +103,8 @@ class Schema:
             if name not in names:
                 raise nearest("a field of a constraint", name, names)
         self._require_computable()
-        self._require_comparable()
+        for constraint in self.constraints:
+            self._require_comparable(constraint)
         if not self.modelled:
             raise ValueError("fields are all keys or computed ones; at least one must be modelled")
         self._require_modelled()
@@ -144,19 +145,18 @@ class Schema:
         if left := [value for value in on.values if str(value) not in constraint.table]:
             raise ValueError(f"table of field {constraint.name!r} lacks {str(left[0])!r} of {on.name!r}")
 
-    def _require_comparable(self) -> None:
-        for constraint in self.constraints:
-            on = self.by_name[constraint.names[0]]
-            if isinstance(constraint, Part | Dated) and on.type not in ("date", "datetime"):
-                raise ValueError(f"field {constraint.names[1]!r} is a part of {on.name!r}, a {on.type}; it must be a date")
-            if isinstance(constraint, Forbidden):
-                self._require_conditions(constraint)
-            names = constraint.compared
-            kinds = {"date" if self.by_name[name].type in ("date", "datetime") else self.by_name[name].type for name in names}
-            of_dates = kinds == {"date"} and not isinstance(constraint, Total | Product)
-            if kinds & {"string", "boolean", "any", "date"} and not of_dates:
-                shown = ", ".join(f"{name} ({self.by_name[name].type})" for name in names)
-                raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates, by types that are stated")
+    def _require_comparable(self, constraint: Constraint) -> None:
+        on = self.by_name[constraint.names[0]]
+        if isinstance(constraint, Part | Dated) and on.type not in ("date", "datetime"):
+            raise ValueError(f"field {constraint.names[1]!r} is a part of {on.name!r}, a {on.type}; it must be a date")
+        if isinstance(constraint, Forbidden):
+            self._require_conditions(constraint)
+        names = constraint.compared
+        kinds = {"date" if self.by_name[name].type in ("date", "datetime") else self.by_name[name].type for name in names}
+        of_dates = kinds == {"date"} and not isinstance(constraint, Total | Product)
+        if kinds & {"string", "boolean", "any", "date"} and not of_dates:
+            shown = ", ".join(f"{name} ({self.by_name[name].type})" for name in names)
+            raise ValueError(f"a constraint compares {shown}; it must be of numbers, or of dates, by types that are stated")
 
     def _require_conditions(self, constraint: Forbidden) -> None:
         for name, condition in constraint.conditions.items():

@@ -362,13 +362,17 @@ class PrivacyStatement:
         made = " ".join([self.date or "at an unknown time", f"with dpgen {self.version}" * bool(self.version)])
         rows = [("data", self.title or "not named (`title` names them)"), ("made", made), ("guarantee", self.in_words())]
         if self.records is not None:
-            size, std = self.records
-            public = self.says(Fact.PUBLIC_SIZE) or self.says(Fact.KNOWN_SIZE)
-            noise = "" if std is None else f"; the standard deviation of the noise is {std:.0f}"
-            rows.append((self.counted, f"{size:,.0f}" if public else f"about {size:,.0f} (a noisy number{noise})"))
+            rows.append((self.counted, self._number(*self.records)))
         if self.files:
             rows += [(f"SHA-256 of {name}", f"`{found}`") for name, found in self.files.items() if name != IN_WORDS]
         return [*rows, ("signed", f"with the key {self.signer}" if self.signer else "no")]
+
+    def _number(self, size: float, std: float | None) -> str:
+        """The number of records in words, with the standard deviation of its noise."""
+        if self.says(Fact.PUBLIC_SIZE) or self.says(Fact.KNOWN_SIZE):
+            return f"{size:,.0f}"
+        noise = "" if std is None else f"; the standard deviation of the noise is {std:.0f}"
+        return f"about {size:,.0f} (a noisy number{noise})"
 
     @property
     def counted(self) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import fields, replace
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -227,7 +228,7 @@ def _audit_releases(job: AuditJob) -> dict[str, Any]:
     if (trials := job.options.trainings or (_DRAWS if at_once else _RUNS)) < FEWEST:
         raise ValueError(f"trainings must be at least {FEWEST}, got {trials}")
     sizes = [trials] if at_once else [min(_CHUNK, trials - done) for done in range(0, trials, _CHUNK)]
-    found, claimed = _gather(released, [(job, side, size) for side in (0, 1) for size in sizes], job)
+    found, claimed = _gather(released, list(product([job], (0, 1), sizes)), job)
     first, second = with_direction(*joined(found[: len(sizes)], found[len(sizes) :]))
     bound = epsilon_lower_bound(first, second, job.plan.open_ledger().delta, confidence=job.options.confidence)
     last = first.shape[1] - 1

@@ -150,12 +150,11 @@ class PerLayerClipping(BoundedClipping):
         self._shares: Tensor | None = None
 
     def layers(self, columns: Mapping[str, slice]) -> Sequence[Layer]:
-        names = dict.fromkeys(name.rpartition(".")[0] for name in columns) if self.of_layers is None else self.of_layers
+        names = self.of_layers or dict.fromkeys((name.rpartition(".")[0] for name in columns), 1.0)
         of = {name: _layer_of(name, names) for name in columns}
         if unused := set(names) - {*of.values()}:
             raise nearest("bounds", min(unused), list(columns))
-        bounds = [1.0 if self.of_layers is None else self.of_layers[name] for name in names]
-        shares = [c / math.hypot(*bounds) for c in bounds]
+        shares = [c / math.hypot(*names.values()) for c in names.values()]
         self._shares = torch.tensor(shares)
         return tuple(Layer(s, _joined(columns[name] for name in columns if of[name] == own)) for own, s in zip(names, shares))
 

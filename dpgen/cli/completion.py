@@ -2,6 +2,7 @@
 
 import argparse
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Literal, get_args, get_origin
 
 import shtab
@@ -46,11 +47,11 @@ def everything() -> argparse.ArgumentParser:
 
 def _options(command: str) -> dict[str, list[str]]:
     """Options of training and audits, each with its choices."""
-    loaders = [loader for of_kind in LOADERS.values() for loader in of_kind.values()]
     if command == "train":
         named = {name: list[str]() for name in SCRIPT_OPTIONS if name != "help"}
         named |= {"config": sorted(path.stem for path in CONFIGS.glob("*.yaml")), "model": list(systems())}
-        named["data"] = list(dict.fromkeys(name for of_kind in LOADERS.values() for name in of_kind))
+        named["data"] = list(dict.fromkeys(chain(*LOADERS.values())))
+        loaders = chain.from_iterable(of_kind.values() for of_kind in LOADERS.values())
         return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime])
     if command == "audit":
         return {"model": list(systems())} | _choices([*_of_systems(systems()), AuditOptions])

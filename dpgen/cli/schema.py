@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,29 +45,33 @@ def main(arguments: list[str]) -> Ended:
     if options.out is not None:
         require_writable(options.out, "out")
 
-    from dpgen.data.raw_tables import blanks, descriptor_of, draft_schema
+    from dpgen.data.raw_tables import blanks
     from dpgen.data.table_files import table_path
 
     options.path = table_path(options.path, options.delimiter, options.encoding)
-    draft = dict(descriptor_of(str(options.schema))) if options.schema else draft_schema(options.path)
-    paid = ""
-    if options.epsilon is not None:
-        draft, paid = _filled(draft if options.schema else None, options)
+    draft, paid = _drafted(options)
     left = [field["name"] for field in blanks(draft)]
     text = json.dumps(draft, indent=2, ensure_ascii=False)
-    untyped = () if options.schema or paid else _untyped(options.path)
+    told, untyped = [paid] if paid else [], () if options.schema or paid else _untyped(options.path)
     if options.out is None:
         sys.stderr.writelines(f"{line}\n" for line in untyped)
-        return Ended(
-            text, values={"schema": draft, "file": None, "blank": left, "notes": [*([paid] if paid else []), *untyped]}
-        )
+        return Ended(text, values={"schema": draft, "file": None, "blank": left, "notes": [*told, *untyped]})
     write_atomically(options.out, text + "\n")
-    said = [f"schema of {len(draft['fields'])} columns in {options.out}"]
-    said += [paid] if paid else []
+    said = [f"schema of {len(draft['fields'])} columns in {options.out}", *told]
     if left:
         said.append(f"fill in from public knowledge: {', '.join(left)} (or key: primaryKey)")
     said += untyped
     return Ended("\n".join(said), values={"schema": draft, "file": options.out, "blank": left, "notes": said[1:]})
+
+
+def _drafted(options: Any) -> tuple[dict[str, Any], str]:
+    """The draft, and what its private releases cost; "": there are none."""
+    from dpgen.data.raw_tables import descriptor_of, draft_schema
+
+    stated = dict(descriptor_of(str(options.schema))) if options.schema else None
+    if options.epsilon is not None:
+        return _filled(stated, options)
+    return draft_schema(options.path) if stated is None else stated, ""
 
 
 def _require_free(options: Any) -> None:
@@ -89,6 +94,14 @@ def _untyped(path: str) -> tuple[str, ...]:
     )
 
 
+def _sharing(plan: Any, ledger: Path, given: Collection[str]) -> Any:
+    """The plan with a tenth of a run's share of delta, whose rest a model needs."""
+    from dpgen.privacy.shared_budget import SharedBudget
+
+    share = SharedBudget(ledger).share
+    return plan.sharing(share._replace(delta=share.delta / 10), {"epsilon", *given})
+
+
 def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any], str]:
     """The draft with private releases in its blanks, and what they cost."""
     from dpgen.data.split import People
@@ -99,11 +112,7 @@ def _filled(draft: dict[str, Any] | None, options: Any) -> tuple[dict[str, Any],
 
     given = {name: getattr(options, name) for name in _OF_PLAN if getattr(options, name) is not None}
     plan = SumsPlan(epsilon=options.epsilon, **({"delta": 1e-6} | given))
-    if options.ledger is not None:
-        from dpgen.privacy.shared_budget import SharedBudget
-
-        share = SharedBudget(options.ledger).share
-        plan = plan.sharing(share._replace(delta=share.delta / 10), {"epsilon", *given})  # a model needs the rest of a run's
+    plan = plan if options.ledger is None else _sharing(plan, options.ledger, given)
     if draft is not None:
         if draft.get("dpgen:privacy"):
             raise ValueError("schema holds domains that were bought before; the fit of a model buys what is still blank")

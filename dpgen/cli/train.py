@@ -113,12 +113,12 @@ def dry_run(job: RunConfig, selection: Selection | None = None, rows: int | None
     lines = [f"{fitting.title} on {job.data.name}, dry run: the data were read, nothing is spent, nothing is written"]
     lines += [] if job.base is None else [f"settings {job.base}"]
     lines += [f"choice {choice}" for choice in selection.names] if selection else _settings(job)
-    lines += ["plan", *(f"  {line.count} x {line.note}: {line.event}" for line in declared)]
+    lines += _part("plan", [f"{line.count} x {line.note}: {line.event}" for line in declared])
     lines += [f"  cost             {guarantee(cost, delta, relation, plan.protected)}"]
     shared = _of_shared(job, fitting, declared)
     lines += [] if shared is None else [_in_words(shared)]
     foreseen = list(getattr(data, "foreseen", ()))
-    lines += ["not released", *(f"  {line}" for line in foreseen)] if foreseen else []
+    lines += _part("not released", foreseen)
     planned = [{"note": line.note, "event": str(line.event), "count": line.count} for line in declared]
     values = {"settings": job.settings, "plan": planned, "epsilon": cost, "delta": delta, "relation": relation}
     values |= {"unit": plan.protected, "budget": shared, "foreseen": foreseen}
@@ -128,9 +128,13 @@ def dry_run(job: RunConfig, selection: Selection | None = None, rows: int | None
     return Ended("\n".join(lines), values=values)
 
 
+def _part(title: str, lines: Sequence[str]) -> list[str]:
+    return [title, *(f"  {line}" for line in lines)] if lines else []
+
+
 def _settings(job: RunConfig) -> Iterator[str]:
     for title in ("privacy", "model", "data"):
-        yield from (title, *(f"  {name:<16} {value}" for name, value in job.settings[title].items()))
+        yield from _part(title, [f"{name:<16} {value}" for name, value in job.settings[title].items()])
 
 
 def _of_shared(job: RunConfig, fitting: RunConfig | Selection, plan: Sequence[Planned]) -> dict[str, Any] | None:

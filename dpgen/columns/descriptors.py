@@ -76,11 +76,7 @@ def field_of(descriptor: Descriptor, *, key: bool = False, computed: bool = Fals
         return _open_field(common, descriptor, rules)
     listed, in_order = _listed(name, descriptor, rules)
     if kind == "boolean":
-        words: dict[str, Any] = {
-            "true": tuple(descriptor.get("trueValues", TRUTHS[0])),
-            "false": tuple(descriptor.get("falseValues", TRUTHS[1])),
-        }
-        return CategoryField(**common, values=(False, True) if listed is None else listed, in_order=in_order, **words)
+        return _truth_field(common, descriptor, listed, in_order)
     if listed is not None:
         outside = descriptor.get("dpgen:outside")
         of: dict[str, Any] = {"in_order": in_order, "outside": outside}
@@ -293,6 +289,12 @@ def _stated_dates(name: str, kind: str, descriptor: Descriptor, rules: Descripto
     return found
 
 
+def _truth_field(common: dict[str, Any], descriptor: Descriptor, listed: Any, in_order: bool) -> Field:
+    true, false = (tuple(descriptor.get(f"{truth}Values", words)) for truth, words in zip(("true", "false"), TRUTHS))
+    values = (False, True) if listed is None else listed
+    return CategoryField(**common, values=values, in_order=in_order, true=true, false=false)
+
+
 def _number_field(common: dict[str, Any], descriptor: Descriptor, rules: Descriptor) -> Field:
     name, kind = common["name"], common["type"]
     count, edges, logarithmic = _bins_of(name, descriptor.get("dpgen:bins"))
@@ -388,7 +390,7 @@ def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:
 
 def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> DiscretizedColumn:
     dates = kind in ("date", "datetime")
-    if isinstance(low, bool) or isinstance(high, bool) or not (dates or (_is_number(low) and _is_number(high))):
+    if bool in (type(low), type(high)) or not (dates or (_is_number(low) and _is_number(high))):
         raise ValueError(f"minimum and maximum of field {name!r} are {low!r} and {high!r}; they must be of type {kind}")
     step = _step(kind, low, high) if rounding is None else str(rounding)
     if rounding is not None and kind not in ("number", "datetime", "integer"):

@@ -252,11 +252,14 @@ class DiscretizedColumn:
         _, start, step = self.units
         return max(abs(start), abs(start + (self.size - 1) * step)) > 10**15
 
+    def _inside(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        if indices.size and not (indices.min() >= 0 and indices.max() < self.size):
+            raise ValueError(f"indices reach from {indices.min()} to {indices.max()}; they must be in [0, {self.size - 1}]")
+        return indices
+
     def decode(self, indices: npt.ArrayLike) -> npt.NDArray[Any]:
         """Values of grid indices: int64, float64, `Decimal`, datetime64[ns] or names; the inverse of `encode`."""
-        array = np.asarray(indices, np.int64)
-        if array.size and not (array.min() >= 0 and array.max() < self.size):
-            raise ValueError(f"indices reach from {array.min()} to {array.max()}; they must be in [0, {self.size - 1}]")
+        array = self._inside(np.asarray(indices, np.int64))
         if self.kind == "category":
             return np.asarray(self.categories, dtype=object)[array]
         if self.kind == "date":

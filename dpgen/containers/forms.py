@@ -73,15 +73,10 @@ class Form:
         Categorical columns have the categories that the form names, else `levels`, else those that were drawn.
         """
         table = table.rename(columns={other: name for name, other in self.renamed.items()})
-        kept = {name: dtype for name, dtype in self.dtypes.items() if str(name) in table}
         if self.container == "sets":
             items = np.array(table.columns if self.types != ("int64",) else list(map(int, table.columns)), dtype=object)
             return [set(items[row.astype(bool)].tolist()) for row in table.to_numpy()]
-        if self.names and not kept:
-            raise ValueError(
-                f"samples have the columns {', '.join(table.columns[:3])} ...; they must bear the names of the data's columns, "
-                f"{', '.join(map(str, self.names[:3]))} ..."
-            )
+        kept = self._kept(table)
         if self.container in ("polars", "arrow"):
             return self._arrow(table, kept, levels)
         listed = self.categories
@@ -92,6 +87,16 @@ class Form:
         if self.container in ("rows", "lists", "objects"):
             return self._of_python(frame)
         return frame.iloc[:, 0] if self.container == "series" else frame
+
+    def _kept(self, table: pd.DataFrame) -> dict[str | int, str]:
+        """Types of the columns that samples have, by the names of the data's columns."""
+        kept = {name: dtype for name, dtype in self.dtypes.items() if str(name) in table}
+        if self.names and not kept:
+            raise ValueError(
+                f"samples have the columns {', '.join(table.columns[:3])} ...; they must bear the names of the data's columns, "
+                f"{', '.join(map(str, self.names[:3]))} ..."
+            )
+        return kept
 
     def _of_python(self, frame: pd.DataFrame) -> Any:
         """Values of Python, None where there is none."""

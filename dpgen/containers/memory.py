@@ -180,13 +180,17 @@ def _checked_names(what: str, names: Iterable[Any]) -> tuple[str | int, ...]:
     return tuple(found)
 
 
+def _without_long(data: Any) -> Any:
+    """A table of polars, which takes 128 bits where a number is long: these as texts, for Arrow has no such integers."""
+    import polars
+
+    return data.cast({name: polars.String for name, kind in data.schema.items() if "Int128" in str(kind)})
+
+
 def _from_arrow(data: Any, *, public: bool = False) -> InMemory:
     container: Container = "polars" if type(data).__module__.partition(".")[0] == "polars" else "arrow"
     what = "polars DataFrame" if container == "polars" else "Table"
-    if container == "polars":  # which takes 128 bits where a number is long, and Arrow has no such integers
-        import polars
-
-        data = data.cast({name: polars.String for name, kind in data.schema.items() if "Int128" in str(kind)})
+    data = _without_long(data) if container == "polars" else data
     try:
         table = pyarrow.table(data)
     except (pyarrow.ArrowException, TypeError, ValueError):

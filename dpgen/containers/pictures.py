@@ -56,10 +56,7 @@ def pictures_of(data: Any) -> Pictures:
     else:
         images, labels = _of_pairs(items)
         names = getattr(data, "classes", None)
-    wrong = next((value for value in labels or () if not isinstance(value, int | np.integer | torch.Tensor)), None)
-    if wrong is not None:
-        raise TypeError(f"data set has a label of type {type(wrong).__name__}; labels of images must be whole numbers")
-    classes = None if labels is None else [int(value) for value in labels]
+    classes = None if labels is None else [_class(value) for value in labels]
     known = None if names is None or labels is None else tuple(map(str, names))
     return Pictures([_eight_bits(image) for image in images], classes, known)
 
@@ -69,6 +66,12 @@ def _of_pairs(items: list[Any]) -> tuple[list[Any], list[Any] | None]:
     if not isinstance(items[0], tuple | list):
         return items, None
     return [item[0] for item in items], [item[1] for item in items] if len(items[0]) > 1 else None
+
+
+def _class(label: Any) -> int:
+    if not isinstance(label, int | np.integer | torch.Tensor):
+        raise TypeError(f"data set has a label of type {type(label).__name__}; labels of images must be whole numbers")
+    return int(label)
 
 
 def _of_mappings(items: Sequence[Mapping[str, Any]], features: Mapping[str, Any]) -> tuple[list[Any], list[Any] | None, Any]:

@@ -66,6 +66,8 @@ class Images:
     def __post_init__(self) -> None:
         self._require("x", self.x, self.labels)
         self._require("test_x", self.test_x, self.test_labels)
+        if (sides := self.test_x.shape[1:]) != self.x.shape[1:]:
+            raise ValueError(f"test_x has images {tuple(sides)}, x has {tuple(self.x.shape[1:])}: they must agree")
 
     def _require(self, name: str, x: Tensor, labels: Tensor) -> None:
         low, high = SIDES
@@ -73,8 +75,6 @@ class Images:
             raise ValueError(f"{name} is {x.dtype} {tuple(x.shape)}: it must be uint8 (n, h, w, c) of 1 or 3 channels")
         if not all(low <= side <= high for side in x.shape[1:3]):
             raise ValueError(f"{name} has images of {x.shape[1]} x {x.shape[2]} pixels: sides must be in [{low}, {high}]")
-        if x.shape[1:] != self.x.shape[1:]:
-            raise ValueError(f"{name} has images {tuple(x.shape[1:])}, x has {tuple(self.x.shape[1:])}: they must agree")
         if labels.dtype != torch.int64 or labels.shape != x.shape[:1]:
             raise ValueError(f"labels of {name} are {labels.dtype} {tuple(labels.shape)}: they must be int64 ({len(x)},)")
         if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.n_classes:
@@ -239,9 +239,13 @@ def _shown(root: Path) -> tuple[list[_Parts], list[_Parts]]:
     """Parts of the paths of folders and of images in a folder, without those that are hidden or in a hidden one."""
     hidden = {place for place in root.rglob("*") if _hidden(place)}
     places = [place for place in root.rglob("*") if hidden.isdisjoint((place, *place.parents))]
-    images = (place for place in places if place.is_file() and place.name.lower().endswith(ENDINGS))
-    folders = (place for place in places if place.is_dir())
-    return [place.relative_to(root).parts for place in folders], [place.relative_to(root).parts for place in images]
+    folders, images = [], []
+    for place in places:
+        if place.is_dir():
+            folders.append(place.relative_to(root).parts)
+        elif place.is_file() and place.name.lower().endswith(ENDINGS):
+            images.append(place.relative_to(root).parts)
+    return folders, images
 
 
 # -- pixels ------------------------------------------------------------------------------------------------------------

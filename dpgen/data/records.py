@@ -302,8 +302,8 @@ class MappedRecords(Records):
         return Records(**chosen)
 
 
-def _on_disk(path: str, *, label: str | int | None, option: str) -> tuple[Tensor, pd.Series]:
-    """Rows of npy files in a temporary file without a name, which goes with the process, and values of their label column."""
+def _shards(path: str, option: str) -> tuple[str, list[np.ndarray]]:
+    """The first of the npy files that a pattern stands for, and the arrays of all, which have as many columns."""
     files = sorted(glob(path, recursive=True))
     if not files:
         raise ValueError(f"{option} is {path!r}: there is no such file")
@@ -311,7 +311,13 @@ def _on_disk(path: str, *, label: str | int | None, option: str) -> tuple[Tensor
     for file, shard in zip(files, shards):
         if shard.shape[1] != shards[0].shape[1]:
             raise ValueError(f"{file} has {shard.shape[1]} columns, {files[0]} has {shards[0].shape[1]}: they must agree")
-    column = [] if label is None else [int(str(column_name("label_column", label, files[0])))]
+    return files[0], shards
+
+
+def _on_disk(path: str, *, label: str | int | None, option: str) -> tuple[Tensor, pd.Series]:
+    """Rows of npy files in a temporary file without a name, which goes with the process, and values of their label column."""
+    first, shards = _shards(path, option)
+    column = [] if label is None else [int(str(column_name("label_column", label, first)))]
     n, d = sum(map(len, shards)), shards[0].shape[1] - len(column)
     with TemporaryFile(prefix="dpgen-") as kept:
         x = np.memmap(kept, np.uint8, "w+", shape=(n, d)) if n else np.empty((0, d), np.uint8)

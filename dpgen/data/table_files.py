@@ -68,6 +68,10 @@ class CsvPath(str):
     dialect: tuple[str | None, str | None]
 
 
+def _is_csv(path: Any) -> bool:
+    return not (isinstance(path, InMemory) or is_source(path) or is_excel(path)) and form_of(path) == "csv"
+
+
 def table_path(path: str, delimiter: str | None = None, encoding: str | None = None) -> str:
     """The path, with what its owner says of the text of a csv file; of a file of Excel its table in memory."""
     if delimiter is None and encoding is None:
@@ -77,8 +81,8 @@ def table_path(path: str, delimiter: str | None = None, encoding: str | None = N
         _require_delimiter(delimiter)
     if encoding is not None:
         _require_encoding(encoding)
-    option = f"delimiter is {delimiter!r}" if encoding is None else f"encoding is {encoding!r}"
-    if isinstance(path, InMemory) or is_source(path) or is_excel(path) or form_of(path) != "csv":
+    if not _is_csv(path):
+        option = f"delimiter is {delimiter!r}" if encoding is None else f"encoding is {encoding!r}"
         raise ValueError(f"{option}: it must be left out, for {path} is no csv file")
     described = CsvPath(path)
     described.dialect = (delimiter, encoding)

@@ -417,8 +417,12 @@ def load_events(
         read = lambda: named_events(_event_sums(opened, columns, missing), summed, missing, source=opened.name)  # noqa: E731
         return _users(opened.name, opened.name, columns, read, **known)
     users = _users(name_of(path), path, columns, lambda: read_events(path, columns, missing), **known)
-    if not isinstance(path, InMemory) and not path.endswith(".parquet"):  # which have no types
-        return users
+    typed = isinstance(path, InMemory) or path.endswith(".parquet")
+    return _as_they_came(users, path, columns) if typed else users
+
+
+def _as_they_came(users: Users, path: str, columns: EventColumns) -> Users:
+    """Users whose samples have the types of the source."""
     drawn = {name: meaning for meaning, name in columns.named.items() if meaning != "weight"}
     form = sample_form(path, list(drawn), categories={columns.category: users.categories})
     public = {"user": users.user_names, "category": users.categories, "group": users.groups or ()}

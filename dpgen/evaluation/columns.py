@@ -116,10 +116,7 @@ def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], trut
     panels = figure.subplots(len(ordered), 2, squeeze=False)
     for (name, values), (left, right) in zip(ordered.items(), panels):
         cdf, domain = release.cdfs[name], release.domains[name]
-        inner = cdf.inverse(np.array([0.001, 0.999]))
-        margin = int(inner[1] - inner[0]) // 20 + 1
-        low, high = max(0, int(inner[0]) - margin), min(cdf.size, int(inner[1]) + margin)
-        p = np.unique(np.array([low + (high - low) * i // 600 for i in range(601)], np.int64))
+        p = _places(cdf)
         x: Any = domain.as_float(p)
         if domain.kind == "date":
             x = (x * 1e6).astype("datetime64[us]")
@@ -136,6 +133,14 @@ def cdf_figure(release: OrderedDistribution, ordered: Mapping[str, Values], trut
         for panel in (left, right) if domain.kind == "date" else ():
             panel.tick_params(axis="x", rotation=30)
     return save_figure(figure, path)
+
+
+def _places(cdf: PiecewiseCDF) -> Integers:
+    """Up to 601 places in the part of the domain that holds nearly all of the distribution."""
+    inner = cdf.inverse(np.array([0.001, 0.999]))
+    margin = int(inner[1] - inner[0]) // 20 + 1
+    low, high = max(0, int(inner[0]) - margin), min(cdf.size, int(inner[1]) + margin)
+    return np.unique(np.array([low + (high - low) * i // 600 for i in range(601)], np.int64))
 
 
 def _differences(axes: Any, x: Any, lines: Mapping[str, Reals], target: str, xlabel: str) -> None:

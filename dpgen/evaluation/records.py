@@ -1,5 +1,6 @@
 """Evaluation of models of binary records on records that they were not trained on, with pictures of both."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,6 +54,12 @@ class _Held:
         self.where = ", on the private records" * self.private  # suffix of the names of scores
 
 
+def _as_images(samples: RecordSamples, records: Records, held: _Held) -> Iterator[Labelled]:
+    """Synthetic, private and held-out records in the finest view that all have, with their labels."""
+    views = list(_views(samples, records, held).values())[-1]
+    return (Labelled(x, labels) for x, labels in zip(views, (samples.labels, records.labels, held.labels)))
+
+
 def evaluate(
     release: RecordModel, records: Records, *, seed: int, effort: Effort = FULL, inception: nn.Module | None = None
 ) -> Evaluation:
@@ -88,10 +95,8 @@ def evaluate(
     report(0.5)
     scores = [*_label_scores(release, samples, records, held, seed, effort), *scores]
     if effort.looks and records.image_shape is not None and not held.private:
-        views = list(_views(samples, records, held).values())[-1]
-        labels = (samples.labels, records.labels, held.labels)
-        shown, own, test = (Labelled(x, of) for x, of in zip(views, labels))
-        scores += image_scores(shown, own, test, image_shape=records.image_shape, inception=inception, seed=seed)
+        compared = _as_images(samples, records, held)
+        scores += image_scores(*compared, image_shape=records.image_shape, inception=inception, seed=seed)
     return Evaluation(
         scores=scores if len(held.x) else [],
         released={"samples.npz": partial(samples.encoded, ".npz")},

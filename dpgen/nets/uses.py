@@ -35,14 +35,20 @@ def joined_uses(uses: list[Factor]) -> list[Factor]:
     first, columns = uses[0], cast(slice, uses[0].weight or uses[0].bias)
     if len(uses) == 1 and (first.inputs is None or first.inputs.ndim == 2):
         return uses
-    maps = [f for f in uses if f.inputs is not None]
-    coded = [f for f in maps if not f.outputs.is_floating_point()]
-    joined = [_side_by_side(kind, columns) for kind in (coded, [f for f in maps if f.outputs.is_floating_point()]) if kind]
-    values = [f.outputs for f in uses if f.inputs is None]
+    coded, maps, dense = (_of_kind(uses, kind) for kind in ("codes", "positions", "dense"))
+    joined = [_side_by_side(kind, columns) for kind in (coded, maps) if kind]
+    values = [f.outputs for f in dense]
     if joined and not values and _stay(joined, columns.stop - columns.start, alone=len(uses) == 1, coded=bool(coded)):
         return joined
     values += [_product(f, columns) for f in joined]
     return [Factor(torch.stack(values).sum(0) if len(values) > 1 else values[0], None, None, columns)]
+
+
+def _of_kind(uses: list[Factor], kind: str) -> list[Factor]:
+    """Uses of one kind: "dense" ones, or those whose outputs at "positions" are numbers or "codes"."""
+    if kind == "dense":
+        return [f for f in uses if f.inputs is None]
+    return [f for f in uses if f.inputs is not None and f.outputs.is_floating_point() == (kind == "positions")]
 
 
 def _stay(joined: list[Factor], size: int, *, alone: bool, coded: bool) -> bool:

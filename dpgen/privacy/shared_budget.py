@@ -120,6 +120,13 @@ class Share(NamedTuple):
             raise ValueError(f"runs is {runs}; the budget {limits.budget} has no room for so many")
         return own
 
+    def beside(self, paid: float, delta: float) -> Share:
+        """The share of a run that reads releases of this `delta`, and of an epsilon that was `paid` from the same budget."""
+        made = self._replace(delta=self.delta + delta)
+        if self.epsilon is None or self.pure is None:
+            return made
+        return made._replace(epsilon=self.epsilon + paid, pure=self.pure + paid)
+
     @property
     def tenth(self) -> Cost:
         """The part of the delta of one run that guarantees which may fail use up."""

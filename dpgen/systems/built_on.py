@@ -109,9 +109,14 @@ def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None)
         found = find_release(Path(path)) if exists(path) else None
         if found is None or found.directory == (run_dir and run_dir.resolve()):
             continue
-        notes = [line["note"] for line in found.statement.mechanisms]
-        if key != "config" or any(n == SELECTION or n.startswith(NOTE) for n in notes):  # else fixed before any release
+        if key != "config" or _follows_release(found.statement):
             yield replace(found, option=f"{key} {path!r}")
+
+
+def _follows_release(statement: PrivacyStatement) -> bool:
+    """Whether settings were chosen in the light of a release; else they were fixed before any."""
+    notes = [line["note"] for line in statement.mechanisms]
+    return SELECTION in notes or any(note.startswith(NOTE) for note in notes)
 
 
 def _paths(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

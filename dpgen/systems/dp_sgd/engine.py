@@ -78,18 +78,22 @@ class PrivateTraining(PrivateSums):
     _ledger: Ledger | None = None
     _circumstances: tuple[Said, ...] = ()
 
+    def _policy_of(self, trainer: L.Trainer) -> Clipping:
+        """The policy that was paid for: a callback of the trainer, which keeps the state of an adaptive one in checkpoints."""
+        default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
+        policy = callback_of(trainer, Clipping) or default
+        if policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
+            raise ValueError(
+                f"the clipping callback {type(policy).__name__} has noise_multiplier {policy.noise_multiplier}, "
+                f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
+            )
+        return policy
+
     def begin(self, trainer: L.Trainer, loader: PoissonLoader, accountant: PrivacyAccountant) -> None:
         """Everything that comes before the first step; a checkpoint brings the partition, and what was released stays."""
         self.accountant, curator, ranks, table = accountant, accountant.curator, accountant.ranks, loader.table
         self._require_ledger(accountant.ledger)
-        # An adaptive policy has to be a callback of the trainer, which keeps its state in checkpoints.
-        default = AutomaticClipping() if self.config.adaptive else self.config.clipping_callback(self.plan)
-        self.policy = callback_of(trainer, Clipping) or default
-        if self.policy.noise_multiplier != (self.plan.sigma_norm if self.config.adaptive else None):
-            raise ValueError(
-                f"the clipping callback {type(self.policy).__name__} has noise_multiplier {self.policy.noise_multiplier}, "
-                f"but the plan was made for clipping={self.config.clipping!r} with sigma_norm={self.plan.sigma_norm}"
-            )
+        self.policy = self._policy_of(trainer)
         self.policy.begin(self.bank.k)
         self.clip_by(self.policy)
         self._assume(*self.policy.facts)
