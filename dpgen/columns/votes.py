@@ -192,14 +192,14 @@ class Vote:
         return float(others.sum()), self.std * len(others) ** 0.5
 
 
-def reading(values: pd.Series, *, month_first: bool = False) -> tuple[str, str]:
+def reading(values: pd.Series) -> tuple[str, str]:
     """Type and format of the values of a column, counted without noise: how a fit reads it whose noise hides nothing.
 
     >>> reading(pd.Series(["1,5", "2,25"] * 9)), reading(pd.Series(["31.12.2023"] * 9)), reading(pd.Series(["x"] * 9))
     (('number', '1234,50'), ('date', '%d.%m.%Y'), ('string', ''))
     """
     counts = np.bincount(votes(values, "any"), minlength=size()).astype(np.float64)
-    vote = Vote(counts, 1e-9, month_first)
+    vote = Vote(counts, 1e-9)
     kind, choice = vote.kind(), vote.choice
     written = choice is not None and kind not in ("string", "boolean")
     return kind, choice.writing.name if written and choice else ""

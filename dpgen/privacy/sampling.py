@@ -275,11 +275,11 @@ class PoissonLoader(DataLoader[Batch]):
         """Draw from this rank's shard of the records only; every rank must do so."""
         self.poisson.ranks = ranks
 
-    def reside(self, device: torch.device, *, most: float = 0.5) -> bool:
-        """Keep the records on the device if they fill at most the share `most` of its free memory; whether they are."""
+    def reside(self, device: torch.device) -> bool:
+        """Keep the records on the device if they fill at most half of its free memory; whether they are."""
         if device.type != "cuda" or not isinstance(self.table.x, Tensor):
             return bool(self.table.x.device == device)
         free, _ = torch.cuda.mem_get_info(device)
-        if self.table.x.numel() * self.table.x.element_size() <= most * free:
+        if self.table.x.numel() * self.table.x.element_size() <= free / 2:
             self.table.x = self.table.x.to(device)
         return self.table.x.is_cuda

@@ -64,7 +64,7 @@ class MixtureModel(NetworkModel, kind="mixture"):
         mean = torch.cat(parts) if parts else torch.zeros(0, self.bank_width)
         order = torch.randperm(n, generator=generator)
         mean, cluster = mean[order], cluster[order]
-        labels = self._labels(mean, cluster, generator)
+        labels = self._labels(mean, cluster)
         bits = self.bank_width - (self.n_classes if self.labelled_by == "columns" else 0)
         return Means(mean[:, :bits], cluster, labels, k)
 
@@ -73,7 +73,7 @@ class MixtureModel(NetworkModel, kind="mixture"):
         """Columns of the component models, label columns included."""
         return int(self.bank.architecture()["d"])
 
-    def _labels(self, mean: Tensor, cluster: Tensor, generator: torch.Generator) -> Tensor | None:
+    def _labels(self, mean: Tensor, cluster: Tensor) -> Tensor | None:
         if self.labelled_by == "cluster":
             return cluster.clone()
         if self.labelled_by == "columns":
