@@ -13,7 +13,9 @@ at people. With :math:`\alpha_t` the law of :math:`w_t` given z, the average law
 the last reset before it.
 
 A fit lowers :math:`\tfrac12 \sum_i (n p_i - y_i)^2 / \sigma_i^2` of the measured sums y and :math:`\beta` times the information
-of classes about columns (of z about a and q, of w about b and R), which keeps independent what was not measured.
+of classes about columns (of z about a and q, of w about b and R), which keeps independent what was not measured. Sums of all
+rows do not tell first rows from later ones, so :math:`3 \beta` times the divergence of :math:`q_1` from q is added: what a
+person says of rows is of all rows, unless sums of first rows or of successive ones say otherwise.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ _EARLIER = ("all", "later")  # spans of the earlier of two rows
 _MOMENTS = (0.9, 0.99)  # Adam's
 _RIDGE = 1e-3
 _USUAL = 0.25  # of beta: what rows of a person share should come from the person, not from a slow chain
+_FIRST = 3.0  # of beta: nor from the first row alone
 
 
 @dataclass(frozen=True, eq=False)
@@ -369,14 +372,15 @@ class TreeFitter:
     def _penalty(self, a: Tensor, pi: Tensor, rows: Sequence[Sequence[Tensor]]) -> Tensor:
         total, means = (pi * (a * ((a + 1e-30).log() - self._priors[0])).sum(0)).sum(), [pi]
         for number, branch in enumerate(self.layout.shape.tables, 1):
-            q, _, r, _, b = rows[number - 1]
+            q, first, r, _, b = rows[number - 1]
             above = means[branch.parent]
             mean = above @ q
             means.append(mean)
             usual = (above[:, None] * q * ((q + 1e-30).log() - (mean + 1e-30).log())).sum()
             columns = (mean * (b * ((b + 1e-30).log() - self._priors[number])).sum(0)).sum()
             steps = (mean[:, None] * r * ((r + 1e-30).log() - (mean + 1e-30).log())).sum()
-            total = total + _USUAL * usual + columns + steps
+            begun = (above[:, None] * first * ((first + 1e-30).log() - (q + 1e-30).log())).sum()
+            total = total + _USUAL * usual + _FIRST * begun + columns + steps
         return self._information * total + _RIDGE * (self._logits - self._usual).square().sum()
 
     @property

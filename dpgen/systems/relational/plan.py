@@ -77,7 +77,7 @@ def sizes(mu: float, n: float) -> Sizes:
         classes=(192, 96) if generous else (128, 64),
         picks=16 * round(min(12.0, max(2.0, 6.0 * (signal / 5_000.0) ** 0.5))),
         groups=(8, 16, 64) if generous else (4, 8, 16),
-        information=(0.35 if generous else 1.1) * signal**0.7,
+        information=(0.1 if generous else 0.33) * signal**0.7,
     )
 
 
