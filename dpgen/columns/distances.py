@@ -25,6 +25,7 @@ class Distance:
         sign: whether it comes after the order, or before.
         type: of its values, "date" or "datetime", or "number" where the order is no time.
         format: of these by a schema; "": ISO 8601.
+        found: whether noisy counts say so, not a schema: a value on the other side is at the row's own time.
     """
 
     column: str
@@ -32,11 +33,12 @@ class Distance:
     sign: int
     type: str
     format: str = ""
+    found: bool = False
 
     def read(self, values: pd.Series, path: str) -> Reals:
         """The column as numbers (n,), dates in seconds, NaN where there is none; a `ValueError` for what is neither."""
         found = floats(values, "number" if self.type == "number" else "datetime", self.format)
-        if (np.isnan(found) & values.notna().to_numpy()).any():
+        if not self.found and (np.isnan(found) & values.notna().to_numpy()).any():
             what = "number" if self.type == "number" else f"date{f' of the format {self.format}' if self.format else ''}"
             raise ValueError(
                 f"{path} has a row whose {self.column!r} is no {what}; its schema orders it by the time of the row"
@@ -45,7 +47,8 @@ class Distance:
 
     def of(self, values: pd.Series, at: npt.NDArray[Any], step: int, path: str) -> Reals:
         """Whole units (n,) from the order of each row, `at`, in steps of so many seconds; NaN where there is no value."""
-        return np.asarray(self.sign * (np.floor_divide(self.read(values, path), step) - at), np.float64)
+        away = np.asarray(self.sign * (np.floor_divide(self.read(values, path), step) - at), np.float64)
+        return np.maximum(away, 0.0) if self.found else away
 
     def shown(self) -> dict[str, Any]:
         """The distance as JSON, for a released model."""

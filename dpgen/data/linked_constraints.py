@@ -1,7 +1,7 @@
 """Constraints of linked tables on columns of several of them, and on the order of rows; those that no sample could satisfy."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dpgen.columns.constraint_descriptors import constraint_of
@@ -125,6 +125,20 @@ def distances(
         rules.remove(rule)
     rules = [_between(rule, found) for rule in rules]
     return [_field(field, found.get(field["name"])) for field in fields], rules, tuple(found.values())
+
+
+def with_found(
+    draft: Descriptor, order: Mapping[str, Any], unit: TimeUnit, signs: Mapping[str, int]
+) -> tuple[list[Descriptor], tuple[Distance, ...]]:
+    """Fields of a draft in which some columns, after the order (1) or before it (-1) by noisy counts, are times from there."""
+    names = {field["name"] for field in draft["fields"]} | {order["name"]}
+
+    def new(name: str) -> str:
+        return name if name not in names else f"{name} of the model"
+
+    by_name = {field["name"]: field for field in draft["fields"]}
+    found = {name: replace(_distance(by_name[name], order, sign, unit, new), found=True) for name, sign in signs.items()}
+    return [_field(field, found.get(field["name"])) for field in draft["fields"]], tuple(found.values())
 
 
 def _of_distances(rules: Sequence[Rule], order: Mapping[str, Any], by_name: Mapping[str, Descriptor]) -> list[Rule]:

@@ -17,11 +17,17 @@ from dpgen.data.engines import EngineTable
 from dpgen.data.raw_tables import Rows, types_of
 
 Integers = npt.NDArray[np.int64]
+Descriptor = dict[str, Any]
 Flags = npt.NDArray[np.bool_]
 TimeUnit = Literal["day", "second"]
 Orphans = Literal["error", "drop"]
 
 SECONDS = {"day": 86_400, "second": 1}
+
+
+def whole_steps(times: npt.NDArray[Any], step: int) -> Integers:
+    """Times in whole steps of so many seconds."""
+    return np.floor_divide(times.astype("datetime64[s]").astype(np.int64), step)
 
 
 def dated(field: Mapping[str, Any]) -> bool:
@@ -95,6 +101,17 @@ class LinkedRows:
         known = {**given, "constraints": {**given.get("constraints", {}), **limits}}
         fields = [{**own, **known} if own["name"] == name else own for own in self.draft["fields"]]
         return replace(self, order=(name, known), draft={**self.draft, "fields": fields})
+
+    def with_distances(self, draft: Descriptor, found: tuple[Distance, ...], step: int) -> LinkedRows:
+        """This table in memory, some of whose columns are times from the order of their row, in steps of so many seconds."""
+        assert self.order is not None
+        assert isinstance(self.rows, pd.DataFrame)
+        rows, sample = self.rows, self.sample
+        at, one = (whole_steps(times, step) for times in (self.times, sample[self.order[0]].to_numpy()))
+        for own in found:
+            rows = rows.assign(**{own.made: own.of(rows[own.column], at, step, self.name)}).drop(columns=own.column)
+            sample = sample.assign(**{own.made: own.of(sample[own.column], one, step, self.name)}).drop(columns=own.column)
+        return replace(self, draft=draft, rows=rows, sample=sample, distances=(*self.distances, *found))
 
     @property
     def made(self) -> set[str | None]:

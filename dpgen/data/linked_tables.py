@@ -13,7 +13,8 @@ import pandas as pd
 
 from dpgen.containers import Form, in_memory
 from dpgen.data.engines import EngineTable
-from dpgen.data.linked_rows import Flags, Integers, KeyColumn, LinkedRows, Orphans, TimeUnit, is_text
+from dpgen.data.linked_constraints import with_found
+from dpgen.data.linked_rows import SECONDS, Flags, Integers, KeyColumn, LinkedRows, Orphans, TimeUnit, is_text
 from dpgen.data.raw_tables import Rows, types_of
 from dpgen.data.tables import form_of_samples
 from dpgen.facts import Fact, Said
@@ -218,6 +219,16 @@ class LinkedTables:
         if self.again is None or not self.tables[number - 1].buys_most:
             return self
         return self.again([most if i == number else None if t.buys_most else t.most for i, t in enumerate(self.tables, 1)])
+
+    def with_distances(self, signs: Mapping[tuple[int, str], int]) -> LinkedTables:
+        """These tables with times from the row's own for dates, by number and column, after it (1) or before it (-1)."""
+        tables, unit = list(self.tables), self.linking.time_unit
+        for i, table in enumerate(tables):
+            own = {column: sign for (number, column), sign in signs.items() if number == i + 1}
+            if own and table.order is not None:
+                fields, found = with_found(table.draft, {**table.order[1], "name": table.order[0]}, unit, own)
+                tables[i] = table.with_distances({**table.draft, "fields": fields}, found, SECONDS[unit])
+        return replace(self, tables=tuple(tables))
 
     def some(self, chosen: Flags) -> LinkedTables:
         """Some of the people (n,), with all of their rows, in memory."""

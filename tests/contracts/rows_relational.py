@@ -20,6 +20,7 @@ from dpgen.systems.relational.fit import COLUMN, MEASUREMENT, SELECTION
 from dpgen.systems.relational.gaps import GAPS, gap_counts
 from dpgen.systems.relational.hours import HOURS, hour_counts, leading
 from dpgen.systems.relational.references import CHOICE, OF_DEGREES, OF_PAIRS, degree_sums, pair_score, pair_sums
+from dpgen.systems.relational.row_orders import CELLS, ORDERS, Asked, cells_of, people_by_dates
 from dpgen.systems.relational.rules import BREAKING, Candidate, breaking
 from dpgen.systems.relational.sums import Branch, Counts, Histories, Layout, Shape, Table, people_count, single_counts
 from dpgen.systems.tables.marginals import SCALE, Coarsening
@@ -198,11 +199,45 @@ def broken_by_rows(people: list[Person]) -> BoundedSum:
     return replace(found, values=torch.cat([found.values[:2], torch.tensor([wrong]), found.values[3:]]))
 
 
+def dates_move(relation: Relation) -> Pair:
+    """A person with dates of all rows on one side leaves, or another one has none or other ones."""
+    good: Person = ((1, 0), [])
+    late: Person = ((1, 2), [(0, 0, 3, 0)] * 3)
+    return [good, late], [good] if relation == "add_remove" else [good, good]
+
+
 def breaks_all(relation: Relation) -> Pair:
     """A person who breaks all rules leaves, or another one comes who keeps them."""
     good: Person = ((1, 0), [])
     bad: Person = ((1, 2), [(0, 0, 0, 0), (0, 0, 3, 0)])
     return [good, bad], [good] if relation == "add_remove" else [good, good]
+
+
+DATES = [Asked(1, "seen"), Asked(1, "left"), Asked(1, "kind")]
+
+
+def with_dates(people: list[Person]) -> Any:
+    """Rows of one day each, with dates that are before it, at it, after it or missing by their codes, and a text."""
+    rows = np.array([row for _, of in people for row in of], np.int64).reshape(-1, len(SHAPE.of(1)))
+    day = np.datetime64("2020-01-02", "s") + np.arange(len(rows)) * np.timedelta64(1, "D")
+    seen = pd.Series(day + (rows[:, 2] - 1) * np.timedelta64(1, "D")).mask(rows[:, 0] == 1)
+    below = pd.DataFrame({"seen": seen, "left": pd.Series(day - (rows[:, 2] - 2) * np.timedelta64(1, "D")), "kind": "a"})
+    starts = np.cumsum([0, *(len(of) for _, of in people)])
+    table = SimpleNamespace(values=below.get, starts=starts, times=day, seconds=lambda unit: 86_400)
+    return SimpleNamespace(tables=[table], n=len(people), path=lambda number: [1], linking=SimpleNamespace(time_unit="day"))
+
+
+def people_in_order(people: list[Person]) -> BoundedSum:
+    """People by where the dates of their rows lie."""
+    return people_by_dates(with_dates(people), DATES)
+
+
+def rows_in_order(people: list[Person]) -> BoundedSum:
+    """Wrong: each row of a person counts."""
+    data, found = with_dates(people), people_in_order(people)
+    each = np.diff(data.tables[0].starts)
+    counts = np.stack([np.bincount(cells_of(data, one), each, CELLS) for one in DATES]).astype(np.int64)
+    return replace(found, values=torch.from_numpy(counts))
 
 
 def number_of_people(people: list[Person]) -> BoundedSum:
@@ -482,6 +517,7 @@ ROWS = [
     SumRow("relational", (NUMBER,), tree_neighbours, tree_moved(4, 2), sums=tree_single("all", 1), relations=("add_remove",)),
     SumRow("relational", (NUMBER,), tree_neighbours, rows_come, sums=tree_single("all", 1), relations=("replace_one",)),
     SumRow("relational", (BREAKING,), neighbours, breaks_all, sums=broken_rules),
+    SumRow("relational", (ORDERS,), neighbours, dates_move, sums=people_in_order),
     SumRow("relational", (DAYS,), neighbours, moved(4), sums=in_days),
     SumRow("relational", (OF_YEARS,), neighbours, moved(4), sums=in_years),
     SumRow("relational", (GAPS,), neighbours, moved(3), sums=in_steps),

@@ -45,6 +45,8 @@ from rows_relational import (
     pairs_of_all,
     pairs_of_named,
     pairs_of_rows,
+    people_in_order,
+    rows_in_order,
 )
 from rows_rules import broken, broken_once, broken_shares
 from rows_tables import all_questions, chosen_block, in_two_halves
@@ -277,7 +279,13 @@ def test_rows_of_shared_values_at_the_price_of_repeated_ones_are_found(relation:
 
 
 NAMING = [(naming_pairs, wrong) for wrong in (pairs_of_all, pairs_of_rows)] + [(degrees_of, degrees_of_one)]
-OF_ROWS = [(in_days, in_whole_days), (in_steps, in_steps_of_rows), (in_hours, in_hours_of_rows), (broken_rules, broken_by_rows)]
+OF_ROWS = [
+    (in_days, in_whole_days),
+    (in_steps, in_steps_of_rows),
+    (in_hours, in_hours_of_rows),
+    (broken_rules, broken_by_rows),
+    (people_in_order, rows_in_order),
+]
 
 
 @pytest.mark.parametrize("relation", RELATIONS)

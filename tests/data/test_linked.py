@@ -175,7 +175,7 @@ def test_what_comes_after_a_row_is_modelled_as_the_time_from_there(form: str) ->
 
 def test_a_date_that_is_drawn_apart_from_the_order_is_said() -> None:
     options: dict[str, Any] = {"person": "who", "order": "day", "epsilon": 300.0, "max_rows": 3, **FAST}
-    release = dpgen.fit(stays()[["who", "day", "out"]], "relational", **options)
+    release = dpgen.fit(stays()[["who", "day", "out"]], "relational", rules="off", **options)
     told = [said for said in release.statement.facts if said.fact is Fact.TIMES_APART]
     assert ["{'less_equal': ['day', 'out']}" in said.sentence for said in told] == [True]
     schema = STAYS | {"fields": STAYS["fields"][:1], "dpgen:constraints": STAYS["dpgen:constraints"][:1]}

@@ -15,6 +15,7 @@ from dpgen.systems.relational.calendars import FEW, OF_DAYS, Calendar, Days
 from dpgen.systems.relational.gaps import OF_GAPS, in_steps
 from dpgen.systems.relational.hours import OF_HOURS, bought
 from dpgen.systems.relational.plan import DOMAINS, Method, RelationalConfig, RelationalPlan, measured
+from dpgen.systems.relational.row_orders import in_order
 from dpgen.systems.relational.sums import (
     Branch,
     Histories,
@@ -220,6 +221,7 @@ class Bought:
         patterns, of_keys = _patterns(data, keys, budget, counted.sizes, COUNTING * whole)
         drafted = len(data.people_draft["fields"]), sum(len(table.draft["fields"]) for table in data.tables)
         more = DOMAINS[counted.method(config, drafted)]
+        data, ordered = in_order(data, counted.n, config.rules, budget, whole)
         days = _days(data, counted.with_rows)
         of_days = OF_DAYS * whole / max(1, sum(own is not None for own in days)) * (1 - 1e-9)
         data = _in_years(data, days, budget, of_days)
@@ -230,7 +232,7 @@ class Bought:
         kept, told = _rules(replace(counted, data=data), sides, calendars, budget, config)
         target, names = str(config.target).partition(".")[2], sides[0].domain.names
         place = names.index(target) if config.target is not None and target in names else None
-        said = [*facts, *of_keys, *counted.facts, *told, *_apart(data, sides)]
+        said = [*facts, *of_keys, *counted.facts, *ordered, *told, *_apart(data, sides)]
         return cls(data, sides, calendars, patterns, kept, said, place)
 
     @property
