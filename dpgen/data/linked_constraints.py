@@ -130,14 +130,19 @@ def distances(
 def with_found(
     draft: Descriptor, order: Mapping[str, Any], unit: TimeUnit, signs: Mapping[str, int]
 ) -> tuple[list[Descriptor], tuple[Distance, ...]]:
-    """Fields of a draft in which some columns, after the order (1) or before it (-1) by noisy counts, are times from there."""
+    """Fields of a draft in which some columns, after the order (1) or before it (-1) by noisy counts, are times from there.
+
+    Where nobody states how their dates are written it is as those of the order.
+    """
     names = {field["name"] for field in draft["fields"]} | {order["name"]}
 
     def new(name: str) -> str:
         return name if name not in names else f"{name} of the model"
 
-    by_name = {field["name"]: field for field in draft["fields"]}
-    found = {name: replace(_distance(by_name[name], order, sign, unit, new), found=True) for name, sign in signs.items()}
+    by_name, form, found = {field["name"]: field for field in draft["fields"]}, written_as(order), dict[str, Distance]()
+    for name, sign in signs.items():
+        made = _distance(by_name[name], order, sign, unit, new)
+        found[name] = replace(made, format=made.format or form, found=True)
     return [_field(field, found.get(field["name"])) for field in draft["fields"]], tuple(found.values())
 
 

@@ -75,7 +75,7 @@ def candidates(data: LinkedTables, among: Rules) -> list[Asked]:
             )
             dated = field.get("type", "any") in ("any", "date", "datetime") and field.get("dpgen:blank") and not limits
             if wanted and dated and name not in {*keys, *ruled} and f"{table.name}.{name}" not in shared and name in table.rows:
-                found.append(Asked(number, name, written_as(field)))
+                found.append(Asked(number, name, written_as(field) or written_as(table.order[1])))
     return found
 
 

@@ -60,6 +60,15 @@ def test_discharges_are_found_after_admissions(texts: bool) -> None:
     assert np.isfinite(release.log_prob(given).numpy()).any(), "real rows on the other side are at the row's own time"
 
 
+def test_dates_that_are_written_as_the_order_are_found() -> None:
+    rows, form = stays()[["who", "admit", "discharge", "ward"]], "%d.%m.%Y"
+    given = rows.assign(**{name: rows[name].dt.strftime(form) for name in ("admit", "discharge")})
+    schema = {"fieldsMatch": "partial", "fields": [{"name": "admit", "type": "date", "format": form}]}
+    made = dpgen.fit(given, epsilon=10.0, schema=schema, **FAST).sample(200, random_state=0)
+    admit, discharge = (pd.to_datetime(made[name], format=form) for name in ("admit", "discharge"))
+    assert ((discharge - admit).dt.days.dropna().between(0, 60)).all()
+
+
 def test_what_people_break_is_no_order() -> None:
     assert "discharge" not in signs_of(dpgen.fit(stays(broken=0.2), epsilon=10.0, **FAST))
     few = stays(broken=0.004)
