@@ -87,11 +87,13 @@ def test_events_minutes_apart_inside_visits_stay_near() -> None:
     rows = rows_of(DAY * days, clock.clip(0, DAY - 1))
     release = dpgen.fit(rows, epsilon=3.0, max_rows=6, time_unit="second", **FAST)
     made = release.sample(1_000, random_state=0)
-    assert abs((gaps_of(rows) < DAY / 2).mean() - (gaps_of(made) < DAY / 2).mean()) < 0.06
     assert (gaps_of(made) % 60 == 0).all()
     assert apart(clock_of(rows), clock_of(made)) < 0.08
     release.about[0]["calendar"].pop("hours")
-    with_hours, without = (gaps[gaps < 1_200] for gaps in map(gaps_of, (made, release.sample(1_000, random_state=0))))
+    found = [gaps_of(made), gaps_of(release.sample(1_000, random_state=0))]
+    assert abs((found[0] < DAY / 2).mean() - (found[1] < DAY / 2).mean()) < 0.02
+    with_hours, without = (gaps[gaps < 1_200] for gaps in found)
+    assert len(with_hours) > 500
     assert np.array_equal(with_hours, without), "hours of visits move no event inside of them"
 
 
