@@ -10,7 +10,8 @@ from dpgen.data.loaders import LOADERS, Loader
 from dpgen.systems import SYSTEMS
 
 HEAD = ("system", "data", "epsilon is paid", "delta", "protected", "neighbours", "engines", "processes", "models answer")
-QUESTIONS = {"given": "`given`", "log_prob": "`log_prob`", "marginal": "`marginal`", "impute": "`impute`"}
+NAMES = ("given", "log_prob", "marginal", "impute")
+QUESTIONS = {name: f"`{name}`" for name in NAMES} | {"refitted": "`intervals`"}
 
 
 def _of_engines(loader: Loader) -> bool:

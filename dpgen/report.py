@@ -357,7 +357,10 @@ def _of(release: Draws | PublicModel) -> Iterator[Picture]:
 
 def _of_table(table: pd.DataFrame, schema: Schema, source: str) -> Iterator[Picture]:
     names = [field.name for field in schema.modelled]
-    yield from (*_of_columns(table[names], source), *_associations(schema.encode(table), names, source))
+    yield from (
+        *_of_columns(table[names], source),
+        *_associations(torch.from_numpy(schema.codes_of_samples(table)), names, source),
+    )
 
 
 def _drawn(n: int, what: str) -> str:

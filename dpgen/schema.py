@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.columns.coding import breach, checked, column_codes, lengths
+from dpgen.columns.coding import breach, checked, codes_of, lengths
 from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.constraints import (
     Computed,
@@ -304,17 +304,25 @@ class Schema:
 
         Where a domain was bought (source "dp"), a value that is not of the type is missing; elsewhere it is refused.
         """
-        return self._codes(self._parsed(table, strict=False), strict=True)
+        return torch.from_numpy(codes_of(self.modelled, self._parsed(table, strict=False), strict=True))
 
     def codes(self, table: pd.DataFrame) -> Tensor:
         """Codes of any table, each value by itself: what has no place in the domain is missing."""
-        parsed = {given.name: given.read(_column(table, given.name)) for given in self.modelled}
-        return self._codes(parsed, strict=False)
+        return torch.from_numpy(self.codes_of(self.domain.names, table))
 
     def codes_of(self, names: Sequence[str], table: pd.DataFrame) -> npt.NDArray[np.int64]:
         """Codes (n, k) of some modelled fields, as `codes` has them; a length needs the field that it is from among them."""
         parsed = {name: self.by_name[name].read(_column(table, name)) for name in names}
-        return np.stack([column_codes(self.by_name[name], parsed, strict=False) for name in names], axis=1)
+        return codes_of([self.by_name[name] for name in names], parsed, strict=False)
+
+    def codes_of_samples(
+        self, table: pd.DataFrame, names: Sequence[str] = (), *, strict: bool = False
+    ) -> npt.NDArray[np.int64]:
+        """Codes (n, k) of the modelled fields, or of some, of values as `decode` gives them: no writing is read.
+
+        What has no place in the domain is missing; a ValueError if this is `strict`.
+        """
+        return codes_of([self.by_name[name] for name in names or self.domain.names], table, strict=strict)
 
     def typed(self, table: pd.DataFrame) -> pd.DataFrame:
         """Modelled columns of a raw table in the types of samples, each value by itself; see `Field.read`."""
@@ -330,12 +338,6 @@ class Schema:
         if self.constraints:
             self._require_constraints(pd.DataFrame(parsed))
         return parsed
-
-    def _codes(self, parsed: Mapping[str, pd.Series], *, strict: bool) -> Tensor:
-        codes = np.empty((len(next(iter(parsed.values()))), len(self.modelled)), np.int64, order="F")
-        for own, given in zip(codes.T, self.modelled):
-            own[:] = column_codes(given, parsed, strict=strict)
-        return torch.from_numpy(np.ascontiguousarray(codes))
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
         """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them."""

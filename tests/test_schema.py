@@ -130,6 +130,34 @@ def test_decoded_values_encode_to_their_codes() -> None:
     assert torch.equal(schema.encode(table[kept].reset_index(drop=True)), codes[torch.from_numpy(kept)])
 
 
+def test_decoded_values_have_codes_whatever_their_writing() -> None:
+    """Truths in words, dates and times of a format, lengths: codes of samples read no text, codes of a file do."""
+    fields: list[dict[str, Any]] = [
+        {"name": "well", "type": "boolean", "trueValues": ["ja"], "falseValues": ["nein"]},
+        {
+            "name": "came",
+            "type": "date",
+            "format": "%d.%m.%Y",
+            "constraints": {"minimum": "01.01.2020", "maximum": "31.12.2020"},
+        },
+        {"name": "left", "type": "date", "constraints": {"minimum": "2020-01-01", "maximum": "2021-12-31"}},
+        {"name": "age", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}},
+    ]
+    schema = Schema.from_descriptor({"fields": fields, "dpgen:constraints": [{"less_equal": ["came", "left"]}]})
+    rng = np.random.default_rng(0)
+    codes = np.stack([rng.integers(0, size, 500) for size in schema.domain.sizes], 1)
+    values = schema.decode(torch.from_numpy(codes), torch.Generator().manual_seed(0))
+    again = schema.codes_of_samples(values)
+    present = values["came"].notna() & values["left"].notna()  # a length needs both
+    assert (again == codes)[:, [0, 1, 3]].all()
+    assert (again == codes)[present.to_numpy(), 2].all()
+    assert np.array_equal(schema.codes_of_samples(values, ["left", "well"]), again[:, [2, 0]])
+    with pytest.raises(ValueError, match="column 'well' breaks a rule"):
+        schema.encode(values)
+    with pytest.raises(ValueError, match="column 'age' breaks a rule of the schema: minimum is 0 and maximum is 9"):
+        schema.codes_of_samples(values.assign(age=10), strict=True)
+
+
 def test_types_do_not_depend_on_the_gaps_of_a_sample() -> None:
     schema = Schema.from_descriptor(VISITS)
     codes = uniform_codes(schema, 500)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from dpgen.columns.fields import Field, LengthField
+
+Columns: TypeAlias = "Mapping[Any, pd.Series] | pd.DataFrame"
+"""Parsed columns by name."""
 
 
 def checked(given: Field, values: pd.Series, *, strict: bool) -> pd.Series:
@@ -24,7 +27,15 @@ def checked(given: Field, values: pd.Series, *, strict: bool) -> pd.Series:
     return found
 
 
-def column_codes(given: Field, parsed: Mapping[str, pd.Series], *, strict: bool) -> npt.NDArray[np.int64]:
+def codes_of(fields: Sequence[Field], parsed: Columns, *, strict: bool) -> npt.NDArray[np.int64]:
+    """Codes (n, k) of modelled fields, as `column_codes` has them."""
+    found = np.empty((len(parsed[fields[0].name]) if fields else 0, len(fields)), np.int64, order="F")
+    for own, given in zip(found.T, fields):
+        own[:] = column_codes(given, parsed, strict=strict)
+    return np.ascontiguousarray(found)
+
+
+def column_codes(given: Field, parsed: Columns, *, strict: bool) -> npt.NDArray[np.int64]:
     """Codes (n,) of a modelled field; `strict`: values outside of its domain are refused, else they are missing."""
     there = parsed[given.name].notna().to_numpy()
     own = np.full(len(there), given.gap, np.int64)
@@ -35,7 +46,7 @@ def column_codes(given: Field, parsed: Mapping[str, pd.Series], *, strict: bool)
     return own
 
 
-def coded(given: Field, parsed: Mapping[Any, pd.Series] | pd.DataFrame, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+def coded(given: Field, parsed: Columns, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
     """Codes of the values of a field that are there."""
     own = parsed[given.name][there]
     return given.encode_beside(own, parsed[given.base][there]) if isinstance(given, LengthField) else given.encode(own)

@@ -424,7 +424,8 @@ def evaluate(release: Any, data: Table | RawTable, *, seed: int, effort: Effort 
     found = replace(found, left_out=tuple(sorted({*missing, *columns_of(data.facts, Fact.NOT_IN_SCHEMA)} - {*synthetic})))
     scores = list(found.scores)
     if _declared(data):
-        valid = float(schema.admissible(schema.encode(synthetic)).double().mean())  # encoding refuses every other value
+        codes = torch.from_numpy(schema.codes_of_samples(synthetic, strict=True))  # it refuses every other value
+        valid = float(schema.admissible(codes).double().mean())
         scores.append(Score("rows that satisfy the schema and its constraints", valid, better="higher", private=False))
     overlays = list(found.pictures.values())[:_MOST_OVERLAYS]
     drawings = {f"{OVERLAYS}/{number:03d}.png": draw for number, draw in enumerate(overlays)}

@@ -53,6 +53,21 @@ def test_all_rows_are_valid_and_only_that_score_may_be_shared(judged: tuple[Eval
     assert [name for name, score in scores.items() if not score.private] == ["rows that satisfy the schema and its constraints"]
 
 
+def test_truths_and_dates_of_a_writing_are_valid(tmp_path: Path) -> None:
+    rng, n = np.random.default_rng(0), 600
+    days = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 300, n), "D")
+    frame = pd.DataFrame({"well": np.where(rng.random(n) < 0.3, "ja", "nein"), "came": days.strftime("%d.%m.%Y")})
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    limits = {"minimum": "01.01.2020", "maximum": "31.12.2020", "required": True}
+    truths = {"name": "well", "type": "boolean", "trueValues": ["ja"], "falseValues": ["nein"]}
+    fields: list[dict[str, Any]] = [truths | {"constraints": {"required": True}}]
+    came = {"name": "came", "type": "date", "format": "%d.%m.%Y", "dpgen:bins": {"equal": 12}}
+    fields.append(came | {"constraints": limits})
+    table = load_table(path=str(tmp_path / "rows.csv"), schema={"fields": fields}, test_fraction=0.3)
+    scores = values(evaluate(Rows(table, table.test_codes, 200), table))
+    assert scores["rows that satisfy the schema and its constraints"].value == 1.0
+
+
 def test_bins_do_not_hide_what_becomes_of_values() -> None:
     """Half zeros come back as anything in a wide bin: in codes they are as good as real data."""
     field = {"name": "x", "type": "number", "constraints": {"minimum": 0, "maximum": 1e6, "required": True}}

@@ -208,7 +208,7 @@ class Draws:
         for (number, c), groups in features.items():
             schema, coarse = self.model.schemas[number], self.model.columns[number].coarse.groups[c]
             name = schema.domain.names[self.model.orders[number][c]]
-            codes = schema.codes_of([name], frames[number])[:, 0].clip(0, len(coarse) - 1)
+            codes = schema.codes_of_samples(frames[number], [name])[:, 0].clip(0, len(coarse) - 1)
             size = int(groups.max()) + 1
             cells = people[number] * size + groups[coarse[codes]]
             sums = np.bincount(cells, shares[number], len(frames[0]) * size)
@@ -222,7 +222,7 @@ class Draws:
             return
         law = target.law(self._parts(frames, target.groups)).cumsum(1)
         drawn = (law[:, :-1] < self.generator.random((len(law), 1))).sum(1)
-        codes, group = schema.codes(frames[0]).numpy(), target.groups[0, target.column][columns.coarse.groups[target.column]]
+        codes, group = schema.codes_of_samples(frames[0]), target.groups[0, target.column][columns.coarse.groups[target.column]]
         moved = drawn != group[codes[:, target.column].clip(0, len(group) - 1)]
         for kind in np.unique(drawn[moved]):
             share = columns.shares[target.column] * (group == kind)
@@ -279,7 +279,7 @@ class Draws:
         if not self.model.references:
             return found
         names, own = [self.model.shown["tables"][0], *(table["name"] for table in self.model.about)], self.model.columns[0]
-        codes = own.coarse.apply(self.model.schemas[0].encode(frames[0]).numpy()).T
+        codes = own.coarse.apply(self.model.schemas[0].codes_of_samples(frames[0])).T
         for named in self.model.references:
             chosen = named.drawn(codes, people[named.number], self.generator)
             values, table = pd.Series(keys[np.maximum(chosen, 0)]), names[named.number]

@@ -112,10 +112,11 @@ class LinkedMixture:
 
     # -- values to codes -----------------------------------------------------------------------------------------------
 
-    def coded(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame) -> Histories:
-        """Codes of people and of rows in order of time, in the order of the tree."""
+    def coded(self, tables: Mapping[str, pd.DataFrame] | pd.DataFrame, *, drawn: bool = False) -> Histories:
+        """Codes of people and of rows in order of time, in the order of the tree; `drawn`: of values as samples have them."""
         walked = self.walked(self.by_name(tables))
-        codes = [s.encode(frame).numpy()[:, order] for s, frame, order in zip(self.schemas, walked.frames, self.orders)]
+        both = zip(self.schemas, walked.frames, self.orders)
+        codes = [(s.codes_of_samples(own) if drawn else s.encode(own).numpy())[:, order] for s, own, order in both]
         return Histories(codes[0], codes[1:], walked.starts)
 
     def walked(self, given: Mapping[str, pd.DataFrame], *, bounded: bool = True) -> Walked:

@@ -169,7 +169,7 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         They are drawn with replacement from four times as many: samples have systematic draws, which vary too little.
         """
         tables = self.samples(4 * self.size, random_state=generator).tables
-        codes = self.coded(tables if len(tables) > 1 else next(iter(tables.values())))
+        codes = self.coded(tables if len(tables) > 1 else next(iter(tables.values())), drawn=True)
         people = codes.chosen(generator.integers(0, len(codes.people), self.size), self.shape)
         layout, private = self._noisy.layout, people.grouped([own.coarse for own in self.columns])
         sums = Counts.of(private, layout).values / WHOLE

@@ -418,7 +418,7 @@ class TablesModel(PublicModel, kind="tables"):
 
     def measured_again(self, generator: np.random.Generator) -> list[Measurement]:
         """The measured marginals of as many rows of the model, with noise as there."""
-        codes = self.schema.encode(self.samples(self.size, random_state=generator).to_pandas()).numpy()
+        codes = self.schema.codes_of_samples(self.samples(self.size, random_state=generator).to_pandas())
         groups = np.ascontiguousarray(self.columns.coarse.apply(codes).T)
         counts = Counts.of(groups, [m.marginal for m in self.measurements], self.levels)
         parts = np.split(counts.values, counts.starts[1:-1])

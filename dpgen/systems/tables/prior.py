@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from dpgen.containers.forms import as_type
 from dpgen.facts import Fact, Said
 from dpgen.schema import nearest
 from dpgen.systems.registry import released
@@ -98,6 +99,16 @@ class Prior:
         return Coded.of_table(self, schema) if self.model is None else Coded.of_model(self, self.model, schema)
 
 
+def _codes_today(model: TablesModel, values: pd.DataFrame, schema: Schema) -> npt.NDArray[np.int64]:
+    """Codes (n, d) of a schema of values of an earlier release; those of another type are read as its data were written."""
+    dtypes = {} if model.form is None else model.form.dtypes
+    today = schema.codes(values.assign(**{name: as_type(values[name], dtypes.get(name, "")) for name in values})).numpy()
+    alike = [given.name for given in schema.modelled if (of := model.schema.by_name.get(given.name)) and of.type == given.type]
+    if alike:
+        today[:, [schema.domain.names.index(name) for name in alike]] = schema.codes_of_samples(values, alike)
+    return today
+
+
 @dataclass(frozen=True, eq=False)
 class Coded:
     """A prior in codes of a schema: codes (m, d) of rows, or a mixture over codes; it has columns that are `known`."""
@@ -120,7 +131,7 @@ class Coded:
         """Codes of a release: laws of its groups, each given today's codes by 65,536 public draws."""
         groups, values = model.drawn
         own, sizes, blocks, known = model.schema.domain.names, schema.domain.sizes, list[Reals](), list[int]()
-        today = schema.codes(values.reindex(columns=[given.name for given in schema.modelled])).numpy()
+        today = _codes_today(model, values.reindex(columns=list(schema.domain.names)), schema)
         for c, name in enumerate(schema.domain.names):
             if name not in own:
                 blocks.append(np.full((sizes[c], len(model.mixture.weights)), 1.0 / sizes[c]))

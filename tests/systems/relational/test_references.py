@@ -1,8 +1,10 @@
 """Draws of the people whom rows name, from released sums."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
+import dpgen
 from dpgen.privacy.exact_sums import WHOLE
 from dpgen.systems.relational.references import DEGREES, Named, weighed
 
@@ -69,3 +71,16 @@ def test_few_people_who_are_named_are_seen_by_pairs_where_noise_hides_their_numb
     found = own.drawn(group[:, None], owner, np.random.default_rng(0))
     assert (found >= 0).all() if named else (found < 0).all()
     assert not named or (group[found] == 1).mean() > 0.9
+
+
+def test_whom_rows_name_depends_on_truths_in_words() -> None:
+    rng, n = np.random.default_rng(0), 600
+    people = pd.DataFrame({"pid": np.arange(n), "member": np.where(np.arange(n) % 2, "yes", "no")})
+    sender = rng.integers(0, n, 1500)
+    rows = pd.DataFrame({"sender": sender, "receiver": (sender + 2 * rng.integers(1, 200, 1500)) % n})  # of the same kind
+    rows["amount"] = 1
+    links = {"rows": {"sender": "people.pid", "receiver": "people.pid"}}
+    options = {"max_rows": 4, "rounds": 1, "picks": 1, "steps": 10, "classes": 2, "row_classes": 2}
+    made = dpgen.fit({"people": people, "rows": rows}, epsilon=50.0, links=links, **options).sample(1000, random_state=0)
+    member = made["people"].set_index("pid")["member"]
+    assert (member[made["rows"]["sender"]].to_numpy() == member[made["rows"]["receiver"]].to_numpy()).mean() > 0.9

@@ -149,6 +149,32 @@ def test_intervals_know_that_people_are_a_sample() -> None:
     assert found.loc["trauma", "lower"] < found.loc["trauma", "estimate"] < found.loc["trauma", "upper"]
 
 
+def test_columns_in_a_writing_of_their_own_have_intervals_and_targets() -> None:
+    """Truths in words and money are fitted again, and drawn last, as they were."""
+    rng, n = np.random.default_rng(0), 800
+    people = pd.DataFrame({"pid": np.arange(n), "rich": np.where(rng.random(n) < 0.3, "yes", "no")})
+    rows = pd.DataFrame({"pid": rng.integers(0, n, 2000)})
+    cost = rng.integers(1, 9, 2000) + 4.0 * (people["rich"].to_numpy()[rows["pid"]] == "yes")
+    rows["cost"], rows["paid"] = [f"${value:.2f}" for value in cost], np.where(rng.random(2000) < 0.8, "yes", "no")
+    fast = {"rounds": 2, "classes": 6, "row_classes": 6, "steps": 40, "max_rows": 5, "target": "people.rich"}
+    release = dpgen.fit({"people": people, "rows": rows}, epsilon=50.0, person="pid", **fast)
+
+    def statistic(found: Any) -> dict[str, float]:
+        numbers = found["rows"]["cost"].str.lstrip("$").astype(float)
+        of_rich = found["rows"]["pid"].isin(found["people"].loc[found["people"]["rich"] == "yes", "pid"])
+        paid = (found["rows"]["paid"] == "yes").mean()
+        return {
+            "rich": (found["people"]["rich"] == "yes").mean(),
+            "paid": paid,
+            "more": numbers[of_rich].mean() - numbers.mean(),
+        }
+
+    truth = pd.Series(statistic({"people": people, "rows": rows}))
+    found = dpgen.intervals(release, statistic, replicates=2, random_state=0)
+    assert ((found["estimate"] - truth).abs() < [0.06, 0.06, 1.2]).all()
+    assert ((pd.Series(statistic(release.sample(4000, random_state=0))) - truth).abs() < [0.05, 0.05, 1.2]).all()
+
+
 def test_histories_alone_come_back_as_one_table() -> None:
     visits = simulated_patients(300)["visits"]
     release = dpgen.fit(

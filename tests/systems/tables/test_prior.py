@@ -19,7 +19,10 @@ from dpgen.cli.main import main
 from dpgen.data import Table
 from dpgen.facts import Fact
 from dpgen.privacy.shared_budget import SharedBudget
+from dpgen.schema import Schema
+from dpgen.systems.registry import load
 from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.prior import Coded, Prior
 
 PAIRS = (("age", "job"), ("job", "home"), ("home", "rich"), ("age", "rich"))
 N = 20_000
@@ -147,3 +150,26 @@ def test_a_prior_of_other_types_than_were_bought_is_not_used() -> None:
     release: Any = dpgen.fit(frame, epsilon=3.0, rounds=2, picks=4, components=8, prior=frame.assign(age="old"))
     assert isinstance(release, TablesModel)
     assert release.sample(2000, random_state=0)["age"].between(0, 20).mean() > 0.95
+
+
+def test_columns_in_a_writing_of_their_own_are_those_of_an_earlier_release(tmp_path: Path) -> None:
+    """Truths in words, money and dates of a format, and words that are truths in one of both: the prior has their shares."""
+    rng, n = np.random.default_rng(0), 4000
+    yes, days = rng.random(n) < 0.3, rng.integers(0, 200, n)
+    when = (pd.Timestamp("2020-01-01") + pd.to_timedelta(days, "D")).strftime("%d.%m.%Y")
+    frame = pd.DataFrame({"flag": np.where(yes, "yes", "no"), "when": when, "paid": [f"${d / 2 + 1:.2f}" for d in days]})
+    earlier: Any = dpgen.fit(frame, "tables", epsilon=20.0, rounds=1, picks=1, components=4, rules="off")
+    earlier.save(tmp_path / "earlier")
+    assert earlier.schema.by_name["flag"].type == "boolean"
+    later: Any = dpgen.fit(frame, "tables", epsilon=20.0, rounds=1, picks=1, components=4, rules="off")
+    enum = {"fields": [{"name": "flag", "type": "string", "constraints": {"enum": ["no", "yes"], "required": True}}]}
+    words = Schema.from_descriptor(enum)
+    prior = Prior("a release", float(n), model=load(tmp_path / "earlier"))
+    found = Coded.of_model(prior, load(tmp_path / "earlier"), later.schema)
+    assert found.mixture is not None
+    for c, name in enumerate(later.schema.domain.names):
+        law = later.marginal([name])
+        assert 0.5 * np.abs(found.mixture.marginal([c]) - law).sum() < 0.15
+    of_words = Coded.of_model(prior, load(tmp_path / "earlier"), words)
+    assert of_words.mixture is not None
+    assert of_words.mixture.marginal([0])[1] == pytest.approx(yes.mean(), abs=0.03)

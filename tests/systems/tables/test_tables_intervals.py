@@ -53,6 +53,25 @@ def test_a_fit_that_is_held_back_is_corrected() -> None:
     assert plain["house"] - plain["flat"] < corrected["house"] - corrected["flat"]
 
 
+def test_a_column_in_a_writing_of_its_own_has_intervals() -> None:
+    """Truths in words, money and dates of a format are fitted again as they were."""
+    rng, n = np.random.default_rng(0), 2000
+    yes, cost = rng.random(n) < 0.3, rng.lognormal(3, 0.5, n)
+    when = pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 300, n), "D")
+    frame = pd.DataFrame({"flag": np.where(yes, "yes", "no"), "cost": [f"${value:.2f}" for value in cost]})
+    release = dpgen.fit(frame.assign(when=when.strftime("%d.%m.%Y")), "tables", epsilon=20.0, rounds=2, picks=3)
+
+    def statistic(rows: pd.DataFrame) -> dict[str, float]:
+        days = (rows["when"] - pd.Timestamp("2020-01-01")).dt.days
+        return {"flag": rows["flag"].mean(), "cost": rows["cost"].mean(), "days": days.mean()}
+
+    found = intervals(release, statistic, replicates=4, random_state=0)
+    truth = pd.Series(
+        {"flag": yes.mean(), "cost": cost.mean(), "days": (when - pd.Timestamp("2020-01-01")).days.to_numpy().mean()}
+    )
+    assert ((found["estimate"] - truth).abs() < [0.03, 1.5, 8.0]).all()
+
+
 @pytest.fixture(scope="module")
 def model() -> TablesModel:
     return released(people(300), SMALL, epsilon=1.0)
