@@ -156,16 +156,16 @@ def _of_distances(rules: Sequence[Rule], order: Mapping[str, Any], by_name: Mapp
         once = sum(other in names for _, names in of_order) == 1
         if set(rule) == {"less_equal"} and once and other in by_name and _is_alike(by_name[other], order):
             found[other] = rule
-    while True:
-        after = {other: constraint_of(rule).names[0] == name for other, rule in found.items()}
-        others = [(rule, names) for rule, names in pairs if name not in names]
-        fits = [
-            set(rule) == {"less_equal"} and {after.get(own) for own in names} in ({True}, {False}) for rule, names in others
-        ]
-        left = {own for (_, names), fit in zip(others, fits) if not fit for own in names}
-        if not left & {*found}:
-            return list(found.values())
+    others = [(rule, names) for rule, names in pairs if name not in names]
+    while left := {*found} & _apart(others, {other: constraint_of(rule).names[0] == name for other, rule in found.items()}):
         found = {other: rule for other, rule in found.items() if other not in left}
+    return list(found.values())
+
+
+def _apart(rules: Sequence[tuple[Rule, Sequence[str]]], after: Mapping[str, bool]) -> set[str]:
+    """Columns of constraints other than an order of two columns that are both `after` a row's own time, or both before it."""
+    fits = [set(rule) == {"less_equal"} and {after.get(own) for own in names} in ({True}, {False}) for rule, names in rules]
+    return {own for (_, names), fit in zip(rules, fits) if not fit for own in names}
 
 
 def _is_alike(field: Mapping[str, Any], order: Mapping[str, Any]) -> bool:

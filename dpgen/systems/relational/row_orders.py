@@ -22,8 +22,8 @@ in cells 2 and 4 is below 1 % of these, or below 2.5 stds. A value on the other 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,14 +69,23 @@ def candidates(data: LinkedTables, among: Rules) -> list[Asked]:
         ruled = {name for rule in table.draft.get("dpgen:constraints", []) for name in constraint_of(rule).names}
         keys = {table.order[0], table.key, *table.made, *(key.key.column for key in data.public(number))}
         for field in table.draft["fields"]:
-            name, limits = field["name"], {"minimum", "maximum", "enum"} & {*field.get("constraints", {})}
-            wanted = among != "off" and (
-                among == "auto" or {f"{table.name}.{own}" for own in (name, table.order[0])} <= {*among}
-            )
-            dated = field.get("type", "any") in ("any", "date", "datetime") and field.get("dpgen:blank") and not limits
-            if wanted and dated and name not in {*keys, *ruled} and f"{table.name}.{name}" not in shared and name in table.rows:
+            name = field["name"]
+            if name in {*keys, *ruled} or f"{table.name}.{name}" in shared or name not in table.rows or not _open(field):
+                continue
+            if _wanted(among, *(f"{table.name}.{own}" for own in (name, table.order[0]))):
                 found.append(Asked(number, name, written_as(field) or written_as(table.order[1])))
     return found
+
+
+def _open(field: Mapping[str, Any]) -> bool:
+    """Whether a field may hold dates whose domain nobody states."""
+    limits = {"minimum", "maximum", "enum"} & {*field.get("constraints", {})}
+    return field.get("type", "any") in ("any", "date", "datetime") and bool(field.get("dpgen:blank")) and not limits
+
+
+def _wanted(among: Rules, *names: str) -> bool:
+    """Whether rules are looked for between these columns, as TABLE.COLUMN."""
+    return among != "off" and (among == "auto" or {*names} <= {*among})
 
 
 def people_by_dates(data: LinkedTables, among: Sequence[Asked]) -> BoundedSum:

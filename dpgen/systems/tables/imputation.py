@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,9 @@ from dpgen.containers.forms import Form, as_type
 from dpgen.systems.tables.marginals import Flags, Integers, Reals
 
 if TYPE_CHECKING:
-    from dpgen.systems.tables.model import TablesModel
+    from dpgen.schema import Schema
+    from dpgen.systems.tables.marginals import Columns
+    from dpgen.systems.tables.mixture import Mixture
 
 Classes = Callable[[Integers, list[bool]], Integers]
 """Components (m,) for draws of rows (m,), given which columns (d,) are to have values."""
@@ -33,6 +35,23 @@ TRIES = 2 * sum(_COPIES)
 """Draws of a row at most, until one satisfies the constraints: half of them where columns in constraints may stay null."""
 
 
+class Model(Protocol):
+    """A mixture of products over the columns of a schema; see `TablesModel`."""
+
+    schema: Schema
+    columns: Columns
+    mixture: Mixture
+
+    def inside(self, present: Sequence[bool] | None = None) -> list[Reals]:
+        """Weights of the codes of every column, without those of missing values in columns (d,) that are to be present."""
+
+    def restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, Reals]:
+        """The mixture given that codes are among those of weight > 0, and the log probability (d, K) of that by component."""
+
+    def joint(self, groups: Integers) -> Reals:
+        """Log chance (n, K) of the known groups (n, d), those >= 0, together with each component."""
+
+
 @dataclass(frozen=True, eq=False)
 class Gaps:
     """Rows with gaps, beside the model that fills them.
@@ -41,14 +60,14 @@ class Gaps:
     is none, and `but` (n, constraints) says which constraints known values break that a share of rows breaks.
     """
 
-    model: TablesModel
+    model: Model
     codes: Integers
     groups: Integers
     known: pd.DataFrame
     but: Flags
 
     @classmethod
-    def of(cls, model: TablesModel, table: pd.DataFrame) -> Gaps:
+    def of(cls, model: Model, table: pd.DataFrame) -> Gaps:
         """The gaps of a table; a ValueError for a column that it lacks, or a value that the schema does not allow."""
         codes, known = model.schema.known(table)
         groups = np.where(codes < 0, -1, model.columns.coarse.apply(np.maximum(codes, 0)).T)
