@@ -39,7 +39,7 @@ _STEPS: Mapping[int | None, tuple[int, ...]] = {
     86_400: (7, 1),
     None: (1_000, 100, 10, 1),
 }  # in units of so many seconds; None: whole numbers
-_ZEROS = 1.5  # noise stds of zeros from which on there are some
+_ZEROS = 2.0  # noise stds of zeros from which on there are some
 
 
 def gap_counts(days: Days) -> BoundedSum:
