@@ -24,6 +24,7 @@ from dpgen.systems.relational.reach import Reach, step_of
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.relational.target import Feature
+from dpgen.systems.tables.imputation import Gaps
 from dpgen.systems.tables.marginals import Columns
 from dpgen.systems.tables.mixture import Mixture, edges, filled
 
@@ -311,12 +312,10 @@ class Draws:
                 raise nearest(f"a column of given {of_rows}", str(name), [*names, *after])
         full = frame.reindex(columns=[*names, *(name for name in after if name in frame)])
         full = self.model.timed(number, full, np.zeros(len(full), np.int64))[0] if order in frame else full
-        codes, known = schema.known(full.reindex(columns=[field.name for field in schema.modelled]))
-        codes = codes[:, self.model.orders[number]]
-        groups = np.where(codes < 0, -1, self.model.columns[number].coarse.apply(np.maximum(codes, 0)).T)
-        seen = chain.seen(groups, np.arange(len(groups)), self.model.shape.tables[number - 1].spans)
-        logs, last = chain.forward(seen, np.array([0, len(groups)]))
-        return Begun(len(groups), known, logs[0], last[0])
+        gaps = Gaps.of(self.model.lines[number], full.reindex(columns=[field.name for field in schema.modelled]))
+        seen = self.model.chains[number - 1].seen(gaps.groups, np.arange(len(full)), self.model.spans[number - 1])
+        logs, last = chain.forward(seen, np.array([0, len(full)]))
+        return Begun(len(full), gaps.known, logs[0], last[0])
 
     def _with_rows(self, number: int, given: dict[str, Any], least: int) -> dict[str, Any]:
         """Given values of people, who have so many rows at least."""

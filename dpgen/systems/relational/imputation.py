@@ -33,7 +33,7 @@ from dpgen.systems.relational.draws import Draws
 from dpgen.systems.relational.linked_mixture import LinkedMixture, Walked
 from dpgen.systems.relational.rules import settled
 from dpgen.systems.relational.sums import Integers, Reals, lines_of
-from dpgen.systems.tables.imputation import Classes, Gaps, put
+from dpgen.systems.tables.imputation import Classes, Gaps, placed, put
 
 Flags = npt.NDArray[np.bool_]
 Frames = list[pd.DataFrame]
@@ -118,14 +118,13 @@ class _Filling:
     def of(cls, model: LinkedMixture, walked: Walked, gaps: Sequence[Gaps], seed: int) -> _Filling:
         """From tables in the order of the model."""
         draws = Draws(model, np.random.default_rng(seed), torch.Generator().manual_seed(seed))
-        chains = [replace(chain, rows=own.mixture) for chain, own in zip(model.tree.chains, model.lines[1:])]
         chances = [own.restricted(own.inside(gap.present[0]))[1] for own, gap in zip(model.lines, gaps)]
         absent = [own.known.isna() for own in gaps]
         for number, table in enumerate(model.about, 1):
             absent[table["parent"]] = absent[table["parent"]].assign(**{table["count"]: np.diff(walked.starts[number - 1])})
             in_time = {own["column"]: absent[number][own["made"]] for own in table.get("distances", [])}
             absent[number] = absent[number].assign(**in_time | ({table["order"]: False} if table["order"] else {}))
-        return cls(model, draws, walked, gaps, chains, chances, absent, [np.zeros(len(own.codes), bool) for own in gaps])
+        return cls(model, draws, walked, gaps, model.chains, chances, absent, [np.zeros(len(own.codes), bool) for own in gaps])
 
     def run(self, left: Integers) -> Frames:
         """Values of the lines of some people, by the numbers of the lines in their tables."""
@@ -175,7 +174,7 @@ class _Filling:
             for number in range(len(self.chains), 0, -1):
                 parent = self.model.shape.tables[number - 1].parent
                 logs[parent] = logs[parent] + self.chains[number - 1].forward(logs[number], starts[number - 1])[0]
-            classes = [_drawn(np.exp(logs[0] - logs[0].max(1, keepdims=True)), self.draws.generator)]
+            classes = [placed(np.exp(logs[0] - logs[0].max(1, keepdims=True)), self.draws.generator)]
             for number, chain in enumerate(self.chains, 1):
                 above = classes[self.model.shape.tables[number - 1].parent]
                 classes.append(states(chain, above, logs[number], starts[number - 1], self.draws.generator))
@@ -282,14 +281,8 @@ def states(chain: Chain, z: Integers, seen: Reals, starts: Integers, generator: 
         follow = np.flatnonzero(counts[on] > t + 1)
         after = found[rows[follow] + 1]
         law[follow] *= fresh[on[follow], after][:, None] + kept[on[follow]] * chain.steps[:, after].T
-        found[rows] = _drawn(law, generator)
+        found[rows] = placed(law, generator)
     return found
-
-
-def _drawn(weights: Reals, generator: np.random.Generator) -> Integers:
-    """Places (n,) by the weights (n, k) of their rows."""
-    ends = weights.cumsum(1)
-    return np.asarray((ends < generator.random((len(ends), 1)) * ends[:, -1:]).sum(1))
 
 
 def _in_time(rows: pd.DataFrame, table: Mapping[str, Any], units: Integers) -> pd.DataFrame:

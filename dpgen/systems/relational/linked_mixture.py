@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,15 +13,14 @@ import pandas as pd
 from dpgen.columns.distances import Distance
 from dpgen.columns.forms import floats
 from dpgen.schema import Schema
-from dpgen.statement import PrivacyStatement
-from dpgen.systems.relational.chains import Tree
+from dpgen.systems.relational.chains import Chain, Tree
 from dpgen.systems.relational.references import Named
 from dpgen.systems.relational.sums import Histories, Integers, Reals, Shape, in_spans
 from dpgen.systems.relational.target import Target
+from dpgen.systems.tables.conditions import CodedMixture
 from dpgen.systems.tables.imputation import require_frame
 from dpgen.systems.tables.marginals import Coarsening, Columns
 from dpgen.systems.tables.mixture import Mixture
-from dpgen.systems.tables.model import TablesModel
 
 _PLACE = "\0place"  # column of the place of a row in its table as it is given
 
@@ -59,7 +58,6 @@ class LinkedMixture:
         spans: Sequence[Sequence[str]],
         schemas: Sequence[Schema],
         shown: Mapping[str, Any],
-        statement: PrivacyStatement,
         shape: Shape,
         named: Sequence[Named] = (),
     ) -> None:
@@ -67,30 +65,22 @@ class LinkedMixture:
         self.orders = [list(range(len(columns[0].shares))), *map(in_spans, spans)]
         self.shown, self.shape, self.references = dict(shown), shape, tuple(named)
         self.target: Target | None = None
-        full = [Coarsening.full(columns[0].coarse.sizes)]
-        own, schema = columns[0], schemas[0]
-        self.people = TablesModel(tree.people, own, schema=schema, measurements=[], levels=full, statement=statement)
+
+    @property
+    def people(self) -> CodedMixture:
+        """Products over the columns of people."""
+        return self.lines[0]
 
     @cached_property
-    def lines(self) -> list[TablesModel]:
-        """Mixtures of people, and of the rows of each table, over the columns of their schemas; weights of rows are means."""
-        found = [self.people]
-        for chain, own, order, schema in zip(self.tree.chains, self.columns[1:], self.orders[1:], self.schemas[1:]):
-            places, mixture = np.argsort(order), chain.rows
-            sizes = tuple(mixture.sizes[c] for c in places)
-            blocks = [mixture.block(c) for c in places]
-            columns = Columns(
-                tuple(own.shares[c] for c in places),
-                own.n,
-                Coarsening(tuple(own.coarse.groups[c] for c in places), sizes),
-                (),
-                (),
-            )
-            stacked = np.concatenate(blocks) if blocks else mixture.probabilities
-            made = Mixture(stacked, mixture.weights, sizes)
-            more: dict[str, Any] = {"measurements": [], "levels": self.people.levels, "statement": self.people.statement}
-            found.append(TablesModel(made, columns, schema=schema, **more))
-        return found
+    def lines(self) -> list[CodedMixture]:
+        """Products over the columns of people, and of the rows of each table, in schema order; weights of rows are means."""
+        mixtures = [self.tree.people, *(chain.rows for chain in self.tree.chains)]
+        return [_in_order(*own) for own in zip(mixtures, self.columns, self.schemas, map(np.argsort, self.orders))]
+
+    @cached_property
+    def chains(self) -> list[Chain]:
+        """The chains of the tables of rows, with columns in schema order."""
+        return [replace(chain, rows=own.mixture) for chain, own in zip(self.tree.chains, self.lines[1:])]
 
     @property
     def about(self) -> list[dict[str, Any]]:
@@ -270,3 +260,12 @@ class LinkedMixture:
         """The number of the table of a column with the name of its table."""
         tables = ([] if self.named else [""]) + list(self.shown["tables"])
         return tables.index(next(table for table in tables if table and name.startswith(f"{table}.")))
+
+
+def _in_order(mixture: Mixture, columns: Columns, schema: Schema, places: Integers) -> CodedMixture:
+    """A mixture whose columns stand at these places."""
+    coarse, sizes = columns.coarse, tuple(mixture.sizes[c] for c in places)
+    groups, shares = tuple(coarse.groups[c] for c in places), tuple(columns.shares[c] for c in places)
+    stacked = np.concatenate([mixture.probabilities[:0], *(mixture.block(c) for c in places)])
+    own = Columns(shares, columns.n, Coarsening(groups, sizes), (), ())
+    return CodedMixture(Mixture(stacked, mixture.weights, sizes), own, schema)

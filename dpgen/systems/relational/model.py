@@ -81,7 +81,7 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         named: Sequence[Named] = (),
     ) -> None:
         options: dict[str, Any] = {"spans": spans, "schemas": schemas, "shown": shown, "named": named}
-        LinkedMixture.__init__(self, tree, columns=columns, statement=statement, shape=noisy.layout.shape, **options)
+        LinkedMixture.__init__(self, tree, columns=columns, shape=noisy.layout.shape, **options)
         self.statement, self._noisy = statement, noisy
 
     @property
@@ -149,9 +149,9 @@ class RelationalModel(PublicModel, LinkedMixture, kind="relational"):
         fitter.measure(sums)
         fitter.run(_REFIT_STEPS, 0.05, 0.001)
         found = copy(self)
-        found.tree, found.people, found._noisy = fitter.tree, copy(self.people), noisy
-        found.people.mixture = found.tree.people
-        found.__dict__.pop("_blocks", None)
+        found.tree, found._noisy = fitter.tree, noisy
+        for name in ("_blocks", "lines", "chains"):
+            found.__dict__.pop(name, None)
         return found if self.target is None else found.predicting(self.target.column, self.target.level, generator)
 
     def predicting(self, column: int, level: int, generator: np.random.Generator) -> RelationalModel:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import product
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,9 +17,7 @@ from dpgen.containers.forms import Form, as_type
 from dpgen.systems.tables.marginals import Flags, Integers, Reals
 
 if TYPE_CHECKING:
-    from dpgen.schema import Schema
-    from dpgen.systems.tables.marginals import Columns
-    from dpgen.systems.tables.mixture import Mixture
+    from dpgen.systems.tables.conditions import CodedMixture
 
 Classes = Callable[[Integers, list[bool]], Integers]
 """Components (m,) for draws of rows (m,), given which columns (d,) are to have values."""
@@ -35,23 +33,6 @@ TRIES = 2 * sum(_COPIES)
 """Draws of a row at most, until one satisfies the constraints: half of them where columns in constraints may stay null."""
 
 
-class Model(Protocol):
-    """A mixture of products over the columns of a schema; see `TablesModel`."""
-
-    schema: Schema
-    columns: Columns
-    mixture: Mixture
-
-    def inside(self, present: Sequence[bool] | None = None) -> list[Reals]:
-        """Weights of the codes of every column, without those of missing values in columns (d,) that are to be present."""
-
-    def restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, Reals]:
-        """The mixture given that codes are among those of weight > 0, and the log probability (d, K) of that by component."""
-
-    def joint(self, groups: Integers) -> Reals:
-        """Log chance (n, K) of the known groups (n, d), those >= 0, together with each component."""
-
-
 @dataclass(frozen=True, eq=False)
 class Gaps:
     """Rows with gaps, beside the model that fills them.
@@ -60,14 +41,14 @@ class Gaps:
     is none, and `but` (n, constraints) says which constraints known values break that a share of rows breaks.
     """
 
-    model: Model
+    model: CodedMixture
     codes: Integers
     groups: Integers
     known: pd.DataFrame
     but: Flags
 
     @classmethod
-    def of(cls, model: Model, table: pd.DataFrame) -> Gaps:
+    def of(cls, model: CodedMixture, table: pd.DataFrame) -> Gaps:
         """The gaps of a table; a ValueError for a column that it lacks, or a value that the schema does not allow."""
         codes, known = model.schema.known(table)
         groups = np.where(codes < 0, -1, model.columns.coarse.apply(np.maximum(codes, 0)).T)
@@ -104,8 +85,7 @@ class Gaps:
             for part in range(0, len(rows), AT_ONCE):
                 own = self.groups[rows[part : part + AT_ONCE]]
                 joint = self.model.joint(own) + (own < 0) @ chance
-                chances = np.exp(joint - joint.max(1, keepdims=True)).cumsum(1)
-                found[part : part + AT_ONCE] = (chances < generator.random((len(own), 1)) * chances[:, -1:]).sum(1)
+                found[part : part + AT_ONCE] = placed(np.exp(joint - joint.max(1, keepdims=True)), generator)
             return found
 
         return drawn
@@ -141,8 +121,7 @@ class Gaps:
         groups, known = self.groups[rows], self.known.iloc[rows].reset_index(drop=True)
         for c in range(groups.shape[1]):
             gaps = np.flatnonzero(groups[:, c] < 0)
-            edges = mixture.block(c)[:, component[gaps]].astype(np.float64).cumsum(0)
-            groups[gaps, c] = (edges < generator.random(len(gaps)) * edges[-1]).sum(0)
+            groups[gaps, c] = placed(mixture.block(c)[:, component[gaps]].T.astype(np.float64), generator)
         codes = np.where(self.codes[rows] < 0, self.model.columns.refined(groups, inside, generator), self.codes[rows])
         values = self.model.schema.decode(torch.from_numpy(codes), inner, self.model.columns.shares, known)
         weights = self._weights(codes, component, values, known)
@@ -165,6 +144,12 @@ class Gaps:
                 found[drawn] = np.nan_to_num(found[drawn], nan=1.0) * chance * field.heights(own, base)
                 codes[drawn, c] = code
         return found
+
+
+def placed(weights: Reals, generator: np.random.Generator) -> Integers:
+    """Places (n,) drawn by the weights (n, k) of their rows."""
+    ends = weights.cumsum(1)
+    return np.asarray((ends < generator.random((len(ends), 1)) * ends[:, -1:]).sum(1))
 
 
 def put(table: pd.DataFrame, values: pd.DataFrame, form: Form | None) -> pd.DataFrame:
