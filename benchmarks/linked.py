@@ -16,7 +16,7 @@ synthetic people by these aggregates (.5 is best); for patients, the area under 
 other columns and aggregates, judged on other patients (`target`: the fit was told of this column). `sdmetrics`, where it is
 installed, adds its multi-table report. Seconds are of CPU for the fit, on one thread.
 
-`--coverage 30`: of so many sets of 2,000 simulated patients at epsilon 1, how often `dpgen.intervals` cover the truth of the
+`--coverage 10`: of so many sets of 2,000 simulated patients at epsilon 1, how often `dpgen.intervals` cover the truth of the
 rule, beside intervals of synthetic patients who are taken for real.
 
 Beside it: people drawn with replacement, rows dealt to people at random without noise, the two tables apart with noise, and
