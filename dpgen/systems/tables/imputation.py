@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import date
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ AT_ONCE = 4096
 MOST_DRAWS = 2**16
 """Draws that are made together."""
 
+_ZONE = r"\d{2}:\d{2}.*(?:Z|[-+]\d{2}:?\d{2})$"  # of a time by ISO 8601
 _MANY = 1_000
 _COPIES = (1, 10, 100, _MANY)
 TRIES = 2 * sum(_COPIES)
@@ -153,17 +155,58 @@ def placed(weights: Reals, generator: np.random.Generator) -> Integers:
 
 
 def put(table: pd.DataFrame, values: pd.DataFrame, form: Form | None) -> pd.DataFrame:
-    """The table (n rows) with values (n rows) in the place of its nulls, written as the data were that have this form."""
+    """The table (n rows) with values (n rows) in the place of its nulls, written as the data were that have this form.
+
+    Where the form says nothing they are written as the values that the column of the table has.
+    """
     found, types = table.copy(), {} if form is None else form.dtypes
     for name in values:
         absent = table[name].isna().to_numpy()
         drawn = np.flatnonzero(absent & values[name].notna().to_numpy())
         if len(drawn):
-            own = as_type(values[name].iloc[drawn].reset_index(drop=True), types.get(str(name), ""))
-            whole = own.set_axis(table.index) if len(drawn) == len(table) else None
+            typed = as_type(values[name].iloc[drawn].reset_index(drop=True), types.get(str(name), ""))
+            if len(drawn) == len(table):
+                found[name] = typed.set_axis(table.index)
+                continue
+            before, own = _beside(table[name], typed)
             filled = own.set_axis(drawn).reindex(range(len(table))).set_axis(table.index)
-            found[name] = table[name].where(~absent, filled) if whole is None else whole
+            found[name] = before.where(~absent, filled)
     return found
+
+
+def _beside(before: pd.Series, own: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """A column and values (m,) for its gaps, these in the type of the column, and texts or days if all others are."""
+    kind = before.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        own = own.astype(kind.categories.dtype) if kind.categories.dtype != object else own.astype(object)
+        levels = kind.categories.append(pd.Index(own.drop_duplicates()).difference(kind.categories, sort=False))
+        wide = pd.CategoricalDtype(levels, kind.ordered)
+        return before.astype(wide), own.astype(wide)
+    if isinstance(kind, pd.DatetimeTZDtype) and own.dtype.kind == "M":
+        return before, (own if own.dt.tz is not None else own.dt.tz_localize("UTC")).dt.tz_convert(kind.tz).astype(kind)
+    if kind.kind == "O" or isinstance(kind, pd.StringDtype):
+        others = before.dropna()
+        if len(others) and others.map(lambda value: isinstance(value, str)).all():
+            return before, own.map(_as_text(others)).astype(kind)
+        if len(others) and own.dtype.kind == "M" and others.map(lambda value: type(value) is date).all():
+            return before, own.dt.date.astype(object)
+    elif kind.kind == "f" and pd.api.types.is_numeric_dtype(own.dtype):
+        return before, own.astype(kind)
+    return before, own
+
+
+def _as_text(others: pd.Series) -> Callable[[object], str]:
+    """Texts of values beside other texts: dates by ISO 8601, with a time of day where these have one, others as there."""
+    timed = (others.str.len() > len("2020-01-31")).any()
+    between, zone = "T" if others.str.contains("T").any() else " ", "Z" if others.str.contains(_ZONE).any() else ""
+    known = {text.lower(): text for text in others.unique()}
+
+    def written(value: object) -> str:
+        if isinstance(value, pd.Timestamp):
+            return value.isoformat(sep=between, timespec="seconds") + zone if timed else value.date().isoformat()
+        return known.get(str(value).lower(), str(value))
+
+    return written
 
 
 def _in_turn(weights: Reals, generator: np.random.Generator, *, enough: bool) -> Integers:
