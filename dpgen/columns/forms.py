@@ -10,8 +10,8 @@ records. Here a value is looked at alone:
 | a truth value | the same as its text | "True" |
 | a text | itself | itself |
 | a date, a time stamp | to the second, the same as its text by ISO 8601 | \0d2020-01-02, \0d2020-01-02T10:30:00 |
-| a list, a mapping, bytes | no single value | \0n |
-| another object | its text | its text |
+| a list, a mapping, bytes, a whole number of more than 4000 digits | no single value | \0n |
+| another object | its text, the empty one if that fails | its text |
 
 `FORMS` is the table of forms of values that all containers know, `dpgen.columns.writings` that of those that only texts can
 have. Which one a column has nobody knows but its owner: a schema states type and format, or a noisy histogram decides
@@ -50,6 +50,7 @@ LEAST = 0.01
 
 _MOST_WHOLE = 10**18  # numbers from here on are no whole numbers to the vote, however they are stored
 _EXACT = 2**62
+_LONGEST = 10**4_000  # Python writes no whole numbers of more than 4300 digits
 
 
 class Violation(ValueError):
@@ -72,15 +73,32 @@ def token(value: Any) -> str:
     if isinstance(value, str):
         return _TEXT + value if value.startswith("\0") else str(value)
     if isinstance(value, bool | np.bool_ | int | np.integer):
-        return str(value)
+        return str(value) if abs(int(value)) < _LONGEST else NESTED
     if isinstance(value, float | np.floating | Decimal):
         return _written(value)
     if isinstance(value, datetime):
-        naive = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-        return _DATE + naive.isoformat(timespec="seconds").removesuffix("T00:00:00")
+        return _DATE + _naive(value).isoformat(timespec="seconds").removesuffix("T00:00:00")
     if isinstance(value, date):
         return _DATE + value.isoformat()
-    return NESTED if isinstance(value, _SEVERAL) else token(str(value))
+    return NESTED if isinstance(value, _SEVERAL) else token(_text_of(value))
+
+
+def _naive(value: datetime) -> datetime:
+    """A time without its zone, of UTC; at both ends of all years the time of its zone, which is as far away."""
+    if value.tzinfo is None:
+        return value
+    try:
+        return value.astimezone(UTC).replace(tzinfo=None)
+    except OverflowError:
+        return value.replace(tzinfo=None)
+
+
+def _text_of(value: Any) -> str:
+    """The text of an object, the empty one if it has none."""
+    try:
+        return str(value)
+    except Exception:  # of whatever class its owner made: what a single value is stops no fit
+        return ""
 
 
 def _written(value: float | np.floating[Any] | Decimal) -> str:

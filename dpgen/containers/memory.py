@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal, InvalidOperation
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -118,12 +119,21 @@ def _dense(column: pd.Series) -> pd.Series:
     return column
 
 
+def _quiet(column: pd.Series) -> pd.Series:
+    """A column whose decimals that signal on being looked at, which pandas cannot, are missing as other NaN are."""
+    try:
+        column.isna()
+    except InvalidOperation:
+        return column.map(lambda value: None if isinstance(value, Decimal) and value.is_snan() else value)
+    return column
+
+
 def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public: bool = False) -> InMemory:
     what = "Series" if container == "series" else "DataFrame"
     names = _checked_names(what, frame.columns)
     columns, orders, types, known = dict[str, pd.Series](), {}, list[str](), dict[str, str]()
     for i, name in enumerate(names):
-        column = _dense(frame.iloc[:, i].reset_index(drop=True))
+        column = _quiet(_dense(frame.iloc[:, i].reset_index(drop=True)))
         dtype = column.dtype
         if isinstance(dtype, pd.CategoricalDtype):  # which categories occur is private, and so is their type
             types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype if public else ''}]")
@@ -163,7 +173,7 @@ def _as_parquet(column: pd.Series) -> pd.Series:
 def _of_objects(what: str, frame: pd.DataFrame, form: Form) -> InMemory:
     """A table of values of Python, whose columns have no types."""
     names = _checked_names(what, frame.columns)
-    table = frame.set_axis([str(name) for name in names], axis=1).astype(object)
+    table = frame.set_axis([str(name) for name in names], axis=1).astype(object).apply(_quiet)
     return InMemory(what, table, replace(form, names=names, types=("",) * len(names)), types=dict.fromkeys(table.columns, ""))
 
 
