@@ -156,7 +156,7 @@ def test_columns_in_a_writing_of_their_own_have_intervals_and_targets() -> None:
     rows = pd.DataFrame({"pid": rng.integers(0, n, 2000)})
     cost = rng.integers(1, 9, 2000) + 4.0 * (people["rich"].to_numpy()[rows["pid"]] == "yes")
     rows["cost"], rows["paid"] = [f"${value:.2f}" for value in cost], np.where(rng.random(2000) < 0.8, "yes", "no")
-    fast = {"rounds": 2, "classes": 6, "row_classes": 6, "steps": 40, "max_rows": 5, "target": "people.rich"}
+    fast = {"rounds": 4, "classes": 8, "row_classes": 8, "steps": 100, "max_rows": 5, "target": "people.rich"}
     release = dpgen.fit({"people": people, "rows": rows}, epsilon=50.0, person="pid", **fast)
 
     def statistic(found: Any) -> dict[str, float]:
