@@ -1,4 +1,4 @@
-"""People and their rows: `python benchmarks/linked.py [--epsilons 1 10] [--seeds 2] [--data NAME]`.
+"""People and their rows: `python benchmarks/linked.py [--epsilons 1 10] [--seeds 2] [--data NAME] [--sdv PYTHON]`.
 
 | NAME | what | source |
 |---|---|---|
@@ -22,11 +22,25 @@ rule, beside intervals of synthetic patients who are taken for real.
 Beside it: people drawn with replacement, rows dealt to people at random without noise, the two tables apart with noise, and
 what a model of single tables can do: one wide table with columns for each row, and one of people with aggregates.
 
+Other packages, each by the interpreter of an environment of its own: `--sdv PYTHON` fits HMASynthesizer of SDV, without any
+privacy (`pip install sdv`), once. `--dpsynth PYTHON` fits `dpsynth.relational` at each epsilon and delta 1e-5, one person added
+or removed. It is not on the package index: its repository in PYTHONPATH will do, beside dp_accounting of the repository
+google/differential-privacy (0.6.0 on the index is too old) and `pip install mbi absl-py attrs networkx pydantic pyyaml tqdm
+more-itertools etils[epath]`. Both get the whole tables. dpsynth uses at most m rows of a person, the public schema of patients,
+and of other data the least and largest value of each number and date, which dpgen has to buy. What they make is scored as all
+else; a fit of more than `--most` CPU seconds is stopped. dpsynth has two settings, of its own example and its defaults.
+`--people N` takes the first N people, for slow packages.
+
 The constants of the model were set on patients of seed 0, their bins of costs and of gaps with these figures in view; on real
 data nothing was, but that small populations spend more on domains, which was seen on flights.
 """
 
 import argparse
+import json
+import os
+import resource
+import subprocess
+import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,7 +57,8 @@ from dpgen.data.linked import LinkedTables, load_linked
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.evaluation.linked import coder, column_of, errors, groups_of, without_link
 
-RESULTS = Path(__file__).parent / "results" / "linked.json"
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "linked.json"
 HOW: dict[str, tuple[str, str, Any]] = {
     "patients": ("patient", "date", 8),
     "prescriptions": ("patient", "date", {"visits": 8, "prescriptions": 4}),
@@ -54,7 +69,8 @@ HOW: dict[str, tuple[str, str, Any]] = {
 }
 """Column of the person, of the order, and m."""
 FREQUENT, NUMBERS, SLOTS, LABEL = 6, 12, 8, "diabetic"
-METHODS = ("auto", "apart", "target", "wide", "aggregates")
+METHODS = ("auto", "apart", "target", "wide", "aggregates", "without")
+DELTA, DPSYNTH = 1e-5, ("dpsynth", "dpsynth defaults")
 Tables = dict[str, pd.DataFrame]
 
 
@@ -193,6 +209,11 @@ def auc(train: pd.DataFrame, test: pd.DataFrame, label: str) -> float:
     return float(roc_auc_score(test[label].astype(bool), model.predict_proba(other)[:, 1]))
 
 
+def kind(column: pd.Series) -> str:
+    """What other packages call a column of this type."""
+    return "datetime" if column.dtype.kind == "M" else "numerical" if column.dtype.kind in "if" else "categorical"
+
+
 def reported(name: str, real: Tables, made: Tables) -> dict[str, float]:
     """The multi-table report of sdmetrics, where it is installed."""
     if find_spec("sdmetrics") is None or len(real) < 2:
@@ -200,9 +221,6 @@ def reported(name: str, real: Tables, made: Tables) -> dict[str, float]:
     from sdmetrics.reports.multi_table import QualityReport
 
     (people, rows), person = real, HOW[name][0]
-
-    def kind(column: pd.Series) -> str:
-        return "datetime" if column.dtype.kind == "M" else "numerical" if column.dtype.kind in "if" else "categorical"
 
     metadata = {
         "tables": {
@@ -289,12 +307,84 @@ def coverage(sets: int, n: int = 2000, replicates: int = 10) -> pd.DataFrame:
     return (sum(found[1:], found[0]) / sets).round(4)
 
 
+def known(column: pd.Series, field: dict[str, Any] | None) -> dict[str, Any]:
+    """What another package is told of a column: its kind, and a public field or the ends of its values."""
+    limits: dict[str, Any] = {} if field is None else dict(field["constraints"])
+    if field is not None and field["type"] == "boolean":
+        limits["enum"] = ["False", "True"]
+    found: dict[str, Any] = {"kind": kind(column), "gaps": bool(column.isna().any()), "values": limits.get("enum", [])}
+    found["log"] = field is not None and "log" in field.get("dpgen:bins", {})
+    if found["kind"] != "categorical":
+        found["least"], found["largest"] = limits.get("minimum", column.min()), limits.get("maximum", column.max())
+        found["whole"] = found["kind"] == "datetime" or bool((column.dropna() % 1 == 0).all())
+    return found
+
+
+def read_back(path: Path, like: pd.DataFrame, person: str) -> pd.DataFrame:
+    """A synthetic table of a csv file, with the types of the real one; keys of people are texts."""
+    texts = {person: str} | {c: str for c in like if kind(like[c]) != "numerical"}
+    made = pd.read_csv(path, dtype=texts, keep_default_na=False, na_values=[""])
+    for column in like.columns.drop(person):
+        if kind(like[column]) == "datetime":
+            made[column] = pd.to_datetime(made[column]).astype(like[column].dtype)
+        elif like[column].dtype.kind == "b":
+            made[column] = made[column] == "True"
+        elif like[column].dtype.kind == "i":
+            made[column] = made[column].round().astype(like[column].dtype)
+    return made[list(like)]
+
+
+def of_other(package: str, python: str, name: str, tables: Tables, epsilon: float, most: int) -> tuple[Tables, float] | str:
+    """Synthetic tables of another package and its CPU seconds, or why there are none."""
+    person, _, max_rows = HOW[name]
+    schemas = {table["name"]: table for table in (PATIENTS, VISITS)} if name == "patients" else {}
+    fields = {table: {f["name"]: f for f in schema["fields"]} for table, schema in schemas.items()}
+    columns = {
+        table: {c: known(frame[c], fields.get(table, {}).get(c)) for c in frame if c != person}
+        for table, frame in tables.items()
+    }
+    package, _, settings = package.partition(" ")
+    about = {"person": person, "max_rows": max_rows, "epsilon": epsilon, "delta": DELTA, "seed": 0, "settings": settings}
+    about["tables"] = columns
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for part in ("in", "out"):
+            (folder / part).mkdir()
+        for table, frame in tables.items():
+            frame.to_csv(folder / "in" / f"{table}.csv", index=False, date_format="%Y-%m-%d")
+        told = json.dumps(about, default=lambda end: end.item() if hasattr(end, "item") else str(end))
+        (folder / "about.json").write_text(told)
+
+        def limited() -> None:
+            resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+
+        one = os.environ | dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+        command = [python, str(HERE / "others" / f"tables_of_{package}.py"), scratch]
+        ended = subprocess.run(command, capture_output=True, text=True, preexec_fn=limited, env=one)
+        if not (folder / "seconds").exists():
+            last = (ended.stderr.strip().splitlines() or [""])[-1]
+            return f"stopped after {most} CPU s" if ended.returncode < 0 else f"failed: {last[:200]}"
+        made = {table: read_back(folder / "out" / f"{table}.csv", frame, person) for table, frame in tables.items()}
+        keys = pd.Index(next(iter(made.values()))[person])
+        for table, like in tables.items():
+            numbers = keys.get_indexer(pd.Index(made[table][person]))
+            if (numbers < 0).any():
+                return f"failed: rows of {table} belong to nobody"
+            made[table][person] = pd.Series(numbers).astype(like[person].dtype if like[person].dtype.kind == "i" else str)
+        return made, float((folder / "seconds").read_text())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epsilons", type=float, nargs="+", default=[1.0, 10.0])
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--data", choices=tuple(HOW), default="patients")
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    parser.add_argument("--methods", nargs="*", choices=METHODS, default=METHODS)
+    parser.add_argument("--people", type=int, help="of the first so many people alone, in a block of its own")
+    parser.add_argument("--sdv", help="interpreter of an environment with sdv, for HMASynthesizer, which has no privacy")
+    parser.add_argument("--dpsynth", help="interpreter of an environment with dpsynth, for its linked tables")
+    parser.add_argument("--settings", nargs="+", choices=DPSYNTH, default=DPSYNTH, help="of its example, its defaults")
+    parser.add_argument("--most", type=int, default=1200, help="CPU seconds of one fit of another package")
     parser.add_argument("--data_root", type=Path, default=Path(), help="folder with CDNOW_master.txt")
     parser.add_argument("--coverage", type=int, default=0, help="sets of patients of whom intervals are judged, alone")
     options = parser.parse_args()
@@ -303,8 +393,12 @@ def main() -> None:
         shares = coverage(options.coverage)
         print(shares.to_string())
         return store(RESULTS, "coverage", {str(one): dict(row) for one, row in shares.iterrows()}, machine=machine())
-    name, rows = options.data, list[dict[str, Any]]()
-    tables = loaded(name, options.data_root)
+    name, rows, failures = options.data, list[dict[str, Any]](), dict[str, dict[str, Any]]()
+    tables, block = loaded(name, options.data_root), name
+    if options.people:
+        block, person = f"{name}, {options.people} people", HOW[name][0]
+        first = next(iter(tables.values()))[person].drop_duplicates().head(options.people)
+        tables = {own: table[table[person].isin(first)] for own, table in tables.items()}
     data = read(name, tables)
     shape, coded = coder(data)
     private, tree = coded(data), len(data.tables) > 1
@@ -343,21 +437,35 @@ def main() -> None:
         if "aggregates" in options.methods and not tree:
             made = dpgen.fit(flat, "tables", epsilon=epsilon).sample(data.n, random_state=0)
             scored(f"eps {epsilon:g} aggregates", made, seconds=time.process_time() - start)
-    rng = np.random.default_rng(0)
-    again = private.chosen(rng.integers(0, data.n, data.n), shape)
-    rows.append({"name": "people drawn again", **errors(private, again, shape)})
-    if tree:
-        rows.append({"name": "dealt at random, no noise", **errors(private, without_link(private, shape, 0), shape)})
-    else:
-        *_, last = tables
-        dealt = tables[last].assign(**{HOW[name][0]: rng.permutation(tables[last][HOW[name][0]].to_numpy())})
-        keep("dealt at random, no noise", tables | {last: dealt})
-    if other is not None:
-        keep("other patients", simulated_patients(seed=2))
-        rows.append({"name": "real patients", "auc": auc(flat, other, LABEL)})
-    means = pd.DataFrame(rows).groupby("name", sort=False).mean().round(4)
+    beside = [("sdv", options.sdv, 0.0)] if options.sdv else []
+    if options.dpsynth:
+        beside += [(own, options.dpsynth, epsilon) for own in options.settings for epsilon in options.epsilons]
+    for package, python, epsilon in beside:
+        if tree or len(tables) < 2:
+            raise SystemExit("other packages are measured on people and one table of rows")
+        called = f"eps {epsilon:g} {package}" if epsilon else f"{package}, no privacy"
+        other_made = of_other(package, python, name, tables, epsilon, options.most)
+        if isinstance(other_made, str):
+            print(called, other_made, flush=True)
+            failures[called] = {"failed": other_made}
+        else:
+            keep(called, other_made[0], seconds=other_made[1])
+    if "without" in options.methods:
+        rng = np.random.default_rng(0)
+        again = private.chosen(rng.integers(0, data.n, data.n), shape)
+        rows.append({"name": "people drawn again", **errors(private, again, shape)})
+        if tree:
+            rows.append({"name": "dealt at random, no noise", **errors(private, without_link(private, shape, 0), shape)})
+        else:
+            *_, last = tables
+            dealt = tables[last].assign(**{HOW[name][0]: rng.permutation(tables[last][HOW[name][0]].to_numpy())})
+            keep("dealt at random, no noise", tables | {last: dealt})
+        if other is not None:
+            keep("other patients", simulated_patients(seed=2))
+            rows.append({"name": "real patients", "auc": auc(flat, other, LABEL)})
+    means = pd.DataFrame(rows).groupby("name", sort=False).mean().round(4) if rows else pd.DataFrame()
     print(means.to_string())
-    store(RESULTS, name, {str(one): dict(row.dropna()) for one, row in means.iterrows()}, machine=machine())
+    store(RESULTS, block, {str(one): dict(row.dropna()) for one, row in means.iterrows()} | failures, machine=machine())
 
 
 if __name__ == "__main__":
