@@ -145,8 +145,8 @@ def later(rows: pd.DataFrame, person: str) -> pd.Series:
 
 
 def lag(values: pd.Series, same: pd.Series) -> float:
-    """Correlation of a number with that of the row before."""
-    return float(np.corrcoef(values[same], values.shift()[same])[0, 1])
+    """Correlation of a number with that of the row before, where both are there."""
+    return float(values[same].corr(values.shift()[same]))
 
 
 def of_months(tables: Tables) -> dict[str, float]:
