@@ -93,7 +93,7 @@ PRESCRIPTIONS: dict[str, Any] = {
 
 
 def prescribed(tables: Tables, rng: np.random.Generator) -> Tables:
-    """The same with prescriptions, of which those of one visit go together."""
+    """Tables with prescriptions of visits, of which those of one visit go together."""
     visits = tables["visits"]
     visits.insert(1, "visit", rng.permutation(len(visits)) + 1)
     of = visits[["patient", "visit", "ward", "reason", "severity"]].merge(tables["patients"], on="patient")
@@ -210,7 +210,7 @@ def auc(train: pd.DataFrame, test: pd.DataFrame, label: str) -> float:
 
 
 def kind(column: pd.Series) -> str:
-    """What other packages call a column of this type."""
+    """Word of other packages for a column of this type."""
     return "datetime" if column.dtype.kind == "M" else "numerical" if column.dtype.kind in "if" else "categorical"
 
 
@@ -308,7 +308,7 @@ def coverage(sets: int, n: int = 2000, replicates: int = 10) -> pd.DataFrame:
 
 
 def known(column: pd.Series, field: dict[str, Any] | None) -> dict[str, Any]:
-    """What another package is told of a column: its kind, and a public field or the ends of its values."""
+    """Facts of a column for another package: its kind, and a public field or the ends of its values."""
     limits: dict[str, Any] = {} if field is None else dict(field["constraints"])
     if field is not None and field["type"] == "boolean":
         limits["enum"] = ["False", "True"]

@@ -483,7 +483,7 @@ def _scattered(table: pd.DataFrame, source: str) -> Iterator[Picture]:
 
 
 def _of_linked(samples: LinkedSamples, source: str) -> Iterator[Picture]:
-    """Of each table of rows: numbers of rows, timelines, first and next rows, associations across tables."""
+    """Pictures of each table of rows: numbers of rows, timelines, first and next rows, associations across tables."""
     tables = [name for name in samples.tables if name in samples.links] or list(samples.tables)
     for number, name in enumerate(tables):
         part = _frames_of(samples, name)

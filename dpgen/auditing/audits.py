@@ -246,7 +246,7 @@ def _audit_releases(job: AuditJob) -> dict[str, Any]:
 
 
 def _spent(plan: Any) -> str:
-    """What a plan may spend, in words."""
+    """Budget of a plan, in words."""
     shown = ("epsilon", "delta", "draws", "rounds", "unit")
     return ", ".join(f"{name} {value}" for name, value in vars(plan).items() if name in shown and value is not None)
 

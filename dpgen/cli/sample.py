@@ -32,7 +32,7 @@ def parser() -> OneLineParser:
 
 
 def _chosen(options: Any, model: Any) -> dict[str, Any]:
-    """What is drawn, as far as the model can choose it."""
+    """Kind of draws, as far as the model can choose it."""
     chosen = {name: getattr(options, name) for name in ("clusters", "given", "rows") if getattr(options, name) is not None}
     for name, value in chosen.items():
         if name not in inspect.signature(model.samples).parameters:

@@ -406,7 +406,7 @@ def _mark_blank(fields: Sequence[Descriptor], draft: Descriptor, types: Mapping[
 
 
 def _mark_key(entry: Descriptor, types: Mapping[str, str], *, bought: bool) -> None:
-    """Of the key too, where other fields are `bought`: its pattern, and whether it is a number."""
+    """Domain of the key too, where other fields are `bought`: its pattern, and whether it is a number."""
     if bought and entry["type"] in ("any", "string") and not stated_key(entry):
         entry["dpgen:blank"] = _blank(entry, types)
     elif entry["type"] == "any":

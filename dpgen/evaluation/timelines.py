@@ -30,7 +30,7 @@ Reals = npt.NDArray[np.float64]
 
 MOST_STATES, _GROUPS, _REPEAT = 12, 6, 0.5
 READ = 0.9
-"""Of the values of a column, from which on it holds numbers, or dates."""
+"""Share of the values of a column from which on it holds numbers, or dates."""
 _PEOPLE = 5  # whose rows are shown
 _SIDE, _WIDTH, _HEIGHT = 4.4, 6.4, 3.4  # inches
 _BARS, _STEPS, _DRAWN = 40, 24, 2000
@@ -163,7 +163,7 @@ class States:
 
     @classmethod
     def of(cls, part: LinkedFrames) -> States | None:
-        """Of the first column of texts that repeat, else of numbers; None: there is no such column."""
+        """Groups of the first column of texts that repeat, else of numbers; None: there is no such column."""
         numbers: tuple[str, Numbers] | None = None
         for column in [name for name in part.rows if name not in part.timing]:
             values = part.rows[column].dropna()

@@ -446,7 +446,7 @@ def _payment(line: dict[str, Any], limits: Filter) -> Payment:
 
 
 def _beyond(plan: Sequence[Planned], own: Sequence[Payment]) -> list[Planned]:
-    """What of the plan of a run goes beyond its own payments."""
+    """Part of the plan of a run that goes beyond its own payments."""
     paid = Counter[str]()
     for payment in own:
         paid.update({line.key: line.count for line in payment.plan})

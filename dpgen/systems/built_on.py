@@ -144,7 +144,7 @@ _TERMS = ("epsilon", "delta", "relation")
 
 
 def _price(descriptor: Mapping[str, Any], fields: Sequence[Any]) -> Mapping[str, Any] | None:
-    """What a schema says of the release that bought its domains; None: none were bought."""
+    """Facts in a schema of the release that bought its domains; None: none were bought."""
     price = descriptor.get("dpgen:privacy")
     if not price and not any(isinstance(f, dict) and f.get("dpgen:source") == "dp" for f in fields):
         return None

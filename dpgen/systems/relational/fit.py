@@ -133,7 +133,7 @@ def fit(
 
 
 def _unknown(data: LinkedTables) -> tuple[int, list[KeyColumn | None]]:
-    """How many lists of values and patterns are bought, and the keys among these; where all else is stated, none are."""
+    """Number of lists of values and patterns that are bought, and the keys among these; where all else is stated, none are."""
     lists = sum(map(thresholds, [data.people_draft, *(table.to_buy for table in data.tables)]))
     keys = [key if lists and key and key.open else None for key in data.named]
     return lists + sum(key is not None for key in keys), keys

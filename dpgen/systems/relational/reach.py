@@ -1,4 +1,4 @@
-"""How far the gap between two rows may be moved when rows are put into the calendar, by the released law of gaps alone."""
+"""Ends to which the gap between two rows may be moved when rows are put into the calendar, by released laws of gaps alone."""
 
 from __future__ import annotations
 
