@@ -17,7 +17,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.columns.coding import breach, checked, codes_of, lengths
+from dpgen.columns.coding import breach, checked, codes_of, lengths, placed
 from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.constraints import (
     Computed,
@@ -35,7 +35,6 @@ from dpgen.columns.constraints import (
 )
 from dpgen.columns.descriptors import field_of, with_key
 from dpgen.columns.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
-from dpgen.columns.forms import Violation
 from dpgen.facts import Fact, Said
 
 Shares = Sequence[npt.NDArray[np.float64]]
@@ -340,22 +339,17 @@ class Schema:
         return parsed
 
     def known(self, table: pd.DataFrame) -> tuple[npt.NDArray[np.int64], pd.DataFrame]:
-        """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them."""
+        """Codes (n, d) of a table with gaps, -1 where a value is null, and its parsed values, computed ones among them.
+
+        A value that has no place in a domain that was bought is as if it were null; elsewhere a ValueError.
+        """
         codes, found = np.full((len(table), len(self.modelled)), -1, np.int64), {}
         for position, given in enumerate((*self.modelled, *(self.by_name[constraint.name] for constraint in self._computed))):
             if position >= len(self.modelled) and given.name not in table:
                 continue
-            column = _column(table, given.name)
-            there = np.flatnonzero(column.notna().to_numpy())
-            try:
-                parsed = given.parse(column.iloc[there].reset_index(drop=True))
-                own = given.encode(parsed)
-                if (own < 0).any():
-                    raise Violation(given.limits)
-                if position < len(self.modelled):
-                    codes[there, position] = own
-            except Violation as error:
-                raise ValueError(f"column {given.name!r} breaks a rule of the schema: {error}") from None
+            there, parsed, own = placed(given, _column(table, given.name))
+            if position < len(self.modelled):
+                codes[there, position] = own
             found[given.name] = pd.Series(parsed.to_numpy(object), index=there, dtype=object).reindex(range(len(table)))
         for own, given in zip(codes.T, self.modelled):
             if isinstance(given, LengthField):

@@ -68,3 +68,23 @@ def test_categorical_rows_of_people_are_filled() -> None:
     assert list(found["ward"].cat.categories)[:3] == ["c", "b", "a"]
     there = gaps["ward"].notna()
     assert (found["ward"].astype(object)[there] == gaps["ward"].astype(object)[there]).all()
+
+
+def test_values_that_a_bought_domain_does_not_hold_stay_and_stop_nothing() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"a": rng.normal(0, 1, 800).round(2).astype(object), "b": rng.choice(["x", "y"], 800)}, dtype=object)
+    table.at[6, "a"], table.at[8, "a"] = "n/a", [1]
+    release = dpgen.fit(table, epsilon=20.0, rounds=1)
+    gaps = table.assign(b=table["b"].where(rng.random(800) > 0.3))
+    gaps.at[9, "a"] = None
+    found = release.impute(gaps, random_state=0)
+    assert found["b"].notna().all()
+    assert (found.at[6, "a"], found.at[8, "a"]) == ("n/a", [1])
+    assert isinstance(found.at[9, "a"], float)
+
+
+def test_values_that_a_stated_domain_does_not_hold_are_refused() -> None:
+    fields = [{"name": "a", "type": "integer", "constraints": {"minimum": 0, "maximum": 9}}]
+    release = dpgen.fit(pd.DataFrame({"a": [1, 2] * 100}), epsilon=1.0, schema={"fields": fields})
+    with pytest.raises(ValueError, match="column 'a' breaks a rule"):
+        release.impute(pd.DataFrame({"a": [None, 11]}, dtype=object))
