@@ -32,7 +32,7 @@ def checked(given: Field, values: pd.Series, *, strict: bool) -> pd.Series:
 def placed(given: Field, column: pd.Series) -> tuple[Integers, pd.Series, Integers]:
     """Rows (m,) of the values of a field that have a place in its domain, these values parsed, and their codes.
 
-    Nulls have none. Of a domain that was bought others may have none; elsewhere a ValueError is raised for them.
+    Nulls have none. Of a domain that was bought others may have none, but not all; elsewhere a ValueError is raised for them.
     """
     there = np.flatnonzero(column.notna().to_numpy())
     values = column.iloc[there].reset_index(drop=True)
@@ -41,6 +41,9 @@ def placed(given: Field, column: pd.Series) -> tuple[Integers, pd.Series, Intege
         parsed = read[read.notna()]
         codes = np.asarray(given.encode(parsed))
         inside = codes >= 0
+        if len(values) and not inside.any():
+            rules = "; ".join(filter(None, (given.rule, given.limits)))
+            raise ValueError(f"column {given.name!r} breaks a rule of the schema in all rows: {rules}")
         return there[parsed.index.to_numpy()[inside]], parsed[inside], codes[inside]
     try:
         parsed = given.parse(values)
