@@ -15,7 +15,7 @@ _PEAK = 3.0  # times as dense as both neighbours: a frequent gap, which stays as
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """How far each gap may be moved, by the released law alone: between ends of its part of the law, by whole steps.
+    """Range of each gap when rows are moved, by the released law alone: between ends of its part of the law, by whole steps.
 
     A part is a code of the field, cut where the density has a single frequent value, which stays as it is, or is empty.
 

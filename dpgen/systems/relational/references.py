@@ -224,7 +224,7 @@ class Named:
         return _shared_out(wanted, classes, room, owner, generator)
 
     def hidden(self, people: float) -> float | None:
-        """How many times less noise shows that people of one group are named twice as often as by chance.
+        """Number of times by which less noise shows that people of one group are named twice as often as by chance.
 
         That is `_SHOWN` noise stds of a cell, of so many people who name others. None: the pairs of a column are farther from
         independence than noise is, by as many stds of their sum of squares, or would be so if they were.
@@ -331,7 +331,7 @@ def _denoised(values: Reals, std: float) -> Reals | None:
 
 
 def _from_independence(values: Reals, law: Reals) -> Reals:
-    """How far noisy pairs (g, g) are from what independent sides of a law give."""
+    """Distance (g, g) of noisy pairs from those of independent sides of a law."""
     return np.asarray(values - float(values.sum()) * np.outer(law.sum(1), law.sum(0)))
 
 

@@ -110,6 +110,29 @@ def test_a_fit_finds_what_it_was_told() -> None:
     assert max(0.5 * np.abs(found[own] - target[own]).sum() for own in cells) < 0.02
 
 
+def test_what_people_say_of_all_rows_is_not_put_into_the_first_one() -> None:
+    """Of a column of people and one of rows that agree in .8 of all rows, nothing said of the place of a row."""
+    shape = Shape((2, 4), (Branch((2,), ("all",), 3, count=1),))
+    layout = whole(shape)
+    shares = [[np.full(2, 0.5), np.array([0.01, 0.01, 0.01, 0.97])], [np.full(2, 0.5)]]
+    agree = np.array([[0.4, 0.1], [0.1, 0.4]])
+    table = next(t for t in layout.tables(0) if t.block == ("both", "person", "all") and (t.left, t.right) == (0, 0))
+    for seed in range(3):
+        generator = torch.Generator().manual_seed(seed)
+        fitter = TreeFitter(layout, shares, 1000.0, classes=(8, 8), information=40.0, generator=generator)
+        fitter.measure([(table, 1000.0 * agree, 12.0)])
+        fitter.run(400, 0.05, 0.001)
+        tree = fitter.tree
+        (chain,), weights = tree.chains, tree.people.weights
+        law, laws = chain.first, list[Any]()
+        for _ in range(3):
+            joint = (tree.people.block(0) * weights) @ law @ chain.rows.block(0).T
+            laws.append(float(np.trace(joint / joint.sum())))
+            law = (1 - chain.kept)[:, None] * chain.usual + chain.kept[:, None] * (law @ chain.steps)
+        assert laws[0] > 0.65
+        assert laws[0] - laws[2] < 0.05, laws
+
+
 def test_log_probabilities_are_sums_over_all_classes() -> None:
     """Of one person with three rows: by every chain of classes."""
     (chain,) = random_tree(SHAPE).chains
