@@ -193,7 +193,7 @@ def fidelity(options: argparse.Namespace) -> None:
         keys = {f"{dataset}, eps {epsilon:g}, {name}": (name, epsilon) for name in MODELS for epsilon in MODELS[name]}
         if not any(map(named, keys)):
             continue
-        records = data.LOADERS["records"][dataset](data_root=options.data_root)
+        records = data.KINDS["records"].loaders[dataset](data_root=options.data_root)
         real = {"bits": (records.x.float(), records.test_x.float()), "grey": (records.grey / 255, records.test_grey / 255)}
         eyes = {view: Eye(x, records.labels, records.image_shape, options.fid_weights) for view, (x, _) in real.items()}
         add(f"{dataset}, real test images", {view: eyes[view].judged(test) for view, (_, test) in real.items()})
@@ -237,7 +237,7 @@ def of_classes(x: Tensor, labels: Tensor, n: int) -> list[Tensor]:
 
 def picture(root: Path, keep: Path, path: Path) -> None:
     """Real images and those of every model, a sheet each."""
-    records, ink = data.LOADERS["records"]["mnist"](data_root=root), (28, 28)
+    records, ink = data.KINDS["records"].loaders["mnist"](data_root=root), (28, 28)
     sheets: list[tuple[str, list[Tensor], tuple[int, ...]]] = [
         ("real", of_classes(records.test_grey / 255, records.test_labels, 2), ink)
     ]
@@ -290,7 +290,7 @@ def main() -> int:
         picture(options.data_root, options.keep, options.picture)
         return 0
     for dataset in PUBLISHED:
-        records = data.LOADERS["records"][dataset](data_root=options.data_root)
+        records = data.KINDS["records"].loaders[dataset](data_root=options.data_root)
         for name in MODELS:
             for epsilon in (*MODELS[name], CEILING):
                 key = f"{dataset}, " + ("no noise" if epsilon == CEILING else f"eps {epsilon:g}") + f", {name}"

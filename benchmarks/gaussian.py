@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "gaussian.json")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    loaders = data.LOADERS["records"]
+    loaders = data.KINDS["records"].loaders
     for name in options.only or names:
         if name in SETS:
             records = loaders["sets"](path=f"{options.data_root}/{SETS[name]}", top_items=1303)

@@ -143,7 +143,7 @@ def protocol(root: str, device: str, epochs: int, samples: int, weights: Path | 
     """The row of every data set and epsilon."""
     result: dict[str, Any] = {}
     for dataset in comparison.PUBLISHED:
-        private = data.LOADERS["records"][dataset](data_root=root)
+        private = data.KINDS["records"].loaders[dataset](data_root=root)
         shape = private.image_shape
         for epsilon in (1.0, 10.0):
             model = comparison.fitted(private, "DPGM, Gaussian", dataset, epsilon, 0)

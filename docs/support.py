@@ -6,7 +6,7 @@ from dataclasses import fields
 from inspect import signature
 from pkgutil import resolve_name
 
-from dpgen.data.loaders import LOADERS, Loader
+from dpgen.data.kinds import KINDS, Loader
 from dpgen.systems import SYSTEMS
 
 HEAD = ("system", "data", "epsilon is paid", "delta", "protected", "neighbours", "engines", "processes", "models answer")
@@ -42,7 +42,7 @@ def rows() -> Iterator[tuple[str, ...]]:
     for name, system in SYSTEMS.items():
         plan = system.plan
         options = {field.name for field in fields(plan)}
-        engines = any(_of_engines(loader) for kind in system.kinds for loader in LOADERS[kind].values())
+        engines = any(_of_engines(loader) for kind in system.kinds for loader in KINDS[kind].loaders.values())
         yield (
             f"`{name}`",
             ", ".join(kind for kind in system.kinds if kind != "streams"),

@@ -15,15 +15,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
-from dpgen.data import Columns, Images, LinkedTables, MappedRecords, Points, RawTable, Records, Table, Users
 from dpgen.data.excel import is_excel
 from dpgen.data.images import ARCHIVES
+from dpgen.data.kinds import KINDS, kind_of, loader_of, loaders
 from dpgen.data.links import PERSON, Keys, Roles, roles_of
-from dpgen.data.loaders import LOADERS, loader_of, loaders
 from dpgen.data.packages import PACKAGE
 from dpgen.data.raw_tables import types_of
 from dpgen.data.records import PIXEL_THRESHOLD
-from dpgen.data.stored import StreamedRecords
 from dpgen.data.table_files import column_names, form_of, is_source
 from dpgen.options import choose
 from dpgen.privacy.curator import Curator
@@ -34,23 +32,6 @@ from dpgen.run import run
 from dpgen.runtime import quiet_training
 from dpgen.statement import told
 from dpgen.systems.registry import System, systems
-
-KINDS: dict[type[Any], str] = {
-    Records: "records",
-    Images: "images",
-    LinkedTables: "linked",
-    MappedRecords: "records",
-    Points: "points",
-    Columns: "columns",
-    Users: "users",
-    Table: "table",
-    RawTable: "table",
-    StreamedRecords: "streams",
-}
-"""Kind of data that is loaded already, as in `LOADERS`."""
-
-_ONE_LOADER = {"users": "events", "table": "table", "linked": "linked"}
-"""The loader that reads every form of file, by the kinds of data that have one."""
 
 Options = dict[str, Any]
 
@@ -188,20 +169,18 @@ def chosen_model(data: Any, dtypes: Dtypes = "bought") -> str:
     >>> chosen_model(pd.DataFrame({"rum": [True]})), chosen_model(np.eye(2, dtype=bool))
     ('tables', 'gaussian')
     """
-    usual = {"table": "tables", "linked": "relational", "columns": "merr", "users": "projected_kernel"}
-    usual |= dict.fromkeys(("records", "images", "streams"), "gaussian")
     kind = _kind_of(data, dtypes)
-    if kind not in usual:
+    if kind is None or not KINDS[kind].usual:
         raise ValueError(f"model is {AUTO!r}: there is no usual one for these data; it must be one of {', '.join(systems())}")
-    return usual[kind]
+    return KINDS[kind].usual
 
 
 def _kind_of(data: Any, dtypes: Dtypes) -> str | None:
     """The kind of data, None where there is no usual one."""
-    if type(data) in KINDS:
-        return KINDS[type(data)]
+    if held := kind_of(data):
+        return held
     if isinstance(data, str | Path):
-        named = (kind for kind, named in LOADERS.items() if str(data) in named and data not in ("csv", "sql"))
+        named = (name for name, kind in KINDS.items() if str(data) in kind.loaders and data not in ("csv", "sql"))
         return next(named, None) or _kind_of_file(data)
     return _kind_in_memory(in_memory(data, dtypes))
 
@@ -244,8 +223,8 @@ def job_of(model: str, data: Any, options: Options, dtypes: Dtypes = "bought") -
         return _linked_job(model, data, options, dtypes)
     system = systems()[choose("model", model, list(systems()))]
     options = {"progress_bar": False} | options
-    if type(data) in KINDS:
-        if KINDS[type(data)] not in system.kinds:
+    if loaded := kind_of(data):
+        if loaded not in system.kinds:
             raise TypeError(f"data is {type(data).__name__}; model {model!r} works on {' or '.join(system.kinds)}")
         return keyword_job(model, options, private=data)
     if isinstance(data, str | Path):
@@ -336,14 +315,15 @@ def _require_images(path: str | Path, model: str, system: System) -> None:
 def _one_loader(system: System, given: Iterable[str]) -> str | None:
     """The loader of every form of file, where the system has one: of systems of several kinds, if options are of tables."""
     mixed = not {"schema", "target"}.isdisjoint(given)
-    return next((own for kind, own in _ONE_LOADER.items() if kind == system.kinds[0] or (mixed and kind in system.kinds)), None)
+    asked = system.kinds if mixed else system.kinds[:1]
+    return next((KINDS[kind].reader for kind in asked if KINDS[kind].reader), None)
 
 
 def _loader_of(private: InMemory, model: str, system: System, given: Iterable[str]) -> str:
     """Name of the loader that reads such data as it reads a file."""
     name = (_one_loader(system, given) if private.like in ("parquet", "sql") else None) or private.like
     if name not in loaders(system.kinds):
-        tables = [kind for kind in LOADERS if kind in system.kinds]
+        tables = [kind for kind in KINDS if kind in system.kinds]
         raise TypeError(f"data is {article(private)}; model {model!r} works on {' or '.join(tables)}, which it does not hold")
     return name
 

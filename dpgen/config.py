@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
 
-from dpgen.data.loaders import Loader, loader_of, loaders
+from dpgen.data.kinds import Loader, loader_of, loaders
 from dpgen.extras import extras
 from dpgen.facts import Fact, Said
 from dpgen.options import (

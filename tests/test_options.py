@@ -10,7 +10,7 @@ import pytest
 from refusals import refused
 
 from dpgen.auditing import AuditOptions
-from dpgen.data.loaders import LOADERS, loaders
+from dpgen.data.kinds import KINDS, loaders
 from dpgen.options import by_block, choose, keys, meanings, require_writable, split_options, typed
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import SYSTEMS
@@ -108,7 +108,7 @@ def test_what_has_no_default_must_be_given() -> None:
 OWNERS: dict[str, Callable[..., Any]] = {
     **{f"plan of {name}": system.plan for name, system in SYSTEMS.items()},
     **{f"config of {name}": system.config for name, system in SYSTEMS.items()},
-    **{f"{kind} {name}": loader.options for kind, named in LOADERS.items() for name, loader in named.items()},
+    **{f"{kind} {name}": loader.options for kind, own in KINDS.items() for name, loader in own.loaders.items()},
     "runtime": Runtime,
     "audit": AuditOptions,
 }

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
+from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ from dpgen.auditing.options import AuditJob
 from dpgen.callbacks import PrivacyAccountant
 from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.containers import in_memory
-from dpgen.data import Columns, LinkedTables, Points, Records, Table, Users, load_linked
+from dpgen.data import KINDS, Columns, LinkedTables, Points, Records, Table, Users, load_linked
 from dpgen.files import write_atomically
 from dpgen.nets.bank import ModelBank, Noise
 from dpgen.privacy.clipping import Factor, RecordGradients
@@ -289,7 +290,7 @@ def _pair(relation: str, of: Callable[..., Any], first: Any, second: Any, replac
     return Pair(f"{present}, or not", of(first), of())
 
 
-def records_pair(relation: str, copies: int = 1) -> Pair:
+def records_pair(relation: str, copies: int = 1, trials: int = 1) -> Pair:
     """Records of all zeros or all ones in equal parts, and `copies` more of ones; or of ones instead of zeros."""
     x = (torch.arange(_RECORDS) % 2)[:, None].expand(_RECORDS, _BITS).to(torch.uint8)
     ones, zeros = (torch.full((copies, _BITS), bit, dtype=torch.uint8) for bit in (1, 0))
@@ -300,7 +301,7 @@ def records_pair(relation: str, copies: int = 1) -> Pair:
     return _pair(relation, records, ones, zeros, "one record of zeros becomes ones", "one record of ones")
 
 
-def table_pair(relation: str, copies: int = 1) -> Pair:
+def table_pair(relation: str, copies: int = 1, trials: int = 1) -> Pair:
     """Rows with one answer to all questions, half of them yes; one row of yes more, or one of yes in place of no."""
     answers = {"type": "string", "constraints": {"required": True, "enum": ["no", "yes"]}, "dpgen:source": "public"}
     schema = Schema.from_descriptor({"fields": [{"name": f"question {c}", **answers} for c in range(_BITS)]})
@@ -313,7 +314,7 @@ def table_pair(relation: str, copies: int = 1) -> Pair:
     return _pair(relation, table, yes, no, "one row of no becomes yes", "one row of yes")
 
 
-def linked_pair(relation: str) -> Pair:
+def linked_pair(relation: str, copies: int = 1, trials: int = 1) -> Pair:
     """People with m rows, on each of which hang two others, and one answer to all questions, half of them yes; one of yes
     more, or one of yes in place of no.
     """
@@ -339,7 +340,7 @@ def linked_pair(relation: str) -> Pair:
     return _pair(relation, tables, True, False, f"{person} has no in all of them", person)
 
 
-def columns_pair(relation: str, copies: int = 1) -> Pair:
+def columns_pair(relation: str, copies: int = 1, trials: int = 1) -> Pair:
     """All values at the upper end of the grid, and one record at the lower end, which moves all counts below it."""
 
     def columns(*extra: int) -> Columns:
@@ -362,7 +363,7 @@ def whole_points_pair() -> Pair:
     return Pair("all points at one end or at the other", _points(1 - _near()), _points(_near()))
 
 
-def points_pair(relation: str, copies: int = 1) -> Pair:
+def points_pair(relation: str, copies: int = 1, trials: int = 1) -> Pair:
     """All points at one end of a box, but for one in the middle."""
     near, far = _near(), torch.full((copies, 1), 0.5, dtype=torch.float64)
 
@@ -372,13 +373,13 @@ def points_pair(relation: str, copies: int = 1) -> Pair:
     return _pair(relation, points, far, near[:1].expand(copies, 1), *["one point in the middle"] * 2)
 
 
-def users_pair(users: int) -> Pair:
-    """Users who all hold the first category, or all the last: draws of users are independent, so each is a trial."""
+def users_pair(relation: str = "replace_one", copies: int = 1, trials: int = 1) -> Pair:
+    """One user a trial: users who all hold the first category, or all the last: draws of users are independent."""
 
     def holding(category: int) -> Users:
-        counts = torch.zeros(users, _CATEGORIES, dtype=torch.float64)
+        counts = torch.zeros(trials, _CATEGORIES, dtype=torch.float64)
         counts[:, category] = 1.0
-        names = tuple(f"user {i}" for i in range(users))
+        names = tuple(f"user {i}" for i in range(trials))
         return Users("neighbours", counts, names, tuple(f"category {j}" for j in range(_CATEGORIES)))
 
     return Pair("a user of one category or of another", holding(0), holding(_CATEGORIES - 1))
@@ -391,14 +392,10 @@ def by_draw(job: AuditJob) -> bool:
 
 def pair_of(job: AuditJob, trials: int) -> Pair:
     """The neighbours that are worst for the system's kind of data and unit of privacy: people have all equal rows."""
-    kind, relation, copies = systems()[job.model].kinds[0], str(job.plan.open_ledger().relation), job.plan.rows
-    if kind == "users":
-        return users_pair(trials)
-    if kind == "points":
-        return whole_points_pair() if by_draw(job) else points_pair(relation, copies)
-    if kind == "linked":
-        return linked_pair(relation)
-    return {"records": records_pair, "table": table_pair, "columns": columns_pair}[kind](relation, copies)
+    if by_draw(job):
+        return whole_points_pair()
+    neighbours: Callable[[str, int, int], Pair] = resolve_name(KINDS[systems()[job.model].kinds[0]].pair)
+    return neighbours(str(job.plan.open_ledger().relation), job.plan.rows, trials)
 
 
 def released(job: AuditJob, side: int, trials: int) -> tuple[Numbers, float]:

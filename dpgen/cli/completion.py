@@ -12,7 +12,7 @@ from dpgen.cli import budget, evaluate, report, sample, schema, verify
 from dpgen.cli.main import COMMANDS, OneLineParser
 from dpgen.cli.train import SCRIPT_OPTIONS
 from dpgen.config import CONFIGS
-from dpgen.data.loaders import LOADERS
+from dpgen.data.kinds import KINDS
 from dpgen.options import hints
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import systems
@@ -50,8 +50,8 @@ def _options(command: str) -> dict[str, list[str]]:
     if command == "train":
         named = {name: list[str]() for name in SCRIPT_OPTIONS if name != "help"}
         named |= {"config": sorted(path.stem for path in CONFIGS.glob("*.yaml")), "model": list(systems())}
-        named["data"] = list(dict.fromkeys(chain(*LOADERS.values())))
-        loaders = chain.from_iterable(of_kind.values() for of_kind in LOADERS.values())
+        named["data"] = list(dict.fromkeys(chain.from_iterable(kind.loaders for kind in KINDS.values())))
+        loaders = chain.from_iterable(kind.loaders.values() for kind in KINDS.values())
         return named | _choices([*_of_systems(systems()), *(loader.options for loader in loaders), Runtime])
     if command == "audit":
         return {"model": list(systems())} | _choices([*_of_systems(systems()), AuditOptions])

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from dpgen.config import RunConfig, SelectOptions
-from dpgen.data.loaders import LOADERS
+from dpgen.data.kinds import KINDS
 from dpgen.evaluation import paid
 from dpgen.facts import Fact
 from dpgen.files import write_atomically
@@ -138,7 +138,7 @@ class Selection:
 
 def _require_selectable(job: RunConfig, first: RunConfig) -> None:
     """Refuse a run that a paid score cannot rank beside the first one."""
-    if job.loader != LOADERS["records"].get(job.data.name):
+    if job.loader != KINDS["records"].loaders.get(job.data.name):
         raise ValueError(f"data are {job.data.name!r}; they must be 0/1 records, which a paid score counts")
     if (job.data, job.runtime) != (first.data, first.runtime):
         raise ValueError("a selection is among options of model and privacy, on the same data in every run")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpgen.cli.main import Ended
 from dpgen.config import CONFIGS, Request, RunConfig, SelectOptions, parse_job, written
-from dpgen.data.loaders import LOADERS
+from dpgen.data.kinds import KINDS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.privacy.composition import Planned, worst
 from dpgen.privacy.shared_budget import SharedBudget
@@ -87,9 +87,9 @@ def usage(given: Mapping[str, str], *, config_root: Path | None = None) -> str:
 
 def _overview() -> str:
     lines = ["usage: dpgen train [FILE] [--model NAME] [--data NAME] [--config FILE] [--key value ...]"]
-    for kind, named in LOADERS.items():
-        fitting = [name for name, system in systems().items() if kind in system.kinds]
-        lines += ["", f"on {kind}:", f"  --model  {', '.join(fitting)}", f"  --data   {', '.join(named)}"]
+    for name, kind in KINDS.items():
+        fitting = [model for model, system in systems().items() if name in system.kinds]
+        lines += ["", f"on {name}:", f"  --model  {', '.join(fitting)}", f"  --data   {', '.join(kind.loaders)}"]
     lines += ["", "of the command:"]
     lines += [f"  {f'--{name} {value}':<28} {meaning}" for name, (value, meaning) in SCRIPT_OPTIONS.items()]
     return "\n".join(

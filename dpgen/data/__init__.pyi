@@ -8,9 +8,9 @@ from .images import load_digits as load_digits
 from .images import load_fashion_mnist as load_fashion_mnist
 from .images import load_images as load_images
 from .images import load_mnist as load_mnist
+from .kinds import KINDS as KINDS
 from .linked import LinkedTables as LinkedTables
 from .linked import load_linked as load_linked
-from .loaders import LOADERS as LOADERS
 from .points import Points as Points
 from .points import load_points as load_points
 from .raw_tables import RawTable as RawTable

@@ -27,7 +27,7 @@ class System:
     """One row of the registry; every path is `package.module:name`, imported when its property is first used.
 
     Arguments:
-        kinds: of data, keys of `dpgen.data.LOADERS`; a loader's name means that of the first kind that has it.
+        kinds: of data, keys of `dpgen.data.KINDS`; a loader's name means that of the first kind that has it.
         plan_path: of the frozen dataclass of what may be spent, in a module that imports neither torch nor dp_accounting.
         config_path: of the frozen dataclass of public choices, in such a module.
         fit_path: of `fit(data, *, plan, config, curator, runtime)`, which returns what the curator has released.

@@ -64,7 +64,7 @@ def test_pairs_differ_in_one_record(make: Any, copies: int) -> None:
 def test_whole_data_sets_and_users_are_replaced() -> None:
     points = whole_points_pair()
     assert points.first.x.min() > 0.9 > 0.1 > points.second.x.max()
-    users = users_pair(5)
+    users = users_pair(trials=5)
     assert users.first.distributions[:, 0].tolist() == users.second.distributions[:, -1].tolist() == [1.0] * 5
 
 

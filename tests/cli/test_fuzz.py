@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from dpgen.auditing import AuditOptions
 from dpgen.cli.main import COMMANDS, main
-from dpgen.data.loaders import LOADERS
+from dpgen.data.kinds import KINDS
 from dpgen.options import keys
 from dpgen.run import open_run
 from dpgen.runtime import Runtime
 from dpgen.systems.registry import SYSTEMS
 
 SOURCES = [source for system in SYSTEMS.values() for source in (system.plan, system.config)] + [AuditOptions, Runtime]
-SOURCES += [loader.options for named in LOADERS.values() for loader in named.values()]
+SOURCES += [loader.options for kind in KINDS.values() for loader in kind.loaders.values()]
 NAMES = sorted({name for source in SOURCES for name in keys(source)} - {"download", "run_dir", "out"} | {"config", "dry_run"})
 NUMBERS = ["0", "1", "2", "-1", "0.5", "1e9", "1e-320", "nan", "inf", "9" * 400, "2020-01-01"]
 WORDS = ["null", "true", "false", "auto", "none", "kmeans", "rbm", "gaussian", "cpu", "a,b", "x" * 300, "dpgm_digits"]
@@ -27,7 +27,7 @@ OPTION = st.tuples(
     st.one_of(st.sampled_from(NAMES), st.sampled_from(NAMES).map(lambda name: name[:-1]), st.text(max_size=6)), VALUES
 ).map(lambda pair: f"--{pair[0]}={pair[1]}")
 MODELS = sorted(SYSTEMS)
-DATA = sorted({name for named in LOADERS.values() for name in named})
+DATA = sorted({name for kind in KINDS.values() for name in kind.loaders})
 
 
 @st.composite

@@ -14,7 +14,7 @@ from systems.tables.test_raw_tables import BAD
 import dpgen
 from dpgen.api import job_of
 from dpgen.config import RunConfig, keyword_job
-from dpgen.data.loaders import LOADERS
+from dpgen.data.kinds import KINDS
 from dpgen.data.raw_tables import RawTable
 from dpgen.privacy.ledger import Budget
 from dpgen.privacy.shared_budget import SharedBudget
@@ -30,7 +30,7 @@ MODELS = {
     "table": "tables",
     "streams": "gaussian",
 }
-NAMES = {loader.path.split(":")[1]: (kind, name) for kind in MODELS for name, loader in LOADERS[kind].items()}
+NAMES = {loader.path.split(":")[1]: (kind, name) for kind in MODELS for name, loader in KINDS[kind].loaders.items()}
 
 
 def shared(path: Path, job: Callable[..., RunConfig]) -> tuple[RunConfig, Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import dpgen
-from dpgen.data import LOADERS
+from dpgen.data import KINDS
 from dpgen.options import keys
 from dpgen.systems import SYSTEMS
 
@@ -54,7 +54,7 @@ def test_a_page_says_when_to_turn_each_option() -> None:
     pages = "".join(page.read_text() for page in [*PAGES, ROOT / "README.md"])
     code = " ".join(re.findall(r"```.*?```|`[^`\n]+`", pages, re.DOTALL))
     systems = {name for system in SYSTEMS.values() for kind in (system.plan, system.config) for name in keys(kind)}
-    options = systems.union(*(keys(loader.options) for named in LOADERS.values() for loader in named.values()))
+    options = systems.union(*(keys(loader.options) for kind in KINDS.values() for loader in kind.loaders.values()))
     assert len(options) > 100
     assert [name for name in sorted(options) if not re.search(rf"(?<![\w.]){name}\b", code)] == []
 

@@ -18,7 +18,7 @@ import dpgen
 from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.data import load_ring
-from dpgen.data.loaders import LOADERS, loader_of
+from dpgen.data.kinds import KINDS, loader_of
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import approximate_event, gaussian_event
@@ -102,7 +102,7 @@ def options() -> Iterator[tuple[str, str, str]]:
     seen = set()
     for model, system in SYSTEMS.items():
         sources: list[tuple[str, Any]] = [("", system.config), ("", system.plan)]
-        sources += [(name, loader) for kind in system.kinds for name, loader in LOADERS[kind].items()]
+        sources += [(name, loader) for kind in system.kinds for name, loader in KINDS[kind].loaders.items()]
         for data, source in sources:
             for key, parameter in inspect.signature(source.options if data else source).parameters.items():
                 named = (names_files(key) or "Path" in str(parameter.annotation)) and key != "split_key"  # which is secret

@@ -9,9 +9,9 @@ from typing import get_type_hints
 import pytest
 from docstring_parser import DocstringStyle, parse
 
-from dpgen.data.loaders import LOADERS, Loader
+from dpgen.data.kinds import KINDS, Loader
 
-EVERY = [pytest.param(load, id=f"{kind}-{name}") for kind, named in LOADERS.items() for name, load in named.items()]
+EVERY = [pytest.param(load, id=f"{kind}-{name}") for kind, own in KINDS.items() for name, load in own.loaders.items()]
 
 
 @pytest.mark.parametrize("load", EVERY)
@@ -39,8 +39,8 @@ def test_options_are_those_of_the_loader(load: Loader) -> None:
 
 def test_options_are_known_without_the_libraries_that_read_the_data() -> None:
     code = (
-        "import sys; from dpgen.data.loaders import LOADERS; from dpgen.runtime import Runtime; import dpgen.config\n"
-        "[load.options for named in LOADERS.values() for load in named.values()]\n"
+        "import sys; from dpgen.data.kinds import KINDS; from dpgen.runtime import Runtime; import dpgen.config\n"
+        "[load.options for kind in KINDS.values() for load in kind.loaders.values()]\n"
         "assert not {'torch', 'pandas', 'numpy', 'sklearn', 'lightning', 'scipy', 'dp_accounting'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
