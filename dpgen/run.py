@@ -47,7 +47,6 @@ from dpgen.progress import Bar, showing
 from dpgen.release import Draws, Release
 from dpgen.runtime import Runtime
 from dpgen.statement import PrivacyStatement, Spent, rounded_up, shared_in_words, told
-from dpgen.systems.local.model import FiniteSampler, load_mechanism
 from dpgen.systems.registry import load
 
 
@@ -100,8 +99,11 @@ def released(directory: Path) -> Release | None:
         release.statement = statement
         return release
     table = pd.read_csv(directory / DRAWS, dtype=dict.fromkeys(("user", "group", "category"), str), keep_default_na=False)
-    public = load_mechanism(directory / MECHANISM) if (directory / MECHANISM).is_dir() else None
-    return Draws(table, statement=statement, origin=public)
+    if not (directory / MECHANISM).is_dir():
+        return Draws(table, statement=statement)
+    from dpgen.systems.local.model import load_mechanism
+
+    return Draws(table, statement=statement, origin=load_mechanism(directory / MECHANISM))
 
 
 class Fitting(Protocol):
@@ -337,14 +339,20 @@ def _commit(release: Release, directory: Path, ledger: Ledger) -> None:
     """Write the release where nobody looks, commit, and make it visible; the statement first, so that nothing is without it."""
     staged = ledger.staged(directory / "release")
     staged.mkdir(mode=0o700)
-    mechanism = getattr(release, "origin", None)
-    public = mechanism.files() if isinstance(mechanism, FiniteSampler) else {}
-    _publish(release, staged, {f"{MECHANISM}/{name}": data for name, data in public.items()} | release.files())
+    _publish(release, staged, (_mechanism(release) if isinstance(release, Draws) else {}) | release.files())
     order = (IN_WORDS, STATEMENT, MECHANISM, MODEL, DRAWS)
     names = sorted((path.name for path in staged.iterdir()), key=order.index)
     moves = [(staged / name, directory / name) for name in names]
     ledger.commit(released=sha256(next(iter(release.files().values()))).hexdigest(), moves=moves)
     staged.rmdir()
+
+
+def _mechanism(draws: Draws) -> dict[str, bytes]:
+    """Files of the mechanism that made draws, where it is public."""
+    from dpgen.systems.local.model import FiniteSampler
+
+    files = draws.origin.files() if isinstance(draws.origin, FiniteSampler) else {}
+    return {f"{MECHANISM}/{name}": data for name, data in files.items()}
 
 
 def _publish(release: Release, directory: Path, files: Mapping[str, bytes]) -> None:

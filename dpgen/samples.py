@@ -15,7 +15,6 @@ from pandas.api.types import is_integer_dtype
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from dpgen.columns.descriptors import regular_pattern
 from dpgen.containers import Form
 from dpgen.extras import extras
 from dpgen.files import write_atomically, write_files
@@ -100,8 +99,11 @@ def _type_of_key(values: pd.Series) -> str:
 
 def _with_pattern(field_: dict[str, Any], pattern: str, **rules: bool) -> dict[str, Any]:
     """A field of a key, whose values satisfy a pattern."""
-    stated = {"constraints": {**field_.get("constraints", {}), **rules, "pattern": regular_pattern(pattern)}}
-    return field_ | stated if pattern else field_
+    if not pattern:
+        return field_
+    from dpgen.columns.descriptors import regular_pattern
+
+    return field_ | {"constraints": {**field_.get("constraints", {}), **rules, "pattern": regular_pattern(pattern)}}
 
 
 def resource(name: str, columns: Sequence[Any], schema: Mapping[str, Any]) -> dict[str, Any]:

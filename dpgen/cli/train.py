@@ -15,7 +15,6 @@ from dpgen.data.kinds import KINDS
 from dpgen.options import help_text, meanings, split_options
 from dpgen.privacy.composition import Planned, worst
 from dpgen.privacy.shared_budget import SharedBudget
-from dpgen.rehearsal import rehearsed
 from dpgen.statement import guarantee, rounded_up
 from dpgen.systems.registry import systems
 
@@ -123,6 +122,8 @@ def dry_run(job: RunConfig, selection: Selection | None = None, rows: int | None
     values = {"settings": job.settings, "plan": planned, "epsilon": cost, "delta": delta, "relation": relation}
     values |= {"unit": plan.protected, "budget": shared, "foreseen": foreseen}
     if rows is not None:
+        from dpgen.rehearsal import rehearsed
+
         expected = rehearsed(job, data, rows)
         lines, values = [*lines, str(expected)], values | {"expected": expected.to_dict()}
     return Ended("\n".join(lines), values=values)

@@ -12,9 +12,6 @@ import pyarrow
 import torch
 from torch.utils.data import TensorDataset
 
-from dpgen.columns.votes import CELLS, votes
-from dpgen.columns.writings import writing_of
-
 Container = Literal[
     "pandas", "series", "polars", "arrow", "rows", "lists", "objects", "numpy", "torch", "dataset", "sparse", "sets"
 ]
@@ -197,6 +194,8 @@ def natural(names: Iterable[Any]) -> str:
     >>> natural(["1", "20"]), natural(["0.5", "1"]), natural(["no", "1"])
     ('int64', 'float64', '')
     """
+    from dpgen.columns.votes import CELLS, votes  # here and below: only tables need them
+
     cells = votes(pd.Series(list(names), dtype=object), "any")
     needed = {CELLS[cell][1] if cell < len(CELLS) else "string" for cell in cells}
     if needed == {"boolean"}:
@@ -206,6 +205,8 @@ def natural(names: Iterable[Any]) -> str:
 
 def _as_texts(values: pd.Series, dtype: str, format: str, decimals: str) -> pd.Series:
     """Values as texts of a writing (`dpgen.columns.writings`)."""
+    from dpgen.columns.writings import writing_of
+
     writing, there = writing_of(format), values.notna().to_numpy()
     assert writing is not None
     known = values[there]

@@ -12,7 +12,6 @@ import pyarrow
 import torch
 from torch.utils.data import Dataset
 
-from dpgen.columns.forms import texts_of
 from dpgen.containers.forms import ARRAYS, Container, Form
 from dpgen.containers.pictures import COLOURS, Pictures, is_pictures, pictures_of
 
@@ -139,6 +138,8 @@ def _from_pandas(frame: pd.DataFrame, container: Container = "pandas", *, public
             types.append(f"{'ordered ' * bool(dtype.ordered)}category[{dtype.categories.dtype if public else ''}]")
             known[str(name)] = "dictionary"
             if dtype.ordered:
+                from dpgen.columns.forms import texts_of
+
                 orders[str(name)] = texts_of(dtype.categories.to_series()).tolist()
         else:
             types.append(str(dtype) if public else "")

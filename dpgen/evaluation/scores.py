@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from dpgen.containers import article
 from dpgen.files import METRICS, write_atomically
-from dpgen.metrics.classification import CNN_SIDE
 from dpgen.statement import UNPROTECTED
 
 HELD_OUT = 0.3
@@ -202,7 +201,11 @@ class Effort:
 
     def epochs(self, n: int, image_shape: tuple[int, ...] | None) -> int | None:
         """Passes over n records of training; None: the usual ones."""
-        if self.steps is None or image_shape is None or min(image_shape[:2]) < CNN_SIDE:
+        if self.steps is None or image_shape is None:
+            return None
+        from dpgen.metrics.classification import CNN_SIDE
+
+        if min(image_shape[:2]) < CNN_SIDE:
             return None
         return max(1, self.steps * 256 // n)
 

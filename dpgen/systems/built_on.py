@@ -22,7 +22,6 @@ from dpgen.privacy.ledger import Planned
 from dpgen.privacy.ledger_file import checksum
 from dpgen.privacy.mechanisms import approximate_event
 from dpgen.privacy.selection import SELECTION
-from dpgen.schema import Schema, read_descriptor
 from dpgen.statement import PrivacyStatement, person
 
 NOTE = "a release that this run is built on"
@@ -169,6 +168,10 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
 
 def _descriptor(schema: Any) -> Any:
     """The descriptor of a schema, or what stands in the place of one."""
+    if schema is None:
+        return None
+    from dpgen.schema import Schema, read_descriptor  # here, because most runs have none
+
     if isinstance(schema, str | Path):
         return read_descriptor(Path(schema)) if Path(schema).is_file() else None
     return schema.descriptor() if isinstance(schema, Schema) else schema
