@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
@@ -16,22 +16,19 @@ from sklearn.utils.validation import check_is_fitted
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
 from dpgen.data.excel import is_excel
-from dpgen.data.images import ARCHIVES
-from dpgen.data.kinds import KINDS, kind_of, loader_of, loaders
-from dpgen.data.links import PERSON, Keys, Roles, roles_of
-from dpgen.data.packages import PACKAGE
-from dpgen.data.raw_tables import types_of
-from dpgen.data.records import PIXEL_THRESHOLD
-from dpgen.data.table_files import column_names, form_of, is_source
+from dpgen.data.kinds import ARCHIVES, KINDS, PACKAGE, kind_of, loader_of, loaders
+from dpgen.data.table_files import form_of, is_source
 from dpgen.options import choose
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
-from dpgen.rehearsal import Expected, rehearsed
 from dpgen.release import RandomState, Release
 from dpgen.run import run
 from dpgen.runtime import quiet_training
 from dpgen.statement import told
 from dpgen.systems.registry import System, systems
+
+if TYPE_CHECKING:
+    from dpgen.rehearsal import Expected
 
 Options = dict[str, Any]
 
@@ -103,7 +100,7 @@ def plan(
     delta: float | None = None,
     dtypes: Dtypes = "bought",
     **options: Any,
-) -> Expected:
+) -> "Expected":
     """The noise, time and memory to expect of a release of a table, before anything is paid; no private value has a part in it.
 
     The fit is rehearsed on rows that public facts alone make, see `dpgen.rehearsal.rehearsed`.
@@ -122,6 +119,8 @@ def plan(
     >>> expected.singles.std < 20, expected.epsilons[0.02] < 1.0
     (True, True)
     """
+    from dpgen.rehearsal import rehearsed
+
     named = {} if delta is None else {"delta": delta}
     job = job_of(model, data, {"epsilon": epsilon} | named | options, dtypes)
     job.prepare()
@@ -243,56 +242,25 @@ def _named_tables(data: Any) -> bool:
     return isinstance(data, Mapping) and all(isinstance(name, str) for name in data) and not is_columns(data)
 
 
-def _roles(tables: Mapping[str, Any], options: Options) -> Roles:
-    """Which table is that of people, which the one of rows, by the names of tables and columns, and the options."""
-    public = column_names(options.get("public") or [])
-    timed = _timed(options.get("order"), [name for name in tables if name not in public])
-    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
-    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
-    private = {name: own for name, own in columns.items() if name not in public}
-    return roles_of(private, keys, options.get("person"), timed)
-
-
 def _linked_job(model: str, data: Mapping[str, Any], options: Options, dtypes: Dtypes) -> RunConfig:
-    """People and their rows by the names of their tables; which is which, public names say, see `roles_of`.
+    """People and their rows by the names of their tables; which is which, public names say, see `arranged`."""
+    from dpgen.data.linked import arranged
 
-    Tables that `order` names hold rows; of two tables without an order the last one does.
-    """
     system = systems()[choose("model", model, list(systems()))]
     if "linked" not in system.kinds:
         raise TypeError(f"data is a mapping of tables; model {model!r} works on {' or '.join(system.kinds)}")
     if "people_path" in options or "path" in options:
         raise ValueError("path and people_path must be left out: the data are tables in memory")
-    tables = {name: in_memory(table, dtypes) for name, table in data.items()}
-    for name, table in tables.items():
-        table.table = str(name)
-    roles = _roles(tables, options)
-    given = {"progress_bar": False} | options | ({"person": roles.person} if roles.person != PERSON else {})
-    first, beside = roles.rows or str(roles.people), _beside_rows(tables, roles)
+    first, person, beside = arranged(data, options, dtypes)
+    given = {"progress_bar": False} | options | person
     shown = {option: _shown(held) for option, held in beside.items()}
-    made = keyword_job(model, _all_private("linked", system, given) | shown, data="linked", private=tables[first])
+    made = keyword_job(model, _all_private("linked", system, given) | shown, data="linked", private=first)
     return replace(made, data=replace(made.data, options={**made.data.options, **beside}))
 
 
 def _shown(held: Any) -> Any:
     """A table, or tables by name, as settings name them."""
     return {name: str(table) for name, table in held.items()} if isinstance(held, Mapping) else str(held)
-
-
-def _timed(order: Any, names: list[str]) -> list[str]:
-    """Tables of rows by their order: those that it names, else the last one of two."""
-    timed = list(order) if isinstance(order, Mapping) else names[-1:] if len(names) < 3 else []
-    for name in timed:
-        if name not in names:
-            raise ValueError(f"order is {dict(order or {})!r}; it must be {{TABLE: COLUMN}} of {', '.join(map(repr, names))}")
-    return timed
-
-
-def _beside_rows(tables: Mapping[str, InMemory], roles: Roles) -> Options:
-    """Options of `load_linked` for the tables beside the first one of rows: people, and further ones."""
-    given: Options = {} if roles.people in (None, roles.rows or str(roles.people)) else {"people_path": tables[roles.people]}
-    more = {name: table for name, table in tables.items() if name not in (roles.people, roles.rows)}
-    return given | ({"tables": more} if more else {})
 
 
 def loader_of_file(path: str | Path, model: str, given: Iterable[str] = ()) -> str:
@@ -360,6 +328,8 @@ def _of_images(private: InMemory, shape: tuple[int, ...]) -> Options:
             f"{private} holds images of shape {shape}; grey ones must have the shape (height, width), and those in colour "
             "(height, width, 3) of uint8"
         )
+    from dpgen.data.records import PIXEL_THRESHOLD
+
     height = int(np.prod(sides[:-1]))
     return {"image_shape": [height, int(np.prod(shape)) // height]} | ({"grey_threshold": PIXEL_THRESHOLD} if grey else {})
 

@@ -200,7 +200,7 @@ def compare(arguments: list[str]) -> Ended:
         require_writable(options.out, "out")
     if Path(options.real).is_dir():
         return _nights(options)
-    from dpgen.data.packages import PACKAGE
+    from dpgen.data.kinds import PACKAGE
 
     if Path(options.real).name == PACKAGE:
         return _linked(options)
@@ -239,7 +239,9 @@ def _linked(options: Any) -> Ended:
     from dpgen.evaluation.linked import comparison
     from dpgen.statement import UNPROTECTED
 
-    attack = attack_of(options.attacks, options.holdout, options.epsilon, options.delta, options.seed)
+    bound = options.epsilon, options.delta
+    asked = options.attacks or bound != (None, 0.0)
+    attack = attack_of(options.attacks, options.holdout, *bound, options.seed) if asked else None
     holdout = None if options.holdout is None else Path(options.holdout)
     files = Path(options.real), Path(options.synthetic)
     quality = None

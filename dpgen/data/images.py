@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from dpgen.containers import Form, InMemory, Pictures, is_picture
+from dpgen.data.kinds import ARCHIVES
 from dpgen.data.records import PIXEL_THRESHOLD, Records, split_records
 from dpgen.data.split import TEST_FRACTION, Split, SplitOptions
 from dpgen.data.table_files import data_folder, name_of, one_line, read_bytes
@@ -28,7 +29,6 @@ Grid = npt.NDArray[np.uint8]
 ENDINGS = (".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm")
 """Endings of the files that are read as images; other files are left out."""
 
-ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
 """Endings of archives."""
 
 MODES = {"1": 1, "L": 1, "P": 3, "RGB": 3}

@@ -177,6 +177,11 @@ KINDS = {
 }
 """Kinds of data by name."""
 
+ARCHIVES = (".tar", ".tar.gz", ".tgz", ".zip")
+"""Endings of archives of images."""
+PACKAGE = "datapackage.json"
+"""Name of the file that describes linked tables (Data Package)."""
+
 _HELD = {path: (name, evaluator) for name, kind in KINDS.items() for path, evaluator in kind.containers.items()}
 
 

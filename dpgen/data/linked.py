@@ -20,19 +20,32 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from dpgen.containers import InMemory, in_memory
+from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.histories import MEMORY
+from dpgen.data.kinds import PACKAGE
 from dpgen.data.linked_drafts import Reader, Spec
 from dpgen.data.linked_reader import MOST_BOUGHT, with_called
 from dpgen.data.linked_rows import Orphans, TimeUnit
 from dpgen.data.linked_tables import LinkedTables, Linking
-from dpgen.data.links import NO_KEYS, PERSON, Key, Keys, Links, apart, own_keys, person_of, require_own, require_shapes
-from dpgen.data.packages import ORDER, PACKAGE, linked_package
+from dpgen.data.links import (
+    NO_KEYS,
+    PERSON,
+    Key,
+    Keys,
+    Links,
+    apart,
+    own_keys,
+    person_of,
+    require_own,
+    require_shapes,
+    roles_of,
+)
+from dpgen.data.packages import ORDER, linked_package
 from dpgen.data.public_tables import PublicKey
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import SplitOptions
-from dpgen.data.table_files import MISSING, in_engine, is_source, name_of, table_path
+from dpgen.data.table_files import MISSING, column_names, in_engine, is_source, name_of, table_path
 from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.schema import nearest
 
@@ -402,3 +415,36 @@ def _above(
         listed = ", ".join(f"{above}.{column}" for above, column in found)
         raise ValueError(f"table {name!r} can hang on {listed}; say which: links={{{name!r}: {'.'.join(found[0])!r}}}")
     return found[0] if found else None
+
+
+def arranged(
+    data: Mapping[str, Any], options: Mapping[str, Any], dtypes: Dtypes = "bought"
+) -> tuple[InMemory, dict[str, str], dict[str, Any]]:
+    """Tables in memory by name as `load_linked` takes them: that of rows, the option `person`, and the tables beside the first.
+
+    Which is which, public names and the options `person`, `links`, `order`, `public` and `drop` say, see `roles_of`. Tables
+    that `order` names hold rows; of two tables without an order the last one does.
+    """
+    tables = {name: in_memory(table, dtypes) for name, table in data.items()}
+    for name, table in tables.items():
+        table.table = name
+    public = column_names(options.get("public") or [])
+    timed = _timed(options.get("order"), [name for name in tables if name not in public])
+    columns = {name: list(table.types if is_source(table) else types_of(table)) for name, table in tables.items()}
+    keys = Keys.of(options.get("links") or {}, columns, column_names(options.get("drop") or []), public)
+    private = {name: own for name, own in columns.items() if name not in public}
+    roles = roles_of(private, keys, options.get("person"), timed)
+    first = roles.rows or str(roles.people)
+    beside: dict[str, Any] = {} if roles.people in (None, first) else {"people_path": tables[roles.people]}
+    if more := {name: table for name, table in tables.items() if name not in (roles.people, first)}:
+        beside["tables"] = more
+    return tables[first], {} if roles.person == PERSON else {"person": roles.person}, beside
+
+
+def _timed(order: Any, names: list[str]) -> list[str]:
+    """Tables of rows by their order: those that it names, else the last one of two."""
+    timed = list(order) if isinstance(order, Mapping) else names[-1:] if len(names) < 3 else []
+    for name in timed:
+        if name not in names:
+            raise ValueError(f"order is {dict(order or {})!r}; it must be {{TABLE: COLUMN}} of {', '.join(map(repr, names))}")
+    return timed

@@ -10,7 +10,7 @@ from typing import Any
 from dpgen.columns.descriptors import stated_key
 from dpgen.data.links import PACKAGE_KEYS, PACKAGE_PUBLIC, Key, Keys, apart, require_shapes, without_implied
 
-PACKAGE, ORDER = "datapackage.json", "dpgen:order"
+ORDER = "dpgen:order"
 
 
 @dataclass(frozen=True)

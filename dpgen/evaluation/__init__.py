@@ -36,9 +36,7 @@ def evaluator(data: Any, *, full: bool = True, fid_weights: Path | None = None) 
 
 def _unless_weights(evaluate: Evaluator, release: Any, data: Any, **options: Any) -> Evaluation:
     """The evaluation of what samples, or of a classifier."""
-    from dpgen.systems.dp_sgd.model import ReleasedModule
-
-    if not isinstance(release, ReleasedModule):
+    if getattr(release, "kind", "") != "module":
         return evaluate(release, data, **options)
     from dpgen.evaluation.records import evaluate_classifier
 

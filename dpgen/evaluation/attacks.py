@@ -23,6 +23,7 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import torch
 from scipy.stats import beta
 
@@ -131,20 +132,22 @@ def attack_scores(
 
 
 def attack_of(
-    attacks: bool, holdout: object, epsilon: float | None, delta: float, seed: int
-) -> Callable[[Mapping[str, Column]], Iterable[Score]] | None:
-    """The attacks that options ask for; None where they ask for none.
+    attacks: bool, holdout: pd.DataFrame | str | None, epsilon: float | None, delta: float, seed: int
+) -> Callable[[Mapping[str, Column]], Iterable[Score]]:
+    """The attacks that options ask for, and their bound; `holdout` are rows, or a package of them that is read later.
 
     Raises:
-        ValueError: attacks without a holdout, or a bound without attacks, or out of range.
+        ValueError: attacks without a holdout of `LEAST` rows, or a bound without attacks, or out of range.
     """
     if attacks and holdout is None:
         raise ValueError("attacks needs holdout, real rows that the synthetic ones were not made of: they show what is usual")
-    if not attacks and (epsilon is not None or delta):
+    if isinstance(holdout, pd.DataFrame) and len(holdout) < LEAST:
+        raise ValueError(f"holdout has {len(holdout)} rows; attacks need at least {LEAST}")
+    if not attacks:
         raise ValueError("epsilon and delta stand beside attacks: they must be left out without attacks")
     if (epsilon is not None and not epsilon >= 0) or not 0 <= delta < 1:
         raise ValueError(f"epsilon is {epsilon} and delta {delta}; epsilon must be at least 0 and delta in [0, 1)")
-    return partial(attack_scores, epsilon=epsilon, delta=delta, seed=seed) if attacks else None
+    return partial(attack_scores, epsilon=epsilon, delta=delta, seed=seed)
 
 
 @dataclass(frozen=True)

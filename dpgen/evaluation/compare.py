@@ -23,10 +23,7 @@ import torch
 from dpgen.containers import InMemory, in_memory
 from dpgen.data import RawTable, Table
 from dpgen.data.table_files import form_of, read_table, table_path
-from dpgen.evaluation.attacks import LEAST as ENOUGH
-from dpgen.evaluation.attacks import UNFOUND, attack_of
 from dpgen.evaluation.column import Codes, Column, Reals
-from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import broken_rules, said
 from dpgen.evaluation.scores import (
     FULL,
@@ -39,6 +36,8 @@ from dpgen.evaluation.scores import (
     beside,
     markdown_table,
     metrics_markdown,
+    table_of,
+    write_page,
 )
 from dpgen.facts import Fact, columns_of
 from dpgen.figures import heat_maps, save_drawn
@@ -106,8 +105,11 @@ class Comparison:
     @property
     def notes(self) -> tuple[str, ...]:
         """The same, and sentences on what scores do not prove."""
-        attacked = any(score.name.startswith("attack") for score in self.scores)
-        return (*self.told, *LIMITS, *((UNFOUND,) if attacked else ()))
+        if not any(score.name.startswith("attack") for score in self.scores):
+            return (*self.told, *LIMITS)
+        from dpgen.evaluation.attacks import UNFOUND
+
+        return (*self.told, *LIMITS, UNFOUND)
 
     def __str__(self) -> str:
         header, *rows = in_pairs(self.columns)
@@ -195,9 +197,12 @@ def compare(
     wished = target or described.get("dpgen:target")
     first, second = _table(real, "real"), _table(synthetic, "synthetic")
     names = _common(first, second, wished)
-    held = None if holdout is None else _holdout(holdout, names, attacks)
-    attack = attack_of(attacks, holdout, epsilon, delta, seed)
-    more: list[Callable[..., Iterable[Score]]] = [] if attack is None else [attack]
+    held = None if holdout is None else _holdout(holdout, names)
+    more: list[Callable[..., Iterable[Score]]] = []
+    if attacks or epsilon is not None or delta:
+        from dpgen.evaluation.attacks import attack_of  # here, because few comparisons attack
+
+        more.append(attack_of(attacks, held, epsilon, delta, seed))
     if sdmetrics:
         from dpgen.evaluation.quality import of_table, report_class
 
@@ -284,12 +289,10 @@ def compared(
     return Comparison(scores, frame, rules, pictures, partial(_associations_picture, both, list(columns)), alone=alone)
 
 
-def _holdout(data: Any, names: Sequence[str], attacks: bool) -> pd.DataFrame:
+def _holdout(data: Any, names: Sequence[str]) -> pd.DataFrame:
     held = _table(data, "holdout")
     if lacks := [name for name in names if name not in held.columns]:
         raise ValueError(f"holdout lacks the column {lacks[0]!r}; it must have those of real: {', '.join(names)}")
-    if attacks and len(held) < ENOUGH:
-        raise ValueError(f"holdout has {len(held)} rows; attacks need at least {ENOUGH}")
     return held[list(names)]
 
 

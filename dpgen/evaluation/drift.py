@@ -34,7 +34,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
 from dpgen.columns.fields import BinnedField, CategoryField, DensityField, Field
-from dpgen.evaluation.pages import write_page
+from dpgen.evaluation.scores import write_page
 from dpgen.figures import new_figure
 from dpgen.systems.registry import load
 from dpgen.systems.tables.model import TablesModel

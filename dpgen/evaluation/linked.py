@@ -15,17 +15,14 @@ import pandas as pd
 import torch
 
 from dpgen.columns.forms import DAY
-from dpgen.containers import in_memory
-from dpgen.data.linked import LinkedTables, load_linked
+from dpgen.data.kinds import PACKAGE
+from dpgen.data.linked import LinkedTables, arranged, load_linked
 from dpgen.data.linked_rows import dated
-from dpgen.data.links import Keys, roles_of
-from dpgen.data.packages import PACKAGE, linked_package
+from dpgen.data.packages import linked_package
 from dpgen.data.table_files import read_table
-from dpgen.evaluation.attacks import LEAST, UNFOUND
 from dpgen.evaluation.column import Column
-from dpgen.evaluation.pages import table_of, write_page
 from dpgen.evaluation.rules import BROKEN, WORTH
-from dpgen.evaluation.scores import HELD_OUT, Evaluation, Score, metrics_markdown
+from dpgen.evaluation.scores import HELD_OUT, Evaluation, Score, metrics_markdown, table_of, write_page
 from dpgen.evaluation.successive import Found, successive_rules, successive_scores
 from dpgen.evaluation.timelines import LinkedFrames, Numbers, pictures_of, timeline_scores
 from dpgen.figures import heat_maps, save_drawn
@@ -126,6 +123,11 @@ def comparison(
     These are people of the real package, or all of the package `holdout`. With `out` scores and pictures are written as one
     page. An `attack` sees people by what their rows come to. `quality` reads the files of the packages.
     """
+    told: Sequence[str] = ()
+    if attack is not None:
+        from dpgen.evaluation.attacks import UNFOUND
+
+        told = (UNFOUND,)
     data = load_linked(path=str(real), test_fraction=HELD_OUT if holdout is None else 0.0)
     if holdout is not None:
         data = replace(data, test=_alike(data, real, holdout))
@@ -134,7 +136,7 @@ def comparison(
     scores += [] if quality is None else quality(real, synthetic, holdout, column=Column.of, held_out=HELD_OUT, seed=seed)
     found = replace(found, scores=scores)
     if out is not None:
-        found.save(out, first=() if attack is None else (UNFOUND,))
+        found.save(out, first=told)
     return found
 
 
@@ -147,21 +149,12 @@ def compare_linked(real: Mapping[str, Any], synthetic: Mapping[str, Any], *, see
         seed: of what is drawn.
         options: `person`, `links`, `order` and others of `load_linked` that say what hangs on what.
     """
-    tables = {name: in_memory(table) for name, table in real.items()}
-    for name in tables:
+    for name in real:
         if name not in synthetic:
             raise nearest("a table of synthetic", name, list(synthetic))
-    for name, table in tables.items():
-        table.table = name
-    order = options.get("order")
-    timed = list(order) if isinstance(order, Mapping) else list(tables)[-1:] if len(tables) < 3 else []
-    columns = {name: list(table.types) for name, table in tables.items()}
-    roles = roles_of(columns, Keys.of(options.get("links") or {}, columns, (), ()), options.get("person"), timed)
-    given: dict[str, Any] = {"test_fraction": HELD_OUT} | options | {"person": roles.person}
-    first = roles.rows or str(roles.people)
-    given |= {"people_path": tables[roles.people]} if roles.people not in (None, first) else {}
-    more = {name: table for name, table in tables.items() if name not in (roles.people, first)}
-    data = load_linked(path=tables[first], **given | ({"tables": more} if more else {}))
+    first, person, beside = arranged(real, options)
+    given: dict[str, Any] = {"test_fraction": HELD_OUT} | options | person | beside
+    data = load_linked(path=first, **given)
     return _beside_real(data, data.alike(dict(synthetic)), seed)
 
 
@@ -184,6 +177,8 @@ def _alike(data: LinkedTables, real: Path, package: Path) -> LinkedTables:
 
 def people_columns(data: LinkedTables, made: LinkedTables) -> Mapping[str, Column]:
     """Columns of private people, of those for evaluation and of synthetic ones, as attacks see them, see `by_person`."""
+    from dpgen.evaluation.attacks import LEAST
+
     if data.test is None or data.test.n < LEAST:
         raise ValueError(f"holdout has {0 if data.test is None else data.test.n} people; attacks need at least {LEAST}")
     if not made.n:

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pandas as pd
 
+from dpgen.data.kinds import PACKAGE
 from dpgen.data.links import Key
-from dpgen.data.packages import PACKAGE, linked_package
+from dpgen.data.packages import linked_package
 from dpgen.data.table_files import read_table
 from dpgen.evaluation.scores import Score
 from dpgen.extras import extras
