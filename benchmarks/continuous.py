@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from measuring import interleaved, machine
 
-from dpgen.data.mixtures import GaussianMixture, gaussian_ring, mixture_1d
+from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d
 from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollification
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger

@@ -19,7 +19,7 @@ import torch
 from measuring import interleaved, machine
 
 from dpgen.data.columns import load_columns
-from dpgen.data.mixtures import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
+from dpgen.data.toy import REFERENCE_MIXTURES, OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import kolmogorov_error, total_variation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger

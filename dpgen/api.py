@@ -15,9 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from dpgen.config import RunConfig, keyword_job
 from dpgen.containers import Dtypes, InMemory, article, in_memory, is_columns
-from dpgen.data.excel import is_excel
 from dpgen.data.kinds import ARCHIVES, KINDS, PACKAGE, kind_of, loader_of, loaders
-from dpgen.data.table_files import form_of, is_source
+from dpgen.data.table_files import form_of, is_excel, is_source
 from dpgen.options import choose
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger

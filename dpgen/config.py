@@ -269,7 +269,7 @@ class RunConfig:
         data, prior = self._loaded(directory), getattr(self.model.options, "prior", None)
         if prior is None:
             return data
-        from dpgen.data.priors import with_prior
+        from dpgen.data.public_tables import with_prior
 
         return with_prior(data, prior)
 

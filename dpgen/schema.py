@@ -17,8 +17,6 @@ import torch
 import yaml
 from torch import Tensor
 
-from dpgen.columns.coding import breach, checked, codes_of, lengths, placed
-from dpgen.columns.constraint_descriptors import constraint_of
 from dpgen.columns.constraints import (
     Computed,
     Constraint,
@@ -31,10 +29,23 @@ from dpgen.columns.constraints import (
     Rows,
     Total,
     codes_as_texts,
+    constraint_of,
     with_broken,
 )
 from dpgen.columns.descriptors import field_of, with_key
-from dpgen.columns.fields import CategoryField, Field, GivenField, LengthField, OpenField, nearest
+from dpgen.columns.fields import (
+    CategoryField,
+    Field,
+    GivenField,
+    LengthField,
+    OpenField,
+    breach,
+    checked,
+    codes_of,
+    lengths,
+    nearest,
+    placed,
+)
 from dpgen.facts import Fact, Said
 
 Shares = Sequence[npt.NDArray[np.float64]]

@@ -27,7 +27,7 @@ import pandas as pd
 from scipy.optimize import isotonic_regression
 from tqdm.auto import tqdm
 
-from dpgen.data.mixtures import OrderedMixture, reference_mixture
+from dpgen.data.toy import OrderedMixture, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.figures import new_figure, save_figure
 from dpgen.privacy import Curator, Ledger

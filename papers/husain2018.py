@@ -21,8 +21,7 @@ from tqdm.auto import tqdm
 
 from dpgen import quiet_training
 from dpgen.data import Points
-from dpgen.data.mixtures import GaussianMixture, gaussian_ring, mixture_1d
-from dpgen.data.toy import synthetic_points
+from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, synthetic_points
 from dpgen.evaluation.points import densities_figure
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification

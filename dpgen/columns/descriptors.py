@@ -257,6 +257,11 @@ def written_as(field: Mapping[str, Any]) -> str:
     return "" if form in ("any", "default") else form
 
 
+def dated(field: Mapping[str, Any]) -> bool:
+    """Whether a field holds dates or times."""
+    return field.get("type") in ("date", "datetime")
+
+
 def _format_of(name: str, descriptor: Descriptor) -> str:
     """The form in which texts show the values: "" where nothing is said of it."""
     form, kind = str(descriptor.get("format", "any")), descriptor.get("type", "string")

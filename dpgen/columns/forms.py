@@ -474,3 +474,12 @@ def spellings(values: pd.Series) -> tuple[Integers, Array]:
 def spelled(value: Any) -> str:
     """The text of one value by this rule."""
     return str(spellings(pd.Series([value], dtype=object))[1][0])
+
+
+def natural_order(name: str) -> tuple[int, int, str]:
+    """Sorting key: numbers in numeric order, then names in alphabetical order.
+
+    >>> sorted(["10", "b", "9", "a"], key=natural_order)
+    ['9', '10', 'a', 'b']
+    """
+    return (0, int(name), name) if name.isdecimal() and len(name) < 100 else (1, 0, name)

@@ -1,8 +1,7 @@
 """Containers of data in memory - DataFrames, tables, arrays, tensors, sets - as loaders read them, and back for samples."""
 
 from dpgen.containers.forms import Form, as_type, natural
-from dpgen.containers.memory import Dtypes, InMemory, article, in_memory, is_columns
-from dpgen.containers.pictures import Pictures, is_picture
+from dpgen.containers.memory import Dtypes, InMemory, Pictures, article, in_memory, is_columns, is_picture
 
 __all__ = [
     "Dtypes",

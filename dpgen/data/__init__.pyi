@@ -20,7 +20,7 @@ from .records import MappedRows as MappedRows
 from .records import Records as Records
 from .records import load_mapped as load_mapped
 from .records import load_records as load_records
-from .sets import load_sets as load_sets
+from .records import load_sets as load_sets
 from .tables import Table as Table
 from .tables import load_table as load_table
 from .toy import load_mixture as load_mixture

@@ -34,7 +34,7 @@ from dpgen.data.table_files import (
 from dpgen.facts import Fact, Said
 
 if TYPE_CHECKING:
-    from dpgen.data.mixtures import OrderedMixture
+    from dpgen.data.toy import OrderedMixture
 
 Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]

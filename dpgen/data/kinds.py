@@ -117,7 +117,7 @@ KINDS = {
             digits="images:load_digits",
             mnist="images:load_mnist",
             fashion_mnist="images:load_fashion_mnist",
-            sets="sets:load_sets",
+            sets="records:load_sets",
             mapped="records:load_mapped",
             **_RECORDS,
         ),

@@ -20,28 +20,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from dpgen.columns.distances import TimeUnit
 from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.histories import MEMORY
 from dpgen.data.kinds import PACKAGE
 from dpgen.data.linked_drafts import Reader, Spec
-from dpgen.data.linked_reader import MOST_BOUGHT, with_called
-from dpgen.data.linked_rows import Orphans, TimeUnit
-from dpgen.data.linked_tables import LinkedTables, Linking
+from dpgen.data.linked_reader import MEMORY, MOST_BOUGHT, with_called
+from dpgen.data.linked_tables import LinkedTables, Linking, Orphans
 from dpgen.data.links import (
     NO_KEYS,
+    ORDER,
     PERSON,
     Key,
     Keys,
     Links,
     apart,
+    linked_package,
     own_keys,
     person_of,
     require_own,
     require_shapes,
     roles_of,
 )
-from dpgen.data.packages import ORDER, linked_package
 from dpgen.data.public_tables import PublicKey
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import SplitOptions

@@ -7,16 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from dpgen.columns.constraint_descriptors import constraint_of
-from dpgen.columns.descriptors import stated_key, written_as
-from dpgen.columns.distances import Distance
+from dpgen.columns.constraints import constraint_of
+from dpgen.columns.descriptors import dated, stated_key, written_as
+from dpgen.columns.distances import Distance, TimeUnit, distances
 from dpgen.columns.votes import CELLS, cells_of_digits, votes
 from dpgen.containers import InMemory
 from dpgen.data.engines import EngineTable
-from dpgen.data.linked_constraints import Drafts, across, distances, modelled
 from dpgen.data.linked_reader import MOST_ROWS, Drafted, Source, with_called
-from dpgen.data.linked_rows import LinkedRows, TimeUnit, dated
-from dpgen.data.linked_tables import LinkedTables, Linking
+from dpgen.data.linked_tables import LinkedRows, LinkedTables, Linking
 from dpgen.data.public_tables import with_keys
 from dpgen.data.raw_tables import Chosen, descriptor_of, draft_of, type_of, types_of
 from dpgen.data.split import SplitOptions
@@ -309,3 +307,90 @@ def _without(schema: Any, name: str | None) -> tuple[Any, dict[str, Any] | None]
     if found is not None:  # no row is without it
         found = {**found, "constraints": {**found.get("constraints", {}), "required": True}}
     return {**given, "fields": [field for field in given["fields"] if field.get("name") != name]}, found
+
+
+# -- constraints on columns of several tables ----------------------------------------------------------------------------
+
+Rule = Mapping[str, Any]
+
+
+def across(schema: Any, own: str | None, tables: Sequence[str]) -> tuple[Any, list[Rule]]:
+    """A schema without its constraints on columns of several tables, and these, with the name of its own table."""
+    if schema is None or len(tables) < 2:
+        return schema, []
+    given, prefixes = descriptor_of(schema), tuple(f"{table}." for table in tables)
+    known, rules = {str(field.get("name")) for field in given["fields"]}, given.get("dpgen:constraints", [])
+
+    def elsewhere(name: str) -> bool:
+        return name.startswith(prefixes) and name not in known
+
+    both = [rule for rule in rules if any(map(elsewhere, constraint_of(rule).names))]
+    if shared := next((rule for rule in both if "broken" in rule), None):
+        raise ValueError(f"a constraint is on {', '.join(constraint_of(shared).names)}, of several tables; leave out broken")
+    if not both:
+        return schema, []
+
+    def full(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {full(name): condition for name, condition in value.items()}
+        if isinstance(value, list):
+            return [full(name) for name in value]
+        return value if elsewhere(value) else f"{own}.{value}"
+
+    left = {**given, "dpgen:constraints": [rule for rule in rules if rule not in both]}
+    return left, [{key: full(value) for key, value in rule.items()} for rule in both]
+
+
+@dataclass(frozen=True)
+class Drafts:
+    """Known facts of the columns of all tables.
+
+    Arguments:
+        fields: of each table, those of its draft.
+        orders: the field of the order of each table that has one.
+        paths: each table, and those that it hangs on.
+    """
+
+    fields: Mapping[str, Sequence[Mapping[str, Any]]]
+    orders: Mapping[str, Mapping[str, Any]]
+    paths: Mapping[str, Sequence[str]]
+
+    def place(self, name: str) -> tuple[str, str]:
+        """The table of a column TABLE.COLUMN, and its type."""
+        table = next(own for own in self.fields if name.startswith(f"{own}."))
+        column, fields = name.removeprefix(f"{table}."), [*self.fields[table]]
+        fields += [self.orders[table]] if table in self.orders else []
+        field = next((field for field in fields if field["name"] == column), None)
+        if field is None:
+            raise nearest(f"a column of a constraint on {table}", column, [f["name"] for f in fields])
+        return table, field["type"]
+
+    def require(self, rule: Rule) -> None:
+        """Refuse a constraint on several tables that no sample could satisfy."""
+        names = constraint_of(rule).names
+        places = {name: self.place(name) for name in names}
+        unknown = next((name for name, (_, kind) in places.items() if kind == "any"), None)
+        if unknown and "forbidden" not in rule:
+            raise ValueError(f"a constraint is on {unknown!r}; the schema must state its type")
+        both, dates = " and ".join(names), {kind in ("date", "datetime") for _, kind in places.values()}
+        if "depends" in rule or ("less_equal" in rule and len(dates) > 1):
+            raise ValueError(f"a constraint is on {both}; it must be forbidden, less_equal of alike types, or sum")
+        lowest = max((table for table, _ in places.values()), key=lambda table: len(self.paths[table]))
+        if not {table for table, _ in places.values()} <= {*self.paths[lowest]}:
+            raise ValueError(f"a constraint is on {both}; one of these rows must hang on the other")
+        if "sum" in rule:
+            self._require_sum(rule, names, places, lowest)
+
+    def _require_sum(self, rule: Rule, names: Sequence[str], places: Mapping[str, tuple[str, str]], lowest: str) -> None:
+        """Refuse a sum that is not of one number of rows for a number of those above."""
+        total = rule["total"]
+        above = places[total][0] if total in places else lowest
+        alike = len(names) == 2 and places[names[0]][0] == lowest != above
+        if not alike or not {kind for _, kind in places.values()} <= {"integer", "number"}:
+            raise ValueError(f"a constraint is the sum {total!r}; it must be of one number of rows, for a number of people")
+
+
+def modelled(rules: Sequence[Rule], table: str, fields: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The fields of a table but those that constraints compute of rows below: these are no column of the model."""
+    totals = {rule["total"] for rule in rules if "sum" in rule}
+    return [field for field in fields if f"{table}.{field['name']}" not in totals]

@@ -1,8 +1,16 @@
-"""Reads the rows of linked tables whose columns are known, by rules that are the same for synthetic tables."""
+"""Reads the rows of linked tables whose columns are known, by rules that are the same for synthetic tables.
 
+What is used of a person is a function of that person's rows alone, under a secret key, so it does not matter in which pieces
+they come.
+"""
+
+from __future__ import annotations
+
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -10,21 +18,22 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow
 
-from dpgen.columns.descriptors import EXACT
+from dpgen.columns.descriptors import EXACT, dated, written_as
+from dpgen.columns.distances import TimeUnit
+from dpgen.columns.forms import LARGEST, Reals, floats
+from dpgen.columns.votes import reading
 from dpgen.containers import InMemory, in_memory
 from dpgen.containers.memory import with_names
-from dpgen.data.batches import EngineBatches, frames
+from dpgen.data.batches import EngineBatches, frames, stored
 from dpgen.data.engines import EngineTable
-from dpgen.data.histories import Above, Reading, check, kept, with_rows
-from dpgen.data.linked_rows import LinkedRows
-from dpgen.data.linked_tables import LinkedTables, Linking, Reference
-from dpgen.data.raw_tables import read_names, types_of, unnamed
-from dpgen.data.split import People, Split
+from dpgen.data.linked_tables import SECONDS, Integers, LinkedRows, LinkedTables, Linking, Orphans, Reference
+from dpgen.data.raw_tables import computed_names, read_names, types_of, unnamed
+from dpgen.data.split import People, Split, texts
 from dpgen.data.table_files import read_table
 from dpgen.facts import Fact, Said
+from dpgen.schema import Schema
 
 Source = str | EngineTable
-Count = npt.NDArray[np.int64]
 
 MOST_ROWS, MOST_BOUGHT = 200, 60
 """Rows of a person, or of a row above, at most; where their number is bought."""
@@ -197,7 +206,7 @@ class _Walk:
         self.drafted, self.tables, self.index = drafted, tables, index
         self.keys, self.frames = np.empty(0, object), [people]
         self.pieces = drafted.pieces(tables)
-        self.readings, self.numbers, self.above = list[Reading](), list[Count](), list[Above]()
+        self.readings, self.numbers, self.above = list[Reading](), list[Integers](), list[Above]()
         self.named: dict[str, npt.NDArray[Any]] = {}
 
     def first(self) -> None:
@@ -235,7 +244,7 @@ class _Walk:
             self.frames.append(*(reading.under(frame, self.above[table.parent]) for frame in own))
             self._count(table, reading, reading.counts)
 
-    def _count(self, table: LinkedRows, reading: Reading, counts: Count) -> None:
+    def _count(self, table: LinkedRows, reading: Reading, counts: Integers) -> None:
         """Add the number of rows to what these hang on."""
         self.frames[table.parent] = self.frames[table.parent].assign(**{table.count: counts})
         self.above.append(reading.below(self.above[table.parent], counts))
@@ -293,3 +302,320 @@ def _placed(tables: Sequence[LinkedRows]) -> Iterator[Said]:
             yield Fact.ROWS_OF_ROWS(most=table.most, table=table.name)
         elif not table.buys_most:
             yield (Fact.WINDOW_OF_ROWS if table.order is not None else Fact.ROWS_IN_NO_ORDER)(most=table.most)
+
+
+# -- rows of some people at a time: in order of time, at most m of each, and one that stands for all of them -----------
+
+MEMORY = "200MB"
+"""Memory of DuckDB for each table: people, rows as they are, and those that are used of a single table of rows."""
+
+
+_HIDDEN, _SPELT = "\0rows", "\0rows as they are"  # columns of what hangs on a row, as a text: by value, and letter by letter
+
+
+@dataclass(frozen=True, eq=False)
+class Above:
+    """Persons, or rows of a table, that rows of another one hang on.
+
+    Arguments:
+        keys: that name each (n,), as texts.
+        known: all keys (k,), of those that are not used, too.
+        whose: the person (k,) of each of these.
+        person: whose each is (n,).
+        names: of all people, as texts.
+        labels: texts (n,) that choose the windows of what hangs on them, functions of the person alone.
+        times: of each (n,) in whole units, if they have an order.
+    """
+
+    keys: npt.NDArray[np.object_]
+    known: pd.Index
+    whose: npt.NDArray[np.object_]
+    person: Integers
+    names: npt.NDArray[np.object_]
+    labels: npt.NDArray[np.object_]
+    times: Integers | None = None
+
+
+@dataclass
+class Reading:
+    """Rows of `table` that are used of some people at a time, who are gathered in the order in which they come.
+
+    `above` is what people, or what rows hang on, are called in messages, and `path` the rows; `index` the people, None: those
+    who have rows. `others` are columns that name other people, which decide nothing here.
+    """
+
+    table: LinkedRows
+    person: str
+    time_unit: TimeUnit
+    orphans: Orphans
+    index: pd.Index | None
+    path: str
+    above: str
+    secret: bytes
+    others: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        self.found: list[tuple[npt.NDArray[np.object_], Integers]] = []
+        self.samples: list[pd.DataFrame] = []
+        self.times_of_rows: list[npt.NDArray[Any]] = []
+        self.known = pd.Index([])
+        self.whose = np.empty(0, object)
+        self.own_keys = np.empty(0, object)
+        self.named: tuple[Integers, Integers, dict[str, npt.NDArray[Any]]] = np.empty(0, np.int64), np.empty(0, np.int64), {}
+        self.times: Integers = np.empty(0, np.int64)
+        self.link, self.key, self.gap = self.table.link, self.table.key, self.table.gap
+        self.order = self.table.order and self.table.order[0]
+        self.dated = self.table.order is not None and dated(self.table.order[1])
+        self.timed = self.gap in self.table.spans
+        fields = {field["name"]: field for field in self.table.draft["fields"]}
+        rules = fields[self.gap].get("constraints", {}) if self.timed else {}
+        self._least = int(rules.get("minimum") or min(map(int, rules.get("enum", [0]))))
+
+    @property
+    def stamp(self) -> Any:
+        """The type of the order where it is a date."""
+        return pyarrow.timestamp("s") if self.dated else None
+
+    @property
+    def keys(self) -> npt.NDArray[np.object_]:
+        """People who have rows."""
+        return np.concatenate([keys for keys, _ in self.found])
+
+    @property
+    def counts(self) -> Integers:
+        """Numbers (k,) of used rows, one for each person of `keys`."""
+        return np.concatenate([counts for _, counts in self.found])
+
+    def made(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """The rows that are used of the people in a table, who are in no other one."""
+        of_rows = self.whose = rows[self.person].astype(str).to_numpy(object)
+        self._name(rows)
+        if self.index is not None:
+            known = self._known(self.index.get_indexer(pd.Index(of_rows)) >= 0)
+            rows, of_rows = rows[known].reset_index(drop=True), of_rows[known]
+        owner, keys = pd.factorize(of_rows, sort=True)  # numpy's texts end before a last zero byte
+        whole = Above(keys, pd.Index(keys), keys, np.arange(len(keys)), keys, keys)
+        return self._used(rows, owner.astype(np.int64), whole)
+
+    def under(self, rows: pd.DataFrame, above: Above) -> pd.DataFrame:
+        """The rows that are used of a table whose rows hang on rows of another one, or on people who are known already."""
+        links = pd.Index(rows[self.link].astype(str).to_numpy(object))
+        self._name(rows)
+        at = above.known.get_indexer(links)
+        known = self._known(at >= 0)
+        self.whose = np.where(known, above.whose[at], "")
+        # Of rows that a window leaves out, too: they order the rows above, and would be of somebody else.
+        if self.person in rows and (known & (rows[self.person].astype(str).to_numpy(object) != self.whose)).any():
+            raise ValueError(f"{self.path} has a row of another {self.person!r} than the row of {self.above} it hangs on")
+        owner = pd.Index(above.keys).get_indexer(links)
+        used = owner >= 0
+        return self._used(rows[used].reset_index(drop=True), owner[used].astype(np.int64), above)
+
+    def _name(self, rows: pd.DataFrame) -> None:
+        """Keep the keys of all rows, which must differ."""
+        if self.key is not None:
+            if rows[self.key].isna().any():
+                raise ValueError(f"{self.path} has a row without {self.key!r}, on which other rows hang")
+            People(self.key, 1, self.secret).require_names(rows[self.key])
+            self.known = pd.Index(rows[self.key].astype(str).to_numpy(object))
+            if not self.known.is_unique:
+                raise ValueError(
+                    f"{self.path} has a row of {self.key!r} twice, so no rows of another table can hang on it; if it is a key "
+                    "to that table, public=[TABLE] says that everybody may know the table"
+                )
+
+    def _known(self, known: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+        """Which rows hang on something."""
+        if not known.all() and self.orphans == "error":
+            whose, more = ("person", "people") if self.link == self.person else (repr(self.link), "rows")
+            raise ValueError(
+                f"{self.path} has rows whose {whose} is not in {self.above}; add the {more}, or choose orphans=drop"
+            )
+        return known
+
+    def _used(self, rows: pd.DataFrame, owner: Integers, above: Above) -> pd.DataFrame:
+        order = self.order
+        rows, starts, counted, alike = self._ordered(rows, owner, above)
+        inside, starts = self._window(starts, above.labels)
+        rows, counted = rows[inside].reset_index(drop=True), counted[inside]
+        counts = np.diff(starts)
+        owner = np.repeat(np.arange(len(counts)), counts)
+        at = np.empty(0) if order is None else rows[order].to_numpy()
+        if order is not None:  # the order of later rows follows from the times between them
+            begin = starts[owner]
+            self.times_of_rows.append(at)
+            if self.gap in rows:
+                rows.loc[rows.index[starts[:-1][counts > 0]], self.gap] = self._least
+            if self.table.since is not None and above.times is not None:
+                rows[self.table.since] = counted[begin] - above.times[owner]
+                rows = rows.drop(columns=order)
+            else:
+                rows[order] = rows[order].iloc[begin].to_numpy()
+        if self.key is not None:
+            self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
+        self.named = above.person[owner], *self._named(rows, owner, alike, inside)
+        rows = rows.drop(columns=[name for name in {self.person, self.link, self.key, *self.others} if name in rows])
+        check(rows, self.table.draft)
+        named = rows.assign(**({} if self.key is None else {self.key: self.own_keys}) | ({} if order is None else {order: at}))
+        self.samples.append(self._sample(named, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
+        self.found.append((above.keys, counts))
+        return rows
+
+    def _named(
+        self, rows: pd.DataFrame, owner: Integers, alike: Integers, inside: npt.NDArray[np.bool_]
+    ) -> tuple[Integers, dict[str, npt.NDArray[Any]]]:
+        """Places of the rows (r,) that are used among those of their owner, and the other people whom they name.
+
+        Rows that are `alike` but for whom they name come in the order of the data. So they have one place, and where a window
+        has some of them alone, these name nobody.
+        """
+        left_out = np.bincount(alike[~inside], minlength=int(alike.max(initial=-1)) + 1) > 0
+        own = alike[inside]
+        first = np.searchsorted(own, own) - np.searchsorted(owner, owner)
+        named: dict[str, npt.NDArray[Any]] = {name: rows[name].to_numpy(object, copy=True) for name in self.others}
+        for values in named.values():
+            values[left_out[own]] = None
+        return first, named
+
+    def below(self, above: Above, counts: Integers) -> Above:
+        """The rows that are used, for tables whose rows hang on them; `counts` (n,) of those above."""
+        person = np.repeat(above.person, counts)
+        if self.key is None:
+            return Above(self.own_keys, self.known, self.whose, person, above.names, self.own_keys)
+        place = np.arange(len(person)) - np.searchsorted(person, person)
+        labels = above.names[person] + "\0" + place.astype(str).astype(object)
+        return Above(self.own_keys, self.known, self.whose, person, above.names, labels, self.times)
+
+    def _ordered(self, rows: pd.DataFrame, owner: Integers, above: Above) -> tuple[pd.DataFrame, Integers, Integers, Integers]:
+        """Rows by owner and time, ties by a keyed hash of their contents, with the time since the last one.
+
+        Also where the rows of each begin, the times, and the number of those that are alike, which grows.
+        """
+        name, keys = self.order, [name for name in {self.person, self.link, self.key, *self.others} if name in rows]
+        exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
+        if name is not None:
+            exact = self._exact(rows[name], name)
+            step = SECONDS[self.time_unit] if self.dated else 1
+            counted = np.floor_divide(exact, step).clip(-LARGEST, LARGEST).astype(np.int64)
+            if self.dated:
+                rows = rows.assign(**{name: (counted * step).astype("datetime64[s]")})
+        ranks = np.zeros((len(rows), 4), np.uint64)
+        groups = pd.DataFrame({"owner": owner, "time": exact})
+        tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
+        if len(tied):
+            whose = pd.Series(above.names[above.person[owner[tied]]], dtype=object)
+            hashed = rows.iloc[tied].drop(columns=keys).drop(columns=_SPELT, errors="ignore")
+            ranks[tied] = People(self.person, 1, self.secret).ranks(whose, hashed)
+        # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
+        as_texts = np.zeros(len(rows), np.int64)
+        same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
+        if len(same):
+            as_texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
+        order = np.lexsort((as_texts, *ranks.T[::-1], exact, owner))
+        fresh = np.zeros(len(rows), bool)
+        for values in (owner, exact, *ranks.T, as_texts):
+            fresh[1:] |= values[order][1:] != values[order][:-1]
+        starts = np.r_[0, np.bincount(owner, minlength=len(above.keys)).cumsum()].astype(np.int64)
+        rows, counted = rows.iloc[order].reset_index(drop=True), counted[order]
+        rows = rows.drop(columns=[_HIDDEN, _SPELT], errors="ignore")
+        if self.timed:
+            rows[self.gap] = np.diff(counted, prepend=0)
+        step = SECONDS[self.time_unit] if self.dated else 1
+        for own in self.table.distances:
+            rows[own.made] = own.of(rows[own.column], counted, step, self.path)
+            rows = rows.drop(columns=own.column)
+        return rows, starts, counted, fresh.cumsum()
+
+    def _exact(self, values: pd.Series, name: str) -> Reals:
+        """The order of rows as numbers, of dates in seconds; a `ValueError` says which format of dates a schema must state."""
+        assert self.table.order is not None
+        exact = floats(values, "datetime" if self.dated else "number", written_as(self.table.order[1]))
+        if np.isfinite(exact).all():
+            return exact
+        kind, form = reading(values) if self.dated else ("", "")
+        if kind in ("date", "datetime") and form:
+            field = {"name": name, "type": "date" if self.time_unit == "day" else "datetime", "format": form}
+            raise ValueError(
+                f"{self.path} has a row whose {name!r} is missing or no date by ISO 8601; the table's schema must state how "
+                f"its dates are written: {{'fieldsMatch': 'partial', 'fields': [{field}]}}"
+            )
+        what = "date (whole numbers need the type integer in schema)" if self.dated else "whole number"
+        raise ValueError(f"{self.path} has a row whose {name!r} is missing or no {what}: it must be known in every row")
+
+    def _window(self, starts: Integers, labels: npt.NDArray[Any]) -> tuple[npt.NDArray[np.bool_], Integers]:
+        """Which rows are used: at most m successive ones of each person, or row above."""
+        counts = np.diff(starts)
+        spare = np.maximum(counts - self.table.most, 0)
+        begin = np.zeros(len(counts), np.int64)
+        long = np.flatnonzero(spare)
+        begin[long] = (self._words(labels[long])[:, 0] % (spare[long] + 1).astype(np.uint64)).astype(np.int64)
+        kept = np.minimum(counts, self.table.most)
+        place = np.arange(int(starts[-1])) - np.repeat(starts[:-1] + begin, counts)
+        inside = (place >= 0) & (place < np.repeat(kept, counts))
+        return inside, np.r_[0, kept.cumsum()].astype(np.int64)
+
+    def _words(self, labels: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+        """Keyed hashes (n, 4)."""
+        salt = hashlib.sha256(b"dpgen windows" + self.secret).digest()
+        digests = b"".join(hashlib.sha256(salt + str(text).encode()).digest() for text in labels)
+        return np.frombuffer(digests, ">u8").reshape(-1, 4).astype(np.uint64)
+
+    def _sample(self, rows: pd.DataFrame, place: Integers, person: Integers, names: npt.NDArray[Any]) -> pd.DataFrame:
+        """One row of each person who has any, chosen by a keyed hash of the person; of times between rows a later row's."""
+        people, starts, counts = np.unique(person, return_index=True, return_counts=True)
+        words = self._words(names[people])
+        one = starts + (words[:, 1] % np.maximum(counts, 1).astype(np.uint64)).astype(np.int64)
+        sample = rows.iloc[one].reset_index(drop=True)
+        if self.gap in rows:
+            later = np.flatnonzero(place > 0)
+            first = np.searchsorted(person[later], people)
+            number = np.searchsorted(person[later], people, side="right") - first
+            chosen = first + (words[:, 2] % np.maximum(number, 1).astype(np.uint64)).astype(np.int64)
+            values = rows[self.gap].to_numpy(np.float64)[np.r_[later, 0][np.minimum(chosen, len(later))]] if len(rows) else []
+            sample[self.gap] = pd.Series(values, dtype=np.float64).mask(number == 0)
+        return sample
+
+
+def with_rows(
+    rows: pd.DataFrame, keys: Sequence[str | None], key: str, below: Sequence[tuple[pd.DataFrame, str]]
+) -> pd.DataFrame:
+    """Rows with columns of what hangs on them, as texts, where nothing else tells rows apart: keys decide nothing.
+
+    All rows have these columns, so that what a row is hashed as is a function of its person's rows alone.
+
+    Arguments:
+        keys: columns of the rows that are none of their contents: what they hang on, their own key, the person, other people.
+        key: the one that other rows name.
+        below: such rows without their keys, and with the column by which they name one of these.
+    """
+    link, _, person, *_ = keys
+    # Rows below two rows that are alike may be so, too, and order these.
+    alike = rows.duplicated([name for name in rows if name not in {*keys} - {link}], keep=False).to_numpy() | (link != person)
+    found = {name: np.full(len(rows), "", object) for name in (_HIDDEN, _SPELT)}
+    own = pd.Index(rows[key].astype(str).to_numpy(object))
+    for table, column in below if own.is_unique else ():  # others are refused
+        at = own.get_indexer(pd.Index(table[column].astype(str).to_numpy(object)))
+        used = np.flatnonzero(alike[at] & (at >= 0))
+        chosen = table.iloc[used].drop(columns=column)
+        by_value = [texts(chosen[name]) for name in chosen if name != _SPELT]
+        as_they_are = [*by_value, *(chosen[name].map(str) for name in chosen)]  # gaps of others make 1 of a number 1.0
+        for name, columns in ((_HIDDEN, by_value), (_SPELT, as_they_are)):
+            each = pd.Series(["\1".join(values) for values in zip(*columns)], dtype=object)
+            joined = each.groupby(at[used]).agg(lambda of: "\2".join(sorted(of)))
+            found[name][joined.index] += "\3" + joined.to_numpy(object)
+    return rows.assign(**found)
+
+
+def check(frame: pd.DataFrame, draft: dict[str, Any]) -> None:
+    """Refuse what contradicts the part of a schema that is stated, before anything is spent."""
+    given = {*computed_names(draft), draft.get("primaryKey")}
+    if any(field["name"] not in given and "dpgen:key" not in field for field in draft["fields"]):
+        Schema.from_descriptor(draft).require(frame)
+
+
+def kept(source: EngineTable, tables: Iterator[pd.DataFrame], types: Mapping[str | None, Any]) -> EngineTable:
+    """All tables in one of DuckDB, on disk where it is large; columns have the types of their source, or other ones."""
+    first = next(tables)
+    own = [pyarrow.field(name, types.get(name) or source.schema.field(name).type) for name in first]
+    batches = (pyarrow.RecordBatch.from_pandas(t, pyarrow.schema(own), preserve_index=False) for t in chain([first], tables))
+    return stored(source.name, pyarrow.schema(own), batches, memory=MEMORY)

@@ -17,7 +17,7 @@ from dpgen.data.table_files import Missing, column_names, name_of, require_colum
 from dpgen.facts import Fact, Said
 
 if TYPE_CHECKING:
-    from dpgen.data.mixtures import GaussianMixture
+    from dpgen.data.toy import GaussianMixture
 
 OutOfRange = Literal["clamp", "refuse"]
 

@@ -1,4 +1,4 @@
-r"""Public tables (courses, drugs, airports): values of keys to them are known, and their attributes say which keys are alike.
+r"""Public tables beside private ones: those that keys name (courses, drugs, airports), and rows that a fit starts from.
 
 A row of a private table has a key to a public table, so the domain of the key is known. Each attribute of the public table
 groups the keys, and a fit may measure a column beside these groups in place of single keys:
@@ -16,15 +16,19 @@ columns of people and of rows, and of groups of their codes, holds. The public t
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from dpgen.columns.forms import texts_of
+from dpgen.columns.forms import Violation, texts_of
+from dpgen.containers import InMemory
 from dpgen.data.links import Key
-from dpgen.data.raw_tables import descriptor_of, is_blank
-from dpgen.data.table_files import read_table
+from dpgen.data.raw_tables import TEXT_TYPES, RawTable, descriptor_of, is_blank, type_of
+from dpgen.data.table_files import MISSING, existing_file, header, read_table, require_columns
+from dpgen.data.tables import Table
+from dpgen.schema import Schema
 
 MOST, QUANTILES = 16, 8
 
@@ -99,3 +103,56 @@ def groups_of(values: pd.Series) -> tuple[int, ...]:
         found = texts.map(lambda text: often.get(text, MOST)).reindex(values.index, fill_value=MOST + 1)
     numbers, _ = pd.factorize(found)
     return tuple(map(int, numbers)) if len({*numbers}) > 1 else ()
+
+
+# -- public rows that a fit starts from --------------------------------------------------------------------------------
+
+
+def with_prior(data: Table | RawTable, prior: str) -> Table | RawTable:
+    """The data with the rows of a public table of the same columns; with a release, which a fit reads itself, as they are.
+
+    ValueError for a table that lacks a column, or has one of another type.
+    """
+    if not isinstance(prior, InMemory) and Path(prior).is_dir():
+        return data
+    known = data.draft["fields"] if isinstance(data, RawTable) else data.schema.descriptor()["fields"]
+    fields = {str(given["name"]): given for given in known}
+    if not isinstance(prior, InMemory):
+        existing_file(prior, option="prior")
+    found, schema = header(prior), None if isinstance(data, RawTable) else data.schema
+    names = [name for name in fields if schema is None or name in schema.domain.names]
+    require_columns("prior", names, found)
+    for name in names:
+        _require_type(name, fields[name], found[name])
+    rows = read_table(prior, names, text=names, missing=MISSING if schema is None else schema.missing_values)
+    if not len(rows):
+        raise ValueError("prior has no rows; it must have one at least")
+    if schema is not None:
+        _require_values(schema, rows)
+    return replace(data, prior=rows)
+
+
+def _require_type(name: str, field: Mapping[str, Any], text: str) -> None:
+    """Refuse a column whose public type is another one than that of the private table."""
+    kind, own = type_of(text), str(field.get("type", "any"))
+    alike = {frozenset(("integer", "number")), frozenset(("integer", "year")), frozenset(("date", "datetime"))}
+    if text in (*TEXT_TYPES, "dictionary") or own in ("any", "string") or kind == own or frozenset((kind, own)) in alike:
+        return
+    raise ValueError(f"column {name!r} of prior is of type {kind}; it must be {own}, as in the private table")
+
+
+def _require_values(schema: Schema, rows: Any) -> None:
+    """Refuse a column none of whose values is one of the schema."""
+    typed = schema.typed(rows)
+    for given in schema.modelled:
+        values = typed[given.name].dropna()
+        if not len(values):
+            if rows[given.name].notna().any():
+                raise ValueError(f"column {given.name!r} of prior has no value of type {given.type}")
+            continue
+        try:
+            fits = bool((given.encode(values) >= 0).any())
+        except Violation:
+            fits = False
+        if not fits:
+            raise ValueError(f"column {given.name!r} of prior has no value that the schema allows: {given.limits}")

@@ -10,19 +10,24 @@ A path may be `InMemory`: a table or an array, which is read as the parquet or n
 | csv | everything else; plain or .gz | by the header line | numbers where all values of a column are, or text |
 """
 
+from __future__ import annotations
+
 import codecs
 import csv
+import datetime
 import glob
 import gzip
 import io
 import os
 import re
+import warnings
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -31,9 +36,8 @@ import pyarrow
 from pyarrow import compute, parquet
 from pyarrow import csv as arrow_csv
 
-from dpgen.containers import Form, InMemory, natural
-from dpgen.data.dialects import Dialect, recoded, shown_dialect
-from dpgen.data.excel import is_excel, read_excel
+from dpgen.containers import Form, InMemory, in_memory, natural
+from dpgen.extras import extras
 
 FileForm = Literal["csv", "parquet", "npy"]
 
@@ -515,6 +519,104 @@ def _guessed(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
     return numbers
 
 
+# -- dialects of csv files: by what is public of a file, its header line -----------------------------------------------
+
+
+class Dialect(NamedTuple):
+    """The dialect of a csv file: delimiter, encoding, and whether its first line says the delimiter, as Excel writes it.
+
+    The encoding "" is UTF-8, but cp1252 of each line that is not UTF-8.
+    """
+
+    delimiter: str
+    encoding: str
+    announced: bool
+
+
+def shown_dialect(start: bytes, delimiter: str | None, encoding: str | None) -> Dialect:
+    """The dialect that the first bytes of a file show, as far as its owner does not say it.
+
+    A byte order mark, or zero bytes, show UTF-16. The delimiter is the one that most names of the header are between: a comma,
+    a semicolon, a tab or |. Nothing depends on the records.
+
+    >>> shown_dialect(b"name;born;town, street\\n1;2;3", None, None)
+    Dialect(delimiter=';', encoding='', announced=False)
+    """
+    encoding = encoding or next((name for mark, name in _MARKS if re.match(mark, start, re.DOTALL)), "")
+    text = start.decode(encoding or "utf-8-sig", "replace").removeprefix("\ufeff")
+    announced = re.match(r"sep=(.)\r?\n", text)
+    line = text[announced.end() if announced else 0 :].lstrip("\r\n").split("\n")[0]
+    if delimiter is None:
+        delimiter = announced[1] if announced else max(",;\t|", key=lambda mark: len(_names(line, mark)))
+    return Dialect(delimiter, encoding, announced is not None)
+
+
+_MARKS = ((rb"\xff\xfe|\xfe\xff", "utf-16"), (rb"[^\0]\0[^\0]\0", "utf-16-le"), (rb"\0[^\0]\0[^\0]", "utf-16-be"))
+
+
+def _names(text: str, delimiter: str) -> list[str]:
+    return next(csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=False), [])
+
+
+def recoded(stream: Any, dialect: Dialect) -> Any:
+    """The bytes of a text in UTF-8, without a line that says the delimiter."""
+    recode, first = _by_line() if dialect.encoding == "" else _decoding(dialect.encoding), dialect.announced
+
+    def change(block: Any) -> bytes:
+        nonlocal first
+        made = recode(bytes(block))
+        if first and made:
+            made, first = made[made.index(b"\n") + 1 :], False
+        return made
+
+    return pyarrow.TransformInputStream(stream, change)
+
+
+def _decoding(encoding: str) -> Callable[[bytes], bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)()
+
+    def recode(block: bytes) -> bytes:
+        try:
+            return decoder.decode(block, final=len(block) == 0).encode()
+        except UnicodeError:  # it quotes the bytes, which are private
+            raise ValueError(f"its text is not in the encoding {encoding!r}: give another one, as cp1252") from None
+
+    return recode
+
+
+def _by_line() -> Callable[[bytes], bytes]:
+    """UTF-8, but cp1252 of each line that is not: one record does not change how others are read."""
+    left = b""
+
+    def recode(block: bytes) -> bytes:
+        nonlocal left
+        text, left = left + block, b""
+        if block:
+            end = text.rfind(b"\n") + 1
+            text, left = text[:end], text[end:]
+        return text if _is_utf8(text) else b"\n".join(map(_line, text.split(b"\n")))
+
+    return recode
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _line(line: bytes) -> bytes:
+    if _is_utf8(line):
+        return line
+    return "".join(_CP1252[byte] for byte in line).encode()
+
+
+_CP1252 = tuple(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
+"""Characters of bytes; five of them are none in cp1252."""
+
+
 # -- parquet -----------------------------------------------------------------------------------------------------------
 
 
@@ -542,3 +644,83 @@ def _parquet_table(path: str | Path, columns: Sequence[str] | None) -> pd.DataFr
             return frame_of(file.read(columns=wanted))
     except (OSError, pyarrow.ArrowException) as error:
         raise unreadable(path, "parquet", error) from error
+
+
+# -- sheets of Excel ---------------------------------------------------------------------------------------------------
+
+_NAMED = re.compile(r"(?P<file>.+\.xls[xm]?)(::(?P<sheet>.+))?", re.IGNORECASE | re.DOTALL)
+
+
+def is_excel(path: Any) -> bool:
+    """Whether this is the name of an Excel file, or of a sheet in one, FILE.xlsx::SHEET.
+
+    >>> is_excel("a.xlsx"), is_excel("a.XLSX::2023"), is_excel("a.csv")
+    (True, True, False)
+    """
+    return not isinstance(path, InMemory) and isinstance(path, str | Path) and _NAMED.fullmatch(str(path)) is not None
+
+
+def read_excel(path: str | Path) -> InMemory:
+    """The table of a sheet, whose first row names the columns: of a file with several sheets FILE.xlsx::SHEET names it.
+
+    Dates are cells whose format shows no time. Rows without any value are left out, and so are columns without a name and a
+    value. Formulas have the values that Excel stored.
+
+    Raises:
+        ValueError: the file or the sheet is not there, it is no such file or is encrypted, a name is missing or given twice.
+    """
+    named = _NAMED.fullmatch(str(path))
+    assert named is not None
+    file = Path(named["file"])
+    if not file.is_file():
+        raise ValueError(f"path is {str(file)!r}: there is no such file")
+    if file.suffix.lower() == ".xls":
+        raise ValueError(f"{file} is a file of Excel 97; save it as .xlsx or as csv")
+    with extras():
+        from openpyxl import load_workbook
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they tell of cells, as the errors here may
+        try:
+            book = load_workbook(file, read_only=True, data_only=True)
+        except (BadZipFile, KeyError, ValueError, OSError, TypeError):
+            raise ValueError(f"{file} cannot be read as Excel: it is damaged, encrypted, or no .xlsx file") from None
+        sheets = [sheet.title for sheet in book.worksheets]
+        chosen = named["sheet"] or (sheets[0] if len(sheets) == 1 else None)
+        if chosen not in sheets:
+            raise ValueError(f"{file} has the sheets {', '.join(sheets)}; name one of them, as {file}::{sheets[0]}")
+        try:
+            found = [[_value(cell) for cell in row] for row in book[chosen].iter_rows()]
+        except (KeyError, ValueError, TypeError, OverflowError):
+            raise ValueError(f"{file} has a cell that cannot be read") from None
+        finally:
+            book.close()
+    return _table(str(path), found)
+
+
+def _value(cell: Any) -> Any:
+    value = cell.value
+    if isinstance(value, datetime.datetime) and not re.search("[hs]", re.sub(r"\[[^]]*\]|\"[^\"]*\"", "", cell.number_format)):
+        return value.date()
+    return None if value == "" else value
+
+
+def _table(name: str, found: list[list[Any]]) -> InMemory:
+    rows = [row for row in found if any(value is not None for value in row)]
+    if not rows:
+        raise ValueError(f"{name} is empty: its sheet has no row")
+    names, width = rows[0], max(map(len, rows))
+    names = names + [None] * (width - len(names))
+    rows = [row + [None] * (width - len(row)) for row in rows[1:]]
+    values = dict[str, pd.Series]()
+    for i, column in enumerate(names):
+        cells = pd.Series([row[i] for row in rows], dtype=object)
+        if column is None and not cells.notna().any():
+            continue
+        if column is None:
+            raise ValueError(f"{name} has no name in column {i + 1} of its first row; write one")
+        if str(column) in values:
+            count = [str(other) for other in names].count(str(column))
+            raise ValueError(f"{name} has {count} columns called {str(column)!r}: their names must differ")
+        values[str(column)] = cells
+    made = in_memory(pd.DataFrame(values))
+    return InMemory(name, made.content, made.form, types=made.types, own_types=made.own_types)

@@ -13,7 +13,7 @@ import pyarrow
 import torch
 from torch import Tensor
 
-from dpgen.columns.forms import read
+from dpgen.columns.forms import natural_order, read
 from dpgen.containers import Form, InMemory, natural
 from dpgen.data.engines import EngineTable, open_table
 from dpgen.data.table_files import (
@@ -125,15 +125,6 @@ def checked_prior(prior: Tensor, *, n: int, name: str = "prior") -> Tensor:
     if abs(total - 1) > SUM_TOLERANCE:
         raise ValueError(f"{name} sums to {total:.8g}: it must sum to 1 within {SUM_TOLERANCE:g}")
     return values / total
-
-
-def natural_order(name: str) -> tuple[int, int, str]:
-    """Sorting key: numbers in numeric order, then names in alphabetical order.
-
-    >>> sorted(["10", "b", "9", "a"], key=natural_order)
-    ['9', '10', 'a', 'b']
-    """
-    return (0, int(name), name) if name.isdecimal() and len(name) < 100 else (1, 0, name)
 
 
 def _require_counts(counts: Tensor) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.data.columns import Columns
-from dpgen.data.mixtures import OrderedMixture
+from dpgen.data.toy import OrderedMixture
 from dpgen.evaluation.scores import Evaluation, Score
 from dpgen.figures import new_figure, save_figure
 from dpgen.systems.ordered.estimator import Values, below, in_order, outline, ranked

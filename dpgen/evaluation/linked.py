@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from dpgen.columns.descriptors import dated
 from dpgen.columns.forms import DAY
 from dpgen.data.kinds import PACKAGE
 from dpgen.data.linked import LinkedTables, arranged, load_linked
-from dpgen.data.linked_rows import dated
-from dpgen.data.packages import linked_package
+from dpgen.data.links import linked_package
 from dpgen.data.table_files import read_table
 from dpgen.evaluation.column import Column
 from dpgen.evaluation.rules import BROKEN, WORTH

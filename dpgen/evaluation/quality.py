@@ -18,8 +18,7 @@ import numpy as np
 import pandas as pd
 
 from dpgen.data.kinds import PACKAGE
-from dpgen.data.links import Key
-from dpgen.data.packages import linked_package
+from dpgen.data.links import Key, linked_package
 from dpgen.data.table_files import read_table
 from dpgen.evaluation.scores import Score
 from dpgen.extras import extras

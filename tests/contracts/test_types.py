@@ -24,8 +24,7 @@ import torch
 from told import Told
 
 import dpgen
-from dpgen.columns.votes import CELLS, Vote
-from dpgen.columns.writings.cells import cells_of
+from dpgen.columns.votes import CELLS, Vote, cells_of
 from dpgen.containers import in_memory, is_columns
 from dpgen.data import draft_schema, load_linked, load_records, load_table
 from dpgen.schema import Schema

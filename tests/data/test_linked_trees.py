@@ -15,8 +15,8 @@ from three_tables import three_tables
 import dpgen
 from dpgen.containers import in_memory
 from dpgen.data import load_linked
-from dpgen.data.histories import Reading
 from dpgen.data.linked import LinkedTables
+from dpgen.data.linked_reader import Reading
 from dpgen.data.split import secret_key
 from dpgen.facts import Fact
 

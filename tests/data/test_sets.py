@@ -7,8 +7,8 @@ import pytest
 import tiny
 from refusals import refused
 
-from dpgen.data import load_sets, sets
-from dpgen.data.sets import read_baskets
+from dpgen.data import load_sets
+from dpgen.data.records import read_baskets
 from dpgen.facts import Fact
 
 LINES = "10 2 30\n2 30\n2\n\n30 2 2 7\n9 10\n"
@@ -103,6 +103,6 @@ def test_a_line_more_is_one_record_more(tmp_path: Path) -> None:
 
 
 def test_table_too_large_is_refused(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sets, "MAX_CELLS", 29)
+    monkeypatch.setattr("dpgen.data.records.MAX_CELLS", 29)
     with refused("6 records x 5 items"):
         load_sets(path=path)

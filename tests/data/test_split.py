@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from refusals import refused
 
 from dpgen.data.points import load_points
-from dpgen.data.records import load_records
-from dpgen.data.sets import load_sets
+from dpgen.data.records import load_records, load_sets
 from dpgen.data.split import KEY_BYTES, People, Split, SplitOptions, await_key, needs_key, secret_key
 from dpgen.facts import Fact
 from dpgen.files import remove_leftovers

@@ -7,8 +7,16 @@ import numpy as np
 import pytest
 import torch
 
-from dpgen.data.mixtures import REFERENCE_MIXTURES, GaussianMixture, gaussian_ring, mixture_1d, reference_mixture
-from dpgen.data.toy import load_mixture, load_mixture_1d, load_ring
+from dpgen.data.toy import (
+    REFERENCE_MIXTURES,
+    GaussianMixture,
+    gaussian_ring,
+    load_mixture,
+    load_mixture_1d,
+    load_ring,
+    mixture_1d,
+    reference_mixture,
+)
 
 PLANE = GaussianMixture(torch.tensor([[0.0, 1.0], [2.0, -1.0]]), torch.tensor([0.3, 0.1]), torch.tensor([0.2, 0.8]))
 TARGETS = {"ring": gaussian_ring(), "variance": mixture_1d("variance"), "std": mixture_1d("std"), "weights": PLANE}

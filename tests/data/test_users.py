@@ -6,7 +6,8 @@ import pytest
 import torch
 from refusals import refused
 
-from dpgen.data.users import NEAR, PEAKED, UNIFORM, Users, load_synthetic_users, natural_order, normalised
+from dpgen.columns.forms import natural_order
+from dpgen.data.users import NEAR, PEAKED, UNIFORM, Users, load_synthetic_users, normalised
 
 
 def users(**changes: Any) -> Users:

@@ -8,7 +8,7 @@ import torch
 from refusals import refused
 from scipy.optimize import minimize
 
-from dpgen.data.mixtures import gaussian_ring, mixture_1d
+from dpgen.data.toy import gaussian_ring, mixture_1d
 from dpgen.metrics.densities import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from dpgen.data import load_digits
-from dpgen.data.mixtures import mixture_1d
+from dpgen.data.toy import mixture_1d
 from papers import acs2017 as acs
 from papers.data import load_call_detail, load_cms, load_movielens
 from papers.diakonikolas2015 import PRINTED_SCALE, Model, corrected_scale, dyadic_intervals, published_rule

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "dpgen"
 MODULES = sorted(PACKAGE.rglob("*.py"))
-MOST_LINES = 600
+MOST_LINES = 800
 
 FORBIDDEN: dict[str, set[str]] = {
     "systems": {"data", "evaluation", "metrics", "api", "auditing", "cli", "config", "run"},
@@ -143,7 +143,6 @@ def test_scripts_and_notebooks_use_the_command_or_what_dpgen_exports(path: Path)
 
 
 PUBLIC_MODULES = {
-    "dpgen.data.mixtures",
     "dpgen.data.toy",
     "dpgen.evaluation.columns",
     "dpgen.evaluation.points",

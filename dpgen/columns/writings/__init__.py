@@ -1,8 +1,8 @@
 r"""Writings: how texts show numbers, dates, times and truth values, read and written back alike.
 
 The table (`dpgen.columns.writings.table`) is what a reader extends by a line. Which writings could have made a text follows
-from this text and from the table alone; a noisy histogram decides which one a column has (`cells`). Its name is the
-`format` of a field:
+from this text and from the table alone; a noisy histogram (`dpgen.columns.votes`) decides which one a column has. Its name is
+the `format` of a field:
 
 | texts | format | value |
 |---|---|---|

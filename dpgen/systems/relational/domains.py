@@ -33,7 +33,7 @@ from dpgen.systems.tables.marginals import Known, Marginal, Measurement
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
-    from dpgen.data.linked_rows import KeyColumn, LinkedRows
+    from dpgen.data.linked_tables import KeyColumn, LinkedRows
     from dpgen.data.public_tables import PublicKey
     from dpgen.privacy.curator import GaussianBudget
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import constraint_of
 from dpgen.columns.distances import restored
 from dpgen.columns.forms import REPRESENTED
 from dpgen.columns.writings.codes import numbered as keys_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import constraint_of
 from dpgen.facts import Fact, Said
 from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.noise import PublicRandomness
@@ -42,7 +42,7 @@ from dpgen.systems.tables.rounds import Round, growing
 
 if TYPE_CHECKING:
     from dpgen.data import LinkedTables
-    from dpgen.data.linked_rows import KeyColumn
+    from dpgen.data.linked_tables import KeyColumn
     from dpgen.privacy.curator import Curator
     from dpgen.runtime import Runtime
 

@@ -31,7 +31,7 @@ from dpgen.systems.relational.calendars import Days, day_counts, nearer, transpo
 from dpgen.systems.relational.sums import Histories, Reals, Shape
 
 if TYPE_CHECKING:
-    from dpgen.data.linked_rows import LinkedRows
+    from dpgen.data.linked_tables import LinkedRows
 
 HOURS = "hours of rows"
 OF_HOURS = 0.02

@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
-from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import constraint_of
 from dpgen.columns.distances import restored
 from dpgen.columns.fields import as_numbers
 from dpgen.containers import Form

@@ -29,7 +29,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import constraint_of
 from dpgen.columns.descriptors import written_as
 from dpgen.columns.forms import DAY, floats
 from dpgen.facts import Fact, Said

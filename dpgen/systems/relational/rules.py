@@ -41,7 +41,7 @@ from dpgen.systems.tables.rule_kinds import WORTH, Column
 from dpgen.systems.tables.rules import APART, BROKEN, ENOUGH, FEW, FINE, LEAST, LEFT, OF_FEW, SEEN
 
 if TYPE_CHECKING:
-    from dpgen.data.linked_rows import LinkedRows
+    from dpgen.data.linked_tables import LinkedRows
 
 Flags = npt.NDArray[np.bool_]
 

@@ -31,13 +31,12 @@ import pandas as pd
 import torch
 
 from dpgen.columns.axes import Axis, Times, axis_of, finest, steps, steps_of
-from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import constraint_of
 from dpgen.columns.descriptors import described, field_of, written_as
 from dpgen.columns.fields import Field
 from dpgen.columns.forms import DAY, TOLD, read, texts_of
-from dpgen.columns.votes import CELLS, Vote, possible, votes
+from dpgen.columns.votes import CELLS, Choice, Vote, possible, votes
 from dpgen.columns.writings import TruthWriting
-from dpgen.columns.writings.cells import Choice
 from dpgen.columns.writings.codes import is_pattern, matcher
 from dpgen.facts import Fact, Said, columns_of
 from dpgen.privacy.curator import GaussianBudget

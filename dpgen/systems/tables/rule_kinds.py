@@ -31,8 +31,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from dpgen.columns.axes import Floats, Steps
-from dpgen.columns.constraint_descriptors import constraint_of
-from dpgen.columns.constraints import codes_as_texts, part_of
+from dpgen.columns.constraints import codes_as_texts, constraint_of, part_of
 from dpgen.columns.fields import CategoryField, DensityField, Field, as_numbers
 from dpgen.systems.tables.discovery import OTHERS
 

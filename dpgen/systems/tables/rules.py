@@ -39,8 +39,7 @@ import pandas as pd
 import torch
 
 from dpgen.columns.axes import Axis, Floats, Steps, Times
-from dpgen.columns.constraint_descriptors import constraint_of
-from dpgen.columns.constraints import Constraint, LessEqual, codes_as_texts
+from dpgen.columns.constraints import Constraint, LessEqual, codes_as_texts, constraint_of
 from dpgen.columns.descriptors import described, field_of
 from dpgen.columns.fields import DensityField, Field, as_numbers
 from dpgen.facts import Fact, Said

@@ -11,8 +11,8 @@ import torch
 from sklearn.datasets import load_digits
 
 import dpgen
-from dpgen.data.mixtures import gaussian_ring
 from dpgen.data.points import Points
+from dpgen.data.toy import gaussian_ring
 from dpgen.metrics import Quadrature, negative_log_likelihood, optimal_mollification
 from dpgen.privacy.curator import Curator
 from dpgen.release import Draws

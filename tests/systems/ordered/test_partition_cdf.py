@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpgen.data.mixtures import REFERENCE_MIXTURES, reference_mixture
+from dpgen.data.toy import REFERENCE_MIXTURES, reference_mixture
 from dpgen.evaluation.columns import empirical_error, kolmogorov_error
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger

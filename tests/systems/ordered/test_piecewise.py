@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpgen.data.mixtures import reference_mixture
+from dpgen.data.toy import reference_mixture
 from dpgen.evaluation.columns import total_variation
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger

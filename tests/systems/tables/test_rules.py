@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import dpgen
-from dpgen.columns.constraint_descriptors import constraint_of
+from dpgen.columns.constraints import constraint_of
 from dpgen.columns.descriptors import field_of
 from dpgen.columns.fields import LengthField
 from dpgen.containers import in_memory

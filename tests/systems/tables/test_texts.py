@@ -14,8 +14,8 @@ import dpgen
 from dpgen.columns.descriptors import field_of
 from dpgen.columns.writings.codes import CELLS, Pattern, matcher, pattern_of, prefixes, trailing
 from dpgen.data import draft_schema
-from dpgen.data.excel import read_excel
 from dpgen.data.raw_tables import Chosen, draft_of
+from dpgen.data.table_files import read_excel
 from dpgen.facts import Fact, columns_of
 
 N = 6000
