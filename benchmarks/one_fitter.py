@@ -2,7 +2,7 @@
 
 Adult and HIGGS as in `tables.py`. First whole releases: by `tables`, and by `relational` as people who have no rows, each by
 its own public rule. Then the same noisy pairs of columns, chosen by `tables` without a target, triples and blocks, fitted once
-by the mixture's own gradients (`tables.mixture.Fitter`), and once by a tree of one node (`relational.chains.TreeFitter`), with
+by the mixture's own gradients (`tables.fitter.Fitter`), and once by a tree of one node (`relational.chains.TreeFitter`), with
 as many classes and steps, and the same rates. Scores are of matched rows.
 """
 
@@ -30,7 +30,7 @@ from dpgen.systems.relational.fit import fit as fit_people
 from dpgen.systems.relational.plan import RelationalConfig, RelationalPlan
 from dpgen.systems.relational.sums import Layout, Shape, Table
 from dpgen.systems.tables import rounds
-from dpgen.systems.tables.mixture import Fitter
+from dpgen.systems.tables.fitter import Fitter
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import sizes
 

@@ -23,6 +23,6 @@ from .runtime import quiet_training as quiet_training
 from .systems.dp_sgd.own_module import make_private as make_private
 from .systems.dp_sgd.own_module import release as release
 from .systems.registry import load as load
-from .systems.tables.intervals import intervals as intervals
+from .systems.tables.model import intervals as intervals
 
 __version__: str

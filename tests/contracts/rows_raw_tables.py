@@ -19,8 +19,22 @@ from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation, for_rows
 from dpgen.privacy.selection import FrequentCounts
 from dpgen.systems.tables.discovery import FORM, RARE, STEP, truths_of, units_of, unnamed_of
-from dpgen.systems.tables.domains import BINS, DIGITS, GAP, NAMES, SCALE, cells, in_parts, in_period, on_scale
-from dpgen.systems.tables.texts import PREFIXES, REPEATED, first_cells, repeated, sizes
+from dpgen.systems.tables.domains import (
+    BINS,
+    DIGITS,
+    GAP,
+    NAMES,
+    PREFIXES,
+    REPEATED,
+    SCALE,
+    cells,
+    first_cells,
+    in_parts,
+    in_period,
+    on_scale,
+    repeated,
+    sizes,
+)
 
 TEXTS = np.array(
     ["", "a", "007", "true", 1, "20", 1.5, "0.25", "2020-01-02", "2020-01-02 10:30", True, pd.Timestamp(0), "1,5", "3/4/2023"],

@@ -10,10 +10,9 @@ from conformance import Law, LawRow, SumRow, pairs_of, swapped
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.selection import ExponentialMechanism
-from dpgen.systems.tables import blocks
 from dpgen.systems.tables.fit import COUNT, record_count
 from dpgen.systems.tables.marginals import JOINT, NOTE, SCALE, Coarsening, Counts, Marginal
-from dpgen.systems.tables.rounds import MEASUREMENT, SELECTION
+from dpgen.systems.tables.rounds import BLOCK_CHOICE, BLOCK_TABLE, MEASUREMENT, SELECTION, Sets, parity_scores
 from dpgen.systems.tables.workload import QUESTION
 
 SIZES = (3, 2, 5)
@@ -63,7 +62,7 @@ BITS_OF = pairs_of(lambda rng, n: rng.integers(0, 2, (n, 4)))
 OF_BITS = swapped(np.array([[0, 0, 0, 0], [0, 0, 0, 1]]), np.array([[0, 0, 1, 0]]))
 """A record whose parity is that of the others in one set of three columns and not in another one is left out, or replaced."""
 HALVES = Coarsening.full((2,) * 4)
-SETS = blocks.Sets((0, 1, 2, 3), (4,) * 4)
+SETS = Sets((0, 1, 2, 3), (4,) * 4)
 
 
 def of_block(x: np.ndarray) -> BoundedSum:
@@ -76,7 +75,7 @@ def chosen_block(x: np.ndarray, relation: Relation, times: int = 1) -> Law:
     those = [[*map(SETS.__getitem__, range(len(SETS)))].index(one) for one in ((0, 1, 2), (0, 1, 3))]
     parities = times * SETS.parities(x, HALVES)[those]
     expected = np.array([-40.0, -41.0 if relation == "add_remove" else -40.0])
-    mechanism = ExponentialMechanism.gaussian(blocks.scores(parities, expected), 2.0, SCALE)
+    mechanism = ExponentialMechanism.gaussian(parity_scores(parities, expected), 2.0, SCALE)
     return Law(mechanism.event, mechanism.log_probabilities())
 
 
@@ -88,7 +87,7 @@ ROWS = [
     SumRow("tables", (JOINT,), ROWS_OF, MOVED, sums=counted(Marginal((0, 1, 2), 0))),
     SumRow("tables", (QUESTION,), ROWS_OF, MOVED, sums=counted(Marginal((0, 2), 1))),
     SumRow("tables", (QUESTION,), BITS_OF, OF_BITS, sums=of_block),
-    SumRow("tables", (blocks.TABLE,), BITS_OF, OF_BITS, sums=of_block),
-    LawRow("tables", (blocks.CHOICE,), BITS_OF, OF_BITS, law=chosen_block, at=(1e-6, 0.2, 0.5)),
+    SumRow("tables", (BLOCK_TABLE,), BITS_OF, OF_BITS, sums=of_block),
+    LawRow("tables", (BLOCK_CHOICE,), BITS_OF, OF_BITS, law=chosen_block, at=(1e-6, 0.2, 0.5)),
     LawRow("tables", (SELECTION,), ROWS_OF, MOVED, law=selected, at=(1e-6, 0.2, 0.5)),
 ]

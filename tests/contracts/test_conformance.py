@@ -58,7 +58,7 @@ from dpgen.privacy.mechanisms import ApproximateDpEvent, Relation, gaussian_even
 from dpgen.release import PublicModel, Release
 from dpgen.runtime import quiet_training
 from dpgen.systems.registry import load
-from dpgen.systems.tables.blocks import CHOICE as CHOICE_OF_BLOCK
+from dpgen.systems.tables.rounds import BLOCK_CHOICE
 from dpgen.systems.tables.workload import QUESTION
 
 CASES = [pytest.param(row, relation, id=f"{row}-{relation}") for row in all_rows() for relation in row.relations]
@@ -314,7 +314,7 @@ def test_questions_at_the_price_of_one_are_found(relation: Relation) -> None:
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_parities_that_a_row_moves_by_two_at_the_price_of_one_are_found(relation: Relation) -> None:
-    [row] = [row for row in all_rows() if isinstance(row, LawRow) and row.covers(CHOICE_OF_BLOCK)]
+    [row] = [row for row in all_rows() if isinstance(row, LawRow) and row.covers(BLOCK_CHOICE)]
     with pytest.raises(AssertionError, match="delta is"):
         check_tight(dataclasses.replace(row, law=partial(chosen_block, times=2)), relation)
 

@@ -24,9 +24,8 @@ from dpgen.systems.relational.reach import Reach, step_of
 from dpgen.systems.relational.rules import copied, ends, settled
 from dpgen.systems.relational.sums import Integers, Reals
 from dpgen.systems.relational.target import Feature
-from dpgen.systems.tables.imputation import Gaps
 from dpgen.systems.tables.marginals import Columns
-from dpgen.systems.tables.mixture import Mixture, edges, filled
+from dpgen.systems.tables.mixture import Gaps, Mixture, edges, filled
 
 if TYPE_CHECKING:
     from dpgen.systems.relational.linked_mixture import LinkedMixture

@@ -16,8 +16,9 @@ from scipy.stats import norm
 
 from dpgen.columns.axes import Floats, Steps
 from dpgen.columns.density import Density, Digits, Integers, Reals, beside, expected, fitted, flat
+from dpgen.columns.forms import TOLD
 from dpgen.systems.simplex_projection import project_to_simplex
-from dpgen.systems.tables.domains import LONGEST, MOST_CODES, SURE, TOLD, Asked, Bought, Flags, Parts, Seen, seen, surviving
+from dpgen.systems.tables.domains import LONGEST, MOST_CODES, SURE, Asked, Bought, Flags, Parts, Seen, seen, surviving
 from dpgen.systems.tables.marginals import Known
 
 # -- the law of a number -----------------------------------------------------------------------------------------------

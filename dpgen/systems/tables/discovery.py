@@ -8,7 +8,7 @@ Every part is a release of the one declared Gaussian, and every released count i
 | step | numbers of each rounding, times of each clock | 1 in one cell |
 | rare | gaps of texts and their values without a name; gaps and truth values | 1 in one cell |
 | names | the values of a column whose noisy count passes a threshold, see `FrequentCounts` | 1 in one count |
-| codes | what `dpgen.systems.tables.texts` buys of texts of which few are frequent | 1 in one count |
+| codes | what `dpgen.systems.tables.domains` buys of texts of which few are frequent | 1 in one count |
 | digits, scale, bins | what `dpgen.systems.tables.domains` buys of a number | 1 in one cell |
 
 All later choices depend on released counts and on the row alone.
@@ -43,25 +43,30 @@ from dpgen.privacy.curator import GaussianBudget
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.tables import domains
 from dpgen.systems.tables.densities import Law, law, unseen
-from dpgen.systems.tables.domains import NAMES, Asked, bought, cells, places, surviving
-from dpgen.systems.tables.marginals import Known
-from dpgen.systems.tables.texts import (
-    MOST,
+from dpgen.systems.tables.domains import (
     MOST_REPEATS,
+    NAMES,
+    NEARLY_ALL,
     OF_FIXED,
     OF_PREFIXES,
     OF_REPEATED,
     OF_SHAPES,
     REPEATED,
     REPEATS,
+    Asked,
     Firsts,
     Shapes,
     are_codes,
+    bought,
+    cells,
     key_of,
     patterns_of,
+    places,
     repeated,
     shapes,
+    surviving,
 )
+from dpgen.systems.tables.marginals import Known
 
 if TYPE_CHECKING:
     from dpgen.data import RawTable
@@ -357,7 +362,7 @@ class Discovery:
             codes = (bought := Firsts(self.table, name, listed, self.budget)).fixed(codes, OF_FIXED * self.of_codes)
             found = bought.all(texts, (counts, std), codes, OF_PREFIXES * self.of_codes)
             listed, counts, stds, patterns = found
-            other = codes.roots[0] if codes.covered >= MOST * left else other  # what else there is looks like the others
+            other = codes.roots[0] if codes.covered >= NEARLY_ALL * left else other  # what else there is looks like the others
         told, few = self._rare(name, partial(unnamed_of, listed=listed, patterns=tuple(patterns)), 2, _OF_RARE * share)
         rest = Noisy(told[1], few)
         if not patterns:
@@ -380,7 +385,7 @@ class Discovery:
 
     def _key(self, name: str, codes: Shapes, total: float, again: Noisy | None) -> Descriptor | None:
         """A key of values that are not seen to repeat, where most have one pattern; else they are left out."""
-        if again is not None and codes.covered >= MOST * total and len(codes.roots) == 1:
+        if again is not None and codes.covered >= NEARLY_ALL * total and len(codes.roots) == 1:
             self.keys.append(name)
             self.unrepeated[name] = again.std / total
             codes = Firsts(self.table, name, [], self.budget).fixed(codes, OF_FIXED * self.of_codes)
@@ -421,7 +426,7 @@ class Discovery:
         """The pattern of a declared key, where most texts have one; else nothing."""
         patterns, noisy, *_ = self._frequent(name, self.table.column(name, patterns_of), share)
         best = int(noisy.argmax()) if len(noisy) else -1
-        if best < 0 or noisy[best] < MOST * total:
+        if best < 0 or noisy[best] < NEARLY_ALL * total:
             return {}
         self.keys.append(name)
         return {"dpgen:key": key_of(str(patterns[best]))}

@@ -18,8 +18,9 @@ from dpgen.schema import Schema, TableDomain, nearest
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.plan import SumsPlan
 from dpgen.systems.tables.discovery import Discovery, Found, blank, row_count, thresholds
+from dpgen.systems.tables.fitter import EXCLUDED, Fitter, zeros_of
 from dpgen.systems.tables.marginals import Coarsening, Columns, Measurement, Reals, release_columns, wide_bins
-from dpgen.systems.tables.mixture import EXCLUDED, Fitter, Mixture, zeros_of
+from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import LEAST_SIGNAL, Question, Sizes, TablesConfig, few_cells, sizes
 from dpgen.systems.tables.prior import Coded, Dependence, Prior

@@ -1,58 +1,54 @@
-r"""A mixture of products, its fit to noisy marginals and public constraints, and its rows.
+r"""A mixture of products, the law of a table: marginals, rows, what it becomes given values or ranges, and gaps that it fills.
 
 .. math:: p(x) = \sum_k w_k \prod_c p_{kc}(x_c)
 
-Marginals of any order are sums over components, so a fit never looks at records: it lowers, over logits of p and w,
-
-.. math:: \tfrac12 \sum_r \sum_i (n p_r(i) - y_{ri})^2 / \sigma_r^2 + \beta \sum_k w_k \sum_c KL(p_{kc} \| p_c)
-    + \nu n \Big( \sum_z p(z) + 2 \sum_c \sum_g (p(g) - p_c(g))^2 / p_c(g) \Big)
-
-with y the measured marginals, :math:`p_c` the released marginals of single columns, and z what public constraints exclude.
-The second sum is the mutual information of the component with each column. It bounds how far the columns are from
-independence, so what was not measured stays as independent as what was measured allows: without it a mixture of many
-components invents dependence where nobody looked, and fits noise where somebody did. In columns that z is about, beta is .3
-as large: their dependence is partly forced. The last sum is over the groups g of these columns. It keeps small groups: a fit
-that only lowered p(z) would rather give up the children than find all their gaps. :math:`\nu` is .5, and 5 in the last steps,
-after which next to nothing is left that would be rejected.
-
-The second sum pulls strong dependence down, of a column that is a function of another most: `Fitter.measure` moves y until its
-gap is that of noise.
+Gaps of rows are draws from the mixture given the rest of the row, until the constraints hold.
 """
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
-from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from itertools import combinations, product
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
+import torch
 
+from dpgen.columns.fields import Field, LengthField
+from dpgen.columns.forms import number
+from dpgen.containers import article
+from dpgen.containers.forms import Form, as_type
 from dpgen.privacy.draws import compiled
-from dpgen.systems.tables.errors import Deep, Pairs, Triples
-from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement, together
-
-if TYPE_CHECKING:
-    from dpgen.schema import Schema
-    from dpgen.systems.tables.marginals import Columns
-    from dpgen.systems.tables.seeds import Seeds
+from dpgen.schema import Schema, nearest
+from dpgen.systems.tables.marginals import Coarsening, Columns, Flags, Integers, Marginal, Reals, together
 
 Floats = npt.NDArray[np.float32]
-Reals = npt.NDArray[np.float64]
-Integers = npt.NDArray[np.int64]
+Given = Mapping[str, Any]
+"""Values, lists of values and ranges by column."""
+Classes = Callable[[Integers, list[bool]], Integers]
+"""Components (m,) for draws of rows (m,), given which columns (d,) are to have values."""
 
-_MOMENTS = (0.9, 0.99)  # Adam's
-AVOIDED, EXCLUDED = 0.5, 5.0
-"""Loss of every record that the model expects where constraints allow none: at first, and at the end of a fit."""
-_HELD = 2.0  # shares of columns that such constraints are about, beside what constraints exclude
-_FORCED = 0.3  # of beta in columns whose dependence is partly forced by such constraints
-_SURE, _CORRECTED = 3.0, 0.5  # stds of a chi-square over which a measurement is aimed at further, and by what share
-_FOLLOWED = 0.5  # of a chi-square, for one that is followed
-_RIDGE = 1e-3  # keeps logits of cells that nothing measures where they are
+PAIR, ONE = np.float32(2.0), np.float32(1.0)  # weights of cells of two and of three columns
+_MOST_CELLS = 2**24  # of all triples together: more of them are left out
+_PLACES = 4096  # in a code
+
+AT_ONCE = 4096
+"""Rows whose components are drawn together."""
+MOST_DRAWS = 2**16
+"""Draws that are made together."""
+_MANY = 1_000
+_COPIES = (1, 10, 100, _MANY)
+TRIES = 2 * sum(_COPIES)
+"""Draws of a row at most, until one satisfies the constraints: half of them where columns in constraints may stay null."""
+_ZONE = r"\d{2}:\d{2}.*(?:Z|[-+]\d{2}:?\d{2})$"  # of a time by ISO 8601
+
+_compile = compiled()
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +63,7 @@ class Mixture:
     sizes: tuple[int, ...]
 
     @property
-    def offsets(self) -> npt.NDArray[np.int64]:
+    def offsets(self) -> Integers:
         """Where each column begins in `probabilities`, and their end."""
         return np.cumsum([0, *self.sizes])
 
@@ -79,7 +75,7 @@ class Mixture:
         return int(certain.sum()) >= len(self.sizes) - 1 > 0
 
     @cached_property
-    def in_cells(self) -> npt.NDArray[np.bool_]:
+    def in_cells(self) -> Flags:
         """Columns (d,) of which each component lacks some values: those of blocks."""
         return np.asarray((np.minimum.reduceat(self.probabilities, self.offsets[:-1], axis=0) == 0.0).all(1))
 
@@ -88,7 +84,7 @@ class Mixture:
         start, stop = self.offsets[column : column + 2]
         return self.probabilities[start:stop]
 
-    def marginal(self, columns: Sequence[int]) -> npt.NDArray[np.float64]:
+    def marginal(self, columns: Sequence[int]) -> Reals:
         """Joint probabilities of some columns, one axis for each."""
         cells = self.weights[None].astype(np.float64)
         for column in columns:
@@ -108,7 +104,7 @@ class Mixture:
         probabilities[start:stop] = block / block.sum(0)
         return Mixture(probabilities, self.weights, self.sizes)
 
-    def expected(self, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> npt.NDArray[np.float64]:
+    def expected(self, marginals: Sequence[Marginal], levels: Sequence[Coarsening]) -> Reals:
         """Probabilities of the cells of marginals of two columns or more, one after the other."""
         found: list[Floats] = [np.empty(0, np.float32)] * len(marginals)
         for level, numbers in together(marginals):
@@ -128,262 +124,17 @@ class Mixture:
         return np.concatenate(found).astype(np.float64) if found else np.empty(0)
 
 
-class Fitter:
-    """A mixture that is fitted again whenever there are more measurements, by Adam on its logits, from where it was.
-
-    `shares` are released marginals of columns, above 0; `n` is the released number of records, `information` beta; `followed`
-    are marginals whose measurements bias would spoil; `seeds` put products into cells of blocks; `generator` is public.
-    """
-
-    def __init__(
-        self,
-        shares: Sequence[npt.NDArray[np.float64]],
-        n: float,
-        *,
-        components: int,
-        information: float,
-        zeros: Sequence[Zero] = (),
-        followed: Sequence[Marginal] = (),
-        seeds: Seeds | None = None,
-        generator: np.random.Generator,
-    ) -> None:
-        self.sizes, self.n, self._zeros = tuple(len(p) for p in shares), n, tuple(zeros)
-        self._followed = frozenset(followed)
-        self._starts = np.cumsum([0, *self.sizes[:-1]])
-        self._column = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        self._shares, self._seeds = np.concatenate(shares).astype(np.float32), seeds
-        self.prior = np.log(self._shares)[:, None]
-        if seeds is not None:
-            self.prior, components = seeds.within(self.prior, self._starts, self._column), len(seeds.cells)
-        self._information = np.full((len(self._column), 1), information, np.float32)
-        for rows in [rows for zero in self._zeros for rows in zero.rows]:
-            self._information[rows] = _FORCED * information
-        held = [np.arange(len(self._column))[rows] for zero in self._zeros for rows in zero.rows]
-        self._held = np.unique(np.concatenate(held)) if held else np.empty(0, np.int64)
-        noise = generator.normal(0.0, 1.0, (len(self._column), components))
-        weights = np.zeros(components, np.float32) if seeds is None else seeds.weights
-        self.logits: list[Floats] = [(self.prior + noise).astype(np.float32), weights]
-        self._first = [np.zeros_like(values) for values in self.logits]
-        self._second = [np.zeros_like(values) for values in self.logits]
-        self._steps, self._avoided = 0, AVOIDED * n
-        self._errors: list[Pairs | Triples | Deep] = []
-        self._fitted: list[Measurement] = []
-        self._levels: Sequence[Coarsening] = ()
-        self._beyond: dict[Marginal, Any] = {}
-        self._prior: Sequence[Measurement] = ()
-
-    def measure(
-        self,
-        measurements: Sequence[Measurement],
-        levels: Sequence[Coarsening],
-        *,
-        corrected: bool = False,
-        prior: Sequence[Measurement] = (),
-    ) -> None:
-        r"""Fit these measurements from now on; of one marginal their mean, weighted by 1 / variance.
-
-        `prior` are pairs of columns that a public prior expects; the fit follows them as well, and never aims beyond them.
-
-        The penalty holds a fit back, the more the stronger the dependence is. `corrected`: where the gap :math:`g = y - n p` of
-        a marginal of m cells that was fitted is more than noise, :math:`\chi^2 = |g / \sigma|^2 > t = m + 3 \sqrt{2 m}`,
-        half of :math:`(1 - t / \chi^2) g` is added for good to what is fitted in the place of y. For those that are `followed`
-        it is so in any case, with t = m / 2.
-
-        Source: Bregman iterations of Osher, Burger, Goldfarb, Xu, Yin 2005, up to the discrepancy of Morozov 1966.
-        """
-        further = self._fitted if corrected else [m for m in self._fitted if m.marginal in self._followed]
-        for m, expected in zip(further, self._expected(further)):
-            gap = m.values - expected
-            square, most = float(((gap / m.noise_std) ** 2).sum()), gap.size + _SURE * (2 * gap.size) ** 0.5
-            most = _FOLLOWED * gap.size if m.marginal in self._followed else most
-            if square > most:
-                self._beyond[m.marginal] = self._beyond.get(m.marginal, 0.0) + _CORRECTED * (1 - most / square) * gap
-        merged, self._levels, self._prior = _merged(measurements), levels, prior
-        self._fitted = [m for m in merged if len(m.marginal.columns) > 1]
-        aims = [replace(m, values=m.values + self._beyond.get(m.marginal, 0.0)) for m in merged]
-        few = [m for m in aims if len(m.marginal.columns) < 3]
-        threes = [m for m in aims if len(m.marginal.columns) == 3]
-        inside = None if self._seeds is None else self._seeds.inside
-        self._errors = [
-            Pairs([*few, *prior], levels, self.sizes, self.n),
-            *(
-                Triples([threes[i] for i in numbers], levels[level], self.n)
-                for level, numbers in together([m.marginal for m in threes])
-            ),
-            *(Deep(m, levels[m.marginal.level], self.sizes, self.n, inside) for m in aims if len(m.marginal.columns) > 3),
-        ]
-
-    def _expected(self, measurements: Sequence[Measurement]) -> list[Reals]:
-        """Counts that the mixture expects in marginals of several columns."""
-        if not measurements:
-            return []
-        counts = self.n * self.mixture.expected([m.marginal for m in measurements], self._levels)
-        ends = np.cumsum([m.values.size for m in measurements])[:-1]
-        return [own.reshape(m.values.shape) for m, own in zip(measurements, np.split(counts, ends))]
-
-    @property
-    def mixture(self) -> Mixture:
-        """The mixture as it is now."""
-        p, w = self._softmax()
-        return Mixture(p, w, self.sizes)
-
-    def run(self, steps: int, rate: float, last: float, *, avoided: float = AVOIDED) -> None:
-        """Steps of a rate that falls from `rate` to `last` along half a cosine."""
-        self._avoided = avoided * self.n
-        for i in range(steps):
-            self._step(last + (rate - last) * (0.5 + 0.5 * math.cos(math.pi * i / steps)))
-
-    def again(
-        self, measurements: Sequence[Measurement], levels: Sequence[Coarsening], times: int, *run: Any, corrected: bool
-    ) -> Mixture:
-        """The mixture after more steps (`run`) on other measurements, several times; the fitter stays as it is."""
-        own = copy.copy(self)
-        own.logits, own._first, own._second = ([x.copy() for x in xs] for xs in (self.logits, self._first, self._second))
-        own._beyond = dict(self._beyond)
-        for i in range(times):
-            own.measure(measurements, levels, corrected=corrected and i > 0, prior=self._prior)
-            own.run(*run)
-        return own.mixture
-
-    def _softmax(self) -> tuple[Floats, Floats]:
-        logits, weights = self.logits
-        p: Floats = logits - np.maximum.reduceat(logits, self._starts, axis=0)[self._column]
-        np.exp(p, out=p)
-        p /= np.add.reduceat(p, self._starts, axis=0)[self._column]
-        w = np.exp(weights - weights.max())
-        return p, w / w.sum()
-
-    def _step(self, rate: float) -> None:
-        self._steps += 1
-        b1, b2 = _MOMENTS
-        for value, gradient, first, second in zip(self.logits, self.gradients(), self._first, self._second):
-            scratch = gradient - first  # large arrays: what can be is worked out in place
-            scratch *= 1 - b1
-            first += scratch
-            gradient *= gradient
-            gradient -= second
-            gradient *= 1 - b2
-            second += gradient
-            np.divide(second, 1 - b2**self._steps, out=scratch)
-            np.sqrt(scratch, out=scratch)
-            scratch += 1e-8
-            np.multiply(first, rate / (1 - b1**self._steps), out=gradient)
-            gradient /= scratch
-            value -= gradient
-
-    def gradients(self) -> tuple[Floats, Floats]:
-        """Gradients of the loss, in the logits of p and of w."""
-        p, w = self._softmax()
-        of_p, of_w = np.zeros_like(p), np.zeros_like(w)
-        for part in self._errors:
-            part.add_gradients(p, w, of_p, of_w)
-        if len(self._held):
-            gap = p[self._held] @ w / self._shares[self._held] - 1
-            slope = np.float32(2 * _HELD * self._avoided) * gap
-            of_p[self._held] += slope[:, None] * w
-            of_w += slope @ p[self._held]
-        if self._seeds is not None:
-            self._seeds.add_gradients(w, of_w)
-        for zero in self._zeros:
-            zero.add_gradients(self._avoided, p, w, of_p, of_w)
-        ratio = np.maximum(p, 1e-30)
-        np.log(ratio, out=ratio)
-        ratio -= self.prior
-        ratio *= self._information
-        of_w += np.einsum("dk,dk->k", p, ratio)
-        ratio *= w
-        of_p += ratio
-        np.multiply(of_p, p, out=ratio)
-        of_p -= np.add.reduceat(ratio, self._starts, axis=0)[self._column]
-        of_p *= p
-        logits, weights = self.logits
-        np.subtract(logits, self.prior, out=ratio)
-        ratio *= 2 * _RIDGE
-        of_p += ratio
-        return of_p, w * (of_w - np.float32(w @ of_w)) + 2 * _RIDGE * weights
-
-
-def _merged(measurements: Sequence[Measurement]) -> list[Measurement]:
-    """One measurement of each marginal."""
-    found: dict[Marginal, Measurement] = {}
-    for m in measurements:
-        if (old := found.get(m.marginal)) is not None:
-            a, b = 1 / np.square(old.noise_std), 1 / np.square(m.noise_std)
-            m = Measurement(m.marginal, (a * old.values + b * m.values) / (a + b), (a + b) ** -0.5)
-        found[m.marginal] = m
-    return list(found.values())
-
-
-# -- combinations that constraints exclude -----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, eq=False)
-class Zero:
-    r"""Groups that do not occur together: a sum of products of sets, :math:`\sum_t \prod_c F_c[t] \cdot p_{kc}` in a component.
-
-    `rows` are where the groups of each of its columns stand among the stacked ones, `factors` F (t, groups), the share of a
-    group.
-    """
-
-    rows: tuple[slice, ...]
-    factors: tuple[Floats, ...]
-
-    def mass(self, p: Floats) -> Floats:
-        """Its probability (K,) in components whose stacked columns are p (sum of groups, K)."""
-        return np.asarray(np.multiply.reduce(self._parts(p)).sum(0))
-
-    def add_gradients(self, weight: float, p: Floats, w: Floats, of_p: Floats, of_w: Floats) -> None:
-        """Add the gradients of `weight` times its probability, in p and w."""
-        parts = self._parts(p)
-        of_w += weight * np.multiply.reduce(parts).sum(0)
-        for i, (rows, factor) in enumerate(zip(self.rows, self.factors)):
-            others = np.multiply.reduce(parts[:i] + parts[i + 1 :])
-            of_p[rows] += weight * w * (factor.T @ others if len(parts) > 1 else factor.sum(0)[:, None])
-
-    def _parts(self, p: Floats) -> list[Floats]:
-        return [factor @ p[rows] for rows, factor in zip(self.rows, self.factors)]
-
-
-def zeros_of(schema: Schema, columns: Columns) -> list[Zero]:
-    """Combinations of groups of released columns that the constraints of a schema exclude."""
-    names, ends = schema.domain.names, np.cumsum([0, *columns.coarse.sizes])
-    found = []
-    for constraint in schema.constraints:
-        numbers = [names.index(name) for name in constraint.names if name in names]
-        factors = constraint.impossible(schema.by_name) if len(numbers) == len(constraint.names) else None
-        if factors is None:
-            continue
-        grouped = list[Floats]()
-        for c, factor in zip(numbers, factors):
-            group = columns.coarse.groups[c]
-            inside = np.zeros((len(group), columns.coarse.sizes[c]), np.float32)
-            inside[np.arange(len(group)), group] = columns.inside(c)
-            grouped.append(factor[:, : len(group)].astype(np.float32) @ inside)
-        if len(grouped) == 2 and len(grouped[0]) > grouped[0].shape[1]:  # the same sum of products with fewer of them
-            grouped = [np.eye(grouped[0].shape[1], dtype=np.float32), grouped[0].T @ grouped[1]]
-        found.append(Zero(tuple(slice(ends[c], ends[c + 1]) for c in numbers), tuple(grouped)))
-    return found
-
-
 # -- rows --------------------------------------------------------------------------------------------------------------
 
 
-Codes = npt.NDArray[np.int64]
-
-_compile = compiled()
-
-_MOST_CELLS = 2**24  # of all triples together: more of them are left out
-PAIR, ONE = np.float32(2.0), np.float32(1.0)  # weights of cells of two and of three columns
-
-
-def iid_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
+def iid_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Integers:
     """n independent rows of codes (n, d)."""
     component = np.sort(np.searchsorted(edges(mixture.weights.astype(np.float64)), generator.random(n), side="right"))
     rows = filled(mixture, component, lambda count: generator.random(count))
     return np.asarray(generator.permutation(rows))
 
 
-def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Codes:
+def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Integers:
     r"""n rows whose counts in all pairs and triples of columns are close to n times the model's.
 
     Systematic draws of components and of values in each component, then one pass over all cells in random order: a cell whose
@@ -395,7 +146,7 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
     ends = edges(mixture.weights.astype(np.float64))
     component = np.searchsorted(ends, (np.arange(n) + generator.random()) / max(n, 1), side="right")
 
-    def systematic(count: int) -> npt.NDArray[np.float64]:
+    def systematic(count: int) -> Reals:
         return np.asarray(generator.permutation((np.arange(count) + generator.random()) / max(count, 1)))
 
     rows = filled(mixture, component, systematic)
@@ -411,14 +162,14 @@ def matched_rows(mixture: Mixture, n: int, generator: np.random.Generator) -> Co
     return np.asarray(generator.permutation(rows))
 
 
-def edges(weights: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def edges(weights: Reals) -> Reals:
     """Upper ends of the components but the last on [0, 1)."""
     total = np.cumsum(weights)
     return np.asarray(total[:-1] / total[-1])
 
 
-def filled(mixture: Mixture, component: Codes, uniforms) -> Codes:  # type: ignore[no-untyped-def]
-    """Codes (n, d) of rows whose components (n,) are sorted."""
+def filled(mixture: Mixture, component: Integers, uniforms) -> Integers:  # type: ignore[no-untyped-def]
+    """Integers (n, d) of rows whose components (n,) are sorted."""
     ends = np.bincount(component, minlength=len(mixture.weights)).cumsum()
     rows = np.empty((len(component), len(mixture.sizes)), np.int64)
     for c in range(rows.shape[1]):
@@ -429,7 +180,7 @@ def filled(mixture: Mixture, component: Codes, uniforms) -> Codes:  # type: igno
     return rows
 
 
-def _gaps(mixture: Mixture, rows: Codes, order: int) -> tuple[Floats, npt.NDArray[np.int64]]:
+def _gaps(mixture: Mixture, rows: Integers, order: int) -> tuple[Floats, Integers]:
     """Counts less n times the model for all pairs or triples, one after the other, and where each begins."""
     d, n, gaps = len(mixture.sizes), len(rows), []
     at, begin = np.zeros((d,) * order, np.int64), 0
@@ -515,3 +266,364 @@ def _triples_of(row, c, sizes, at, where, stride, m):  # type: ignore[no-untyped
                 where[m], stride[m] = at[b, e, c] + (row[b] * sizes[e] + row[e]) * sizes[c], 1
             m += 1
     return m
+
+
+# -- values that are given ---------------------------------------------------------------------------------------------
+
+
+class CodedMixture:
+    """Products over the groups of codes of a table, with the shares of codes inside each group; columns are in schema order.
+
+    Of one table, of people, or of the rows of a table: see `TablesModel` and `LinkedMixture`.
+    """
+
+    def __init__(self, mixture: Mixture, columns: Columns, schema: Schema) -> None:
+        self.mixture, self.columns, self.schema = mixture, columns, schema
+
+    def _column(self, name: str) -> int:
+        names = self.schema.domain.names
+        if name not in names:
+            raise ValueError(f"column is {name!r}; choose from {', '.join(names)}")
+        return names.index(name)
+
+    def _grouped(self, codes: Integers) -> Integers:
+        return np.ascontiguousarray(self.columns.coarse.apply(codes).T)
+
+    def joint(self, groups: Integers) -> Reals:
+        """log w_k + sum of log p of the known groups, those >= 0: (n, K)."""
+        logs = np.log(np.maximum(self.mixture.probabilities, 1e-30)).astype(np.float64)
+        result = np.tile(np.log(np.maximum(self.mixture.weights, 1e-30)).astype(np.float64), (len(groups), 1))
+        for c, offset in enumerate(self.mixture.offsets[:-1]):
+            known = groups[:, c] >= 0
+            result[known] += logs[offset + groups[known, c]]
+        return result
+
+    # -- conditions ----------------------------------------------------------------------------------------------------
+
+    def inside(self, present: Sequence[bool] | None = None) -> list[Reals]:
+        """Weights of the codes of every column, without those of missing values in columns (d,) that are to be present."""
+        missing, present = self.schema.domain.missing, present or [False] * len(self.columns.shares)
+        gaps = [code if wanted and code is not None else -1 for code, wanted in zip(missing, present)]
+        return [share * (np.arange(len(share)) != gap) for share, gap in zip(self.columns.shares, gaps)]
+
+    def restricted(self, inside: Sequence[Reals]) -> tuple[Mixture, Reals]:
+        """The mixture given that codes are among those of weight > 0, and the log probability (d, K) of that by component."""
+        blocks, chance = [], np.zeros((len(self.mixture.sizes), len(self.mixture.weights)))
+        for c, (group, weight) in enumerate(zip(self.columns.coarse.groups, inside)):
+            kept = np.bincount(group, weight) / np.bincount(group, self.columns.shares[c])
+            block = self.mixture.block(c).astype(np.float64) * kept[:, None]
+            total = block.sum(0)
+            chance[c] = np.log(np.maximum(total, 1e-300))
+            blocks.append(block / np.maximum(total, 1e-300))
+        logs = np.log(np.maximum(self.mixture.weights, 1e-30)) + chance.sum(0)
+        weights = np.exp(logs - logs.max())
+        stacked = np.concatenate(blocks).astype(np.float32)
+        return Mixture(stacked, (weights / weights.sum()).astype(np.float32), self.mixture.sizes), chance
+
+    def inside_ranges(self, table: pd.DataFrame, given: Given) -> Flags:
+        """Which rows (n,) of values lie in the ranges that are given."""
+        found = np.ones(len(table), bool)
+        for name, value in given.items():
+            if isinstance(value, Mapping):
+                found &= _between(table[name].to_numpy(), *self._range(self._column(name), value))
+        return found
+
+    def conditioned(self, given: Given) -> tuple[Mixture, list[Reals]]:
+        """The mixture given values of columns, and the weights of codes inside their groups."""
+        inside = self.inside()
+        for name, value in given.items():
+            c = self._column(name)
+            kept = np.zeros(len(inside[c]))
+            if isinstance(self.schema.modelled[c], LengthField) and not isinstance(value, Mapping):
+                kept[self._length_code(c, value, given)] = 1.0
+            elif isinstance(value, Mapping):
+                kept[: self.schema.modelled[c].size] = self._parts(c, *self._range(c, value))
+            else:
+                for one in value if isinstance(value, list) else [value]:
+                    kept[self._code(c, one)] = 1.0
+            if not kept.any():
+                raise ValueError(f"given {name} is {value!r}; no value of the schema satisfies it")
+            inside[c] = inside[c] * kept
+        return (self.mixture if not given else self.restricted(inside)[0]), inside
+
+    def _range(self, c: int, condition: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Least and greatest value of a condition, None where it has none."""
+        field = self.schema.modelled[c]
+        field.bounds()  # refuses a field that has no order
+        if not condition or set(condition) - {"minimum", "maximum"}:
+            raise ValueError(f"given {field.name} is {dict(condition)!r}; it must have minimum or maximum or both")
+        dates = field.type in ("date", "datetime")
+        try:
+            found = {
+                bound: field.parse(pd.Series([value])).to_numpy()[0] if dates else number(value)
+                for bound, value in condition.items()
+            }
+        except ValueError as error:
+            raise ValueError(f"given {field.name} is {dict(condition)!r}: {error}") from None
+        return found.get("minimum"), found.get("maximum")
+
+    def _parts(self, c: int, low: Any, high: Any) -> Reals:
+        """Share (size,) of the values of every code that lie between two values, by the law of the field."""
+        field = self.schema.modelled[c]
+        first, last = field.bounds()
+        if isinstance(field, LengthField):  # where a value lies is known when its base is drawn
+            return (_between(last, low, None) & _between(first, None, high)).astype(np.float64)
+        whole = _between(first, low, high) & _between(last, low, high)
+        some = ~whole & _between(last, low, None) & _between(first, None, high)
+        parts = whole.astype(np.float64)
+        for code in np.flatnonzero(some):
+            parts[code] = _between(quantiles(field, int(code), self.columns.shares[c]), low, high).mean()
+        return parts
+
+    def _length_code(self, c: int, value: Any, given: Given) -> int:
+        """The code of a value beside its base, which must be given, too."""
+        field = cast("LengthField", self.schema.modelled[c])
+        base = given.get(field.base)
+        if not isinstance(value, list) and (value is None or pd.isna(value)):
+            return self._code(c, value)
+        if isinstance(value, list) or base is None or isinstance(base, list | Mapping):
+            raise ValueError(
+                f"given {field.name} is {value!r}; {field.name} is modelled by its length from {field.base} on: give one value "
+                f'of both, or {{"minimum": ..., "maximum": ...}} of {field.name}'
+            )
+        self._code(c, value)  # refuses what the schema does not allow
+        pair = (pd.Series([self._exact(name, own)]) for name, own in ((field.name, value), (field.base, base)))
+        return int(field.encode_beside(*pair)[0])
+
+    def _exact(self, name: str, value: Any) -> Any:
+        """A value that is given, in the type of samples; None: it is missing."""
+        return None if value is None or pd.isna(value) else self.schema.by_name[name].parse(pd.Series([value])).iloc[0]
+
+    def _code(self, c: int, value: Any) -> int:
+        field, missing = self.schema.modelled[c], self.schema.domain.missing[c]
+        if value is None or pd.isna(value):
+            if missing is None:
+                raise ValueError(f"given {field.name} is missing; the schema requires a value")
+            return missing
+        try:
+            parsed = field.parse(pd.Series([value]))
+            listed = getattr(field, "values", None)
+            if listed is not None and parsed.iloc[0] not in listed:  # none of them stands for it here
+                unknown = nearest("a value", str(value), [str(known) for known in listed[:20]])
+                raise ValueError(f"{unknown}; these categories were bought") if field.source == "dp" else unknown
+            return int(field.encode(parsed)[0])
+        except (ValueError, TypeError) as error:
+            rule = getattr(error, "rule", error)
+            raise ValueError(f"given {field.name} is {value!r}; it is not in the schema: {rule}") from None
+
+
+def _between(values: npt.NDArray[Any], low: Any, high: Any) -> Flags:
+    """Which values are in [low, high]; None: without this end."""
+    found = np.ones(len(values), bool)
+    found &= True if low is None else np.asarray(values >= low, bool)
+    return found & (True if high is None else np.asarray(values <= high, bool))
+
+
+def code_means(given: Field, shares: Reals) -> Reals:
+    """Mean value (size,) of each code of a number, NaN of gaps."""
+    means = np.full(len(shares), np.nan)
+    means[: given.size] = [np.mean(quantiles(given, code, shares).astype(np.float64)) for code in range(given.size)]
+    return means
+
+
+def quantiles(given: Field, code: int, shares: Reals) -> npt.NDArray[Any]:
+    """Quantiles of the values of a code, by the law of its field."""
+    codes, places = np.full(_PLACES, code), (np.arange(_PLACES) + 0.5) / _PLACES
+    return np.asarray(given.decode(codes, lambda _: given.inside(codes, places, shares)))
+
+
+# -- gaps --------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """Rows with gaps, beside the model that fills them.
+
+    `codes` (n, d) and `groups` (n, d) of codes are -1 where a value is not known, `known` has parsed values, null where there
+    is none, and `but` (n, constraints) says which constraints known values break that a share of rows breaks.
+    """
+
+    model: CodedMixture
+    codes: Integers
+    groups: Integers
+    known: pd.DataFrame
+    but: Flags
+
+    @classmethod
+    def of(cls, model: CodedMixture, table: pd.DataFrame) -> Gaps:
+        """The gaps of a table; a ValueError for a column that it lacks, or a value that the schema does not allow."""
+        codes, known = model.schema.known(table)
+        groups = np.where(codes < 0, -1, model.columns.coarse.apply(np.maximum(codes, 0)).T)
+        return cls(model, codes, groups, known, model.schema.broken(known))
+
+    @property
+    def whole(self) -> Flags:
+        """Which rows (n,) have no gaps."""
+        return np.asarray(~self.known.isna().any(axis=1).to_numpy())
+
+    @property
+    def present(self) -> tuple[list[bool], list[bool]]:
+        """Which columns (d,) have values in the first draws, all of them, and in later ones: those in no constraint."""
+        schema = self.model.schema
+        tied = {name for constraint in schema.constraints for name in constraint.names}
+        return [True] * len(schema.modelled), [own.name not in tied for own in schema.modelled]
+
+    @property
+    def hopeless(self) -> Flags:
+        """Which rows (n,) have known values that break a constraint."""
+        found = np.zeros(len(self.known), bool)
+        for i, constraint in enumerate(self.model.schema.constraints):
+            if set(constraint.names) <= set(self.known):
+                there = self.known[list(constraint.names)].notna().all(axis=1).to_numpy() & ~self.but[:, i]
+                found[there] |= ~constraint.holds(self.known[there].infer_objects())
+        return found
+
+    def of_mixture(self, generator: np.random.Generator) -> Classes:
+        """Components drawn from the law of the mixture given a row."""
+
+        def drawn(rows: Integers, present: list[bool]) -> Integers:
+            _, chance = self.model.restricted(self.model.inside(present))
+            found = np.empty(len(rows), np.int64)
+            for part in range(0, len(rows), AT_ONCE):
+                own = self.groups[rows[part : part + AT_ONCE]]
+                joint = self.model.joint(own) + (own < 0) @ chance
+                found[part : part + AT_ONCE] = placed(np.exp(joint - joint.max(1, keepdims=True)), generator)
+            return found
+
+        return drawn
+
+    def filled(
+        self, rows: Integers, classes: Classes, generator: np.random.Generator, inner: torch.Generator
+    ) -> tuple[pd.DataFrame, Integers]:
+        """Values of some rows (m,), by their numbers, and the rows that no draw fills so that the constraints hold.
+
+        Gaps stay null only where constraints require it, as far as draws show. Rows without gaps are as they are.
+        """
+        whole, hopeless, found = self.whole, self.hopeless & ~self.whole, list[pd.DataFrame]()
+        left, never = rows[~hopeless[rows]], rows[hopeless[rows]]
+        for present, copies in product(self.present, _COPIES):
+            if not len(left):
+                break
+            for part in np.array_split(left, len(left) * copies // MOST_DRAWS + 1):
+                own = np.repeat(part, copies)
+                values, weights, holds = self._drawn(own, classes(own, present), generator, inner, present)
+                kept = np.flatnonzero(holds | whole[own])
+                kept = kept[_in_turn(weights[kept], generator, enough=copies == _MANY)]
+                done, first = np.unique(own[kept], return_index=True)
+                found.append(values.iloc[kept[first]].set_axis(done))
+                left = np.setdiff1d(left, done)
+        return (pd.concat(found).sort_index() if found else self.known.iloc[:0]), np.union1d(left, never)
+
+    def _drawn(
+        self, rows: Integers, component: Integers, generator: np.random.Generator, inner: torch.Generator, present: list[bool]
+    ) -> tuple[pd.DataFrame, Reals, Flags]:
+        """Values of rows (m,) in these components, their weights, and whether they satisfy the constraints."""
+        inside = self.model.inside(present)
+        mixture, _ = self.model.restricted(inside)
+        groups, known = self.groups[rows], self.known.iloc[rows].reset_index(drop=True)
+        for c in range(groups.shape[1]):
+            gaps = np.flatnonzero(groups[:, c] < 0)
+            groups[gaps, c] = placed(mixture.block(c)[:, component[gaps]].T.astype(np.float64), generator)
+        codes = np.where(self.codes[rows] < 0, self.model.columns.refined(groups, inside, generator), self.codes[rows])
+        values = self.model.schema.decode(torch.from_numpy(codes), inner, self.model.columns.shares, known)
+        weights = self._weights(codes, component, values, known)
+        holds = self.model.schema.admissible(torch.from_numpy(codes), self.but[rows]).numpy()
+        return values, weights, holds & self.model.schema.satisfied(values, self.but[rows])
+
+    def _weights(self, codes: Integers, component: Integers, values: pd.DataFrame, known: pd.DataFrame) -> Reals:
+        """Weights (n,) of rows whose base of a length was drawn beside a known value; NaN where none was.
+
+        A drawn base leaves a length, whose code it puts into `codes` (n, d). The weight is the probability of this code in the
+        component, times the density of the length among those of its code.
+        """
+        found, columns = np.full(len(values), np.nan), self.model.columns
+        for c, field in enumerate(self.model.schema.modelled):
+            if isinstance(field, LengthField):
+                drawn = (known[field.name].notna() & known[field.base].isna()).to_numpy()
+                own, base = values[field.name][drawn], values[field.base][drawn]
+                code = field.encode_beside(own, base)
+                chance = self.model.mixture.block(c)[columns.coarse.groups[c][code], component[drawn]] * columns.inside(c)[code]
+                found[drawn] = np.nan_to_num(found[drawn], nan=1.0) * chance * field.heights(own, base)
+                codes[drawn, c] = code
+        return found
+
+
+def placed(weights: Reals, generator: np.random.Generator) -> Integers:
+    """Places (n,) drawn by the weights (n, k) of their rows."""
+    ends = weights.cumsum(1)
+    return np.asarray((ends < generator.random((len(ends), 1)) * ends[:, -1:]).sum(1))
+
+
+def put(table: pd.DataFrame, values: pd.DataFrame, form: Form | None) -> pd.DataFrame:
+    """The table (n rows) with values (n rows) in the place of its nulls, written as the data were that have this form.
+
+    Where the form says nothing they are written as the values that the column of the table has.
+    """
+    found, types = table.copy(), {} if form is None else form.dtypes
+    for name in values:
+        absent = table[name].isna().to_numpy()
+        drawn = np.flatnonzero(absent & values[name].notna().to_numpy())
+        if len(drawn):
+            typed = as_type(values[name].iloc[drawn].reset_index(drop=True), types.get(str(name), ""))
+            if len(drawn) == len(table):
+                found[name] = typed.set_axis(table.index)
+                continue
+            before, own = _beside(table[name], typed)
+            filled = own.set_axis(drawn).reindex(range(len(table))).set_axis(table.index)
+            found[name] = before.where(~absent, filled)
+    return found
+
+
+def _beside(before: pd.Series, own: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """A column and values (m,) for its gaps, these in the type of the column, and texts or days if all others are."""
+    kind = before.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        own = own.astype(kind.categories.dtype) if kind.categories.dtype != object else own.astype(object)
+        levels = kind.categories.append(pd.Index(own.drop_duplicates()).difference(kind.categories, sort=False))
+        wide = pd.CategoricalDtype(levels, kind.ordered)
+        return before.astype(wide), own.astype(wide)
+    if isinstance(kind, pd.DatetimeTZDtype) and own.dtype.kind == "M":
+        return before, (own if own.dt.tz is not None else own.dt.tz_localize("UTC")).dt.tz_convert(kind.tz).astype(kind)
+    if kind.kind == "O" or isinstance(kind, pd.StringDtype):
+        others = before.dropna()
+        if len(others) and others.map(lambda value: isinstance(value, str)).all():
+            return before, own.map(_as_text(others)).astype(kind)
+        if len(others) and own.dtype.kind == "M" and others.map(lambda value: type(value) is date).all():
+            return before, own.dt.date.astype(object)
+    elif kind.kind == "f" and pd.api.types.is_numeric_dtype(own.dtype):
+        return before, own.astype(kind)
+    return before, own
+
+
+def _as_text(others: pd.Series) -> Callable[[object], str]:
+    """Texts of values beside other texts: dates by ISO 8601, with a time of day where these have one, others as there."""
+    timed = (others.str.len() > len("2020-01-31")).any()
+    between, zone = "T" if others.str.contains("T").any() else " ", "Z" if others.str.contains(_ZONE).any() else ""
+    known = {text.lower(): text for text in others.unique()}
+
+    def written(value: object) -> str:
+        if isinstance(value, pd.Timestamp):
+            return value.isoformat(sep=between, timespec="seconds") + zone if timed else value.date().isoformat()
+        return known.get(str(value).lower(), str(value))
+
+    return written
+
+
+def _in_turn(weights: Reals, generator: np.random.Generator, *, enough: bool) -> Integers:
+    """Draws (m,) in an order in which the first one of a row is one of its draws by their weights (n,).
+
+    Draws without a weight are in their own order; those with one above 0 are there if there are `enough` to weigh.
+    """
+    plain, races = np.isnan(weights), -np.log(generator.random(len(weights)))
+    turn = np.where(plain, np.arange(len(weights)), races / np.where(weights > 0, weights, 1.0))
+    kept = plain | ((weights > 0) & enough)
+    return np.argsort(np.where(kept, turn, np.inf), kind="stable")[: int(kept.sum())]
+
+
+def require_frame(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    """Refuse what is no DataFrame of pandas, and names of columns that are not different."""
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(f"{name} is {article(type(table).__name__)}; it must be a DataFrame of pandas, with nulls to fill")
+    if twice := list(table.columns[table.columns.duplicated()]):
+        raise ValueError(f"{name} has several columns called {twice[0]!r}; their names must differ")
+    return table

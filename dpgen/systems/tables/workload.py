@@ -9,7 +9,7 @@ p and width w count :math:`(p w^2)^{1/3}`).
 Questions share their part of 1 / s^2 like (cells)^(2/3), which has the least sum of errors. A table whose noise would be more
 than .16 in total variation is counted in fewer groups of its columns, 2 at least, and so is one of four columns or more that
 has more than 256 cells of all columns but the largest (of a mean: but the number): products of the mixture are put into these
-(`seeds.Held`). All that depends on released numbers.
+(`fitter.Held`). All that depends on released numbers.
 
 Two errors are stated, as roots of mean squares over the cells of a table, or over the means of a question. Before: that of the
 noise, which is known. After, of the answer f of the model to noisy counts y of stds s:
@@ -36,13 +36,15 @@ import numpy.typing as npt
 from dpgen.columns.fields import Field, LengthField
 from dpgen.schema import nearest
 from dpgen.systems.tables.marginals import Coarsening, Counts, Marginal, Measurement, shape
+from dpgen.systems.tables.mixture import code_means
 from dpgen.systems.tables.plan import DEEP, MOST_CELLS, MOST_CLASSES_OF_QUESTION, Question
 
 if TYPE_CHECKING:
     from dpgen.privacy.curator import GaussianBudget
     from dpgen.schema import Schema
+    from dpgen.systems.tables.fitter import Fitter
     from dpgen.systems.tables.marginals import Columns
-    from dpgen.systems.tables.mixture import Fitter, Mixture
+    from dpgen.systems.tables.mixture import Mixture
 
 Reals = npt.NDArray[np.float64]
 
@@ -58,7 +60,6 @@ _CLEAR = 5.0  # noise stds of the number of records that a mean is of, from whic
 _REPEATS, _MOST_AGAIN, _AGAIN = 2, 16, (50, 0.05, 0.005)  # rehearsals, the fits of each at most, their steps and rates
 _SURE = 1.0  # stds of the second term, from which on it counts; noise hides less
 _NO_MEAN = ("string", "boolean", "date", "datetime")
-_PLACES = 4096  # in a code
 
 
 @dataclass(frozen=True)
@@ -298,16 +299,3 @@ def group_means(columns: Columns, schema: Schema, c: int, coarsening: Coarsening
     group, shares = coarsening.groups[c][columns.coarse.groups[c]], columns.shares[c]
     means, size = code_means(schema.modelled[c], shares), coarsening.sizes[c]
     return np.asarray(np.bincount(group, shares * means, minlength=size) / np.bincount(group, shares, minlength=size))
-
-
-def code_means(given: Field, shares: Reals) -> Reals:
-    """Mean value (size,) of each code of a number, NaN of gaps."""
-    means = np.full(len(shares), np.nan)
-    means[: given.size] = [np.mean(quantiles(given, code, shares).astype(np.float64)) for code in range(given.size)]
-    return means
-
-
-def quantiles(given: Field, code: int, shares: Reals) -> npt.NDArray[Any]:
-    """Quantiles of the values of a code, by the law of its field."""
-    codes, places = np.full(_PLACES, code), (np.arange(_PLACES) + 0.5) / _PLACES
-    return np.asarray(given.decode(codes, lambda _: given.inside(codes, places, shares)))

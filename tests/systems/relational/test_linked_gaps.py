@@ -11,7 +11,7 @@ from test_relational import HISTORIES, random_tree
 import dpgen
 from dpgen.data.toy import simulated_patients
 from dpgen.systems.registry import load
-from dpgen.systems.relational.imputation import states
+from dpgen.systems.relational.linked_mixture import states
 
 TABLES = simulated_patients(900)
 PEOPLE, VISITS = TABLES["patients"], TABLES["visits"]

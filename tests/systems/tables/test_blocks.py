@@ -12,11 +12,11 @@ from test_whole_tables import table
 
 from dpgen.facts import Fact
 from dpgen.release import read_model
-from dpgen.systems.tables.blocks import Sets, stands_out
 from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement
 from dpgen.systems.tables.mixture import Mixture
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import TablesConfig
+from dpgen.systems.tables.rounds import Sets, stands_out
 
 N = 20_000
 

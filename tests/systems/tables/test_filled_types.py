@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import dpgen
-from dpgen.systems.tables.imputation import put
+from dpgen.systems.tables.mixture import put
 
 DAYS = pd.Series(pd.to_datetime(["2020-01-01", "2020-01-02", "2020-01-03"]))
 TIMES = DAYS + pd.Timedelta(hours=9)

@@ -14,8 +14,7 @@ import dpgen
 from dpgen.release import Draws, read_model
 from dpgen.schema import Schema
 from dpgen.systems.tables import model as module
-from dpgen.systems.tables.intervals import intervals
-from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.model import TablesModel, intervals
 
 ONE = Schema.from_descriptor({"fields": FIELDS[3:]})
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpgen.systems.tables.errors import Deep
+from dpgen.systems.tables.fitter import Deep, Fitter, Held
 from dpgen.systems.tables.marginals import SCALE, Coarsening, Counts, Marginal, Measurement, candidates, shape, smoothed
-from dpgen.systems.tables.mixture import Fitter
-from dpgen.systems.tables.seeds import Held
 
 DOMAIN = (7, 3, 12, 2)
 
@@ -63,8 +61,8 @@ def test_scores_are_weighted_distances_less_their_offset() -> None:
 
 @pytest.mark.parametrize(("order", "together"), [(1, True), (2, False), (2, True), (3, True), (4, True)])
 def test_gradients_are_those_of_the_loss(order: int, together: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpgen.systems.tables.errors._CALL", 10**6 * together)
-    monkeypatch.setattr("dpgen.systems.tables.errors._CELL", 0)
+    monkeypatch.setattr("dpgen.systems.tables.fitter._CALL", 10**6 * together)
+    monkeypatch.setattr("dpgen.systems.tables.fitter._CELL", 0)
     rng = np.random.default_rng(order)
     shares = [rng.dirichlet(np.ones(size)) + 0.05 for size in DOMAIN]
     shares = [p / p.sum() for p in shares]

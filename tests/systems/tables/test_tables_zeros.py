@@ -14,8 +14,8 @@ from test_tables_fit import SMALL, released
 from dpgen.metrics import marginal_errors
 from dpgen.schema import Schema
 from dpgen.systems.tables import rounds
+from dpgen.systems.tables.fitter import zeros_of
 from dpgen.systems.tables.marginals import Coarsening, Columns
-from dpgen.systems.tables.mixture import zeros_of
 from dpgen.systems.tables.model import TablesModel
 
 

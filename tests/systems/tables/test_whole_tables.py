@@ -15,8 +15,7 @@ from dpgen.facts import Fact
 from dpgen.release import read_model
 from dpgen.schema import Schema
 from dpgen.systems.simplex_projection import project_to_simplex
-from dpgen.systems.tables.intervals import intervals
-from dpgen.systems.tables.model import TablesModel
+from dpgen.systems.tables.model import TablesModel, intervals
 from dpgen.systems.tables.plan import TablesConfig
 from dpgen.systems.tables.whole import table_mixture
 

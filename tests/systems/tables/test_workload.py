@@ -17,10 +17,10 @@ from dpgen.facts import Fact
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.release import read_model
 from dpgen.schema import Schema
+from dpgen.systems.tables.fitter import Held
 from dpgen.systems.tables.marginals import Coarsening, Marginal, Measurement
 from dpgen.systems.tables.model import TablesModel
 from dpgen.systems.tables.plan import Question, TablesConfig
-from dpgen.systems.tables.seeds import Held
 from dpgen.systems.tables.workload import QUESTION, expected
 
 QUESTIONS: Any = [["home", "job"], ["rich"], {"mean": "age", "by": ["home"]}]
