@@ -20,10 +20,15 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.local.divergences import f_divergence
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.model import FiniteSampler
-from dpgen.systems.local.samplers import MinimaxSampler, ProjectedKernel, QInvariantMinimax, RelativeMollifier
+from dpgen.systems.local.model import (
+    FiniteSampler,
+    MinimaxSampler,
+    ProjectedKernel,
+    QInvariantMinimax,
+    RelativeMollifier,
+    f_divergence,
+)
 
 RESULTS = Path(__file__).parent / "results" / "finite.json"
 SIZES, EPSILONS = (10, 100, 1000), (1.0, 2.0, 5.0, 8.0)

@@ -14,7 +14,6 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from dpgen.containers import Form
 from dpgen.files import DRAWS, MODEL, TensorFiles, damaged, read_tensor_files
 from dpgen.privacy.mechanisms import pure_event, require_whole
 from dpgen.samples import ImageSamples, RecordSamples, Samples
@@ -23,6 +22,7 @@ from dpgen.statement import PrivacyStatement
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
+    from dpgen.containers import Form
     from dpgen.privacy.curator import Curator
     from dpgen.privacy.mechanisms import Secrets
 
@@ -43,7 +43,7 @@ class Release(ABC):
 
     statement: PrivacyStatement
     """Guarantee, assumptions, and what is not covered."""
-    form: Form | None = None
+    form: "Form | None" = None
     """Container, names and types of the data it was fitted to, in which samples come back; None: of no container."""
 
     @property
@@ -338,6 +338,8 @@ class ImageModel(_CountedModel):
 
 def read_model(directory: Path) -> PublicModel:
     """A released model from its directory, or from that of its run; of the kinds whose modules have been imported."""
+    from dpgen.containers import Form  # here, because a fit writes no form of its own
+
     nested = directory / "model"
     directory = nested if nested.is_dir() else directory
     card, tensors = read_tensor_files(directory, "model", kinds=sorted(PublicModel.kinds))

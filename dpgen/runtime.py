@@ -155,7 +155,7 @@ class Runtime:
         from lightning.pytorch.plugins.environments import SLURMEnvironment
         from lightning.pytorch.strategies import DDPStrategy
 
-        from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
+        from dpgen.callbacks.accountant import Checkpoint, Preemption, SealedCheckpointIO
         from dpgen.callbacks.loggers import ReleaseLogger, TrainingProgress
 
         if not released and self.precision != "32":
@@ -189,7 +189,7 @@ class Runtime:
         """TensorBoard in the run directory; `held`: its entries wait until their charges are committed."""
         from lightning.pytorch.loggers import TensorBoardLogger
 
-        from dpgen.callbacks.loggers import HeldTensorBoard
+        from dpgen.callbacks.accountant import HeldTensorBoard
 
         return (HeldTensorBoard if held else TensorBoardLogger)(self.directory, name=None, version="tensorboard")
 
@@ -220,7 +220,7 @@ class Runtime:
             Preempted: a signal ended training early; the same command continues it.
             KeyboardInterrupt: the signal was Ctrl-C; the same holds.
         """
-        from dpgen.callbacks.checkpoint import Preempted, Preemption, requeue
+        from dpgen.callbacks.accountant import Preempted, Preemption, requeue
         from dpgen.privacy.distributed import RemoteFailure
 
         resume = self.checkpoint if self.checkpoint.exists() else None

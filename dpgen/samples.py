@@ -1,12 +1,14 @@
 """Synthetic samples and what they are written to: arrays, csv, Parquet, DuckDB, Data Packages."""
 
+from __future__ import annotations
+
 import io
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +17,11 @@ from pandas.api.types import is_integer_dtype
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from dpgen.containers import Form
 from dpgen.extras import extras
 from dpgen.files import write_atomically, write_files
+
+if TYPE_CHECKING:
+    from dpgen.containers import Form
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -234,7 +238,7 @@ class ColumnSamples(Samples):
     def to_pandas(self) -> pd.DataFrame:
         return self.values
 
-    def for_files(self, form: Form | None) -> "ColumnSamples":
+    def for_files(self, form: Form | None) -> ColumnSamples:
         """The samples with the names, order and types of the data, for a file."""
         rows = self.values if form is None else self.in_form(form)
         frame = rows.to_frame() if isinstance(rows, pd.Series) else rows
@@ -275,8 +279,10 @@ class LinkedSamples(Samples):
     others: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> "LinkedSamples":
+    def of(cls, tables: Mapping[str, pd.DataFrame], forms: Mapping[str, dict[str, Any]], **names: Any) -> LinkedSamples:
         """From all columns of the tables and their forms as JSON, which say those that the data have."""
+        from dpgen.containers import Form
+
         made = {name: Form.from_dict(form) for name, form in forms.items()}
         wanted = {name: [form.renamed.get(str(c), str(c)) for c in form.names] for name, form in made.items()}
         return cls(tables={name: table[wanted[name]] for name, table in tables.items()}, forms=made, **names)

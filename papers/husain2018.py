@@ -20,8 +20,8 @@ from torch.nn.functional import softplus
 from tqdm.auto import tqdm
 
 from dpgen import quiet_training
-from dpgen.data import Points
-from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d, synthetic_points
+from dpgen.data import Points, synthetic_points
+from dpgen.data.toy import GaussianMixture, gaussian_ring, mixture_1d
 from dpgen.evaluation.points import densities_figure
 from dpgen.figures import new_figure, save_figure
 from dpgen.metrics import Quadrature, mode_coverage, negative_log_likelihood, optimal_mollification

@@ -23,7 +23,7 @@ from dpgen.systems import (
     RandomizedResponse,
     RelativeMollifier,
 )
-from dpgen.systems.local.divergences import f_divergence
+from dpgen.systems.local.model import f_divergence
 from papers.common import main, write_table
 from papers.data import click_users, load_movielens, read_clicks
 

@@ -21,8 +21,7 @@ import tiny
 from seen import committed, seen, understated
 
 import dpgen
-from dpgen.callbacks.accountant import PrivacyAccountant
-from dpgen.callbacks.loggers import HeldTensorBoard
+from dpgen.callbacks.accountant import HeldTensorBoard, PrivacyAccountant
 from dpgen.cli.main import main
 from dpgen.config import parse_job
 from dpgen.files import is_finished, write_atomically
@@ -319,7 +318,7 @@ def test_a_full_disk_ends_the_run_and_the_next_one_goes_on(tmp_path: Path, monke
 
     job = parse_job(arguments("training", tmp_path, shared=False))
     with monkeypatch.context() as patch:
-        patch.setattr("dpgen.callbacks.checkpoint.write_atomically", full)
+        patch.setattr("dpgen.callbacks.accountant.write_atomically", full)
         code = main(["train", "--json", *arguments("training", tmp_path, shared=False)])
     found = json.loads(capsys.readouterr().out)
     assert (code, found["exit_code"]) == (75, 75)

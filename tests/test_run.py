@@ -18,7 +18,7 @@ import tiny
 from refusals import refused
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.callbacks.accountant import Checkpoint
 from dpgen.cli.main import main
 from dpgen.config import RunConfig, parse_job
 from dpgen.data.split import KEY_FILE

@@ -16,7 +16,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from refusals import refused
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.checkpoint import Preempted
+from dpgen.callbacks.accountant import Preempted
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger, LedgerError
 from dpgen.privacy.sampling import PoissonLoader
@@ -134,7 +134,7 @@ def test_a_signal_saves_and_the_next_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     asked: list[list[str]] = []
-    monkeypatch.setattr("dpgen.callbacks.checkpoint.subprocess.run", lambda command, **_: asked.append(command) or Done())
+    monkeypatch.setattr("dpgen.callbacks.accountant.subprocess.run", lambda command, **_: asked.append(command) or Done())
     monkeypatch.setenv("SLURM_JOB_ID", "42")
     before = signal.getsignal(number)
     runtime = Runtime(run_dir=tmp_path, accelerator="cpu", progress_bar=False)

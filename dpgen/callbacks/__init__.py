@@ -1,7 +1,5 @@
 """Lightning callbacks: the privacy accountant, clipping policies, previews of the released model."""
 
-from dpgen.callbacks.accountant import PrivacyAccountant
-from dpgen.callbacks.clipping import AutomaticClipping, BoundedClipping, Clipping, DPNorm, PerLayerClipping
-from dpgen.callbacks.loggers import Previews
+import lazy_loader
 
-__all__ = ["AutomaticClipping", "BoundedClipping", "Clipping", "DPNorm", "PerLayerClipping", "Previews", "PrivacyAccountant"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

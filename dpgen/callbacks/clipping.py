@@ -20,7 +20,6 @@ from dpgen.privacy.clipping import Layer, automatic_coefficients, flat_coefficie
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.privacy.mechanisms import require_positive, require_whole
 from dpgen.privacy.noise import place
-from dpgen.schema import nearest
 
 
 class Clipping(Callback, ABC):
@@ -153,6 +152,8 @@ class PerLayerClipping(BoundedClipping):
         names = self.of_layers or dict.fromkeys((name.rpartition(".")[0] for name in columns), 1.0)
         of = {name: _layer_of(name, names) for name in columns}
         if unused := set(names) - {*of.values()}:
+            from dpgen.schema import nearest  # here and below: of tables, for its words
+
             raise nearest("bounds", min(unused), list(columns))
         shares = [c / math.hypot(*names.values()) for c in names.values()]
         self._shares = torch.tensor(shares)
@@ -169,6 +170,8 @@ def _layer_of(name: str, starts: Collection[str]) -> str:
     """The module of a parameter: the longest of these beginnings of names that fits."""
     fitting = [start for start in starts if not start or name == start or name.startswith(f"{start}.")]
     if not fitting:
+        from dpgen.schema import nearest
+
         raise nearest("bounds, of the parameter", name, list(starts))
     return max(fitting, key=len)
 

@@ -16,45 +16,6 @@ from dpgen.privacy.mechanisms import require_whole
 from dpgen.progress import report
 
 
-class HeldTensorBoard(TensorBoardLogger):
-    """TensorBoard, whose entries wait in memory until `show`."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self._calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-
-    @property
-    def experiment(self) -> Any:
-        """A writer that remembers what it is told."""
-        return _Writer(self._calls)
-
-    def show(self) -> None:
-        """Write what was logged so far: the charges behind it are committed."""
-        calls, self._calls[:] = list(self._calls), []
-        if calls:
-            writer = super().experiment
-            for name, arguments, options in calls:
-                getattr(writer, name)(*arguments, **options)
-            writer.flush()
-
-    def save(self) -> None:
-        """Nothing: hyperparameters are written with the results."""
-
-    def finalize(self, status: str) -> None:
-        """Close the files; what was not shown is dropped."""
-        if self._experiment is not None:
-            self._experiment.close()
-            self._experiment = None
-
-
-class _Writer:
-    def __init__(self, calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]]) -> None:
-        self._calls = calls
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *arguments, **options: self._calls.append((name, arguments, options))
-
-
 class TrainingProgress(Callback):
     """Tells the progress bar of the run how much of the training is done."""
 

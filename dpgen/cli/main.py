@@ -240,7 +240,7 @@ def exit_code(work: Callable[[], str | int | Ended], write: Callable[[Ended], in
     except (ValueError, OSError, LedgerError, BudgetExceeded) as error:
         return write(_failed(error, REFUSED))
     except Exception as error:
-        from dpgen.callbacks.checkpoint import Preempted  # here, because planning a budget needs no torch
+        from dpgen.callbacks.accountant import Preempted  # here, because planning a budget needs no torch
         from dpgen.privacy.distributed import RemoteFailure
 
         if isinstance(error, RemoteFailure):

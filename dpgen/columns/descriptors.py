@@ -1,5 +1,7 @@
 """Descriptors of fields of the Frictionless Table Schema, as their owner writes them, and the fields that they declare."""
 
+from __future__ import annotations
+
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -7,14 +9,13 @@ from datetime import datetime
 from decimal import Decimal
 from itertools import pairwise
 from string import Formatter
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import pandas as pd
 
 from dpgen.columns.axes import Axis, axis_of
 from dpgen.columns.density import Density, Integers, digits_of, logs_of
-from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.columns.fields import (
     ANY,
     TRUTHS,
@@ -34,6 +35,9 @@ from dpgen.columns.forms import DAY, NUMBER
 from dpgen.columns.forms import read as values_of
 from dpgen.columns.writings import writing_of
 from dpgen.columns.writings.codes import is_pattern
+
+if TYPE_CHECKING:
+    from dpgen.columns.discretized import DiscretizedColumn
 
 Descriptor = Mapping[str, Any]
 
@@ -394,6 +398,8 @@ def _bins_of(name: str, bins: Any) -> tuple[int | None, list[Any], bool]:
 
 
 def _grid(name: str, kind: Type, low: Any, high: Any, rounding: Any) -> DiscretizedColumn:
+    from dpgen.columns.discretized import DiscretizedColumn  # here: a domain that is bought has another axis
+
     dates = kind in ("date", "datetime")
     if bool in (type(low), type(high)) or not (dates or (_is_number(low) and _is_number(high))):
         raise ValueError(f"minimum and maximum of field {name!r} are {low!r} and {high!r}; they must be of type {kind}")

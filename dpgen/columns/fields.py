@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,12 @@ import pandas as pd
 
 from dpgen.columns.axes import Axis
 from dpgen.columns.density import Density
-from dpgen.columns.discretized import DiscretizedColumn
 from dpgen.columns.forms import DAY, FALSE, REPRESENTED, TRUE, Atoms, Violation, infinite, spellings, texts
 from dpgen.columns.forms import read as values_of
 from dpgen.columns.writings.codes import Pattern, matcher, numbered
+
+if TYPE_CHECKING:
+    from dpgen.columns.discretized import DiscretizedColumn
 
 Codes = npt.NDArray[np.int64]
 Uniform = npt.NDArray[np.float64]

@@ -25,13 +25,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from dpgen.columns.writings import Writing, writing_of
+if TYPE_CHECKING:
+    from dpgen.columns.writings import Writing
 
 Array = npt.NDArray[Any]
 Integers = npt.NDArray[np.int64]
@@ -399,6 +400,8 @@ def found_of(different: Array, kind: str, format: str) -> Iterator[tuple[ValueFo
 
 
 def _in_format(format: str) -> Reader:
+    from dpgen.columns.writings import writing_of  # here: few columns state a format
+
     writing = writing_of(format)
 
     def of(values: Array) -> tuple[Integers, Read]:

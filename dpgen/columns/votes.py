@@ -16,8 +16,22 @@ from scipy.stats import norm
 from dpgen.columns.forms import BY_NAME, FORMS, LEAST, NESTED, Atoms, ValueForm, family, found_of, infinite
 from dpgen.columns.writings import writing_of
 from dpgen.columns.writings.numbers import LAYOUTS, STYLES, NumberWriting, Shape, affixes, flags, number_of
-from dpgen.columns.writings.shapes import Array, Flags, Group, Integers, Reals, Writing, each, groups
-from dpgen.columns.writings.table import DIGITS, GAPS, JOINS, MARKS, MONEY, TRUTHS
+from dpgen.columns.writings.table import (
+    DIGITS,
+    GAPS,
+    JOINS,
+    MARKS,
+    MONEY,
+    TRUTHS,
+    Array,
+    Flags,
+    Group,
+    Integers,
+    Reals,
+    Writing,
+    each,
+    groups,
+)
 from dpgen.columns.writings.times import (
     DURATIONS,
     SPANS,

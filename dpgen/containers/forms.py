@@ -194,7 +194,7 @@ def natural(names: Iterable[Any]) -> str:
     >>> natural(["1", "20"]), natural(["0.5", "1"]), natural(["no", "1"])
     ('int64', 'float64', '')
     """
-    from dpgen.columns.votes import CELLS, votes  # here and below: only tables need them
+    from dpgen.columns.votes import CELLS, votes  # here, because arrays without names need none of it
 
     cells = votes(pd.Series(list(names), dtype=object), "any")
     needed = {CELLS[cell][1] if cell < len(CELLS) else "string" for cell in cells}
@@ -205,7 +205,7 @@ def natural(names: Iterable[Any]) -> str:
 
 def _as_texts(values: pd.Series, dtype: str, format: str, decimals: str) -> pd.Series:
     """Values as texts of a writing (`dpgen.columns.writings`)."""
-    from dpgen.columns.writings import writing_of
+    from dpgen.columns.writings import writing_of  # here: few columns are written so
 
     writing, there = writing_of(format), values.notna().to_numpy()
     assert writing is not None

@@ -2,6 +2,7 @@
 
 from .columns import Columns as Columns
 from .columns import load_columns as load_columns
+from .columns import load_mixture as load_mixture
 from .images import Images as Images
 from .images import load_cifar10 as load_cifar10
 from .images import load_digits as load_digits
@@ -12,7 +13,10 @@ from .kinds import KINDS as KINDS
 from .linked import LinkedTables as LinkedTables
 from .linked import load_linked as load_linked
 from .points import Points as Points
+from .points import load_mixture_1d as load_mixture_1d
 from .points import load_points as load_points
+from .points import load_ring as load_ring
+from .points import synthetic_points as synthetic_points
 from .raw_tables import RawTable as RawTable
 from .raw_tables import draft_schema as draft_schema
 from .records import MappedRecords as MappedRecords
@@ -23,9 +27,6 @@ from .records import load_records as load_records
 from .records import load_sets as load_sets
 from .tables import Table as Table
 from .tables import load_table as load_table
-from .toy import load_mixture as load_mixture
-from .toy import load_mixture_1d as load_mixture_1d
-from .toy import load_ring as load_ring
 from .users import Users as Users
 from .users import load_events as load_events
 from .users import load_synthetic_users as load_synthetic_users

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +31,13 @@ from dpgen.data.table_files import (
     settled,
     table_path,
 )
+from dpgen.data.toy import MixtureName, OrderedMixture, reference_mixture
 from dpgen.facts import Fact, Said
-
-if TYPE_CHECKING:
-    from dpgen.data.toy import OrderedMixture
 
 Integers = npt.NDArray[np.int64]
 OutOfRange = Literal["refuse", "clamp"]
+
+SYNTHETIC_SIZE = 10**18
 
 
 @dataclass(frozen=True, repr=False)
@@ -299,3 +299,24 @@ def load_columns(
         table = read_table(path, coder.columns, text=[*coder.columns[len(names) :], *text], whole=names)
     form = sample_form(path, names, categories=named)
     return assemble_columns(name_of(path), coder, coder.coded(table), form=form)
+
+
+def load_mixture(
+    *, mixture: MixtureName = "gaussians", n_records: int = 100_000, size: int = SYNTHETIC_SIZE, data_seed: int = 0
+) -> Columns:
+    """Draws of a known mixture on [0, 10^18), the default that needs no file; every error against the truth is exact.
+
+    Arguments:
+        mixture: "gaussians", "betas", "gammas", "spikes" or "mixed".
+        n_records: number of draws.
+        size: N, number of values of the domain.
+        data_seed: of the draws.
+
+    >>> load_mixture(n_records=100)
+    Columns('gaussians': 100 records of x on 1000000000000000000 values)
+    """
+    known, domain = reference_mixture(mixture), DiscretizedColumn.integers(size)
+    if n_records < 2:
+        raise ValueError(f"n_records is {n_records}: at least 2 are needed")
+    x = known.draw(n_records, size, np.random.default_rng(data_seed))
+    return Columns(name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, facts=(Fact.SYNTHETIC,))

@@ -165,13 +165,13 @@ KINDS = {
     ),
     "columns": Kind(
         containers={"dpgen.data.columns:Columns": "dpgen.evaluation.columns:evaluate"},
-        loaders=_loaders(mixture="toy:load_mixture", **_COLUMNS),
+        loaders=_loaders(mixture="columns:load_mixture", **_COLUMNS),
         usual="merr",
         pair="dpgen.auditing.audits:columns_pair",
     ),
     "points": Kind(
         containers={"dpgen.data.points:Points": "dpgen.evaluation.points:evaluate"},
-        loaders=_loaders(ring="toy:load_ring", mixture_1d="toy:load_mixture_1d", **_POINTS),
+        loaders=_loaders(ring="points:load_ring", mixture_1d="points:load_mixture_1d", **_POINTS),
         pair="dpgen.auditing.audits:points_pair",
     ),
 }

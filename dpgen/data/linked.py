@@ -15,15 +15,14 @@ tables of rows all are in memory while they are read, without columns that are n
 used: rows of one table order those of another one.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dpgen.columns.distances import TimeUnit
 from dpgen.containers import Dtypes, InMemory, in_memory
 from dpgen.data.engines import EngineTable, open_table
-from dpgen.data.kinds import PACKAGE
 from dpgen.data.linked_drafts import Reader, Spec
 from dpgen.data.linked_reader import MEMORY, MOST_BOUGHT, with_called
 from dpgen.data.linked_tables import LinkedTables, Linking, Orphans
@@ -35,6 +34,7 @@ from dpgen.data.links import (
     Keys,
     Links,
     apart,
+    is_package,
     linked_package,
     own_keys,
     person_of,
@@ -46,8 +46,9 @@ from dpgen.data.public_tables import PublicKey
 from dpgen.data.raw_tables import descriptor_of, types_of
 from dpgen.data.split import SplitOptions
 from dpgen.data.table_files import MISSING, column_names, in_engine, is_source, name_of, table_path
-from dpgen.data.toy import PATIENTS, VISITS, simulated_patients
 from dpgen.schema import nearest
+
+_T = TypeVar("_T")
 
 MOST_TOGETHER = 3600
 """Rows of a person in one table, at most."""
@@ -115,10 +116,9 @@ def load_linked(
     """
     links, drop, public = links or {}, drop or [], public or []
     if path is None:
-        stated = (people_path, tables, links, schema, people_schema, schemas, delimiter, encoding, public, engine)
-        given = _simulated(next((value for value in stated if value), None))
-    elif not isinstance(path, InMemory) and Path(path).name == PACKAGE:
-        _require_alone(path, people_path, tables, links, public, None if person == PERSON else person)
+        given = _simulated(people_path, tables, links, schema, people_schema, schemas, delimiter, encoding, public, engine)
+    elif is_package(path):
+        _require_alone(path, person, people_path, tables, links, public)
         given = _packaged(Path(path), order, drop)
     else:
         given = _files(path, people_path, tables or {}, {"people": people_schema, "rows": schema}, schemas or {})
@@ -126,13 +126,11 @@ def load_linked(
     known_to_all = {*public, *(key.above for key in given.keys.public)}
     far = given.far(engine, known_to_all)
     given = given.opened(known_to_all) if far else given.written(delimiter, encoding)
-    given = (given.linked(links, drop, public) if links or public else given).apart(drop)
-    given = given.stated(drop).renamed(far).with_person(schemas or {})
+    given = given.linked(links, drop, public).apart(drop).stated(drop).renamed(far).with_person(schemas)
     specs = _specs(given, max_rows)
     reader = Reader(given.linking(specs, time_unit, orphans, drop), specs)
     options = SplitOptions.of(test_fraction, None, split_key, engine=far)
-    people = given.sources[given.people] if given.people else None
-    return reader.read(people, given.schemas.get(given.people or ""), options)
+    return reader.read(*given.of_people, options)
 
 
 @dataclass(frozen=True)
@@ -152,11 +150,16 @@ class _Given:
         """Names of the columns of all tables."""
         return {name: list(types_of(source)) for name, source in self.sources.items()}
 
+    @property
+    def of_people(self) -> tuple[Any, Any]:
+        """The table of people and its schema; None: there is none."""
+        return (self.sources[self.people], self.schemas.get(self.people)) if self.people else (None, None)
+
     def far(self, engine: bool, but: Collection[str]) -> bool:
         """Whether tables are read in an engine, but for some of them."""
         return any(in_engine(own, engine) for name, own in self.sources.items() if name not in but)
 
-    def with_person(self, schemas: Mapping[str, Any]) -> Self:
+    def with_person(self, schemas: Mapping[str, Any] | None) -> Self:
         """These tables with the column of the person, where `schemas` are of known tables."""
         require_own(self.keys.references, self.people)
         if schemas and (unknown := [name for name in self.schemas if name not in self.sources]):
@@ -175,13 +178,15 @@ class _Given:
             time_unit,
             orphans,
             drop=_dropped(own_drop, columns, person, specs),
-            public={name: tuple(key for key in self.public if key.key.table == name) for name in columns},
-            references={name: [key.column for key in self.keys.references if key.table == name] for name in columns},
+            public=_by_table((key.key.table, key) for key in self.public),
+            references=_by_table((key.table, key.column) for key in self.keys.references),
             renamed=self.keys.renamed,
         )
 
     def linked(self, links: Links, drop: Sequence[str], public: Sequence[str]) -> Self:
         """These tables with the keys that links name."""
+        if not links and not public:
+            return self
         for name in public:
             if name in self.sources and is_source(self.sources[name]):
                 raise TypeError(f"public table {name!r} is in an engine; it must be in memory or in a file")
@@ -240,17 +245,27 @@ class _Given:
         return replace(self, sources={name: table_path(own, delimiter, encoding) for name, own in self.sources.items()})
 
 
-def _require_alone(path: str, *stated: Any) -> None:
+def _by_table(pairs: Iterable[tuple[str, _T]]) -> dict[str, tuple[_T, ...]]:
+    """What belongs to each table."""
+    found = dict[str, tuple[_T, ...]]()
+    for table, one in pairs:
+        found[table] = (*found.get(table, ()), one)
+    return found
+
+
+def _require_alone(path: str, person: str | None, *stated: Any) -> None:
     """Refuse options that say what a package says."""
-    if any(stated):
+    if any(stated) or (person and person != PERSON):
         raise ValueError(
             f"path is {str(path)!r}; people_path, tables, links, public and person must be left out: the package says them"
         )
 
 
-def _simulated(stated: Any) -> _Given:
-    if stated:
-        raise ValueError(f"path is None and {stated!r} is given; path must name the table of rows that it is about")
+def _simulated(*stated: Any) -> _Given:
+    from dpgen.data.toy import PATIENTS, VISITS, simulated_patients  # here: files and tables in memory need none of it
+
+    if about := next(filter(None, stated), None):
+        raise ValueError(f"path is None and {about!r} is given; path must name the table of rows that it is about")
     sources = {name: in_memory(table, "public") for name, table in simulated_patients().items()}
     known = {"patients": dict(PATIENTS), "visits": dict(VISITS)}
     return _Given(sources, "patients", known, "patient", {"visits": "date"})
@@ -282,17 +297,23 @@ def _dropped(
     keys = {spec.name: {person, spec.link, spec.key, spec.order} for spec in specs}
     found = dict[str, list[str]]()
     for wanted in drop:
-        named = [(table, wanted) for table, own in columns.items() if wanted in own]
-        named += [(table, c) for table, own in columns.items() for c in own if f"{table}.{c}" == wanted]
-        if not named:
-            raise nearest("drop", wanted, [f"{table}.{column}" for table, own in columns.items() for column in own])
-        if len(named) > 1:
-            raise ValueError(f"drop has {wanted!r}, of {len(named)} tables; write {named[0][0]}.{wanted}")
-        ((table, column),) = named
+        table, column = _place(wanted, columns)
         if column in keys.get(table, {person}):
             raise ValueError(f"drop has {wanted!r}, by which tables are linked or rows are ordered; it must be kept")
         found.setdefault(table, []).append(column)
     return found
+
+
+def _place(wanted: str, columns: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """The table and the column of COLUMN or TABLE.COLUMN."""
+    full = {f"{table}.{column}": (table, column) for table, own in columns.items() for column in own}
+    named = [(table, wanted) for table, own in columns.items() if wanted in own]
+    named += [full[wanted]] if wanted in full else []
+    if not named:
+        raise nearest("drop", wanted, list(full))
+    if len(named) > 1:
+        raise ValueError(f"drop has {wanted!r}, of {len(named)} tables; write {named[0][0]}.{wanted}")
+    return named[0]
 
 
 def _opened(name: str, source: str, schema: Any) -> EngineTable:
@@ -325,12 +346,10 @@ def _specs(given: _Given, max_rows: int | Mapping[str, int | None] | None) -> tu
     """All tables of rows, each after the one that it hangs on, by public names alone."""
     links, columns = {key.table: key for key in given.keys.private}, given.columns
     names = [name for name in given.sources if name != given.people]
-    for option, own in (("links", links), ("order", given.order), ("max_rows", max_rows)):
-        for name in own if isinstance(own, Mapping) else ():
-            if name not in names:
-                raise nearest(f"a table of {option}", name, names)
+    _require_tables(names, links=links, order=given.order, max_rows=max_rows)
     orders = _orders(given.order, names, columns)
     hung = _hung(given, names, columns, links)
+    _require_one_of_people(given, hung)
     numbers = {name: number for number, name in enumerate(hung, 1)}
     keys = _keys(hung)
     specs = list[Spec]()
@@ -340,6 +359,14 @@ def _specs(given: _Given, max_rows: int | Mapping[str, int | None] | None) -> tu
         specs.append(Spec(name, source, schema, numbers.get(table, 0), column, key, orders.get(name), most))
     _require_together(specs)
     return tuple(specs)
+
+
+def _require_tables(names: Sequence[str], **options: Any) -> None:
+    """Refuse options by table that name no table of rows."""
+    for option, own in options.items():
+        for name in own if isinstance(own, Mapping) else ():
+            if name not in names:
+                raise nearest(f"a table of {option}", name, names)
 
 
 def _keys(hung: Mapping[str, tuple[str, str]]) -> dict[str, str]:
@@ -382,18 +409,21 @@ def _hung(
     waiting, hung, person = list(names), dict[str, tuple[str, str]](), given.person or PERSON
     while waiting:
         above = {name: _above(name, columns, hung, given.people, person, links) for name in waiting}
-        found = {name: place for name, place in above.items() if place is not None}
-        if not found:
+        if not (found := {name: place for name, place in above.items() if place is not None}):
             raise ValueError(
                 f"table {waiting[0]!r} hangs on nothing: keys must lead to people, without a circle. It needs the column "
                 f"{person!r}, or one that a table which hangs on people has; links={{{waiting[0]!r}: 'TABLE.COLUMN'}} names it"
             )
         hung |= found
         waiting = [name for name in waiting if name not in hung]
-    if given.people is None and sum(table == "" for table, _ in hung.values()) > 1:
-        both = ", ".join(name for name, (table, _) in hung.items() if not table)
-        raise ValueError(f"tables {both} are of people; data must have a table of these people, too")
     return hung
+
+
+def _require_one_of_people(given: _Given, hung: Mapping[str, tuple[str, str]]) -> None:
+    """Refuse several tables of rows of people whom no table lists."""
+    of_people = [name for name, (table, _) in hung.items() if not table]
+    if given.people is None and len(of_people) > 1:
+        raise ValueError(f"tables {', '.join(of_people)} are of people; data must have a table of these people, too")
 
 
 def _above(
@@ -411,6 +441,11 @@ def _above(
     if person in columns[name] or len(columns) - (people is not None) == 1:  # a single one without it is refused later
         return "", person
     found = [(above, column) for above in hung for column in columns[above] if column in columns[name]]
+    return _one_place(name, found)
+
+
+def _one_place(name: str, found: Sequence[tuple[str, str]]) -> tuple[str, str] | None:
+    """The one column that a table shares with another one; None: there is none."""
     if len(found) > 1:
         listed = ", ".join(f"{above}.{column}" for above, column in found)
         raise ValueError(f"table {name!r} can hang on {listed}; say which: links={{{name!r}: {'.'.join(found[0])!r}}}")

@@ -42,13 +42,17 @@ class Spec:
     @property
     def order_alone(self) -> Any:
         """The part of its schema on the order: how it is written, and what comes after or before it; None: there is none."""
-        given = {"fields": []} if self.schema is None else descriptor_of(self.schema)
-        rules = [rule for rule in given.get("dpgen:constraints", []) if "less_equal" in rule]
-        rules = [rule for rule in rules if self.order in constraint_of(rule).names]
-        names = {self.order, *(name for rule in rules for name in constraint_of(rule).names)}
+        given = descriptor_of(self.schema)
+        rules = self._ordered(given)
+        names = {self.order}.union(*(constraint_of(rule).names for rule in rules))
         stated = [field for field in given["fields"] if field.get("name") in names and (written_as(field) or rules)]
         kept = [{key: field[key] for key in ("name", "type", "format") if key in field} for field in stated]
-        return {"fieldsMatch": "partial", "fields": kept, "dpgen:constraints": rules} if kept or rules else None
+        return {"fieldsMatch": "partial", "fields": kept, "dpgen:constraints": rules} if [*kept, *rules] else None
+
+    def _ordered(self, given: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+        """The constraints of a schema that order a column and the order of the rows."""
+        rules = [rule for rule in given.get("dpgen:constraints", []) if "less_equal" in rule]
+        return [rule for rule in rules if self.order in constraint_of(rule).names]
 
 
 @dataclass(frozen=True)
@@ -147,9 +151,7 @@ class Reader:
     def _table(self, spec: Spec, people_path: Source | None, tables: Sequence[LinkedRows]) -> LinkedRows:
         """A table of rows whose rows are not read yet."""
         above = tables[spec.parent - 1] if spec.parent else None
-        made = self._made(
-            spec, above, {*types_of(spec.source), *types_of(above.source if above else people_path or spec.source)}
-        )
+        made = self._made(spec, above, people_path)
         schema, of_gap = _without(spec.schema, made.gap)
         schema, of_since = _without(schema, made.since)
         keys = {self.linking.person, spec.link, spec.key, *self.linking.others(spec.name)}
@@ -161,7 +163,7 @@ class Reader:
             order = spec.order, self._date(draft, spec.order, spec.source)
             if made.since is not None and dated(order[1]) != dated(above.order[1]):  # type: ignore[union-attr, index]
                 made = replace(made, since=None)
-            spans, away = made.add_to(draft, spec, order[1], self.linking.time_unit, (of_gap, of_since))
+            spans, away = made.spans(spec), made.add_to(draft, spec, order[1], self.linking.time_unit, (of_gap, of_since))
         return LinkedRows(
             name=spec.name,
             parent=spec.parent,
@@ -181,12 +183,12 @@ class Reader:
             gap=made.gap,
             since=made.since,
             source=spec.source,
-            calendar=spec.order is not None and (spec.most != 1 or made.since is not None),
             distances=away,
         )
 
-    def _made(self, spec: Spec, above: LinkedRows | None, present: set[str]) -> "_Made":
+    def _made(self, spec: Spec, above: LinkedRows | None, people_path: Source | None) -> "_Made":
         """Columns that the model of a table adds, under names that no column has."""
+        present = {*types_of(spec.source), *types_of(above.source if above else people_path or spec.source)}
 
         def new(name: str) -> str:
             return name if name not in present else f"{name} of the model"
@@ -238,27 +240,32 @@ class _Made:
     since: str | None
     new: Callable[[str], str]
 
+    def spans(self, spec: Spec) -> dict[str, str]:
+        """Which columns of time the first row alone has, and later rows alone."""
+        return {self.since or str(spec.order): "first"} | ({self.gap: "later"} if spec.most != 1 else {})
+
     def add_to(
         self, draft: dict[str, Any], spec: Spec, order: Mapping[str, Any], unit: TimeUnit, stated: tuple[Any, Any]
-    ) -> tuple[dict[str, str], tuple[Distance, ...]]:
-        """Add the columns of time to the draft of an ordered table, with what its schema says of them; their spans, distances.
+    ) -> tuple[Distance, ...]:
+        """Add the columns of time to the draft of an ordered table, with what its schema says of them; its distances.
 
         `stated` are fields of the schema for the time since the row before, and for that since the row above.
         """
-        assert spec.order is not None
-        (of_gap, of_since), gaps = stated, spec.most != 1
-        if gaps or self.since:
+        (of_gap, of_since), added = stated, list[dict[str, Any]]()
+        blank = {"type": "integer", "constraints": {"required": True}, "dpgen:blank": True}
+        if self.since is not None:
+            added.append(of_since or {"name": self.since, **blank})
+        if spec.most != 1:
+            added.append(of_gap or {"name": self.gap, **blank, "constraints": {"required": True, "minimum": 0}})
+        if added:
             _require_free(draft, self.gap)
-        draft["fields"], rules, away = distances(draft, order, unit, self.new, alone=not (gaps or self.since))
+        fields, rules, away = distances(draft, order, unit, self.new, alone=not added)
         if "dpgen:constraints" in draft:
             draft["dpgen:constraints"] = rules
-        blank = {"type": "integer", "constraints": {"required": True}, "dpgen:blank": True}
-        fields = [field for field in draft["fields"] if self.since is None or field["name"] != spec.order]
-        if self.since is not None:
-            fields.append(of_since or {"name": self.since, **blank})
-        waits = blank | {"constraints": {"required": True, "minimum": 0}}
-        draft["fields"] = [*fields, *([of_gap or {"name": self.gap, **waits}] if gaps else [])]
-        return {self.since or spec.order: "first"} | ({self.gap: "later"} if gaps else {}), away
+        if self.since is not None:  # it stands for the order
+            fields = [field for field in fields if field["name"] != spec.order]
+        draft["fields"] = [*fields, *added]
+        return away
 
 
 def _require_free(draft: dict[str, Any], gap: str) -> None:
@@ -289,13 +296,15 @@ def _is_counted(source: Source, order: str) -> bool:
 
 def _without_patterns(schema: Any, keys: set[str | None]) -> tuple[Any, dict[str, str]]:
     """A schema without the keys whose pattern it states, and these patterns."""
-    given = {"fields": []} if schema is None else descriptor_of(schema)
+    given = descriptor_of(schema)
     own = [field for field in given["fields"] if field.get("name") in keys]
     found = {field["name"]: stated_key(field) for field in own if stated_key(field)}
     if not found:
         return schema, {}
-    left = {k: v for k, v in given.items() if k != "primaryKey" or v not in (*found, *([name] for name in found))}
-    return left | {"fields": [f for f in given["fields"] if f.get("name") not in found]}, found
+    left = {**given, "fields": [field for field in given["fields"] if field.get("name") not in found]}
+    if left.get("primaryKey") in [*found]:
+        del left["primaryKey"]
+    return left, found
 
 
 def _without(schema: Any, name: str | None) -> tuple[Any, dict[str, Any] | None]:
@@ -316,19 +325,20 @@ Rule = Mapping[str, Any]
 
 def across(schema: Any, own: str | None, tables: Sequence[str]) -> tuple[Any, list[Rule]]:
     """A schema without its constraints on columns of several tables, and these, with the name of its own table."""
-    if schema is None or len(tables) < 2:
+    if len(tables) < 2:
         return schema, []
-    given, prefixes = descriptor_of(schema), tuple(f"{table}." for table in tables)
+    given = descriptor_of(schema)
     known, rules = {str(field.get("name")) for field in given["fields"]}, given.get("dpgen:constraints", [])
 
     def elsewhere(name: str) -> bool:
-        return name.startswith(prefixes) and name not in known
+        return name.startswith(tuple(f"{table}." for table in tables)) and name not in known
 
     both = [rule for rule in rules if any(map(elsewhere, constraint_of(rule).names))]
-    if shared := next((rule for rule in both if "broken" in rule), None):
-        raise ValueError(f"a constraint is on {', '.join(constraint_of(shared).names)}, of several tables; leave out broken")
     if not both:
         return schema, []
+    for rule in both:
+        if "broken" in rule:
+            raise ValueError(f"a constraint is on {', '.join(constraint_of(rule).names)}, of several tables; leave out broken")
 
     def full(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -337,8 +347,10 @@ def across(schema: Any, own: str | None, tables: Sequence[str]) -> tuple[Any, li
             return [full(name) for name in value]
         return value if elsewhere(value) else f"{own}.{value}"
 
-    left = {**given, "dpgen:constraints": [rule for rule in rules if rule not in both]}
-    return left, [{key: full(value) for key, value in rule.items()} for rule in both]
+    def named(rule: Rule) -> Rule:
+        return {key: full(value) for key, value in rule.items()}
+
+    return {**given, "dpgen:constraints": [rule for rule in rules if rule not in both]}, [*map(named, both)]
 
 
 @dataclass(frozen=True)
@@ -369,17 +381,24 @@ class Drafts:
         """Refuse a constraint on several tables that no sample could satisfy."""
         names = constraint_of(rule).names
         places = {name: self.place(name) for name in names}
-        unknown = next((name for name, (_, kind) in places.items() if kind == "any"), None)
-        if unknown and "forbidden" not in rule:
-            raise ValueError(f"a constraint is on {unknown!r}; the schema must state its type")
-        both, dates = " and ".join(names), {kind in ("date", "datetime") for _, kind in places.values()}
-        if "depends" in rule or ("less_equal" in rule and len(dates) > 1):
-            raise ValueError(f"a constraint is on {both}; it must be forbidden, less_equal of alike types, or sum")
-        lowest = max((table for table, _ in places.values()), key=lambda table: len(self.paths[table]))
-        if not {table for table, _ in places.values()} <= {*self.paths[lowest]}:
-            raise ValueError(f"a constraint is on {both}; one of these rows must hang on the other")
+        self._require_types(rule, {name: kind for name, (_, kind) in places.items()})
+        tables = {table for table, _ in places.values()}
+        lowest = max(tables, key=lambda table: len(self.paths[table]))
+        if not tables <= {*self.paths[lowest]}:
+            raise ValueError(f"a constraint is on {' and '.join(names)}; one of these rows must hang on the other")
         if "sum" in rule:
             self._require_sum(rule, names, places, lowest)
+
+    def _require_types(self, rule: Rule, types: Mapping[str, str]) -> None:
+        """Refuse columns of unknown types, and a comparison of dates and numbers."""
+        unknown = [name for name, kind in types.items() if kind == "any"]
+        if unknown and "forbidden" not in rule:
+            raise ValueError(f"a constraint is on {unknown[0]!r}; the schema must state its type")
+        dates = {kind in ("date", "datetime") for kind in types.values()}
+        if "depends" in rule or ("less_equal" in rule and len(dates) > 1):
+            raise ValueError(
+                f"a constraint is on {' and '.join(types)}; it must be forbidden, less_equal of alike types, or sum"
+            )
 
     def _require_sum(self, rule: Rule, names: Sequence[str], places: Mapping[str, tuple[str, str]], lowest: str) -> None:
         """Refuse a sum that is not of one number of rows for a number of those above."""

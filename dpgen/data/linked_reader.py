@@ -139,7 +139,7 @@ class Drafted:
                 yield from source.facts
 
     def _unnamed(self, source: Source, draft: dict[str, Any], keys: set[str | None]) -> tuple[Said, ...]:
-        return unnamed(source, {"fields": [*draft["fields"], *({"name": key} for key in keys)]}, self.linking.person)
+        return unnamed(source, _with(draft, keys), self.linking.person)
 
     def reading(self, table: LinkedRows, above: str, index: pd.Index | None) -> Reading:
         """A reading of a table whose rows hang on `above`, as messages call it."""
@@ -149,13 +149,7 @@ class Drafted:
 
     def pieces(self, tables: Sequence[LinkedRows]) -> list[Iterable[pd.DataFrame]]:
         """The rows of all tables; where rows hang on others, these have them as a text, which orders rows that are alike."""
-        linking, found = self.linking, list[Any]()
-        for table in tables:
-            keys = [table.link, *([] if table.key is None else [table.key])]
-            keys += [linking.person] if table.parent and linking.person in types_of(table.source) else []
-            keys += linking.others(table.name)
-            draft = table.draft | {"fields": [*table.draft["fields"], *({"name": name} for name in table.in_time)]}
-            found.append(self._tables(table.source, called(table.source, table.name), keys, draft, table.made))
+        found: list[Iterable[pd.DataFrame]] = [self._rows(table) for table in tables]
         if len(tables) == 1:
             return found
         frames = [pd.concat(own, ignore_index=True) for own in found]
@@ -163,9 +157,17 @@ class Drafted:
             if own.key is not None:
                 hung = [(table, frame) for table, frame in zip(tables, frames) if table.parent == number]
                 below = [(frame.drop(columns=self._keys(table, frame)), table.link) for table, frame in hung]
-                keys = [own.link, own.key, linking.person, *linking.others(own.name)]
+                keys = [own.link, own.key, self.linking.person, *self.linking.others(own.name)]
                 frames[number - 1] = with_rows(frames[number - 1], keys, own.key, below)
         return [[frame] for frame in frames]
+
+    def _rows(self, table: LinkedRows) -> Iterator[pd.DataFrame]:
+        """The used columns of a table of rows."""
+        person = self.linking.person
+        keys = [table.link] if table.key is None else [table.link, table.key]
+        keys += [person] if table.parent and person in types_of(table.source) else []
+        keys += self.linking.others(table.name)
+        return self._tables(table.source, called(table.source, table.name), keys, _with(table.draft, table.in_time), table.made)
 
     def _keys(self, table: LinkedRows, frame: pd.DataFrame) -> list[str]:
         """The columns of keys in a table of rows but that by which they hang on others."""
@@ -274,6 +276,11 @@ class _Walk:
                 zip(self.tables, self.frames[1:], self.numbers, self.readings), 1
             )
         )
+
+
+def _with(draft: Mapping[str, Any], names: Iterable[str | None]) -> dict[str, Any]:
+    """A draft with fields of more columns, of which it says nothing."""
+    return {**draft, "fields": [*draft["fields"], *({"name": name} for name in names)]}
 
 
 def _with_counts(draft: Mapping[str, Any], number: int, tables: Sequence[LinkedRows]) -> dict[str, Any]:
@@ -440,26 +447,36 @@ class Reading:
         rows, counted = rows[inside].reset_index(drop=True), counted[inside]
         counts = np.diff(starts)
         owner = np.repeat(np.arange(len(counts)), counts)
-        at = np.empty(0) if order is None else rows[order].to_numpy()
-        if order is not None:  # the order of later rows follows from the times between them
-            begin = starts[owner]
-            self.times_of_rows.append(at)
-            if self.gap in rows:
-                rows.loc[rows.index[starts[:-1][counts > 0]], self.gap] = self._least
-            if self.table.since is not None and above.times is not None:
-                rows[self.table.since] = counted[begin] - above.times[owner]
-                rows = rows.drop(columns=order)
-            else:
-                rows[order] = rows[order].iloc[begin].to_numpy()
+        named = dict[str, Any]()
+        if order is not None:
+            named[order] = rows[order].to_numpy()
+            rows = self._in_time(rows, counted, starts, owner, above)
         if self.key is not None:
-            self.own_keys, self.times = rows[self.key].astype(str).to_numpy(object), counted
+            named[self.key], self.times = rows[self.key].astype(str).to_numpy(object), counted
+            self.own_keys = named[self.key]
         self.named = above.person[owner], *self._named(rows, owner, alike, inside)
-        rows = rows.drop(columns=[name for name in {self.person, self.link, self.key, *self.others} if name in rows])
+        rows = rows.drop(columns=self._keys(rows))
         check(rows, self.table.draft)
-        named = rows.assign(**({} if self.key is None else {self.key: self.own_keys}) | ({} if order is None else {order: at}))
+        named = rows.assign(**named)
         self.samples.append(self._sample(named, np.arange(len(rows)) - starts[owner], above.person[owner], above.names))
         self.found.append((above.keys, counts))
         return rows
+
+    def _in_time(self, rows: pd.DataFrame, counted: Integers, starts: Integers, owner: Integers, above: Above) -> pd.DataFrame:
+        """Rows (r,) whose order has that of the first row of their owner: that of later rows follows from the times between."""
+        assert self.order is not None
+        begin = starts[owner]
+        self.times_of_rows.append(rows[self.order].to_numpy())
+        if self.gap in rows:
+            rows.loc[rows.index[starts[:-1][np.diff(starts) > 0]], self.gap] = self._least
+        if self.table.since is None or above.times is None:
+            return rows.assign(**{self.order: rows[self.order].iloc[begin].to_numpy()})
+        rows[self.table.since] = counted[begin] - above.times[owner]
+        return rows.drop(columns=self.order)
+
+    def _keys(self, rows: pd.DataFrame) -> list[str]:
+        """The columns of keys that rows have."""
+        return [str(name) for name in {self.person, self.link, self.key, *self.others} if name in rows]
 
     def _named(
         self, rows: pd.DataFrame, owner: Integers, alike: Integers, inside: npt.NDArray[np.bool_]
@@ -491,26 +508,14 @@ class Reading:
 
         Also where the rows of each begin, the times, and the number of those that are alike, which grows.
         """
-        name, keys = self.order, [name for name in {self.person, self.link, self.key, *self.others} if name in rows]
+        name, step = self.order, SECONDS[self.time_unit] if self.dated else 1
         exact, counted = np.zeros(len(rows)), np.zeros(len(rows), np.int64)
         if name is not None:
             exact = self._exact(rows[name], name)
-            step = SECONDS[self.time_unit] if self.dated else 1
             counted = np.floor_divide(exact, step).clip(-LARGEST, LARGEST).astype(np.int64)
             if self.dated:
                 rows = rows.assign(**{name: (counted * step).astype("datetime64[s]")})
-        ranks = np.zeros((len(rows), 4), np.uint64)
-        groups = pd.DataFrame({"owner": owner, "time": exact})
-        tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
-        if len(tied):
-            whose = pd.Series(above.names[above.person[owner[tied]]], dtype=object)
-            hashed = rows.iloc[tied].drop(columns=keys).drop(columns=_SPELT, errors="ignore")
-            ranks[tied] = People(self.person, 1, self.secret).ranks(whose, hashed)
-        # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
-        as_texts = np.zeros(len(rows), np.int64)
-        same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
-        if len(same):
-            as_texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
+        ranks, as_texts = self._ranks(rows, pd.DataFrame({"owner": owner, "time": exact}), above.names[above.person[owner]])
         order = np.lexsort((as_texts, *ranks.T[::-1], exact, owner))
         fresh = np.zeros(len(rows), bool)
         for values in (owner, exact, *ranks.T, as_texts):
@@ -520,11 +525,23 @@ class Reading:
         rows = rows.drop(columns=[_HIDDEN, _SPELT], errors="ignore")
         if self.timed:
             rows[self.gap] = np.diff(counted, prepend=0)
-        step = SECONDS[self.time_unit] if self.dated else 1
         for own in self.table.distances:
             rows[own.made] = own.of(rows[own.column], counted, step, self.path)
             rows = rows.drop(columns=own.column)
         return rows, starts, counted, fresh.cumsum()
+
+    def _ranks(self, rows: pd.DataFrame, groups: pd.DataFrame, whose: npt.NDArray[Any]) -> tuple[Any, Integers]:
+        """Keyed hashes (r, 4) of rows that share their group, and ranks (r,) of the texts of those with one hash."""
+        ranks, as_texts, keys = np.zeros((len(rows), 4), np.uint64), np.zeros(len(rows), np.int64), self._keys(rows)
+        tied = np.flatnonzero(groups.duplicated(keep=False).to_numpy())
+        if len(tied):
+            hashed = rows.iloc[tied].drop(columns=keys).drop(columns=_SPELT, errors="ignore")
+            ranks[tied] = People(self.person, 1, self.secret).ranks(pd.Series(whose[tied], dtype=object), hashed)
+        # "01" and "1" have one rank, whatever the type of their column; as texts they would be in the order of the engine.
+        same = np.flatnonzero(groups.assign(rank=ranks[:, 0]).duplicated(keep=False).to_numpy())
+        if len(same):
+            as_texts[same], _ = pd.factorize(rows.iloc[same].drop(columns=keys).map(str).agg("\0".join, axis=1), sort=True)
+        return ranks, as_texts
 
     def _exact(self, values: pd.Series, name: str) -> Reals:
         """The order of rows as numbers, of dates in seconds; a `ValueError` says which format of dates a schema must state."""
@@ -597,10 +614,10 @@ def with_rows(
         at = own.get_indexer(pd.Index(table[column].astype(str).to_numpy(object)))
         used = np.flatnonzero(alike[at] & (at >= 0))
         chosen = table.iloc[used].drop(columns=column)
-        by_value = [texts(chosen[name]) for name in chosen if name != _SPELT]
+        by_value = [texts(values) for name, values in chosen.items() if name != _SPELT]
         as_they_are = [*by_value, *(chosen[name].map(str) for name in chosen)]  # gaps of others make 1 of a number 1.0
         for name, columns in ((_HIDDEN, by_value), (_SPELT, as_they_are)):
-            each = pd.Series(["\1".join(values) for values in zip(*columns)], dtype=object)
+            each = pd.Series([*map("\1".join, zip(*columns))], dtype=object)
             joined = each.groupby(at[used]).agg(lambda of: "\2".join(sorted(of)))
             found[name][joined.index] += "\3" + joined.to_numpy(object)
     return rows.assign(**found)

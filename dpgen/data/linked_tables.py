@@ -61,7 +61,6 @@ class LinkedRows:
         gap: column of the time since the last row.
         since: column of the time of the first row since that of the row which it hangs on, if both are in time.
         distances: columns that are times from the order of their row.
-        calendar: whether there are rows whose order follows from that of other rows.
         times: order of all rows (r,), if they have one.
         source: of the table, whose container and types samples have.
     """
@@ -84,7 +83,6 @@ class LinkedRows:
     gap: str
     since: str | None
     source: str | EngineTable
-    calendar: bool = False
     distances: tuple[Distance, ...] = ()
     times: npt.NDArray[Any] = field(default_factory=lambda: np.empty(0, np.int64))
 
@@ -119,6 +117,11 @@ class LinkedRows:
     def made(self) -> set[str | None]:
         """Columns that the model adds to the table, its number of rows apart: it stands in the table above."""
         return {self.gap, self.since, *(own.made for own in self.distances)} if self.order is not None else set()
+
+    @property
+    def calendar(self) -> bool:
+        """Whether there are rows whose order follows from that of other rows."""
+        return self.order is not None and (self.gap in self.spans or self.since is not None)
 
     @property
     def in_time(self) -> list[str]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from dpgen.columns.descriptors import stated_key
+from dpgen.containers import InMemory
+from dpgen.data.kinds import PACKAGE
 from dpgen.schema import nearest
 
 PERSON = "person"
@@ -107,8 +109,9 @@ class Keys:
             if name not in columns:
                 raise nearest("a table of public", name, list(columns))
         named = [key for key in _named(links, columns) if key.column == key.other or not key.named_in(drop)]
-        if owned := next((key for key in named if key.table in public), None):
-            raise ValueError(f"links[{owned.table!r}] is of a public table; keys must be of private tables")
+        for key in named:
+            if key.table in public:
+                raise ValueError(f"links[{key.table!r}] is of a public table; keys must be of private tables")
         private, references = apart(without_implied([key for key in named if key.above not in public]))
         require_shapes("links", private)
         _require_names(private, columns)
@@ -153,15 +156,24 @@ def without_implied(keys: Sequence[Key]) -> list[Key]:
     Prescriptions of a visit may name the patient, too: the reader requires that it is the patient of the visit.
     """
 
+    hung = {key.table for key in keys}
+
     def implied(key: Key) -> bool:
-        closure, before = {own.above for own in keys if own.table == key.table and own != key} - {key.table}, 0
-        while len(closure) > before:
-            before = len(closure)
-            closure |= {own.above for own in keys if own.table in closure}
-        of_rows = [own for own in keys if own.table in closure and (own.above, own.other) == (key.above, key.other)]
-        return bool(of_rows) and key.column == key.other and key.above not in {own.table for own in keys}
+        if key.column != key.other or key.above in hung:
+            return False
+        others = {own.above for own in keys if own.table == key.table and own != key} - {key.table}
+        rows = _with_above(others, keys)
+        return any(own.table in rows and (own.above, own.other) == (key.above, key.other) for own in keys)
 
     return [key for key in keys if not implied(key)]
+
+
+def _with_above(tables: Collection[str], keys: Sequence[Key]) -> set[str]:
+    """Tables, and all those that they hang on."""
+    found = {*tables}
+    while more := {key.above for key in keys if key.table in found} - found:
+        found |= more
+    return found
 
 
 def _to_public(named: Sequence[Key], columns: Columns, public: Collection[str]) -> tuple[Key, ...]:
@@ -222,17 +234,20 @@ def _is_key(declared: Any) -> bool:
 
 def own_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) -> tuple[Mapping[str, Any], list[Key]]:
     """The schema of a table without its foreign keys to the table itself, and these but for those of columns that are gone."""
-    left, keys = list[Any](), list[Key]()
-    for declared in schema.get("foreignKeys", []):
-        reference = declared["reference"] if _is_key(declared) else {"resource": None}  # the schema refuses it
-        if reference.get("resource", "") not in ("", table):
+    rest, left, keys = dict(schema), list[Any](), list[Key]()
+    for declared in rest.pop("foreignKeys", []):
+        if _is_key(declared) and declared["reference"].get("resource", "") in ("", table):
+            keys += [Key(table, own, table, other) for own, other in _pairs(declared)]
+        else:  # of another table, or one that the schema refuses
             left.append(declared)
-            continue
-        pairs = [[names] if isinstance(names, str) else names for names in (declared["fields"], reference["fields"])]
-        keys += [Key(table, own, table, other) for own, other in zip(*pairs)]
-    rest = {name: value for name, value in schema.items() if name != "foreignKeys"}
     kept = [key for key in keys if not key.named_in(gone)]
     return ({**rest, "foreignKeys": left} if left else rest), kept
+
+
+def _pairs(declared: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The columns of a foreign key, each with that which it names."""
+    sides = declared["fields"], declared["reference"]["fields"]
+    return zip(*([names] if isinstance(names, str) else names for names in sides))
 
 
 def without_keys(table: str, schema: Mapping[str, Any], gone: Collection[str] = ()) -> Mapping[str, Any]:
@@ -269,13 +284,20 @@ def person_of(keys: Sequence[Key], people: str | None, person: str | None) -> st
 
 def _root(columns: Columns, keys: Sequence[Key], person: str | None) -> str | None:
     """The table of people by links: all keys lead to it, it has no key, and no other table can be above it."""
-    hung, wanted = {key.table for key in keys}, person or PERSON
-    roots = {k.above: k.other for k in keys if k.above not in hung and (k.other == wanted or wanted not in columns[k.above])}
-    if len(roots) != 1 or not (person is None or person in columns[next(iter(roots))]):
+    tops = _tops(columns, keys, person or PERSON)
+    if len(tops) != 1 or not (person is None or person in columns[next(iter(tops))]):
         return None
-    [(root, column)] = roots.items()
+    [(root, column)] = tops.items()
+    hung = {key.table for key in keys}
     others = [own for name, own in columns.items() if name not in (root, *hung) and column not in own]
     return None if any({*own} & {*columns[root]} for own in others) else root
+
+
+def _tops(columns: Columns, keys: Sequence[Key], wanted: str) -> dict[str, str]:
+    """Tables that others hang on and that hang on none, and by which column: the wanted one where they have it."""
+    hung = {key.table for key in keys}
+    tops = [key for key in keys if key.above not in hung]
+    return {key.above: key.other for key in tops if key.other == wanted or wanted not in columns[key.above]}
 
 
 def roles_of(columns: Columns, given: Keys, person: str | None, timed: Collection[str]) -> Roles:
@@ -298,19 +320,29 @@ def roles_of(columns: Columns, given: Keys, person: str | None, timed: Collectio
 
 def _roles_by_name(columns: Columns, hung: Collection[str], person: str, timed: Collection[str]) -> Roles:
     """Which tables are of people and of their rows, by the column of the person."""
-    able = [name for name in columns if name not in hung and person in columns[name]]
+    able = [name for name, own in columns.items() if name not in hung and person in own]
     people = next((name for name in able if name not in timed), None) if len(able) > 1 else None
     rows = next((name for name in able if name != people), None)
     if rows is None:
-        first, last = next(iter(columns)), list(columns)[-1]
-        line = f", or links={{{last!r}: '{first}.COLUMN'}} the one that they share" if last != first else ""
-        raise ValueError(f"data has no table with the column {person!r}; person='COLUMN' names it{line}")
+        raise _nameless(columns, person)
     return Roles(person, people, rows)
+
+
+def _nameless(columns: Columns, person: str) -> ValueError:
+    """The error of tables none of which has the column of the person."""
+    first, *more = columns
+    line = f", or links={{{more[-1]!r}: '{first}.COLUMN'}} the one that they share" if more else ""
+    return ValueError(f"data has no table with the column {person!r}; person='COLUMN' names it{line}")
 
 
 # -- Data Packages (Frictionless) --------------------------------------------------------------------------------------
 
 ORDER = "dpgen:order"
+
+
+def is_package(path: Any) -> bool:
+    """Whether this is the path of a Data Package."""
+    return not isinstance(path, InMemory) and Path(path).name == PACKAGE
 
 
 @dataclass(frozen=True)
@@ -351,15 +383,13 @@ def _linked(path: Path, resources: list[Any], drop: Collection[str]) -> LinkedPa
     by_name = {resource["name"]: resource for resource in resources}
     public = {name for name, resource in by_name.items() if resource.get("dpgen:public")}
     private = [name for name in by_name if name not in public]
-    keys = _foreign_keys(path, resources, public)
-    found, others = _private_keys(path, keys, public, drop)
-    columns = _columns_of_keys((*found, *others), by_name)
-    root, person = _people(path, private, found, others)
-    to_public = tuple(_kept([key for key in keys if key.above in public and key.table in private], drop))
-    named = [root, *(name for name in private if name != root), *(key.above for key in to_public)]
-    files = {name: str(path.parent / by_name[name]["path"]) for name in named}
+    keys = _keys(path, _foreign_keys(path, resources, public), public, drop)
+    columns = _columns_of_keys((*keys.private, *keys.references), by_name)
+    root, person = _people(path, private, keys)
+    private.sort(key=lambda name: name != root)
+    files = {name: str(path.parent / by_name[name]["path"]) for name in (*private, *(key.above for key in keys.public))}
     schemas = {name: _schema(by_name[name].get("schema", {}), columns.get(name, set())) for name in private}
-    return LinkedPackage(files, person, Keys(found, to_public, others), schemas)
+    return LinkedPackage(files, person, keys, schemas)
 
 
 def _columns_of_keys(keys: Collection[Key], by_name: Mapping[str, Any]) -> dict[str, set[str]]:
@@ -371,17 +401,17 @@ def _columns_of_keys(keys: Collection[Key], by_name: Mapping[str, Any]) -> dict[
     return columns
 
 
-def _people(path: Path, private: Collection[str], found: Collection[Key], others: Collection[Key]) -> tuple[str, str]:
+def _people(path: Path, private: Collection[str], keys: Keys) -> tuple[str, str]:
     """The one table without a key to another private one, and the column by which tables hang on it."""
-    hung = {link.table for link in found}
+    hung = {link.table for link in keys.private}
     people = [name for name in private if name not in hung]
-    if len(people) != 1 or (len(private) < 2 and not others):
+    if len(people) != 1 or (len(private) < 2 and not keys.references):
         raise ValueError(
-            f"{path} has {len(private)} tables that are not public, {len(found)} foreign keys between them; it must have "
-            "one table of people without a foreign key, and every other one must have one that leads there"
+            f"{path} has {len(private)} tables that are not public, {len(keys.private)} foreign keys between them; it must "
+            "have one table of people without a foreign key, and every other one must have one that leads there"
         )
     [root] = people
-    persons = {link.other for link in (*found, *others) if link.above == root}
+    persons = {link.other for link in (*keys.private, *keys.references) if link.above == root}
     if len(persons) != 1:
         raise ValueError(f"{path} has {len(persons)} columns by which tables hang on {root!r}; it must be one")
     return root, persons.pop()
@@ -392,16 +422,13 @@ def _schema(stated: dict[str, Any], keys: set[str]) -> dict[str, Any]:
     known = dict(stated)
     if not isinstance(known.get(ORDER, ""), str):
         raise TypeError
+    known.pop("foreignKeys", None)
+    if known.get("primaryKey") in (*keys, *([own] for own in keys)):
+        del known["primaryKey"]
     listed = known.pop("fields", [])
     keyed = [field for field in listed if field.get("name") in keys]
-    fields = [field for field in listed if field not in keyed]
-    linked = known.get("primaryKey") in (*keys, *([own] for own in keys))
-    kept = {k: value for k, value in known.items() if k != "foreignKeys" and not (linked and k == "primaryKey")}
-    return {
-        **kept,
-        "fields": [*(field for field in fields if set(field) - {"name"}), *_generated(keyed)],
-        "fieldsMatch": "partial",
-    }
+    others = [field for field in listed if field not in keyed and set(field) - {"name"}]
+    return {**known, "fields": [*others, *_generated(keyed)], "fieldsMatch": "partial"}
 
 
 def _above(resource: Any, key: Any) -> str:
@@ -426,17 +453,15 @@ def _kept(keys: Collection[Key], drop: Collection[str]) -> list[Key]:
     return [key for key in dict.fromkeys(keys) if not key.named_in(drop)]
 
 
-def _private_keys(
-    path: Path, keys: Collection[Key], public: set[str], drop: Collection[str]
-) -> tuple[tuple[Key, ...], tuple[Key, ...]]:
-    """Foreign keys between tables that are not public, an owner's of each table at most, and those that name other people."""
-    found = [key for key in keys if key.above not in public]
+def _keys(path: Path, declared: Collection[Key], public: set[str], drop: Collection[str]) -> Keys:
+    """Foreign keys but those between public tables: an owner's of each private table at most."""
+    found = [key for key in declared if key.above not in public]
     for key in found:
         if key.table in public:
             raise ValueError(f"{path} has the key {key} of a public table to one that is not public; it must have none")
     kept, others = apart(without_implied(_kept(found, drop)))
     require_shapes(str(path), kept, PACKAGE_KEYS, PACKAGE_PUBLIC)
-    return tuple(kept), tuple(others)
+    return Keys(tuple(kept), tuple(_kept([key for key in declared if key.above in public], drop)), tuple(others))
 
 
 def _generated(keys: list[Any]) -> list[dict[str, str]]:

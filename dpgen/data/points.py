@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,13 @@ from torch import Tensor
 from dpgen.containers import Form
 from dpgen.data.split import TEST_FRACTION, People, Split, SplitOptions, people_of
 from dpgen.data.table_files import Missing, column_names, name_of, require_columns, sample_form, table_path
+from dpgen.data.toy import GaussianMixture, Reading, gaussian_ring, mixture_1d
 from dpgen.facts import Fact, Said
-
-if TYPE_CHECKING:
-    from dpgen.data.toy import GaussianMixture
 
 OutOfRange = Literal["clamp", "refuse"]
 
 _SHARE_OF_WIDTH = 0.25
+_GAUSSIAN_REACH = 4.0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -239,3 +238,52 @@ def parse_bounds(bounds: list[list[float]] | str, d: int) -> Tensor:
         raise ValueError(f"bounds has {len(numbers)} numbers: 2 are needed, or {2 * d} for {d} columns")
     rows = numbers.reshape(-1, 2).tolist()
     return require_bounds(rows * d if len(rows) == 1 else rows, d)
+
+
+def load_ring(*, n_points: int = 10_000, n_test: int = 2_000, data_seed: int = 0) -> Points:
+    """Eight Gaussians on a circle, see `gaussian_ring`, the default that needs no file; bounds are 6 stds around.
+
+    Arguments:
+        n_points: private points to draw.
+        n_test: points for evaluation.
+        data_seed: of the draw.
+
+    >>> load_ring(n_points=100)
+    Points('ring': 100 private and 2000 test points in 2 dimensions, in a public box)
+    """
+    return synthetic_points("ring", gaussian_ring(), n_points, n_test, data_seed)
+
+
+def load_mixture_1d(
+    *, n_points: int = 10_000, n_test: int = 2_000, reading: Reading = "variance", data_seed: int = 0
+) -> Points:
+    """The three Gaussians on a line of Husain et al. 2018, section 5, in either reading of N(m, s).
+
+    Arguments:
+        n_points: private points to draw.
+        n_test: points for evaluation.
+        reading: whether s is the variance or the standard deviation.
+        data_seed: of the draw.
+    """
+    return synthetic_points(f"mixture_1d ({reading})", mixture_1d(reading), n_points, n_test, data_seed)
+
+
+def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, seed: int) -> Points:
+    """Points of a known target with the standard Gaussian as public scaling.
+
+    The bounds hold 6 standard deviations of the target and 4 of the standard Gaussian.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x, test_x = target.sample(n, generator=generator), target.sample(n_test, generator=generator)
+    bounds = target.box()
+    bounds = torch.stack([bounds[:, 0].clamp_max(-_GAUSSIAN_REACH), bounds[:, 1].clamp_min(_GAUSSIAN_REACH)], dim=1)
+    return Points(
+        name=name,
+        x=x.clamp(bounds[:, 0], bounds[:, 1]),
+        test_x=test_x.clamp(bounds[:, 0], bounds[:, 1]),
+        bounds=bounds,
+        target=target,
+        location=torch.zeros(target.d),
+        scale=torch.ones(target.d),
+        facts=(Fact.KNOWN_TARGET,),
+    )

@@ -12,11 +12,6 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from dpgen.columns.discretized import DiscretizedColumn
-from dpgen.data.columns import Columns
-from dpgen.data.points import Points
-from dpgen.facts import Fact
-
 Reading = Literal["variance", "std"]
 Integers = npt.NDArray[np.int64]
 Reals = npt.NDArray[np.float64]
@@ -177,80 +172,6 @@ def reference_mixture(name: MixtureName) -> OrderedMixture:
 
 
 REFERENCE_MIXTURES: tuple[MixtureName, ...] = get_args(MixtureName)
-
-
-SYNTHETIC_SIZE = 10**18
-_GAUSSIAN_REACH = 4.0
-
-
-def load_ring(*, n_points: int = 10_000, n_test: int = 2_000, data_seed: int = 0) -> Points:
-    """Eight Gaussians on a circle, see `gaussian_ring`, the default that needs no file; bounds are 6 stds around.
-
-    Arguments:
-        n_points: private points to draw.
-        n_test: points for evaluation.
-        data_seed: of the draw.
-
-    >>> load_ring(n_points=100)
-    Points('ring': 100 private and 2000 test points in 2 dimensions, in a public box)
-    """
-    return synthetic_points("ring", gaussian_ring(), n_points, n_test, data_seed)
-
-
-def load_mixture_1d(
-    *, n_points: int = 10_000, n_test: int = 2_000, reading: Reading = "variance", data_seed: int = 0
-) -> Points:
-    """The three Gaussians on a line of Husain et al. 2018, section 5, in either reading of N(m, s).
-
-    Arguments:
-        n_points: private points to draw.
-        n_test: points for evaluation.
-        reading: whether s is the variance or the standard deviation.
-        data_seed: of the draw.
-    """
-    return synthetic_points(f"mixture_1d ({reading})", mixture_1d(reading), n_points, n_test, data_seed)
-
-
-def synthetic_points(name: str, target: GaussianMixture, n: int, n_test: int, seed: int) -> Points:
-    """Points of a known target with the standard Gaussian as public scaling.
-
-    The bounds hold 6 standard deviations of the target and 4 of the standard Gaussian.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    x, test_x = target.sample(n, generator=generator), target.sample(n_test, generator=generator)
-    bounds = target.box()
-    bounds = torch.stack([bounds[:, 0].clamp_max(-_GAUSSIAN_REACH), bounds[:, 1].clamp_min(_GAUSSIAN_REACH)], dim=1)
-    return Points(
-        name=name,
-        x=x.clamp(bounds[:, 0], bounds[:, 1]),
-        test_x=test_x.clamp(bounds[:, 0], bounds[:, 1]),
-        bounds=bounds,
-        target=target,
-        location=torch.zeros(target.d),
-        scale=torch.ones(target.d),
-        facts=(Fact.KNOWN_TARGET,),
-    )
-
-
-def load_mixture(
-    *, mixture: MixtureName = "gaussians", n_records: int = 100_000, size: int = SYNTHETIC_SIZE, data_seed: int = 0
-) -> Columns:
-    """Draws of a known mixture on [0, 10^18), the default that needs no file; every error against the truth is exact.
-
-    Arguments:
-        mixture: "gaussians", "betas", "gammas", "spikes" or "mixed".
-        n_records: number of draws.
-        size: N, number of values of the domain.
-        data_seed: of the draws.
-
-    >>> load_mixture(n_records=100)
-    Columns('gaussians': 100 records of x on 1000000000000000000 values)
-    """
-    known, domain = reference_mixture(mixture), DiscretizedColumn.integers(size)
-    if n_records < 2:
-        raise ValueError(f"n_records is {n_records}: at least 2 are needed")
-    x = known.draw(n_records, size, np.random.default_rng(data_seed))
-    return Columns(name=mixture, values={"x": x}, domains={"x": domain}, truth={"x": known}, facts=(Fact.SYNTHETIC,))
 
 
 _WARDS = ["cardiology", "dialysis", "general", "orthopaedics", "psychiatry", "trauma"]

@@ -15,9 +15,8 @@ from dpgen.figures import new_figure, save_figure
 from dpgen.files import write_atomically
 from dpgen.release import Draws
 from dpgen.statement import UNPROTECTED
-from dpgen.systems.local.divergences import f_divergence
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.model import FiniteSampler
+from dpgen.systems.local.model import FiniteSampler, f_divergence
 
 MOST_CELLS = 2**24
 """Users times categories that are transformed at a time."""

@@ -54,6 +54,9 @@ class ModelBank(nn.Module, ABC):
     described: ClassVar[tuple[str, ...]] = ()
     """Attributes that are the keyword arguments of the class."""
 
+    classifies: ClassVar[bool] = False
+    """Whether it is a classifier, whose weights are released."""
+
     centre: Tensor | None
     _basis: Tensor | None
 

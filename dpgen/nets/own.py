@@ -22,7 +22,6 @@ from torch.nn.parameter import is_lazy
 
 from dpgen.facts import Fact
 from dpgen.nets.bank import ModelBank, Noise
-from dpgen.nets.gan import critic_loss
 from dpgen.nets.per_record import PerRecord, in_one_line, unseen
 from dpgen.nets.trials import UnlikeAlone, settle
 from dpgen.privacy.clipping import Factor, RecordGradients, segments
@@ -424,6 +423,8 @@ class OwnClassifierBank(GenericBank):
         d: columns of a record, the one-hot label included, whose `categories` columns come last.
     """
 
+    classifies = True
+
     def __init__(
         self, d: int, categories: int, *, network: type[nn.Module] | str, network_options: Mapping[str, Any] | None = None
     ) -> None:
@@ -460,11 +461,16 @@ class OwnCriticBank(GenericBank):
         self._try("score", _coded(x, torch.arange(_RECORDS), self.categories))
 
     def gradients(self, x: Tensor, bounds: Sequence[int], noise: Noise) -> RecordGradients:
-        return self.record_gradients("score", bounds, x, loss=partial(critic_loss, real=True))
+        return self._gradients(x, bounds, real=True)
 
     def fake_gradients(self, x: Tensor, bounds: Sequence[int]) -> RecordGradients:
         """See `dpgen.nets.gan.CriticBank.fake_gradients`."""
-        return self.record_gradients("score", bounds, x, loss=partial(critic_loss, real=False))
+        return self._gradients(x, bounds, real=False)
+
+    def _gradients(self, x: Tensor, bounds: Sequence[int], *, real: bool) -> RecordGradients:
+        from dpgen.nets.gan import critic_loss  # other networks do without
+
+        return self.record_gradients("score", bounds, x, loss=partial(critic_loss, real=real))
 
     def score(self, x: Tensor, bounds: Sequence[int]) -> Tensor:
         """See `dpgen.nets.gan.CriticBank.score`."""

@@ -21,6 +21,15 @@ release stay as they were written. `torch.func` alone would do for every table r
 | :math:`c T^2 <` out in | the two factors, T (in + out) numbers | from T x T products of inputs and of slopes ("ghost") |
 | otherwise | the gradient itself, out in numbers | its own |
 
+**Uses of the same parameters in one module** are joined:
+
+| uses of a weight (out, in) by a record | what is kept |
+|---|---|
+| looked up as an embedding | codes (T,) and slopes (T, in) |
+| as a linear map, at S positions | slopes (S, out) and inputs (S, in) |
+| both: tied weights | both, two factors of one weight, see `dpgen.privacy.clipping` |
+| any of these, where it is cheaper | the gradient itself (out, in), never larger for tied weights than what is kept otherwise |
+
 **A record by itself.** The code runs under `torch.func.vmap`, where it sees one record, as a batch of one, whatever it
 computes; layers underneath get all records at once. So a loss is a function of its record by construction, also one that
 divides by what a batch holds, or that changes in a later epoch, and so is the slope of every output:
@@ -28,16 +37,30 @@ divides by what a batch holds, or that changes in a later epoch, and so is the s
 | in the code | what happens |
 |---|---|
 | a mean over the batch, its share of a class, other records as negatives, mixup | a record meets itself alone |
-| a question to the data (`if loss > 1:`), `torch.autograd.grad`, `LSTMCell` | vmap refuses them; see `dpgen.nets.one_by_one` |
+| a question to the data (`if loss > 1:`), `torch.autograd.grad`, `LSTMCell` | vmap refuses them: one record after the other |
 | an `autograd.Function` with a `vmap` of its own | refused: that is given all records; `generate_vmap_rule` is none |
 | a rule of `torch.library.register_vmap` | is taken at its word: it must keep rows apart |
 | code that fails for some records, for a code out of range | these count for nothing, see `PerRecord.of_private` |
+
+**One record after the other.** Code that vmap refuses asks for lengths (`pack_padded_sequence`), loops over the steps of a
+sequence, asks whether a value is large, or gets texts. It sees batches of one record by plain autograd, so a gradient is a
+function of its record as long as nothing is kept between two:
+
+| in the code | what happens |
+|---|---|
+| parameters, buffers and their data are changed | compared after the records, and refused |
+| other things that the module keeps are changed | refused, see `dpgen.nets.trials.marks` |
+| a number is taken out of real ones (`loss.item()`, `tolist`, `numpy`) | refused: it could end in a log or a file |
+| numbers are drawn | from a secret seed, also NumPy's and Python's own; a generator of the code's own is state |
+| codes, lengths and masks are read, a condition is asked (`if loss > 1:`) | allowed |
 
 Source: Goodfellow 2015; Bu, Mao, Xu 2022, section 4 (mixed ghost clipping; c = 2, for memory). Here c = 64, for time:
 what is not multiplied out is added up in float64, see `dpgen.privacy.clipping`. Yousefpour et al. 2021 (opacus).
 """
 
 import io
+import pickle
+import random
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
@@ -45,20 +68,85 @@ from itertools import product
 from math import prod
 from typing import Any, NamedTuple, TypeVar, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn.functional import dropout, group_norm, layer_norm, pad
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from dpgen.nets import one_by_one
-from dpgen.nets.one_by_one import Run, Singles, records_of
-from dpgen.nets.uses import joined_uses, multiplied_out
 from dpgen.privacy.clipping import Factor, full_precision
 
+_functorch = torch._C._functorch
+
 T = TypeVar("T")
-_SLICES = "_dpgen_slices"
-_RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
+
+Run = Callable[..., Tensor]
+"""The sum of the losses of records, whose values (b, ...) are the arguments."""
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+def records_of(values: Any) -> int:
+    """b of values (b, ...) in any container."""
+    return len(tree_leaves(values)[0])
+
+
+def rows(values: Any, first: int, last: int) -> Any:
+    """Some rows of values (b, ...) in any container."""
+    return tree_map(lambda v: v[first:last], values)
+
+
+class Singles:
+    """Records of any form, b of them, in the place of a tensor (b, ...); `collate` makes a batch of some of them.
+
+    >>> some = Singles([{"text": "ab"}, {"text": "c"}], list)
+    >>> len(some), some[1:].batch()
+    (2, [{'text': 'c'}])
+    """
+
+    def __init__(self, records: Sequence[Any], collate: Callable[[list[Any]], Any], device: Any = "cpu") -> None:
+        self.records, self.collate, self.device = list(records), collate, torch.device(device)
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, chosen: slice | Tensor) -> "Singles":
+        found = self.records[chosen] if isinstance(chosen, slice) else [self.records[i] for i in chosen.tolist()]
+        return Singles(found, self.collate, self.device)
+
+    def to(self, target: Any, *_: Any, **__: Any) -> "Singles":
+        """On another device, once they are a batch."""
+        return Singles(self.records, self.collate, target)
+
+    def split(self, n: int) -> Iterator[Tensor]:
+        """Bytes of n records at a time, which tell whether two processes hold the same."""
+        for first in range(0, len(self), n):
+            yield torch.frombuffer(bytearray(pickle.dumps(self.records[first : first + n])), dtype=torch.uint8)
+
+    def batch(self) -> Any:
+        """Arguments of the code."""
+        made = self.collate(list(self.records))
+        if self.device.type == "cpu":
+            return made
+        from lightning.fabric.utilities.apply_func import move_data_to_device  # of an extra, which tables do without
+
+        return move_data_to_device(made, self.device)
+
+    def filled(self, chosen: Tensor, other: "Singles") -> "Singles":
+        """The first one of others in the place of the chosen (b,) records."""
+        kept = [other.records[0] if left_out else record for left_out, record in zip(chosen.tolist(), self.records)]
+        return Singles(kept, self.collate, self.device)
+
+
+def repeated(values: Any) -> Any:
+    """The first record, twice."""
+    return tree_map(lambda v: v[torch.tensor([0, 0])] if isinstance(v, Singles) else torch.cat([v[:1], v[:1]]), values)
+
+
+# -- gradients ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -78,9 +166,6 @@ def hidden(name: str, error: Exception) -> RuntimeError:
 def in_one_line(error: Exception) -> str:
     """The text of an error that may be told."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-_functorch = torch._C._functorch
 
 
 def of_all_records(function: Callable[..., Tensor], *values: Tensor, shared: Tensor | None = None) -> Tensor:
@@ -123,7 +208,7 @@ class PerRecord:
         shapes: of them.
         columns: where each is in the vector.
         whole: whether `torch.func` differentiates the whole loss, see `dpgen.nets.trials`.
-        apart: whether records are taken one at a time by plain autograd, see `dpgen.nets.one_by_one`; None: never.
+        apart: whether records are taken one at a time by plain autograd, see `dpgen.nets.per_record`; None: never.
         randomness: "different", or "same" where `torch.func` can draw but one number for all records.
         public: public records, in a tuple, on which code may fail aloud.
     """
@@ -148,7 +233,8 @@ class PerRecord:
     def losses(self, run: Run, *inputs: Any) -> Tensor:
         """Losses (b,) of records, each of that record alone: `run` gets batches of one."""
         if self.apart:
-            return one_by_one.losses(self, run, *inputs)
+            with torch.no_grad():
+                return self._each(run, lambda loss: loss, *inputs)
         with self.standing_in():
             return self._one_by_one(lambda _, *record: run(*record), *inputs)
 
@@ -157,7 +243,8 @@ class PerRecord:
         if not (b := records_of(inputs)):
             return [Factor(torch.zeros(0, self.p, device=tree_leaves(inputs)[0].device), None, None, slice(0, self.p))]
         if self.apart:
-            return [Factor(one_by_one.gradients(self, run, *inputs), None, None, slice(0, self.p))]
+            with torch.enable_grad():
+                return [Factor(self._each(run, self.slopes, *inputs), None, None, slice(0, self.p))]
         if self.whole:
             return [Factor(self._differentiated(run, *inputs), None, None, slice(0, self.p))]
         tape = _Tape(self, b)
@@ -196,6 +283,18 @@ class PerRecord:
             warnings.simplefilter("ignore")
             found = vmap(grad(loss), (None, *[0] * len(inputs)), randomness=self.randomness)(own, *inputs)
         return torch.cat([found[f"module.{name}"].flatten(1) for name in self.shapes], 1).detach()
+
+    def _each(self, run: Run, taken: Callable[[Tensor], Tensor], *inputs: Any) -> Tensor:
+        """What is `taken` of each record's loss, one record after the other."""
+        with self.standing_in(), _unchanged(self.module), _NoReading(), _secret_numbers():
+            made = [taken(run(*rows(inputs, i, i + 1))).detach() for i in range(records_of(inputs))]
+        return torch.stack(made)
+
+    def slopes(self, loss: Tensor) -> Tensor:
+        """The gradient (p,) of a loss by autograd."""
+        values = list(self.values.values())
+        found = torch.autograd.grad(loss, values, allow_unused=True) if loss.requires_grad else [None] * len(values)
+        return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(values, found)])
 
     # -- private records -----------------------------------------------------------------------------------------------
 
@@ -236,7 +335,7 @@ class PerRecord:
         failing = torch.zeros(records_of(inputs), dtype=torch.bool, device=tree_leaves(inputs)[0].device)
         for i in range(len(failing)):
             try:
-                taken(run, *one_by_one.rows(inputs, i, i + 1))
+                taken(run, *rows(inputs, i, i + 1))
             except Exception:
                 failing[i] = True
         return failing
@@ -318,7 +417,11 @@ class Bound(nn.Module):
         return self.run(*args)
 
 
-# -- what opacus' layers stand in for ------------------------------------------------------------------------------------
+# -- what opacus' layers stand in for ----------------------------------------------------------------------------------
+
+
+_SLICES = "_dpgen_slices"
+_RECURRENT: dict[type[nn.Module], str] = {nn.LSTM: "DPLSTM", nn.GRU: "DPGRU", nn.RNN: "DPRNN"}
 
 
 def _stand_in(layer: nn.Module) -> nn.Module | None:
@@ -360,12 +463,7 @@ class _Attention(nn.Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        rows = [x if self.batch_first else x.transpose(0, 1) for x in (query, key, value)]
-        if self.qkv is not None and query is key is value:
-            parts = self.qkv(rows[0]).chunk(3, 2)
-        else:
-            parts = tuple(f(x) for f, x in zip((self.q, self.k, self.v), rows))
-        q, k, v = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+        q, k, v = self._projected(query, key, value)
         padding = None if key_padding_mask is None else key_padding_mask[:, None, None]
         masks = [mask for mask in (padding, attn_mask) if mask is not None]
         scores = self._masked(q @ k.mT * q.shape[-1] ** -0.5, masks)
@@ -375,9 +473,20 @@ class _Attention(nn.Module):
             nothing = scores.isneginf().all(-1, keepdim=True)
             weights = scores.masked_fill(nothing, 0.0).softmax(-1).masked_fill(nothing, 0.0)
         weights = dropout(weights, self.dropout, self.training)
-        made = self.out_proj((weights @ v).transpose(1, 2).flatten(2))
-        made = made if self.batch_first else made.transpose(0, 1)
+        made = self._turned(self.out_proj((weights @ v).transpose(1, 2).flatten(2)))
         return made, (weights.mean(1) if average_attn_weights else weights) if need_weights else None
+
+    def _projected(self, query: Tensor, key: Tensor, value: Tensor) -> Iterator[Tensor]:
+        """Queries, keys and values (b, heads, P, width)."""
+        if self.qkv is not None and query is key is value:
+            parts = self.qkv(self._turned(query)).chunk(3, 2)
+        else:
+            parts = tuple(f(self._turned(x)) for f, x in zip((self.q, self.k, self.v), (query, key, value)))
+        return (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in parts)
+
+    def _turned(self, x: Tensor) -> Tensor:
+        """Values with records first, or such values as they came."""
+        return x if self.batch_first else x.transpose(0, 1)
 
     def _masked(self, scores: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """Scores (b, heads, P, Q) with -inf where a mask is true, or with the masks added."""
@@ -414,7 +523,7 @@ def _alias(part: nn.Linear, name: str, value: nn.Parameter, place: int) -> None:
     part.__dict__.setdefault(_SLICES, {})[name] = value, first
 
 
-# -- a pass ----------------------------------------------------------------------------------------------------------------
+# -- a pass ------------------------------------------------------------------------------------------------------------
 
 
 class _Call(NamedTuple):
@@ -490,7 +599,7 @@ class _Tape:
                 x = call.x.expand(self.records, *call.x.shape) if call.of_x is None else call.x.movedim(call.of_x, 0)
                 slope = full_precision(g.movedim(call.place, 0))
                 for f in self._of_layer(call.layer, call.columns, full_precision(x.detach()), slope):
-                    found.setdefault(cast(slice, f.weight or f.bias).start, []).append(f)
+                    found.setdefault(f.columns.start, []).append(f)
             return [f for uses in found.values() for f in joined_uses(uses)]
 
     def _of_layer(self, layer: nn.Module, columns: dict[str, slice], x: Tensor, g: Tensor) -> Iterator[Factor]:
@@ -500,20 +609,21 @@ class _Tape:
             outputs, inputs, total = positions
             if isinstance(layer, nn.Linear) and outputs.shape[1] == 1 and self._alone(columns):
                 yield Factor(outputs[:, 0], inputs[:, 0], weight, bias)
-                return
-            yield Factor(outputs, inputs, weight, None)
-            if bias is not None:
-                yield Factor(total, None, None, bias)
-            return
-        if type(layer) is nn.Embedding and not layer.scale_grad_by_freq:
-            codes = x.flatten(1)
-            if not (self._alone(columns) and multiplied_out(codes.shape[1], layer.weight.numel())):
-                left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
-                yield Factor(codes, g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0), weight, None)
-                return
-        for name, values in _sampled(layer, x, g).items():
-            if name in columns:
-                yield Factor(full_precision(values.detach()).flatten(1), None, None, columns[name])
+            else:
+                yield Factor(outputs, inputs, weight, None)
+                yield from [] if bias is None else [Factor(total, None, None, bias)]
+        elif self._stays_coded(layer, columns, x):
+            yield Factor(*_looked_up(cast(nn.Embedding, layer), x, g), weight, None)
+        else:
+            for name, values in _sampled(layer, x, g).items():
+                if name in columns:
+                    yield Factor(full_precision(values.detach()).flatten(1), None, None, columns[name])
+
+    def _stays_coded(self, layer: nn.Module, columns: dict[str, slice], x: Tensor) -> bool:
+        """Whether a layer is an embedding whose codes and slopes are cheaper than its gradient."""
+        if type(layer) is not nn.Embedding or layer.scale_grad_by_freq:
+            return False
+        return not (self._alone(columns) and multiplied_out(x[0].numel(), layer.weight.numel()))
 
     def _alone(self, columns: dict[str, slice]) -> bool:
         """Whether no other call uses these parameters."""
@@ -521,14 +631,20 @@ class _Tape:
         return sum(any(part.start in own for part in call.columns.values()) for call in self._calls) == 1
 
 
+def _looked_up(layer: nn.Embedding, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Codes (b, T) that an embedding is asked for, and slopes (b, T, width), 0 where a code is left out."""
+    codes = x.flatten(1)
+    left = torch.eq(codes, -1 if layer.padding_idx is None else layer.padding_idx)
+    return codes, g.reshape(*codes.shape, -1).masked_fill(left[..., None], 0.0)
+
+
 def _positions(layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
     """Rows (b, T, out) and (b, T, in) whose products are gradients of a weight, and those (b, out) of the bias; or None."""
     if isinstance(layer, nn.Linear):
         outputs, inputs = (v.reshape(len(v), -1, v.shape[-1]) for v in (g, x))
         return outputs, inputs, outputs.sum(1)
-    turned = type(layer) is nn.ConvTranspose2d and not any(layer.output_padding)
-    plain = (turned or type(layer) is nn.Conv2d) and layer.groups == 1 and layer.padding_mode == "zeros"
-    if not plain or layer.dilation != (1, 1) or isinstance(layer.padding, str):
+    turned = type(layer) is nn.ConvTranspose2d
+    if not _maps_patches(layer):
         return None
     b, (small, image) = len(x), (v.reshape(-1, *v.shape[-3:]) for v in ((x, g) if turned else (g, x)))
     (height, width), (down, right), (high, wide) = layer.kernel_size, layer.stride, layer.padding
@@ -537,6 +653,14 @@ def _positions(layer: Any, x: Tensor, g: Tensor) -> tuple[Tensor, Tensor, Tensor
     outputs = small.flatten(2).mT
     total = g.reshape(b, -1, *g.shape[-3:]).sum((1, 3, 4))
     return outputs.reshape(b, -1, outputs.shape[-1]), patches.reshape(b, -1, patches.shape[-1]), total
+
+
+def _maps_patches(layer: Any) -> bool:
+    """Whether a layer is a convolution that is one linear map of the patches at every position, or its transpose."""
+    if type(layer) not in (nn.Conv2d, nn.ConvTranspose2d) or any(layer.output_padding):
+        return False
+    plain = layer.groups == 1 and layer.padding_mode == "zeros" and layer.dilation == (1, 1)
+    return plain and not isinstance(layer.padding, str)
 
 
 def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
@@ -556,3 +680,112 @@ def _sampled(layer: Any, x: Tensor, g: Tensor) -> Mapping[str, Tensor]:
 
     with torch.enable_grad():
         return cast(dict[str, Tensor], vmap(grad(weighed), (None, 0, 0))(own, x, g))
+
+
+# -- uses of the same parameters ---------------------------------------------------------------------------------------
+
+_GHOST = 64
+"""Multiple c of T^2 from which on a layer of so many parameters is not multiplied out."""
+
+MOST_POSITIONS = 4096
+"""Positions of all uses, at most; more are multiplied out."""
+
+
+def multiplied_out(positions: int, size: int) -> bool:
+    """Whether the gradient of so many parameters, a sum over positions, is cheaper than its factors."""
+    return positions > MOST_POSITIONS or _GHOST * positions**2 >= size
+
+
+def joined_uses(uses: list[Factor]) -> list[Factor]:
+    """Factors of all uses of the same parameters: one of the positions of all, and one of codes, or what they multiply out to.
+
+    Codes are multiplied out together with outputs where that is the cheaper way and needs no more memory than they do.
+    """
+    first, columns = uses[0], uses[0].columns
+    if len(uses) == 1 and (first.inputs is None or first.inputs.ndim == 2):
+        return uses
+    dense, joined = [f.outputs for f in uses if f.inputs is None], _side_by_side(uses, columns)
+    if not dense and _stay(joined, columns.stop - columns.start, alone=len(uses) == 1):
+        return joined
+    values = [*dense, *(_product(f, columns) for f in joined)]
+    return [Factor(torch.stack(values).sum(0) if len(values) > 1 else values[0], None, None, columns)]
+
+
+def _stay(joined: list[Factor], size: int, *, alone: bool) -> bool:
+    """Whether factors of so many parameters stay factors."""
+    coded = any(not f.outputs.is_floating_point() for f in joined)
+    positions = sum(f.outputs.shape[1] for f in joined)
+    held = sum(v[:1].numel() for f in joined for v in (f.outputs, f.inputs) if v is not None)
+    small = not coded or (not alone and size <= held)
+    return positions <= MOST_POSITIONS and not (small and multiplied_out(positions, size))
+
+
+def _side_by_side(uses: list[Factor], columns: slice) -> list[Factor]:
+    """One factor of the positions of all look-ups, and one of those of all maps."""
+    joined = list[Factor]()
+    for map_ in (False, True):
+        own = [f for f in uses if f.inputs is not None and f.outputs.is_floating_point() == map_]
+        if len(own) > 1:
+            outputs, inputs = zip(*(f[:2] for f in own))
+            own = [Factor(torch.cat(outputs, 1), torch.cat(inputs, 1), columns, None)]
+        joined += own
+    return joined
+
+
+def _product(f: Factor, columns: slice) -> Tensor:
+    """Gradients (b, out * in) of a factor of positions."""
+    g, a = f.outputs, cast(Tensor, f.inputs)
+    if g.is_floating_point():
+        return (g.mT @ a).flatten(1)
+    words = (columns.stop - columns.start) // a.shape[2]
+    rows = (g + words * torch.arange(len(g), device=g.device)[:, None]).flatten()
+    return a.new_zeros(len(g) * words, a.shape[2]).index_add(0, rows, a.flatten(0, 1)).view(len(g), -1)
+
+
+# -- one record after the other ----------------------------------------------------------------------------------------
+
+_READ = {getattr(Tensor, name) for name in ("item", "tolist", "numpy", "__float__", "__array__")}
+
+
+class _NoReading(TorchFunctionMode):
+    """Refuses to make real numbers of a tensor numbers of Python."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _READ and args[0].is_floating_point():
+            raise ValueError(f"{func.__name__}() takes a number out of a tensor, which could be kept: leave it there")
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def _unchanged(module: nn.Module) -> Iterator[None]:
+    """Refuse code that changes a parameter or a buffer, which is then what it was before."""
+    before = {name: value.detach().clone() for name, value in (*module.named_parameters(), *module.named_buffers())}
+    try:
+        yield
+    finally:
+        changed = None
+        with torch.no_grad():
+            for name, value in (*module.named_parameters(), *module.named_buffers()):
+                if name in before and not _same(value, before[name]):
+                    value.data.copy_(before[name])
+                    changed = name
+        if changed is not None:
+            raise ValueError(f"changes {changed}, which would carry records into the release")
+
+
+@contextmanager
+def _secret_numbers() -> Iterator[None]:
+    """Let numbers of NumPy and Python follow PyTorch's, whose seed is secret: known ones would tell who stands where."""
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    seed = int(torch.randint(2**32, ()))
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+
+
+def _same(value: Tensor, before: Tensor) -> bool:
+    return value.shape == before.shape and torch.equal(value.detach().nan_to_num(7.0), before.nan_to_num(7.0))

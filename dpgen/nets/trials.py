@@ -21,8 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from dpgen.nets.one_by_one import Run, records_of, repeated, rows
-from dpgen.nets.per_record import PerRecord, in_one_line
+from dpgen.nets.per_record import PerRecord, Run, in_one_line, records_of, repeated, rows
 from dpgen.privacy.clipping import RecordGradients, clipped_sums
 
 
@@ -244,11 +243,8 @@ def _furthest(own: PerRecord, found: Tensor, wanted: Tensor) -> str:
 
 def _by_autograd(own: PerRecord, run: Run, *inputs: Any) -> Tensor:
     """The gradient (p,) of the sum."""
-    values = list(own.values.values())
     with torch.enable_grad(), SameForEach(), own.standing_in():
-        total = run(*inputs)
-        made = torch.autograd.grad(total, values, allow_unused=True) if total.requires_grad else [None] * len(values)
-    return torch.cat([(torch.zeros_like(v) if g is None else g).flatten() for v, g in zip(values, made)]).float().cpu()
+        return own.slopes(run(*inputs)).float().cpu()
 
 
 def dense(own: PerRecord, run: Run, *inputs: Any, first: int | None = None) -> Tensor:

@@ -59,18 +59,10 @@ class VAEBank(ModelBank):
         frequencies: int | None = None,
         image_shape: Sequence[int] | None = None,
     ) -> None:
-        if min(d, hidden, latent, depth) < 1 or not 0 <= categories < d:
-            raise ValueError(
-                f"d, hidden, latent, depth must be at least 1 and categories in [0, d), got d={d}, hidden={hidden}, "
-                f"latent={latent}, depth={depth}, categories={categories}"
-            )
-        if not 0 < label_weight < float("inf"):
-            raise ValueError(f"label_weight must be positive and finite, got {label_weight}")
         self.d, self.hidden, self.latent, self.depth, self.categories = d, hidden, latent, depth, categories
         self.label_weight, self.centred, self.frequencies = label_weight, centred, frequencies
         self.image_shape = None if image_shape is None else tuple(image_shape)
-        if frequencies is not None and not centred:
-            raise ValueError(f"frequencies is {frequencies}; it needs centred=True")
+        self._require()
         basis = coordinates(d, self.image_shape, frequencies, categories=categories)
         width = d if basis is None else len(basis)
         widths = [hidden] * depth
@@ -78,6 +70,18 @@ class VAEBank(ModelBank):
         super().__init__(k, encoder | affine_shapes("decoder.", [latent, *widths, width]))
         self._place((k, d) if centred else None, None if basis is None else basis * (d / len(basis)) ** 0.5)
         self.descent = Descent(momentum=0.9, rate=RATE) if centred else None
+
+    def _require(self) -> None:
+        """Refuse sizes and options that make no network."""
+        if min(self.d, self.hidden, self.latent, self.depth) < 1 or not 0 <= self.categories < self.d:
+            raise ValueError(
+                f"d, hidden, latent, depth must be at least 1 and categories in [0, d), got d={self.d}, hidden={self.hidden}, "
+                f"latent={self.latent}, depth={self.depth}, categories={self.categories}"
+            )
+        if not 0 < self.label_weight < float("inf"):
+            raise ValueError(f"label_weight must be positive and finite, got {self.label_weight}")
+        if self.frequencies is not None and not self.centred:
+            raise ValueError(f"frequencies is {self.frequencies}; it needs centred=True")
 
     def begin_at(self, means: Tensor, generator: torch.Generator) -> None:
         if self.centre is not None:

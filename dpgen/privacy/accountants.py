@@ -6,7 +6,7 @@ All are valid upper bounds, sharp to about .1 %.
 |---|---|
 | Gaussians without sampling | closed form (Balle, Wang 2018) |
 | Poisson-sampled Gaussians, also with Gaussians | privacy loss distributions (`pld.py`), without a floor on delta |
-| epochs of random allocation, also with both | the same, of the pair in `allocation.py`; add/remove only |
+| epochs of random allocation, also with both | the same, of the pair of an epoch; add/remove only |
 | (epsilon, delta) guarantees and zCDP, also with Gaussians | basic composition, binary randomised response, or Renyi |
 | the best of several runs (`selection.py`), one of several events | Renyi moments, or pure epsilons |
 | anything else | nobody: `UnsupportedEvent`; say what is proved of it, as an (epsilon, delta) guarantee |
@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from dpgen.privacy import pld
-from dpgen.privacy.allocation import added_alpha, pairs
 from dpgen.privacy.mechanisms import (
     ApproximateDpEvent,
     Budget,
@@ -46,8 +45,9 @@ if TYPE_CHECKING:
     from dp_accounting import DpEvent
     from numpy.typing import NDArray
 
+    from dpgen.privacy.pld import Key
+
     Array = NDArray[Any]
-    Key = tuple[tuple[tuple[float, float], int], ...]
 
 Accountant = Literal["tightest", "rdp"]
 
@@ -235,7 +235,7 @@ def _gaussian_epsilon(key: Key, delta: float, relation: Relation) -> float:
         return _gaussian_epsilon_of(mu, delta)
     alphas = _key_alphas(key, relation, ORDERS)
     bound = rdp_epsilon(alphas, delta)
-    if bound == 0 or not (directions := pairs(key, relation)):
+    if bound == 0 or not (directions := pld.pairs(key, relation)):
         return bound
     tilt = min(zip(ORDERS, alphas, strict=True), key=lambda at: rdp_epsilon(np.array(at[1:]), delta, at[:1]))[0]
     worst = 0.0
@@ -253,7 +253,7 @@ def _gaussian_delta(key: Key, epsilon: float, relation: Relation) -> float:
         return 0.0
     alphas = _key_alphas(key, relation, ORDERS)
     bound = rdp_delta(alphas, epsilon)
-    if not alphas.any() or not (directions := pairs(key, relation)):
+    if not alphas.any() or not (directions := pld.pairs(key, relation)):
         return bound
     tilt = min(zip(ORDERS, alphas, strict=True), key=lambda at: rdp_delta(np.array(at[1:]), epsilon, at[:1]))[0]
     # the mean of the loss is the slope of log-moments at 0, and half its variance where it is normal
@@ -351,20 +351,24 @@ def _sum_of_pure(parts: Parts, relation: Relation) -> float:
 def _epsilon(parts: Parts, delta: float, relation: Relation) -> float:
     """The smallest of basic composition, enumerated losses and Renyi moments."""
     left = delta - parts.delta
-    if not parts.key and not parts.rho and left >= 0:
-        bound = _sum_of_pure(parts, relation)
-    elif left <= 0:
-        return math.inf
-    elif parts.by_moments:
-        bound = parts.total + rdp_epsilon(_alphas(replace(parts, pure=(), delta=0.0), relation), left)
-    else:
-        bound = parts.total + _gaussian_epsilon(parts.key, left, relation)
+    bound = _basic(parts, left, relation)
     if left > 0 and (parts.pure or parts.compounds):
         bound = min(bound, rdp_epsilon(_alphas(replace(parts, delta=0.0), relation), left))
         losses = parts.losses()
         if losses is not None and _plain(parts.key, relation) is not None:
             bound = _smallest(lambda e: _delta(parts, losses, e, relation) - delta, bound)
     return bound
+
+
+def _basic(parts: Parts, left: float, relation: Relation) -> float:
+    """Basic composition: pure epsilons and that of all else at what is `left` of delta beside that of guarantees."""
+    if not parts.key and not parts.rho and left >= 0:
+        return _sum_of_pure(parts, relation)
+    if left <= 0:
+        return math.inf
+    if parts.by_moments:
+        return parts.total + rdp_epsilon(_alphas(replace(parts, pure=(), delta=0.0), relation), left)
+    return parts.total + _gaussian_epsilon(parts.key, left, relation)
 
 
 def calibrate_noise(
@@ -547,7 +551,7 @@ def allocation_alpha(order: float, steps: int, noise_multiplier: float) -> float
     below = math.floor(order)
     ends = [steps * subsampled_gaussian_alpha(n, 1 / steps, noise_multiplier) if n else 0.0 for n in (below, below + 1)]
     removed = ends[0] + (order - below) * (ends[1] - ends[0])
-    return min(max(removed, added_alpha(order, steps, noise_multiplier)), order * (order + 1) / (2 * noise_multiplier**2))
+    return min(max(removed, pld.added_alpha(order, steps, noise_multiplier)), order * (order + 1) / (2 * noise_multiplier**2))
 
 
 def rdp_epsilon(alphas: Array, delta: float, at: tuple[float, ...] = ORDERS) -> float:

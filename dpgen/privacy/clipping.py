@@ -126,6 +126,11 @@ class Factor(NamedTuple):
     weight: slice | None
     bias: slice | None
 
+    @property
+    def columns(self) -> slice:
+        """Columns of the weight, or of the bias where it has none."""
+        return self.weight or self.bias or slice(0, 0)
+
 
 class RecordGradients(NamedTuple):
     """Gradients of b records, sorted by cluster: cluster c owns the rows `bounds[c]:bounds[c + 1]`.
@@ -140,6 +145,11 @@ class RecordGradients(NamedTuple):
     offset: Tensor | None = None
     present: Sequence[int] | None = None
     least: Tensor | None = None
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        """Records of every cluster, (k,), without pads."""
+        return self.present or [b - a for a, b in pairwise(self.bounds)]
 
     def full(self) -> "RecordGradients":
         """Gradients with every factor at least float32: those of half precision count with the values they have."""
@@ -160,7 +170,7 @@ class Layer(NamedTuple):
 def require_layers(layers: Sequence[Layer], p: int) -> None:
     """Refuse layers that do not have each of p parameters once, or whose squared bounds add up to more than 1."""
     ends = sorted((part.start, part.stop) for layer in layers for part in layer.columns if part.stop > part.start)
-    if [0, *(stop for _, stop in ends)] != [*(start for start, _ in ends), p]:
+    if any(stop != start for (_, stop), (start, _) in pairwise([(0, 0), *ends, (p, p)])):
         raise ValueError(f"layers have the columns {ends}; together they must have each of the {p} parameters once")
     total = math.fsum(layer.share * layer.share for layer in layers)
     if not (total <= 1.0 + 2.0**-40 and all(layer.share > 0 for layer in layers)):
@@ -377,33 +387,49 @@ def clipped_sums(
     """
     if not accumulate and _columns(gradients) < out.shape[1]:
         out.zero_()  # parameters that no factor covers
-    present = gradients.present or [b - a for a, b in pairwise(gradients.bounds)]
-    scaled = _scaled(gradients, coefficients, sum(present))
+    sizes = gradients.sizes
+    drawn, scaled = sizes if drawn is None else drawn, _scaled(gradients, coefficients, sum(sizes))
     scratch: dict[torch.dtype, Tensor] = {}
-    for c, (start, n) in enumerate(zip(gradients.bounds, present)):
-        exact = gradients.offset is not None or (present if drawn is None else drawn)[c] > short
-        dtype = torch.float64 if exact else _values(gradients.factors[0]).dtype
-        row = out[c]
-        if dtype != out.dtype:
+    for c, (start, n) in enumerate(zip(gradients.bounds, sizes)):
+        dtype = _accumulated_in(gradients, long=drawn[c] > short)
+        same, row = dtype == out.dtype, out[c]
+        if not same:
             row = scratch.setdefault(dtype, torch.zeros_like(row, dtype=dtype))
-        beta = float(accumulate and dtype == out.dtype)
-        for places in _by_weight(gradients.factors):
-            uses = list[tuple[Tensor, Any, Tensor]]()
-            for i in places:
-                parts = (*scaled[i], _of_factor(coefficients, i))
-                uses.append(tuple(None if v is None else v[start : start + n] for v in parts))  # type: ignore[arg-type]
-            f, (g, a, weights) = gradients.factors[places[0]], uses[0]
-            if _positions(f):
-                _add_positions(row[f.weight], uses, beta)
-            elif a is None:
-                _add_dense(row[f.bias], g, weights, beta)
-            else:
-                _add_products(row, f, g.to(dtype), a.to(dtype), beta)
+        rows, beta = slice(start, start + n), float(accumulate and same)
+        _add_factors(row, gradients.factors, scaled, coefficients, rows, beta)
         if gradients.offset is not None:
-            row.sub_(gradients.offset[c].to(dtype) * coefficients[start : start + n].to(dtype).sum())
-        if dtype != out.dtype:
+            row.sub_(gradients.offset[c].to(dtype) * coefficients[rows].to(dtype).sum())
+        if not same:
             out[c].add_(row) if accumulate else out[c].copy_(row)
     return out
+
+
+def _add_factors(
+    row: Tensor,
+    factors: Sequence[Factor],
+    scaled: Sequence[tuple[Tensor, Tensor | None]],
+    coefficients: Tensor,
+    rows: slice,
+    beta: float,
+) -> None:
+    """Replace `row` (p,) by beta times it plus the weighted sum of the gradients of some records, those of one cluster."""
+    for places in _by_weight(factors):
+        uses = list[tuple[Tensor, Any, Tensor]]()
+        for i in places:
+            parts = (*scaled[i], _of_factor(coefficients, i))
+            uses.append(tuple(None if v is None else v[rows] for v in parts))  # type: ignore[arg-type]
+        f, (g, a, weights) = factors[places[0]], uses[0]
+        if _positions(f):
+            _add_positions(row[f.weight], uses, beta)
+        elif a is None:
+            _add_dense(row[f.bias], g, weights, beta)
+        else:
+            _add_products(row, f, g.to(row.dtype), a.to(row.dtype), beta)
+
+
+def _accumulated_in(gradients: RecordGradients, *, long: bool) -> torch.dtype:
+    """Precision of the sum of a cluster, which may be too `long` for that of the factors, see the table above."""
+    return torch.float64 if long or gradients.offset is not None else _values(gradients.factors[0]).dtype
 
 
 def _scaled(gradients: RecordGradients, coefficients: Tensor, records: int) -> list[tuple[Tensor, Tensor | None]]:

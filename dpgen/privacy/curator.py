@@ -57,20 +57,12 @@ from dpgen.privacy.mechanisms import (
     require_whole,
 )
 from dpgen.privacy.noise import DeviceSource, SecureSource, noisy_prefix_sums, place, require_secure, to_device
-from dpgen.privacy.sampling import Epoch, PoissonMask
-from dpgen.privacy.selection import (
-    ExponentialMechanism,
-    FrequentCounts,
-    Granted,
-    draw_runs,
-    selection_event,
-    uniform_integers,
-)
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.privacy.mechanisms import Relation
+    from dpgen.privacy.sampling import Epoch, PoissonMask
 
 T = TypeVar("T")
 
@@ -256,6 +248,8 @@ class Curator:
 
         `BudgetExceeded` is raised before anything is drawn, or where a run asks for more than its plan: nothing is released.
         """
+        from dpgen.privacy.selection import Granted, draw_runs, selection_event, uniform_integers
+
         self.ledger.charge(selection_event(trials, priced, mean), note=note)
         best: tuple[float, T] | None = None
         for trial in uniform_integers(self._source, len(trials), draw_runs(mean, self._source)):
@@ -415,17 +409,17 @@ class GaussianBudget:
         if thresholds and not delta:
             raise ValueError("delta is 0; it must be in (0, 1): values that nobody knows cannot be named at delta 0")
         self._failure = _FAILURES * delta / max(1, thresholds) * (1 - 1e-9)
-        names = [Planned(approximate_event(0.0, self._failure), THRESHOLD, count=thresholds)] if thresholds else []
-        scale = budget
+        failing, scale = approximate_event(0.0, self._failure), budget
         if isinstance(scale, Budget):
-            others = [line.event for line in names for _ in range(line.count)]
+            others = [failing] * thresholds
             scale = calibrate_noise(partial(_priced, others), scale, relation=curator.relation, low=1e-3, high=1e6)
+        names = [Planned(failing, THRESHOLD, count=thresholds)] if thresholds else []
         self.note = f"{note} (multiplier {scale:.10g})"
         curator.declare(Planned(gaussian_event(scale), note=self.note, divisible=True), *names)
         planned = sum(line.count for line in curator.ledger.promised() if line.note == self.note)
-        spent = [entry for entry in curator.ledger.entries() if entry.of == self.note]
+        spent = sum(e.count * e.event.noise_multiplier**-2 for e in curator.ledger.entries() if e.of == self.note)
         self.whole = planned * scale**-2
-        self.left = self.whole - sum(entry.count * entry.event.noise_multiplier**-2 for entry in spent)
+        self.left = self.whole - spent
 
     @property
     def mu(self) -> float:
@@ -457,6 +451,8 @@ class GaussianBudget:
         `counts` (k,) are of the values that occur; a row counts for one of them. Returns places in `counts`, noisy counts,
         their noise std, and the threshold.
         """
+        from dpgen.privacy.selection import FrequentCounts
+
         relation, rows = self.curator.relation, self.curator.rows
         noise_std = self._part(share) * rows / (1.0 if relation == "add_remove" else math.sqrt(2.0))
         mechanism = FrequentCounts(counts, noise_std, self._failure, rows, relation)
@@ -466,6 +462,8 @@ class GaussianBudget:
 
     def select(self, note: str, scores: Integers, sensitivity: int, share: float) -> int:
         """The number of one candidate, the higher its score the likelier, see `ExponentialMechanism`."""
+        from dpgen.privacy.selection import ExponentialMechanism
+
         multiplier = self._part(share) * self.curator.rows  # for one row; the curator charges for all of a person's
         chosen = self.curator.release(note, ExponentialMechanism.gaussian(scores, multiplier, sensitivity), of=self.note)
         return int(chosen[0])

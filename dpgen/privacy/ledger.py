@@ -33,12 +33,12 @@ from dpgen.privacy.mechanisms import (
     keeps_size,
     require_whole,
 )
-from dpgen.privacy.shared_budget import Payer
 
 if TYPE_CHECKING:
     from dp_accounting import DpEvent
 
     from dpgen.privacy.accountants import Accountant
+    from dpgen.privacy.shared_budget import Payer
 
 __all__ = ["Budget", "BudgetExceeded", "Ledger", "LedgerEntry", "LedgerError", "Planned"]
 
@@ -132,6 +132,8 @@ class Ledger:
     @classmethod
     def open(cls, path: Path) -> Ledger:
         """The ledger at `path`, locked against a second writer; its plans are taken up by being declared again."""
+        from dpgen.privacy.shared_budget import Payer
+
         file = LedgerFile(Path(path))
         document = file.read()
         try:
@@ -232,10 +234,7 @@ class Ledger:
             charges = self._charged()
             if charges == self._shown and not moves and released in ("", self._released):
                 return
-            if released and self._released not in ("", released):
-                raise LedgerError(f"{self.path}: this run has released something else before; begin a new run")
-            if self.payer is not None:
-                self.payer.require_current(self.commits, released)
+            self._require_same_release(released)
             before = self._shown, self.commits, self._released, self._moves
             self._shown, self.commits, self._released = charges, self.commits + 1, released or self._released
             self._moves = [[os.path.relpath(path, self._directory) for path in move] for move in moves]
@@ -245,6 +244,13 @@ class Ledger:
                 self._shown, self.commits, self._released, self._moves = before
                 raise
             self.resume()
+
+    def _require_same_release(self, released: str) -> None:
+        """Refuse a second release, and a ledger that was restored from a copy where a shared budget has seen more of it."""
+        if released and self._released not in ("", released):
+            raise LedgerError(f"{self.path}: this run has released something else before; begin a new run")
+        if self.payer is not None:
+            self.payer.require_current(self.commits, released)
 
     def resume(self) -> None:
         """Finish the last commit, also of a run that died; LedgerError where the ledger was restored from a copy."""
@@ -280,13 +286,7 @@ class Ledger:
         """
         self._file.require_open()
         with self._lock:
-            lines: Counter[LedgerItem] = Counter()
-            wholes = dict(self._divisible)
-            for line in plan:
-                mechanism = self._find(line.event, line.note, divisible=line.divisible)
-                if line.divisible and wholes.setdefault(line.note, mechanism) is not mechanism:
-                    raise ValueError(f"note is {line.note!r}; another divisible Gaussian has this note")
-                lines[mechanism] += require_whole("count", line.count)
+            lines = self._lines(plan)
             if not lines or self._taken_up(lines):
                 return
             if self.budget is not None:
@@ -301,6 +301,16 @@ class Ledger:
             except BaseException:
                 self._file.close()  # whatever is asked next is refused
                 raise
+
+    def _lines(self, plan: Sequence[Planned]) -> Counter[LedgerItem]:
+        """The mechanisms of a plan with their greatest counts."""
+        lines, wholes = Counter[LedgerItem](), dict(self._divisible)
+        for line in plan:
+            mechanism = self._find(line.event, line.note, divisible=line.divisible)
+            if line.divisible and wholes.setdefault(line.note, mechanism) is not mechanism:
+                raise ValueError(f"note is {line.note!r}; another divisible Gaussian has this note")
+            lines[mechanism] += require_whole("count", line.count)
+        return lines
 
     def _find(self, event: DpEvent, note: str, *, whole: LedgerItem | None = None, divisible: bool = False) -> LedgerItem:
         kind = whole.note if whole else divisible

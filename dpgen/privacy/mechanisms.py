@@ -191,7 +191,7 @@ class AllocatedDpEvent:
     """An epoch of `steps` >= 2 releases of `event`, a Gaussian: each record takes part in one of them, drawn by itself.
 
     Only independent, secret, uniform draws for every record earn this event; a permutation cut into batches does not. See
-    `allocation.py`; add/remove only.
+    `pld.py`; add/remove only.
     """
 
     steps: int
@@ -265,13 +265,7 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
 
     parts: Counter[tuple[float, float]] = Counter()
     for leaf, count in walk(event):
-        rate, inner = 1.0, leaf
-        if isinstance(leaf, dpa.PoissonSampledDpEvent):
-            rate, inner = float(leaf.sampling_probability), leaf.event
-            if not 0 <= rate <= 1:
-                raise ValueError(f"sampling_probability is {rate!r}; it must lie in [0, 1]")
-        elif isinstance(leaf, AllocatedDpEvent):
-            rate, inner = float(leaf.steps), leaf.event
+        rate, inner = _drawn(leaf)
         if isinstance(inner, dpa.NonPrivateDpEvent):
             parts[1.0, 0.0] += count if rate else 0
             continue
@@ -283,6 +277,20 @@ def gaussian_parts(event: DpEvent) -> Counter[tuple[float, float]]:
         if rate > 0 and sigma < math.inf:
             parts[rate, sigma] += count
     return parts
+
+
+def _drawn(event: DpEvent) -> tuple[float, DpEvent]:
+    """The sampling rate of an event, or the number of steps of an epoch, and the event that is drawn."""
+    import dp_accounting as dpa
+
+    if isinstance(event, AllocatedDpEvent):
+        return float(event.steps), event.event
+    if not isinstance(event, dpa.PoissonSampledDpEvent):
+        return 1.0, event
+    rate = float(event.sampling_probability)
+    if not 0 <= rate <= 1:
+        raise ValueError(f"sampling_probability is {rate!r}; it must lie in [0, 1]")
+    return rate, event.event
 
 
 # -- events that dp_accounting has no class for: mechanisms known by their guarantee, for the ledger's own relation ---------
@@ -405,16 +413,20 @@ def for_two_records(event: DpEvent) -> DpEvent:
     if isinstance(event, AllocatedDpEvent):
         raise UnsupportedEvent(f"event {event!r} has no bound for replaced records")
     if isinstance(event, ApproximateDpEvent):
-        grown = 1 + math.exp(event.epsilon) if event.epsilon <= _MOST_EPSILON else math.inf
-        delta = event.delta * grown if event.delta else 0.0
-        if delta >= 1:
-            raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
-        return ApproximateDpEvent(2 * event.epsilon, delta)
+        return _two_steps(event)
     if isinstance(event, dpa.ZCDpEvent):
         if event.xi:
             raise UnsupportedEvent(f"event {event!r} with xi > 0 is not supported under replace_one")
         return dpa.ZCDpEvent(4 * finite_rho(event.rho))
     return event
+
+
+def _two_steps(event: ApproximateDpEvent) -> DpEvent:
+    grown = 1 + math.exp(event.epsilon) if event.epsilon <= _MOST_EPSILON else math.inf
+    delta = event.delta * grown if event.delta else 0.0
+    if delta >= 1:
+        raise UnsupportedEvent(f"event {event!r} says nothing about replacing a record")
+    return ApproximateDpEvent(2 * event.epsilon, delta)
 
 
 def finite_rho(rho: float) -> float:

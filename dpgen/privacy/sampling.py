@@ -39,7 +39,7 @@ class PoissonMask:
 
 
 class Epoch:
-    """One random allocation: each unit is in one of `steps` draws, uniform and drawn by itself; see `allocation.py`."""
+    """One random allocation: each unit is in one of `steps` draws, uniform and drawn by itself; see `pld.py`."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps

@@ -162,12 +162,7 @@ def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_we
     (0, 0)
     """
     require_secure(source)
-    if sizes.shape != ceilings.shape or sizes.ndim != 1 or not sizes.any():
-        raise ValueError(
-            f"sizes and ceilings have shapes {sizes.shape} and {ceilings.shape}; they must be (m,) with a candidate"
-        )
-    if not np.isfinite(ceilings).all():
-        raise ValueError("ceilings hold NaN or infinite entries; they must be finite")
+    _require_blocks(sizes, ceilings)
     sizes = sizes.astype(np.uint64)
     top = math.ceil(float(ceilings[sizes > 0].max()) / math.log(2) + _ROUNDING)
     exponents, totals = np.empty(sizes.size, np.int64), np.zeros(_SPAN, np.uint64)
@@ -183,6 +178,15 @@ def exponential_mechanism(source: Secrets, sizes: Words, ceilings: Reals, log_we
             digits = int.from_bytes(coins[i * _BITS // 8 : (i + 1) * _BITS // 8], "big")
             if weight is not None and exponential_coin(source, weight, halvings=top - chosen, digits=digits):
                 return int(block), int(number)
+
+
+def _require_blocks(sizes: Words, ceilings: Reals) -> None:
+    if sizes.shape != ceilings.shape or sizes.ndim != 1 or not sizes.any():
+        raise ValueError(
+            f"sizes and ceilings have shapes {sizes.shape} and {ceilings.shape}; they must be (m,) with a candidate"
+        )
+    if not np.isfinite(ceilings).all():
+        raise ValueError("ceilings hold NaN or infinite entries; they must be finite")
 
 
 def _class_of(ticket: int, counts: list[int]) -> tuple[int, int]:

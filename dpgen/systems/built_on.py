@@ -21,7 +21,6 @@ from dpgen.files import MODEL, STATEMENT, damaged, read_tensor_files
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.ledger_file import checksum
 from dpgen.privacy.mechanisms import approximate_event
-from dpgen.privacy.selection import SELECTION
 from dpgen.statement import PrivacyStatement, person
 
 NOTE = "a release that this run is built on"
@@ -114,6 +113,8 @@ def _named(settings: Mapping[str, Any], base: Path | None, run_dir: Path | None)
 
 def _follows_release(statement: PrivacyStatement) -> bool:
     """Whether settings were chosen in the light of a release; else they were fixed before any."""
+    from dpgen.privacy.selection import SELECTION
+
     notes = [line["note"] for line in statement.mechanisms]
     return SELECTION in notes or any(note.startswith(NOTE) for note in notes)
 
@@ -157,13 +158,18 @@ def _require_others(option: str, config: Path, data: Mapping[str, Any]) -> None:
     if not config.is_file():
         return
     before = yaml.safe_load(config.read_bytes())["data"]
-    places = [[block[key] for key in ("path", "source") if block.get(key) is not None] for block in (before, data)]
-    first, second = ({Path(place).resolve() for place in own if exists(place)} for own in places)
-    if first & second or (not any(places) and before["name"] == data["name"]):
+    first, second = _places(before), _places(data)
+    same = {Path(place).resolve() for place in first if exists(place)} & {Path(p).resolve() for p in second if exists(p)}
+    if same or (not (first or second) and before["name"] == data["name"]):
         raise ValueError(
             f"release_origin is 'public', and {option} is a release of a run on the same data; it must be 'records': the "
             "statement has to cover both"
         )
+
+
+def _places(data: Mapping[str, Any]) -> list[str]:
+    """Files, or other sources, that settings of data name."""
+    return [data[key] for key in ("path", "source") if data.get(key) is not None]
 
 
 def _descriptor(schema: Any) -> Any:

@@ -6,13 +6,15 @@ from collections.abc import Container
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from dpgen.facts import Fact, Said
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import Relation, require_positive, require_whole
-from dpgen.privacy.shared_budget import Payer, Share
 from dpgen.statement import person
+
+if TYPE_CHECKING:
+    from dpgen.privacy.shared_budget import Payer, Share
 
 # -- budgets ----------------------------------------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from refusals import refused
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.loggers import HeldTensorBoard
+from dpgen.callbacks.accountant import HeldTensorBoard
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import subsampled_gaussian_event

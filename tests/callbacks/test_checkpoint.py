@@ -14,7 +14,7 @@ import pytest
 import torch
 from refusals import refused
 
-from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO, requeue
+from dpgen.callbacks.accountant import Checkpoint, Preemption, SealedCheckpointIO, requeue
 
 STATE: dict[str, Any] = {"step": 7, "weights": torch.arange(6.0).view(2, 3), "ledger": {"lines": 3, "head": "ab"}}
 
@@ -121,7 +121,7 @@ def test_the_job_is_requeued(monkeypatch: pytest.MonkeyPatch, variables: dict[st
         asked.append(command)
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr("dpgen.callbacks.checkpoint.subprocess.run", run)
+    monkeypatch.setattr("dpgen.callbacks.accountant.subprocess.run", run)
     for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID"):
         monkeypatch.delenv(name, raising=False)
     assert not requeue()

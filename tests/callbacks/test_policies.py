@@ -13,7 +13,7 @@ from refusals import refused
 from torch import Tensor
 
 from dpgen.callbacks import AutomaticClipping, BoundedClipping, Clipping, DPNorm, Previews
-from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.callbacks.accountant import Checkpoint
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.sampling import PoissonMask

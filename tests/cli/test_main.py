@@ -20,7 +20,7 @@ from refusals import refused
 
 import dpgen
 from dpgen.auditing.lower_bounds import Finding
-from dpgen.callbacks.checkpoint import Preempted
+from dpgen.callbacks.accountant import Preempted
 from dpgen.cli.completion import main as write_completion
 from dpgen.cli.main import COMMANDS, OneLineParser, exit_code, main
 from dpgen.options import REMOVED, keys

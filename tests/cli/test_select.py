@@ -89,7 +89,7 @@ def test_a_selection_that_ends_early(killed: bool, tmp_path: Path, monkeypatch: 
 
 
 def test_no_runs_release_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("dpgen.privacy.curator.draw_runs", lambda *_: 0)
+    monkeypatch.setattr("dpgen.privacy.selection.draw_runs", lambda *_: 0)
     assert main(command(tmp_path)) == 2
     assert "the secret number of runs that was drawn is 0: nothing is released" in capsys.readouterr().err
     assert not (tmp_path / "s" / "model").exists()

@@ -7,8 +7,7 @@ from torch import Tensor
 
 from dpgen.privacy.exact_sums import BoundedSum, size_sums
 from dpgen.systems.dp_sgd.partition import SIZES, LabelPartition
-from dpgen.systems.kmeans.features import RandomFourierFeatures
-from dpgen.systems.kmeans.fit import Centres, FeatureSpace, round_sums
+from dpgen.systems.kmeans.fit import Centres, FeatureSpace, RandomFourierFeatures, round_sums
 from dpgen.systems.kmeans.plan import COUNTS, ROUND, KMeansPlan
 
 M = 3

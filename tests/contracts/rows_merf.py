@@ -8,7 +8,7 @@ from conformance import SumRow, pairs_of, swapped
 
 from dpgen.privacy.exact_sums import BoundedSum
 from dpgen.systems.dp_sgd.model import Inputs
-from dpgen.systems.kmeans.features import RandomFourierFeatures
+from dpgen.systems.kmeans.fit import RandomFourierFeatures
 from dpgen.systems.merf.fit import NOTE, embeddings
 
 D, K = 3, 2

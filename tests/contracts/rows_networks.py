@@ -27,8 +27,8 @@ from dpgen.privacy.exact_sums import WHOLE, BoundedSum, shared_sizes, shares
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.mechanisms import Relation
 from dpgen.privacy.sampling import Epoch, PoissonMask
-from dpgen.systems.dp_sgd import people as whole
-from dpgen.systems.dp_sgd.module_sums import loss_sum
+from dpgen.systems.dp_sgd import module_training
+from dpgen.systems.dp_sgd.module_training import loss_sum
 from dpgen.systems.dp_sgd.partition import MEANS, SIZES, sign_sums
 from dpgen.systems.dp_sgd.plan import EPOCHS, STEPS
 
@@ -146,7 +146,8 @@ def clipped_together(people: np.ndarray, *, by_record: bool = False) -> BoundedS
     slots = torch.arange(3)
     there = slots < torch.tensor([len(rows) for rows in people], dtype=torch.int64)[:, None]
     rows, _ = joined(people, D)
-    made = whole.of_people([Factor(rows, None, None, slice(0, D))], there.flatten().nonzero()[:, 0], there, [0, len(people)])
+    places = there.flatten().nonzero()[:, 0]
+    made = module_training.of_people([Factor(rows, None, None, slice(0, D))], places, there, [0, len(people)])
     made = factors(rows) if by_record else made
     total = clipped_sums(made, flat_coefficients(gradient_norms(made), torch.tensor(BOUND)), torch.empty(1, D))
     return BoundedSum(total, SENSITIVITY, "clipped gradients")

@@ -134,7 +134,7 @@ def test_a_loss_that_means_something_else_is_refused(row: Row) -> None:
 @pytest.mark.parametrize("row", REFUSED, ids=str)
 def test_the_guarantee_needs_no_trial(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trial that finds nothing lets losses in that mean something else; each record is still taken by itself."""
-    monkeypatch.setattr("dpgen.systems.dp_sgd.module_sums.settle", lambda own, run, *inputs: setattr(own, "public", inputs))
+    monkeypatch.setattr("dpgen.systems.dp_sgd.module_training.settle", lambda own, run, *inputs: setattr(own, "public", inputs))
     if {row.loss.__name__, row.build.__name__}.isdisjoint(IN_TRAINING):
         assert Tried(row, *made_private(row)).most_moved() <= 1.0
         return

@@ -352,7 +352,7 @@ FAULTS = [
           ("dpgen.privacy.curator:for_rows", "dpgen.systems.ordered.merr:for_rows")),
     Fault("half the noise for a draw", MINIMAX, OTHERS, "moves",
           lambda real: lambda self, p: torch.softmax(2 * real(self, p).log(), 1),
-          ("dpgen.systems.local.samplers:MinimaxSampler._apply",)),
+          ("dpgen.systems.local.model:MinimaxSampler._apply",)),
     Fault("choice by exact scores", MIXTURE, RECORD, "depends on the data",
           lambda real: lambda self, note, scores, *_: int(scores[0]) % len(scores),
           ("dpgen.privacy.curator:GaussianBudget.select",)),

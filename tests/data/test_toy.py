@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from dpgen.data import load_mixture, load_mixture_1d, load_ring
 from dpgen.data.toy import (
     REFERENCE_MIXTURES,
     GaussianMixture,
     gaussian_ring,
-    load_mixture,
-    load_mixture_1d,
-    load_ring,
     mixture_1d,
     reference_mixture,
 )

@@ -9,8 +9,9 @@ import pytest
 import tiny
 
 from dpgen.columns.discretized import DiscretizedColumn
+from dpgen.data import load_mixture
 from dpgen.data.columns import Columns
-from dpgen.data.toy import load_mixture, reference_mixture
+from dpgen.data.toy import reference_mixture
 from dpgen.evaluation import columns as columns_module
 from dpgen.evaluation import evaluate
 from dpgen.evaluation.columns import cdf_figure, empirical_error, kolmogorov_error, total_variation

@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
+from dpgen.data import load_mixture_1d, load_ring
 from dpgen.data.points import Points, split_points
 from dpgen.data.split import Split
-from dpgen.data.toy import load_mixture_1d, load_ring
 from dpgen.evaluation import points as module
 from dpgen.evaluation.points import evaluate, kernel_density
 from dpgen.evaluation.scores import Score

@@ -17,8 +17,8 @@ from dpgen.release import Draws
 from dpgen.run import run
 from dpgen.runtime import Runtime
 from dpgen.systems.local.fit import SAMPLERS, fit
+from dpgen.systems.local.model import MinimaxSampler
 from dpgen.systems.local.plan import LocalConfig, LocalPlan
-from dpgen.systems.local.samplers import MinimaxSampler
 
 USERS = load_synthetic_users(n_categories=12, n_users=21)
 

@@ -34,7 +34,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.callbacks import AutomaticClipping, PrivacyAccountant
-from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
+from dpgen.callbacks.accountant import Checkpoint, Preemption, SealedCheckpointIO
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.distributed import Ranks, launched_rank, release_sum_
 from dpgen.privacy.ledger import Budget, Ledger

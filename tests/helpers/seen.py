@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-from dpgen.callbacks.checkpoint import SealedCheckpointIO
+from dpgen.callbacks.accountant import SealedCheckpointIO
 
 FREE = {"config.yaml", "versions.yaml", "ledger.jsonl", "split.key"}
 """Names of files that depend on no noise."""

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
 from dpgen.callbacks import AutomaticClipping
-from dpgen.callbacks.checkpoint import SealedCheckpointIO
+from dpgen.callbacks.accountant import SealedCheckpointIO
 from dpgen.config import RunConfig, parse_job
 from dpgen.data import Records
 from dpgen.data.records import split_records

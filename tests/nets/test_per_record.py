@@ -15,9 +15,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
 from torch.utils.data import default_collate
 
 from dpgen.callbacks import PerLayerClipping
-from dpgen.nets import RecordGradients, one_by_one
-from dpgen.nets.one_by_one import Singles
-from dpgen.nets.per_record import PerRecord
+from dpgen.nets import RecordGradients
+from dpgen.nets.per_record import PerRecord, Singles
 from dpgen.nets.trials import UnlikeAlone, dense, marks, moved, settle
 from dpgen.privacy.clipping import by_layer, clipped_sums, gradient_norms, layer_norms
 
@@ -533,7 +532,8 @@ def test_numbers_of_numpy_and_python_are_secret_where_records_are_taken_one_by_o
         torch.manual_seed(secret)
         random.seed(1)
         np.random.seed(1)  # noqa: NPY002
-        return one_by_one.gradients(own, own.module, torch.ones(4, 2)), random.random(), np.random.standard_normal()  # noqa: NPY002
+        gradients = own.factors(own.module, torch.ones(4, 2))[0].outputs
+        return gradients, random.random(), np.random.standard_normal()  # noqa: NPY002
 
     first, again, other = found(0), found(0), found(1)
     assert torch.equal(first[0], again[0])

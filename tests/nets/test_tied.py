@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from dpgen.nets import Factor, RecordGradients, uses
+from dpgen.nets import Factor, RecordGradients, per_record
 from dpgen.nets.per_record import PerRecord
 from dpgen.privacy import clipping
 from dpgen.privacy.clipping import SENSITIVITY, clipped_sums, flat_coefficients, gradient_norms
@@ -99,7 +99,7 @@ def test_sums_are_those_of_batches_of_one_without_a_gradient_per_record(name: st
 
 
 def test_gradients_that_are_multiplied_out_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(uses, "MOST_POSITIONS", 0)
+    monkeypatch.setattr(per_record, "MOST_POSITIONS", 0)
     with largest() as seen:
         dense, _, made = step("plain")
     assert seen.entries >= B * WORDS * WIDTH
@@ -116,7 +116,7 @@ def test_many_words_of_few_entries_are_multiplied_out_where_that_takes_no_memory
             Factor(codes, torch.ones(2, 100, width), columns, None),
             Factor(outputs, torch.ones(2, 100, width), columns, None),
         ]
-        assert [f.inputs is None for f in uses.joined_uses(both)] == ([True] if dense else [False, False])
+        assert [f.inputs is None for f in per_record.joined_uses(both)] == ([True] if dense else [False, False])
     with refused("6000 positions"):
         some = [Factor(torch.zeros(1, 3000, dtype=torch.int64), torch.ones(1, 3000, 1), slice(0, 2), None)] * 2
         gradient_norms(RecordGradients(some, [0, 1]))

@@ -10,9 +10,8 @@ from dp_accounting import SelfComposedDpEvent
 from fixed_source import FixedKeySource
 from scipy.special import logsumexp, ndtr
 
-from dpgen.privacy import allocation, pld
+from dpgen.privacy import pld
 from dpgen.privacy.accountants import ORDERS, epsilon, event_alphas, rdp_epsilon
-from dpgen.privacy.allocation import discretised_epoch
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.mechanisms import (
@@ -22,6 +21,7 @@ from dpgen.privacy.mechanisms import (
     encode_event,
     subsampled_gaussian_event,
 )
+from dpgen.privacy.pld import discretised_epoch
 from dpgen.privacy.sampling import Epoch, PoissonLoader, PoissonMask
 
 
@@ -69,7 +69,7 @@ def test_small_epochs_against_quadrature(steps, sigma, at, direction):
 
 @pytest.mark.parametrize("steps", [2, 5, 16])
 def test_mass_that_is_left_out_is_put_at_infinity_and_the_mean_stays(steps):
-    found = allocation.ratio(steps, 0.7, 0.05, 0.04, 12_000)
+    found = pld.ratio(steps, 0.7, 0.05, 0.04, 12_000)
     mean, mass = found.masses @ found.values(0.05), found.masses.sum()
     assert 1.0 - 1e-12 <= mass + found.zero + found.lost_q < 1.0 + 0.01
     assert 1.0 - 1e-12 <= mean + found.lost_p < 1.3
@@ -85,10 +85,10 @@ def test_spreads_that_lose_mass_upwards_fail_that_test(monkeypatch):
     def down(upper, lower, losses, step):
         return np.append(upper, 0.0)
 
-    monkeypatch.setattr(allocation, "connect", down)
-    allocation.ratio.cache_clear()
+    monkeypatch.setattr(pld, "connect", down)
+    pld.ratio.cache_clear()
     found = priced(2, 1.0, true_delta(2, 1.0, 1.0, "remove"), "remove")
-    allocation.ratio.cache_clear()
+    pld.ratio.cache_clear()
     assert found < 1.0
 
 
@@ -97,7 +97,7 @@ def test_never_dearer_than_poisson_and_the_ratio_has_mean_one(steps, sigma, coun
     found = epsilon(epochs(steps, sigma, count), 1e-5)
     poisson = epsilon(SelfComposedDpEvent(subsampled_gaussian_event(1 / steps, sigma), steps * count), 1e-5)
     assert 0.5 * poisson < found <= poisson * 1.001
-    law = allocation.ratio(steps, sigma, 0.02, 1e-9, 12_000)
+    law = pld.ratio(steps, sigma, 0.02, 1e-9, 12_000)
     mass = law.masses.sum() + law.zero
     assert [mass, law.masses @ law.values(0.02)] == pytest.approx([1.0, 1.0], abs=3e-8)
     assert law.lost_p < 3e-8
@@ -125,7 +125,7 @@ def test_log_moments_of_the_direction_add_are_never_below_quadrature(order, sigm
     z = np.linspace(-60, 60, 2401)
     log_weights, losses = -(z**2) / 2 - math.log(math.sqrt(2 * math.pi) / 0.05), (z - 0.5 / sigma) / sigma - math.log(2)
     true = logsumexp(np.add.outer(log_weights, log_weights) - order * np.logaddexp.outer(losses, losses))
-    assert 0.0 <= allocation.added_alpha(order, 2, sigma) / true - 1 < 0.02
+    assert 0.0 <= pld.added_alpha(order, 2, sigma) / true - 1 < 0.02
 
 
 def test_shuffled_batches_cost_more_than_either_price():
@@ -156,7 +156,7 @@ def test_replaced_records_have_no_price(case):
 
 def test_tiny_noise_is_left_to_moments_and_events_survive_a_file():
     assert 0 < epsilon(epochs(20, 0.04), 1e-5) < math.inf
-    assert 0 < allocation.added_alpha(1.0, 200, 0.02) < math.inf, "no number that is none"
+    assert 0 < pld.added_alpha(1.0, 200, 0.02) < math.inf, "no number that is none"
     event = allocated_gaussian_event(20, 1.5)
     assert decode_event(encode_event(event)) == event
     with pytest.raises(ValueError, match="steps"):

@@ -17,7 +17,6 @@ from dpgen.privacy.ledger_file import checksum
 from dpgen.privacy.shared_budget import SharedBudget
 from dpgen.release import Draws, ImageModel, PublicModel, Release
 from dpgen.run import released
-from dpgen.systems.local import samplers  # noqa: F401  (whose mechanisms runs read)
 
 pytestmark = pytest.mark.usefixtures("quiet")
 ARCHIVE = Path(__file__).with_name("saved.tar.xz")

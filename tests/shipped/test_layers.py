@@ -152,7 +152,7 @@ PUBLIC_MODULES = {
     "dpgen.cli.main",
     "dpgen.release",
     "dpgen.statement",
-    "dpgen.systems.local.divergences",
+    "dpgen.systems.local.model",
     "dpgen.systems.mbde.densities",
 }
 """Documented modules (docs/reference), beside what `dpgen` and its rooms export."""

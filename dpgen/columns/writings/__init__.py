@@ -23,8 +23,7 @@ from functools import cache
 import numpy as np
 
 from dpgen.columns.writings.numbers import number_writing
-from dpgen.columns.writings.shapes import Array, Found, Group, Writing
-from dpgen.columns.writings.table import TRUTHS
+from dpgen.columns.writings.table import TRUTHS, Array, Found, Group, Writing
 from dpgen.columns.writings.times import DURATIONS, SPANS, TOKEN, DurationWriting, SpanWriting, time_writing
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import norm
 
-from dpgen.columns.writings.shapes import Array, Flags, Integers, Reals
+from dpgen.columns.writings.table import Array, Flags, Integers, Reals
 
 LONGEST = 48
 """Characters of a text that has a pattern, at most."""

@@ -9,8 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dpgen.columns.writings.shapes import DIGIT, Array, Flags, Found, Group, Reals, Writing, nothing
-from dpgen.columns.writings.table import CODES, HARD, MARKS, ONE, SYMBOLS, THIN, UNITS
+from dpgen.columns.writings.table import (
+    CODES,
+    DIGIT,
+    HARD,
+    MARKS,
+    ONE,
+    SYMBOLS,
+    THIN,
+    UNITS,
+    Array,
+    Flags,
+    Found,
+    Group,
+    Reals,
+    Writing,
+    nothing,
+)
 
 _EXACT_DIGITS = 15
 

@@ -12,8 +12,28 @@ from itertools import product
 import numpy as np
 import pandas as pd
 
-from dpgen.columns.writings.shapes import DIGIT, Array, Found, Group, Integers, Writing, each, nothing, whole, write_each
-from dpgen.columns.writings.table import DATES, DAY, DIGITS, JOINS, MONTHS, NAMED, NAMED_PERIODS, PERIODS, TIMES, ZONES
+from dpgen.columns.writings.table import (
+    DATES,
+    DAY,
+    DIGIT,
+    DIGITS,
+    JOINS,
+    MONTHS,
+    NAMED,
+    NAMED_PERIODS,
+    PERIODS,
+    TIMES,
+    ZONES,
+    Array,
+    Found,
+    Group,
+    Integers,
+    Writing,
+    each,
+    nothing,
+    whole,
+    write_each,
+)
 
 TOKEN = re.compile(r"%-?[A-Za-z]|\[hh?\]")
 _READS = {

@@ -12,8 +12,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
-from dpgen.callbacks import AutomaticClipping, Clipping, Previews, PrivacyAccountant
-from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.callbacks import AutomaticClipping, Clipping, PrivacyAccountant
+from dpgen.callbacks.accountant import Checkpoint
 from dpgen.facts import Fact, Said, said
 from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator, Draw
@@ -388,6 +388,8 @@ def train(module: M, release: Callable[[M, Ledger], R], data: TrainingData, *, c
     accountant = PrivacyAccountant(curator, every=every)
     callbacks: list[Callback] = [accountant, module.config.clipping_callback(plan)]
     if data.image_shape is not None:
+        from dpgen.callbacks import Previews
+
         callbacks.append(Previews(module.preview, image_shape=data.image_shape, every=every))
     runtime.fit(module, loader, max_steps=plan.steps, callbacks=callbacks)
     if module.global_step < plan.steps:

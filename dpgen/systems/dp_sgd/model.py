@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from dpgen.files import under
-from dpgen.nets.own import known
 from dpgen.release import (
     ImageModel,
     PublicModel,
@@ -25,11 +24,11 @@ from dpgen.release import (
     sampling_seed,
 )
 from dpgen.samples import ColumnSamples, ImageSamples, PointSamples, RecordSamples, image_rows
-from dpgen.schema import Schema
 from dpgen.statement import PrivacyStatement
 
 if TYPE_CHECKING:
     from dpgen.data import Images, RawTable, Records, Table
+    from dpgen.schema import Schema
 
 WHITE = 255
 """The value of a pixel that networks see as 1."""
@@ -255,6 +254,8 @@ class NetworkTable(PublicModel, kind="network_table"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> Self:
         inner = dict(description)
+        from dpgen.schema import Schema  # of tables alone, here and below
+
         schema, kind = Schema.from_descriptor(inner.pop("schema")), cls.kinds[inner.pop("network")]
         return cls(cast(NetworkModel, kind.rebuild(inner, tensors, statement)), schema)
 
@@ -292,6 +293,8 @@ class ReleasedModule(PublicModel, kind="module"):
     ) -> None:
         self.weights, self.network, self.options, self.statement = weights, network, options, statement
         self.grey, self.schema = grey, schema
+        from dpgen.nets.own import known  # of networks that are not the package's
+
         try:
             self.network_class: type[nn.Module] | None = known(network, ())
         except ImportError:
@@ -371,6 +374,8 @@ class ReleasedModule(PublicModel, kind="module"):
 
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> ReleasedModule:
+        from dpgen.schema import Schema
+
         seen = {"grey": description.get("grey", False), "schema": description.get("schema")}
         seen["schema"] = None if seen["schema"] is None else Schema.from_descriptor(seen["schema"])
         return cls(tensors, description["network"], description["options"], statement, **seen)

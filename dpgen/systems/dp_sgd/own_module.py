@@ -1,21 +1,13 @@
-r"""Any LightningModule trained by DP-SGD: `make_private`, a plain `Trainer.fit`, `release`.
+"""Any LightningModule trained by DP-SGD: `make_private`, a plain `Trainer.fit`, `release`; all that cannot be done is refused
+before anything is read.
 
-The module keeps its optimizer, schedulers, callbacks, checkpoints. While it is fitted, `training_step` is called for a Poisson
-draw, the gradient of every record's own loss is taken (`dpgen.nets.per_record`), and what reaches the optimizer is
+The module keeps its optimizer, schedulers, callbacks, checkpoints. Its loader may have any records, each read once; public ones
+of the same form are those on which code is tried.
 
-.. math:: \frac{1}{q \tilde n} \Big[ \sum_{r \in S} \text{clip}(g_r, C) + N(0, (s \Delta C)^2 I) \Big],
-
-with a noisy number of records :math:`\tilde n` and the sensitivity :math:`\Delta` of `PrivateSums`.
-
-| case | what holds |
+| records | what code gets in training |
 |---|---|
-| a step | it is charged before its noise is drawn; checkpoints and loggers see it when the charge is committed |
-| random numbers of `training_step` | from a secret seed, new in every step: a public one would tell who stands where |
-| what `training_step` logs, prints or returns | is dropped: it looks at records |
-| hooks and other callbacks | get one zero in the place of a batch |
-| `cross_entropy`, `nll_loss` | their mean is over all targets, ignored ones too: a batch's number of others mixes records |
-| a loss or gradient that is not finite | its record counts for nothing; weights that are not finite end the training |
-| parameters that come, go or are frozen in between | refused |
+| tensors of one shape, in any container, put together by `default_collate` | all of them under vmap, each as a batch of one |
+| any others: texts, several lengths, a `collate_fn` of one's own | one after the other: what the loader makes of one record |
 
 Source: Abadi et al. 2016, Algorithm 1.
 """
@@ -26,286 +18,43 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
-from weakref import WeakKeyDictionary
+from typing import Any, TypeVar, cast
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import BatchSizeFinder, GradientAccumulationScheduler, LearningRateFinder
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, TensorDataset, default_collate
 
 from dpgen.callbacks import Clipping, PrivacyAccountant
-from dpgen.facts import Fact, Said
-from dpgen.nets.trials import SameForEach, choose, marks, moved
+from dpgen.nets.per_record import Singles, in_one_line
 from dpgen.privacy.clipping import require_layers
-from dpgen.privacy.curator import Curator, Draw
+from dpgen.privacy.curator import Curator
 from dpgen.privacy.distributed import ShareDone, launched_rank
 from dpgen.privacy.ledger import Ledger, Planned
 from dpgen.privacy.mechanisms import Relation, Sampling, require_positive, require_whole
-from dpgen.privacy.sampling import Batch, Held, PoissonLoader
-from dpgen.statement import PrivacyStatement, person
-from dpgen.systems.dp_sgd.engine import PrivateTraining, callback_of, keep_epochs_whole
+from dpgen.privacy.sampling import Held, PoissonLoader
+from dpgen.statement import person
+from dpgen.systems.dp_sgd.engine import callback_of
 from dpgen.systems.dp_sgd.model import ReleasedModule
-from dpgen.systems.dp_sgd.module_sums import ModuleGradients, ModulePlan, loss_sum
-from dpgen.systems.dp_sgd.own_records import loader_of, read, without_people
-from dpgen.systems.dp_sgd.partition import LabelPartition
-from dpgen.systems.dp_sgd.people import each_a_person, grouped
+from dpgen.systems.dp_sgd.module_training import (
+    TRAININGS,
+    ModuleGradients,
+    ModulePlan,
+    ModuleTraining,
+    grouped,
+    require_no_clipping,
+)
 from dpgen.systems.dp_sgd.plan import NOTES, DPSGDConfig, DPSGDPlan
-from dpgen.systems.dp_sgd.settings import require_no_clipping, require_setting
-from dpgen.systems.dp_sgd.sums import COMPANY, UNIT, Margin, widened
+from dpgen.systems.dp_sgd.sums import COMPANY
 
 M = TypeVar("M", bound=L.LightningModule)
 
-LOSS = "released/loss"
-"""Name under which a noisy training loss is logged."""
-
-
-# -- training ------------------------------------------------------------------------------------------------------------
-
-TRAININGS: "WeakKeyDictionary[nn.Module, ModuleTraining]" = WeakKeyDictionary()
-"""Modules that have been made private, and how."""
-
-
-class ModuleTraining(PrivateTraining, Callback):
-    """Puts private gradients in the place of a module's own while it is fitted; made by `make_private`.
-
-    Each step also releases its loss, cut to [0, `most`], where the plan has noise for it.
-    """
-
-    plan: ModulePlan
-    bank: Any
-    loader: PoissonLoader
-    _declared = True  # by `make_private`
-
-    def __init__(
-        self,
-        bank: ModuleGradients,
-        records: Held,
-        public: Held,
-        trainer: L.Trainer,
-        *,
-        plan: ModulePlan,
-        config: DPSGDConfig,
-        most: float,
-    ) -> None:
-        self.bank, self.trainer, self.plan, self.config = bank, trainer, plan, config
-        self.records: Any = records
-        self.module, self.steps, self._random, self._most = bank.module, 0, public, most
-        self._loss_change: float | None = None
-        self._gradient: Tensor | None = None
-        self._batch: Batch | None = None
-        self._fixed = self._others()
-        assert plan.sigma_count is not None
-        self.partition = LabelPartition(1, noise_count=plan.sigma_count, labelled=False)
-
-    def __deepcopy__(self, memo: Any) -> Self:
-        return self  # copies of a module, as of averaged weights, are not trained
-
-    def _others(self) -> dict[str, str]:
-        """Hashes of what is not trained."""
-        trained = {id(value) for value in self.bank.per_record.values.values()}
-        fixed = {n: v.detach() for n, v in self.module.state_dict(keep_vars=True).items() if id(v) not in trained}
-        flat = {name: value.cpu().reshape(-1).contiguous().view(torch.uint8) for name, value in fixed.items()}
-        return {name: sha256(value.numpy().data).hexdigest() for name, value in flat.items()}
-
-    # -- before training -----------------------------------------------------------------------------------------------
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        if stage == "fit":
-            if pl_module is not self.module:
-                raise ValueError("module is another one; it must be the one that make_private was given")
-            own = {"training_step": self.step, "backward": self.backward, "configure_optimizers": self.one_optimizer}
-            vars(pl_module).update(own, exact_sums=True, shards_records=True)
-            # Lightning asks a data module for this first.
-            vars(getattr(trainer, "datamodule", None) or pl_module).update(on_after_batch_transfer=self.hide)
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        own = ("training_step", "backward", "configure_optimizers", "exact_sums", "shards_records", "on_after_batch_transfer")
-        for name in own:
-            vars(pl_module).pop(name, None)
-        if (datamodule := getattr(trainer, "datamodule", None)) is not None:
-            vars(datamodule).pop("on_after_batch_transfer", None)
-
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException) -> None:
-        self.teardown(trainer, pl_module, "fit")
-
-    def one_optimizer(self) -> Any:
-        """In the place of `configure_optimizers`, which may make one."""
-        made = type(self.module).configure_optimizers(self.module)
-        several = made[0] if isinstance(made, tuple) and made and isinstance(made[0], list) else made
-        if isinstance(several, list | tuple) and len(several) > 1 and not isinstance(several[1], list):
-            raise ValueError(
-                f"configure_optimizers makes {len(several)} optimizers; it must make one: give it groups of parameters, "
-                "each with its own learning rate"
-            )
-        return made
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        if trainer.train_dataloader is not self.loader:
-            raise ValueError("the training loader must be the one that make_private returned: others draw in another way")
-        require_no_clipping(trainer)  # may be set since make_private
-        if any(isinstance(optimizer, torch.optim.LBFGS) for optimizer in trainer.optimizers):
-            raise ValueError("optimizer is LBFGS, which asks for several gradients of a draw; it must ask for one")
-        self.open(trainer)
-
-    def open(self, trainer: L.Trainer) -> None:
-        """The start of a training before its first step, see `begin`; this module is named in the statement."""
-        self.begin(trainer, self.loader, self.accountant)
-        self._assume(Fact.PUBLIC_MODULE)
-        if self.bank.most is not None:
-            self._assume(Fact.ONE_PERSON_TRAINED(rows=self.bank.most))
-        if self.plan.sigma_loss is not None:
-            self._assume(Fact.RELEASED_LOSS)
-        if trainer.val_dataloaders is not None:
-            self._assume(Fact.VALIDATION_PART)
-        kind = type(self.bank.author)
-        self._assume(Fact.OWN_NETWORK(path=f"{kind.__module__}:{kind.__qualname__}"))
-
-    @contextmanager
-    def trying(self, trainer: L.Trainer) -> Iterator[None]:
-        with self.bank.quiet(trainer):
-            choose(self.bank.per_record, self.bank.total, self._random.to(self.bank.theta.device)[torch.arange(5)].values)
-            yield
-
-    def random_records(self) -> Held:
-        most = self.bank.most
-        return (self._random if most is None else each_a_person(self._random, most)).to(self.bank.theta.device)
-
-    def most_records(self) -> int:
-        return self.bank.most or 1
-
-    def compared(self) -> int:
-        return min(self.config.micro_batch, 2 * UNIT) if self.bank.per_record.apart else self.config.micro_batch
-
-    def measure(self, d: int) -> Margin:
-        trying, self.bank.trying = self.bank.trying, True
-        try:
-            return super().measure(d)
-        finally:
-            self.bank.trying = trying
-
-    # -- a step --------------------------------------------------------------------------------------------------------
-
-    def hide(self, batch: Any, dataloader_idx: int) -> Any:
-        """Keep a draw for `step`: hooks, other callbacks and means of what they log would show its records and their number."""
-        if not isinstance(batch, Batch):
-            return batch
-        self._batch = batch
-        return torch.zeros(1)
-
-    def step(self, _: Any, batch_idx: int) -> Tensor | None:
-        """In the place of `training_step`: a loss that says nothing, or the noisy one."""
-        batch, self._batch = self._batch, None
-        trainer = self.module.trainer
-        if batch is None:
-            raise ValueError("the optimizer asks for several gradients of a draw; it must ask for one")
-        loss = self.released(batch, batch_idx, trainer)
-        if loss is None:
-            trainer.should_stop = True
-            return None
-        if self.plan.sigma_loss is not None:
-            self.module.log(LOSS, loss, prog_bar=True, on_step=False, on_epoch=True, batch_size=1)
-        return loss.to(torch.float32).requires_grad_()
-
-    def released(self, batch: Batch, index: int, trainer: L.Trainer) -> Tensor | None:
-        """The loss of a draw, 0 or a noisy one, when its gradients are released; None where the budget refuses them."""
-        found = {n: v for n, v in self.module.named_parameters() if v.requires_grad}
-        kept = self.bank.per_record.values
-        for name in {**found, **kept}:
-            if found.get(name) is not kept.get(name):
-                raise ValueError(f"parameter {name!r} is trained in some steps only; freeze or add it before make_private")
-        draw = self.granted(batch)
-        if draw is None:
-            warnings.warn(f"the budget ended training after {self.steps} steps", stacklevel=3)
-            return None
-        self.bank.index, self.bank.live, before = index, True, marks(self.module)
-        loss = torch.zeros((), device=self.module.device)
-        with draw, self.bank.quiet(trainer):
-            self._gradient = self.noisy_sums(batch, draw, averaged=True)[0]
-            if self.plan.sigma_loss is not None:
-                loss = self.noisy_loss(cast(Any, batch.x), draw)
-        if name := moved(before, marks(self.module)):
-            raise ValueError(f"{self.bank.code} changes {name}, which would carry records into the release")
-        self.steps += 1
-        return loss
-
-    def parts(self) -> dict[str, float]:
-        return super().parts() | ({} if self.plan.sigma_loss is None else {"losses": self.plan.sigma_loss})
-
-    def latents(self, *shape: int) -> Tensor:
-        """Secret numbers, of which PyTorch's seed is made: on the host, which would have to wait for them elsewhere."""
-        assert self.curator is not None
-        return self.curator.latents(*shape)
-
-    def losses(self, x: Held) -> Tensor:
-        """Losses (b,) of records, in units of the bound."""
-        with torch.no_grad():
-            return self.bank.losses(x).double() / self._most
-
-    def noisy_loss(self, x: Held, draw: Draw) -> Tensor:
-        """The mean loss of a draw with noise: a sum of sensitivity 1 and what other records change of a loss, measured."""
-        if self._loss_change is None:
-            records = self.random_records()
-            with SameForEach():
-                alone = torch.cat([self.losses(records[torch.arange(i, i + 1)]) for i in range(8)])
-                among = [self.losses(records[torch.arange(n)])[:8] for n in (8, 9, 64, COMPANY)]
-            self._loss_change = 10.0 * max(float((found - alone).abs().max()) for found in among)
-        with self.bank.secretly(self.latents):
-            sums = loss_sum(self.losses(x))
-        noisy = draw.gaussian("losses", widened(sums, self._loss_change * self.measure(1).records))
-        made: Tensor = noisy[0] * (self._most / float(self.expected_sizes()))
-        return made
-
-    def backward(self, loss: Tensor, *args: Any, **options: Any) -> None:
-        """In the place of `backward`: the gradients that were released."""
-        assert self._gradient is not None
-        for name, value in self.bank.per_record.values.items():
-            part = self._gradient[self.bank.per_record.columns[name]]
-            value.grad = part.view_as(value).to(value.dtype)
-
-    def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if pl_module.device.type == "cpu":
-            self.require_finite()
-
-    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        self.require_finite()
-
-    def require_finite(self) -> None:
-        """End a training whose weights are lost, where a device may be waited for."""
-        if not all(bool(torch.isfinite(value).all()) for value in self.bank.per_record.values.values()):
-            raise ValueError(f"weights are not finite after step {self.steps}: lower the learning rate")
-
-    # -- state ---------------------------------------------------------------------------------------------------------
-
-    def state_dict(self) -> dict[str, Any]:
-        sizes = self.partition.state_dict() if self.partitioned else None
-        facts = [fact.to_dict() for fact in self._circumstances]
-        return {"sizes": sizes, "facts": facts, "steps": self.steps, "fixed": self._fixed}
-
-    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        keep_epochs_whole(self.plan, checkpoint)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._circumstances, self.steps = tuple(map(Said.from_dict, state_dict["facts"])), state_dict["steps"]
-        self._fixed = state_dict["fixed"]  # a checkpoint brings its own
-        if state_dict["sizes"] is not None:
-            self._take_over({"clusters": state_dict["sizes"], "means": None})
-
-    def statement(self) -> PrivacyStatement:
-        """The guarantee of everything that was planned."""
-        other: L.Trainer | None = self.module._trainer
-        if other is not None and other is not self.trainer and other.global_step:
-            raise ValueError("module was trained by another trainer than that of make_private: nobody has paid for it")
-        stated = self.stated(self.accountant.ledger, self.steps)
-        if (now := self._others()) != self._fixed:
-            changed = sorted(n for n in {**now, **self._fixed} if now.get(n) != self._fixed.get(n))
-            raise ValueError(f"{changed[0]} is not trained and was changed since make_private: nobody has paid for it")
-        return stated.of_records(float(self.partition.counts.clamp_min(0.0).sum()))
+_UNKNOWN = {"poisson": 1.0, "allocation": 0.5}
+"""Rates that stand for one that is bought, until it is."""
 
 
 def make_private(
@@ -369,29 +118,23 @@ def make_private(
     require_setting(module, trainer, sampling, sampling_rate)
     datamodule, loader = loader, loader_of(loader, trainer)
     _require_budget(epsilon, noise_multiplier, sampling_rate)
-    for name, value in (("loss_noise", loss_noise), ("loss_bound", loss_bound), ("max_grad_norm", max_grad_norm)):
-        if value is not None:
-            require_positive(name, value)
-    earlier = TRAININGS.get(module)
-    if earlier is not None and earlier.steps and not _same_book(earlier.accountant.ledger, ledger):
-        raise ValueError("module was trained privately before, with another ledger: build it anew, or go on with that one")
+    _require_positive(loss_noise=loss_noise, loss_bound=loss_bound, max_grad_norm=max_grad_norm)
+    _require_same_book(module, ledger)
     policy = callback_of(trainer, Clipping)
-    adaptive = None if policy is None else policy.noise_multiplier
-    data, whose = (loader.dataset, None) if people is None else without_people(loader, people)
+    adaptive = getattr(policy, "noise_multiplier", None)
+    data, whose = without_people(loader, people)
     most = None if people is None else require_whole("max_contributions", max_contributions)
     (records, public), gradients = read(data, loader.collate_fn, example), ModuleGradients(module, most)
     units = records if most is None else grouped(records, whose, most)
     gradients.settle(records, public, trainer, exemplary=example is not None)
     _require_policy(policy, gradients, people)
-    if most is not None:
-        micro_batch = max(1, require_whole("micro_batch", micro_batch) // most)
-    unit = person(None if most is None else people if isinstance(people, str) else "people", most or 1)
-    config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=micro_batch)
+    unit, at_once = _unit(people, most), max(1, require_whole("micro_batch", micro_batch) // (most or 1))
+    config = DPSGDConfig(clipping="fixed" if adaptive is None else "dpnorm", clip_bound=max_grad_norm, micro_batch=at_once)
     plan = ModulePlan(
         epsilon=epsilon,
         delta=delta,
         relation=relation,
-        sampling_rate=(0.5 if sampling == "allocation" else 1.0) if sampling_rate is None else sampling_rate,
+        sampling_rate=_UNKNOWN[sampling] if sampling_rate is None else sampling_rate,
         sampling=sampling,
         noise_multiplier=noise_multiplier,
         sigma_loss=loss_noise,
@@ -422,6 +165,27 @@ def _require_budget(epsilon: float | None, noise_multiplier: float | None, sampl
         raise ValueError(f"epsilon is {epsilon} and noise_multiplier is {noise_multiplier}; exactly one must be given")
     if noise_multiplier is not None and sampling_rate is None:
         raise ValueError("noise_multiplier needs sampling_rate: without a budget a rate cannot be bought")
+
+
+def _require_positive(**numbers: float | None) -> None:
+    """Refuse numbers that are given and not above 0."""
+    for name, value in numbers.items():
+        if value is not None:
+            require_positive(name, value)
+
+
+def _require_same_book(module: nn.Module, ledger: Ledger | Path | str | None) -> None:
+    """Refuse to train a module that another ledger has paid for."""
+    earlier = TRAININGS.get(module)
+    if earlier is not None and earlier.steps and not _same_book(earlier.accountant.ledger, ledger):
+        raise ValueError("module was trained privately before, with another ledger: build it anew, or go on with that one")
+
+
+def _unit(people: Any, most: int | None) -> str:
+    """What the guarantee protects: a record, or a person with `most` of them."""
+    if most is None:
+        return person(None, 1)
+    return person(people if isinstance(people, str) else "people", most)
 
 
 def _require_policy(policy: Clipping | None, gradients: ModuleGradients, people: Any) -> None:
@@ -547,7 +311,227 @@ def _resumed(plan: ModulePlan, line: Planned) -> ModulePlan:
     return replace(plan, sampling_rate=rate, steps=line.count * together, noise_multiplier=inner.noise_multiplier)
 
 
-# -- release -------------------------------------------------------------------------------------------------------------
+# -- settings ----------------------------------------------------------------------------------------------------------
+
+
+def require_setting(module: Any, trainer: Any, sampling: Sampling, rate: float | None) -> None:
+    """Refuse what DP-SGD cannot do, before anything is read."""
+    for name, value, kind in (("module", module, L.LightningModule), ("trainer", trainer, L.Trainer)):
+        if not isinstance(value, kind):
+            raise TypeError(f"{name} is a {type(value).__name__}; it must be a {kind.__name__}")
+    _require_module(module)
+    _require_ranks(trainer, rate)
+    _require_trainer(trainer, sampling)
+    _require_callbacks(trainer.callbacks)
+
+
+def _require_module(module: L.LightningModule) -> None:
+    if not module.automatic_optimization:
+        raise ValueError(
+            "automatic_optimization is False; it must be True: one optimizer, one loss. Of a GAN the discriminator alone sees "
+            "records, see the system dpgan"
+        )
+    for name in (*HOOKS, "train_dataloader", "backward"):
+        if getattr(type(module), name) is not getattr(L.LightningModule, name):
+            raise ValueError(f"module has a {name} of its own, which a private training goes around; do this in training_step")
+    if not all(isinstance(value, Tensor) for value in module.state_dict().values()):
+        raise ValueError("module has a get_extra_state of its own; it must have none: a release holds tensors alone")
+
+
+def _require_trainer(trainer: Any, sampling: Sampling) -> None:
+    if trainer.accumulate_grad_batches != 1:
+        raise ValueError(
+            f"accumulate_grad_batches is {trainer.accumulate_grad_batches}; it must be 1: draws that are joined are no Poisson "
+            "draw. Raise the batch size and set micro_batch"
+        )
+    require_no_clipping(trainer)
+    if trainer._detect_anomaly:
+        raise ValueError("detect_anomaly is True; it must be False: its errors show what private records do to gradients")
+    if trainer.overfit_batches:
+        raise ValueError(f"overfit_batches is {trainer.overfit_batches}; it must be 0: it repeats the same batches")
+    if sampling == "allocation" and trainer.limit_train_batches != 1.0:
+        raise ValueError(
+            f"limit_train_batches is {trainer.limit_train_batches}; it must be 1.0 with sampling='allocation', whose epochs "
+            "are paid for as a whole"
+        )
+    if trainer.max_steps < 0 and trainer.max_epochs is not None and trainer.max_epochs < 0:
+        raise ValueError("trainer has neither max_steps nor max_epochs: the number of steps must be known")
+
+
+def _require_callbacks(callbacks: Sequence[L.Callback]) -> None:
+    for callback in callbacks:
+        if isinstance(callback, PrivacyAccountant):
+            raise ValueError("trainer has been made private before; make a new one")
+        if isinstance(callback, BatchSizeFinder | GradientAccumulationScheduler | LearningRateFinder):
+            raise ValueError(
+                f"callbacks hold a {type(callback).__name__}, which asks for other steps than those that are paid for"
+            )
+
+
+def _require_ranks(trainer: L.Trainer, rate: float | None) -> None:
+    """Refuse processes that do not run the whole script, or hold parts of the parameters."""
+    strategy, count = trainer.strategy, trainer.world_size
+    if not isinstance(strategy, DDPStrategy | SingleDeviceStrategy):
+        raise ValueError(
+            f"strategy is {type(strategy).__name__}; it must be 'ddp', or that of one device: gradients of sharded parameters "
+            "(FSDP, FSDP2, DeepSpeed) cannot be clipped"
+        )
+    if count == 1:
+        return
+    method = strategy._start_method if isinstance(strategy, DDPStrategy) else None
+    if method not in (None, "popen"):
+        raise ValueError(
+            f"strategy is 'ddp_{method}' with devices * num_nodes {count}; it must be 'ddp', whose processes run your script "
+            "from its beginning: a ledger and its secret numbers are not handed to another process"
+        )
+    if trainer._accelerator_connector.use_distributed_sampler:
+        raise ValueError("use_distributed_sampler is True; it must be False with several devices: dpgen shares out the draws")
+    if rate is None:
+        raise ValueError("sampling_rate must be given with several devices: a rate that is bought is known to one process")
+
+
+# -- records -----------------------------------------------------------------------------------------------------------
+
+
+HOOKS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+"""Hooks of Lightning between a loader and a step."""
+
+
+def loader_of(loader: Any, trainer: L.Trainer) -> "DataLoader[Any]":
+    """The training loader that is given, or that a data module makes."""
+    if isinstance(loader, L.LightningDataModule):
+        for name in HOOKS:
+            if getattr(type(loader), name) is not getattr(L.LightningDataModule, name):
+                raise ValueError(
+                    f"datamodule has a {name} of its own, which a private training goes around; do this in training_step"
+                )
+        loader.trainer = trainer
+        loader.prepare_data()
+        loader.setup("fit")
+        loader = loader.train_dataloader()
+    if not isinstance(loader, DataLoader):
+        raise TypeError(
+            f"loader is a {type(loader).__name__}; it must be a DataLoader, or a LightningDataModule that makes one"
+        )
+    if isinstance(loader.dataset, IterableDataset):
+        raise ValueError("loader has an IterableDataset; it must have one of which any record can be drawn")
+    if type(loader.sampler) not in (RandomSampler, SequentialSampler) or loader.batch_size is None:
+        raise ValueError("loader has a sampler of its own; it must have a batch_size and none: records are drawn secretly")
+    return loader
+
+
+def read(data: Any, collate: Any, example: Any = None) -> tuple[Held, Held]:
+    """All records of a data set, and `COMPANY` public ones: of the `example`, a record or a function, or random ones.
+
+    Raises:
+        ValueError: records of a form of which random ones cannot be made, without an example; or an example of another form.
+    """
+    rows, values = _all_of(data)
+    if values is None and example is None:
+        raise ValueError(
+            "loader has records that do not stack, as tensors of one shape would: give example=, a public record as the data "
+            "set has them, or a function that makes one"
+        )
+    if values is not None and collate is default_collate:
+        held = Held(values)
+        return held, held.random(COMPANY) if example is None else _alike(held, _examples(example))
+    if example is not None:
+        examples = _examples(example)
+    else:
+        leaves, form = tree_flatten(Held(values).random(COMPANY).values)
+        examples = [tree_unflatten(list(one), form) for one in zip(*leaves)]
+    return Held(Singles(rows or _rows(data), collate)), Held(Singles(examples, collate))
+
+
+def _rows(data: Any) -> list[Any]:
+    return [data[i] for i in range(len(data))]
+
+
+def _all_of(data: Any) -> tuple[list[Any] | None, Any]:
+    """The records of a data set where they have to be read one by one, and their values (n, ...) where these stack."""
+    try:
+        if type(data) is TensorDataset:
+            return None, list(data.tensors)
+        rows = _rows(data)
+        return rows, _stacked(rows)
+    except Exception as error:  # whose text may show a record
+        raise ValueError(f"loader has records that cannot be read ({type(error).__name__})") from None
+
+
+def _without(row: Any, value: str | int) -> Any:
+    """A record without the value of this key, or at this place."""
+    if isinstance(value, str):
+        return {name: own for name, own in row.items() if name != value}
+    return tuple(own for i, own in enumerate(row) if i != value)
+
+
+def without_people(loader: "DataLoader[Any]", people: Any) -> tuple[Any, Any]:
+    """The data set without the column, or the key, of people, and whose each record is; or as it is, with names (n,)."""
+    data: Any = loader.dataset
+    if not isinstance(people, str | int):
+        return data, people
+    try:
+        if type(data) is TensorDataset:
+            return TensorDataset(*_without(data.tensors, people)), data.tensors[cast(int, people)]
+        rows = _rows(data)
+        named, left = [row[people] for row in rows], [_without(row, people) for row in rows]
+    except Exception as error:  # whose text may show a record
+        problem = f"people is {people!r}; it must be a key of every record, or the place of one of its values"
+        raise ValueError(f"{problem} ({type(error).__name__})") from None
+    return left, [value.item() if isinstance(value, Tensor) else value for value in named]
+
+
+def _stacked(rows: list[Any]) -> Any:
+    """Values (n, ...) of rows that are tensors of one shape, in any container; None of others."""
+    try:
+        values = default_collate(rows)
+    except (RuntimeError, TypeError, KeyError, ValueError, AttributeError):
+        return None
+    leaves = tree_leaves(values)
+    return values if leaves and all(isinstance(leaf, Tensor) and len(leaf) == len(rows) for leaf in leaves) else None
+
+
+def _examples(example: Any) -> list[Any]:
+    """`COMPANY` public records: what a function makes, or one record whose real numbers are shrunk by random factors."""
+    if callable(example) and not isinstance(example, Tensor):
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(0)
+            try:
+                return [example() for _ in range(COMPANY)]
+            except Exception as error:
+                raise ValueError(f"example fails: {in_one_line(error)}") from error
+    generator = torch.Generator().manual_seed(0)
+
+    def shrunk(value: Any) -> Any:
+        if isinstance(value, float):
+            return value * float(0.5 + 0.5 * torch.rand((), generator=generator))
+        if isinstance(value, Tensor) and value.is_floating_point():
+            return value * (0.5 + 0.5 * torch.rand(value.shape, generator=generator)).to(value)
+        return value
+
+    return [tree_map(shrunk, example) for _ in range(COMPANY)]
+
+
+def _alike(held: Held, examples: list[Any]) -> Held:
+    """Examples that stack as the records do."""
+    try:
+        made = default_collate(examples)
+    except Exception as error:
+        raise ValueError(f"example is no record as the data set has them: {in_one_line(error)}") from error
+    (found, form), (wanted, own) = tree_flatten(made), tree_flatten(held.values)
+    if form != own and [type(made), len(found)] != [tuple, len(wanted)]:
+        raise ValueError(
+            f"example is a {type(examples[0]).__name__} of {len(found)} tensors; it must be like a record of the data set"
+        )
+    for place, (a, b) in enumerate(zip(found, wanted)):
+        if a.shape[1:] != b.shape[1:] or a.dtype != b.dtype:
+            raise ValueError(
+                f"example has {tuple(a.shape[1:])} of {a.dtype} as tensor {place}; it must be {tuple(b.shape[1:])} of {b.dtype}"
+            )
+    return Held(tree_unflatten(found, own))
+
+
+# -- release -----------------------------------------------------------------------------------------------------------
 
 
 def release(module: nn.Module, directory: Path | str) -> ReleasedModule:

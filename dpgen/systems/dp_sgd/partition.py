@@ -119,8 +119,7 @@ def sign_sums(
     for i, (rows, members) in enumerate(zip(x.split(_ROWS), cluster.split(_ROWS))):
         if labels is not None:
             rows = torch.cat([rows, one_hot(labels[i * _ROWS :][: len(rows)], categories).to(rows)], 1)
-        values = rows > 0.5 if white == 1 else rows.clamp(0, white)
-        signs = values.double().mul_(2.0).sub_(float(white))
+        signs = _signs(rows, white)
         if share is not None:
             signs *= share[i * _ROWS :][: len(rows), None]
         total += group_sums(signs, members, k, most=float(white) if share is None else WHOLE).cpu()
@@ -128,6 +127,12 @@ def sign_sums(
     if share is None:
         return BoundedSum(total, norm, "signs of bits" if white == 1 else "pixels around their middle", step=1.0 / white)
     return BoundedSum(total, norm, "signs of bits", step=1.0 / WHOLE, of_unit=True)
+
+
+def _signs(x: Tensor, white: int) -> Tensor:
+    """2x - white of bits x, or of pixels in [0, white], float64."""
+    values = x > 0.5 if white == 1 else x.clamp(0, white)
+    return values.double().mul_(2.0).sub_(float(white))
 
 
 def estimated_means(signs: Tensor, counts: Tensor, noise_std: float) -> Tensor:

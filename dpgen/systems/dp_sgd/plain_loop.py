@@ -28,7 +28,7 @@ from dpgen.callbacks import Clipping
 from dpgen.privacy.mechanisms import require_whole
 from dpgen.privacy.sampling import Batch
 from dpgen.runtime import quiet_training
-from dpgen.systems.dp_sgd.module_sums import WithLoss
+from dpgen.systems.dp_sgd.module_training import WithLoss
 from dpgen.systems.dp_sgd.own_module import TRAININGS, ModuleTraining, make_private
 
 

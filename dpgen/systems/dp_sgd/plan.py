@@ -151,10 +151,7 @@ class DPSGDPlan(RowPlan, Generic[C]):
         if self.epsilon is None and self.noise_multiplier is None:
             object.__setattr__(self, "epsilon", DEFAULT_EPSILON)
         super().__post_init__()
-        for option in ("noise_multiplier", *(own.name for own in fields(self) if own.name.startswith("sigma_"))):
-            value = getattr(self, option)
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"{option} must be positive and finite, got {value}")
+        self._require_noise()
         steps_of_epoch(self.sampling_rate, self.sampling)
         if self.sampling == "allocation" and self.relation != "add_remove":
             raise ValueError(f"relation is {self.relation!r}; it must be 'add_remove' with sampling='allocation'")
@@ -163,6 +160,12 @@ class DPSGDPlan(RowPlan, Generic[C]):
         for option in ("partition_share", "means_share"):
             if not 0 < getattr(self, option) < 1:
                 raise ValueError(f"{option} is {getattr(self, option)}; it must be in (0, 1)")
+
+    def _require_noise(self) -> None:
+        for option in ("noise_multiplier", *(own.name for own in fields(self) if own.name.startswith("sigma_"))):
+            value = getattr(self, option)
+            if value is not None and not 0 < value < float("inf"):
+                raise ValueError(f"{option} must be positive and finite, got {value}")
 
     # -- events --------------------------------------------------------------------------------------------------------
 

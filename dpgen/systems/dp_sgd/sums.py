@@ -16,7 +16,7 @@ together by :math:`2 \delta`, since :math:`\sum_l s_l^2 \le 1`.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
@@ -33,6 +33,7 @@ from dpgen.privacy.clipping import (
     ROUNDED,
     SENSITIVITY,
     SHORT,
+    Factor,
     Layer,
     by_layer,
     clipped_sums,
@@ -140,8 +141,7 @@ def largest_change(
         return _rows(found, own, torch.arange(start, start + len(rows)))
 
     first = made(torch.tensor([0]), 0)
-    entries = sum(v.numel() for f in first.factors for v in (f.outputs, f.inputs) if v is not None)
-    n = max(UNIT + 1, min(most, COMPANY, _ENTRIES // entries))
+    n = max(UNIT + 1, min(most, COMPANY, _ENTRIES // _entries(first)))
     tried = min(n, _TRIED)
     alone = [first, *(made(torch.tensor([r]), 0) for r in range(1, tried))]
     worst = 0.0
@@ -153,6 +153,11 @@ def largest_change(
                 both = (alone[row], _rows(among, own, torch.tensor([place])))
                 worst = max(worst, *(_change(*pair) for pair in zip(*(_apart(found, layers) for found in both))))
     return worst
+
+
+def _entries(gradients: RecordGradients) -> int:
+    """Numbers that gradients have in memory."""
+    return sum(v.numel() for f in gradients.factors for v in (f.outputs, f.inputs) if v is not None)
 
 
 def _apart(gradients: RecordGradients, layers: Sequence[Layer]) -> list[RecordGradients]:
@@ -176,21 +181,26 @@ def _rows(gradients: RecordGradients, cluster: int, rows: Tensor) -> RecordGradi
 
 
 def _change(alone: RecordGradients, among: RecordGradients) -> float:
-    """The change of one record's gradient over its norm, from |G a^T - G' a'^T| <= |G - G'| |a| + |G'| |a - a'|."""
+    """The change of one record's gradient over its norm."""
     changes: dict[int, float] = {}  # by parameters: tied uses of the same ones may change alike
     for f, g in zip(alone.factors, among.factors):
-        if f.inputs is not None and not f.outputs.is_floating_point():  # codes, which are the record's own
-            f, g = (h._replace(outputs=torch.ones_like(h.inputs[..., :1])) for h in (f, g))  # type: ignore[index]
-        moved = _length(f.outputs - g.outputs)
-        if f.inputs is not None and g.inputs is not None:
-            bias = float(f.bias is not None)
-            moved = moved * (_length(f.inputs).square() + bias).sqrt() + _length(g.outputs) * _length(f.inputs - g.inputs)
-        start = (f.weight or f.bias or slice(0, 0)).start
-        changes[start] = changes.get(start, 0.0) + float(moved.sum())
+        start = f.columns.start
+        changes[start] = changes.get(start, 0.0) + _change_of_factor(f, g)
     norms = [float(gradient_norms(made)) for made in (alone, among)]
     if not all(map(math.isfinite, norms)):
         return 0.0 if not any(map(math.isfinite, norms)) else math.inf
     return math.hypot(*changes.values()) / norms[0]
+
+
+def _change_of_factor(f: Factor, g: Factor) -> float:
+    """|G a^T - G' a'^T| <= |G - G'| |a| + |G'| |a - a'|, over all positions."""
+    (outputs, a), (others, b) = f[:2], g[:2]
+    if a is None or b is None:
+        return float(_length(outputs - others).sum())
+    if not outputs.is_floating_point():  # codes, which are the record's own
+        outputs = others = torch.ones_like(a[..., :1])
+    size = (_length(a).square() + float(f.bias is not None)).sqrt()
+    return float((_length(outputs - others) * size + _length(others) * _length(a - b)).sum())
 
 
 def _length(values: Tensor) -> Tensor:
@@ -336,14 +346,14 @@ class PrivateSums:
         parts = self.micro_batches(batch.sizes)
         # A single part keeps its factors between the two passes; several are computed twice to save memory.
         kept = [self._piece(batch, part) for part in parts] if len(parts) == 1 else None
+
+        def pieces() -> Iterable[_Piece]:
+            return kept or (self._piece(batch, part) for part in parts)
+
         if self.policy.noise_multiplier is not None:
-            norms, clusters = zip(*(p[1:3] for p in kept or (self._piece(batch, part) for part in parts)))
-            histogram = self.policy.histogram(torch.cat(norms), torch.cat(clusters))
-            moved = margin.each * self.policy.steepness + 2.0**-19 if margin.change else 0.0  # and rounding to 2^-20
-            self.policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
+            self._observe(pieces(), margin, draw)
         sums = self._target(batch.sizes, out)
-        for i, part in enumerate(parts):
-            piece = kept[i] if kept else self._piece(batch, part)
+        for i, piece in enumerate(pieces()):
             own = self._weights_of_layers(piece) if self.layers else self._weights(piece)
             weights = torch.zeros(piece.gradients.bounds[-1], *own.shape[1:], device=own.device)
             weights[piece.places] = own
@@ -357,6 +367,13 @@ class PrivateSums:
         if noisy.dtype == self.bank.theta.dtype:
             return noisy
         return noisy.to(self.bank.theta.dtype) if out is None else out.copy_(noisy)
+
+    def _observe(self, pieces: Iterable[_Piece], margin: Margin, draw: Draw) -> None:
+        """Release the histogram of norms that an adaptive policy follows."""
+        norms, clusters = zip(*(piece[1:3] for piece in pieces))
+        histogram = self.policy.histogram(torch.cat(norms), torch.cat(clusters))
+        moved = margin.each * self.policy.steepness + 2.0**-19 if margin.change else 0.0  # and rounding to 2^-20
+        self.policy.observe(draw.gaussian("norms", widened(histogram, moved * margin.records)))
 
     def _weights(self, piece: _Piece) -> Tensor:
         """Coefficients (b,): whatever a policy says, no record weighs more than 1, or than its share of a person.

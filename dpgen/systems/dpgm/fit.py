@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from dpgen.nets import ModelBank, OwnClassifierBank, RBMBank
+from dpgen.nets import ModelBank
 from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Ledger
 from dpgen.privacy.noise import PublicRandomness
@@ -19,7 +19,6 @@ from dpgen.systems.dp_sgd.model import ReleasedModule, TrainingData, released
 from dpgen.systems.dp_sgd.partition import LabelPartition, Partition
 from dpgen.systems.dpgm.model import MixtureModel, component_name
 from dpgen.systems.dpgm.plan import DPGMConfig, DPGMPlan
-from dpgen.systems.kmeans.fit import DPKMeans
 
 if TYPE_CHECKING:
     from dpgen.data import Images, RawTable, Records, Table
@@ -61,7 +60,7 @@ class DPGM(DPSGD):
         plan, public = plan.calibrated(config), PublicRandomness(seed)
         categories = n_classes if config.clusters != "labels" else 0
         bank = bank if bank is not None else config.bank(d + categories, categories, image_shape)
-        if self.released and not isinstance(bank, OwnClassifierBank):
+        if self.released and not bank.classifies:
             component_name(bank)
             for name, wanted in (("k", config.k), ("d", d + categories)):
                 if (found := bank.architecture()[name]) != wanted:
@@ -83,6 +82,8 @@ class DPGM(DPSGD):
         assert plan.sigma_count is not None
         if config.clusters != "kmeans":
             return LabelPartition(config.k, noise_count=plan.sigma_count, labelled=config.clusters == "labels")
+        from dpgen.systems.kmeans.fit import DPKMeans  # labels need none
+
         seed = public.spawn("kmeans")
         return DPKMeans(config.k, plan.kmeans_plan(), gamma=config.gamma, n_features=config.n_features, seed=seed)
 
@@ -103,14 +104,14 @@ class DPGM(DPSGD):
         labelled_by = "cluster" if self.config.clusters == "labels" else "columns" if self.categories else None
         bank = self.bank.released()
         if self.config.off_below:
-            bank = cast(RBMBank, bank).silenced(self.partition.counts, self.config.off_below)
+            bank = cast(Any, bank).silenced(self.partition.counts, self.config.off_below)
         return MixtureModel(
             bank,
             counts=self.partition.counts,
             statement=self.statement(ledger),
             layout=RecordLayout(self.n_classes, image_shape, columns, grey_threshold),
             labelled_by=labelled_by,
-            kmeans=self.partition if isinstance(self.partition, DPKMeans) else None,
+            kmeans=cast(Any, self.partition) if self.config.kmeans else None,
         )
 
 
@@ -128,8 +129,9 @@ def fit(
         config.require_images()
 
     def release(module: DPGM, ledger: Ledger) -> PublicModel:
-        if isinstance(module.bank, OwnClassifierBank):
-            told, weights, grey = module.bank.architecture(), module.bank.network().state_dict(), own.inputs.white > 1
+        if module.bank.classifies:
+            bank: Any = module.bank
+            told, weights, grey = bank.architecture(), bank.network().state_dict(), own.inputs.white > 1
             stated = module.statement(ledger)
             return ReleasedModule(weights, told["network"], told["options"], stated, grey=grey, schema=own.schema)
         shape: Any = own.image_shape if own.pixels is None else None

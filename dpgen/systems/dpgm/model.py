@@ -2,24 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from dpgen.files import under
-from dpgen.nets import BANKS, ModelBank
+from dpgen.nets import ModelBank
 from dpgen.release import RecordLayout, draw_components
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.model import Means, NetworkModel
-from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan
+from dpgen.systems.dpgm.plan import BANKS
+
+if TYPE_CHECKING:
+    from dpgen.systems.kmeans.fit import DPKMeans
 
 
 def component_name(bank: ModelBank) -> str:
     """The name of a bank's kind in `BANKS`."""
-    found = next((name for name, kind in BANKS.items() if type(bank) is kind), None)
+    own = f"{type(bank).__module__}:{type(bank).__qualname__}"
+    found = next((name for name, path in BANKS.items() if path == own), None)
     if found is None:
-        kinds = ", ".join(kind.__name__ for kind in BANKS.values())
+        kinds = ", ".join(path.partition(":")[2] for path in BANKS.values())
         raise ValueError(f"bank is {type(bank).__name__}, which cannot be released; it must be one of {kinds}")
     return found
 
@@ -39,7 +44,7 @@ class MixtureModel(NetworkModel, kind="mixture"):
         statement: PrivacyStatement,
         layout: RecordLayout | None = None,
         labelled_by: str | None = None,
-        kmeans: DPKMeans | None = None,
+        kmeans: "DPKMeans | None" = None,
     ) -> None:
         self.bank, self.counts, self.statement = bank, counts, statement
         self.labelled_by, self.kmeans = labelled_by, kmeans
@@ -103,10 +108,12 @@ class MixtureModel(NetworkModel, kind="mixture"):
     @classmethod
     def rebuild(cls, description: dict[str, Any], tensors: dict[str, Tensor], statement: PrivacyStatement) -> "MixtureModel":
         options = dict(description)
-        bank = BANKS[options.pop("component")](**options.pop("architecture"))
+        bank = resolve_name(BANKS[options.pop("component")])(**options.pop("architecture"))
         bank.load_state_dict(under("bank", tensors))
         plan, kmeans = options.pop("kmeans"), None
         if plan is not None:
+            from dpgen.systems.kmeans.fit import DPKMeans, KMeansPlan  # labels need none
+
             kmeans = DPKMeans(bank.k, KMeansPlan(**plan))
             kmeans.load_state_dict(under("kmeans", tensors))
         layout = RecordLayout.taken(options)

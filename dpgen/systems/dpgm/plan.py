@@ -2,17 +2,26 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import gaussian_event
 from dpgen.systems.dp_sgd.plan import NOT_CALIBRATED, DPSGDConfig, DPSGDPlan, chosen_frequencies, require_frequencies
-from dpgen.systems.kmeans.plan import KMeansPlan
 from dpgen.systems.plan import CALIBRATED, ClusterOptions
 
 if TYPE_CHECKING:
     from dpgen.nets import ModelBank
+    from dpgen.systems.kmeans.plan import KMeansPlan
 
+
+BANKS = {
+    "vae": "dpgen.nets.vae:VAEBank",
+    "conv_vae": "dpgen.nets.conv:ConvVAEBank",
+    "rbm": "dpgen.nets.rbm:RBMBank",
+    "own": "dpgen.nets.own:OwnBank",
+}
+"""Banks that a released model can hold, by the name of its component."""
 
 _LABEL_WEIGHT = 10.0  # among hundreds of pixels a label that counts once is hardly learned
 _OF_PACKAGE = ("component", "hidden", "latent", "centred", "frequencies", "off_below")
@@ -56,21 +65,25 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
 
     def __post_init__(self) -> None:
         ClusterOptions.__post_init__(self)
-        if self.component not in ("vae", "conv_vae", "rbm"):
-            raise ValueError(
-                f"component is {self.component!r}; it must be vae, conv_vae or rbm (Gaussians are the system 'gaussian')"
-            )
         given = {option.name for option in fields(DPGMConfig) if getattr(self, option.name) != option.default}
+        self._require_component(given)
         self._require_network(given)
-        if self.component == "rbm" and "latent" in given:
-            raise ValueError(f"latent is {self.latent}, which only autoencoders have; component is 'rbm'")
-        if not 0.0 <= self.off_below < 1.0 or (self.off_below and self.component != "rbm"):
-            raise ValueError(f"off_below is {self.off_below}; it must be in [0, 1), and 0 where component is not 'rbm'")
         require_frequencies(self.frequencies)
         if self.frequencies and not (self.centred and self.component != "conv_vae"):
             pixels = "component='conv_vae'" if self.centred else "centred=False"
             raise ValueError(f"frequencies is {self.frequencies}; it must be 0 with {pixels}, whose networks see pixels")
         DPSGDConfig.__post_init__(self)
+
+    def _require_component(self, given: Collection[str]) -> None:
+        """Refuse options that other components than this one have."""
+        if self.component not in ("vae", "conv_vae", "rbm"):
+            raise ValueError(
+                f"component is {self.component!r}; it must be vae, conv_vae or rbm (Gaussians are the system 'gaussian')"
+            )
+        if self.component == "rbm" and "latent" in given:
+            raise ValueError(f"latent is {self.latent}, which only autoencoders have; component is 'rbm'")
+        if not 0.0 <= self.off_below < 1.0 or (self.off_below and self.component != "rbm"):
+            raise ValueError(f"off_below is {self.off_below}; it must be in [0, 1), and 0 where component is not 'rbm'")
 
     def _require_network(self, given: Collection[str]) -> None:
         """Refuse options of a network that the other `given` ones do not have."""
@@ -126,11 +139,10 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
 
     def bank(self, d: int, categories: int, image_shape: tuple[int, ...] | None = None) -> "ModelBank":
         """k untrained component models for records of d columns, the last `categories` of them a one-hot label."""
-        from dpgen.nets import BANKS, OwnBank, OwnClassifierBank
-        from dpgen.nets.own import imported
-
         assert self.k is not None
         if self.network is not None:
+            from dpgen.nets.own import OwnBank, OwnClassifierBank, imported
+
             kind = imported(self.network)
             if self.classifies:
                 return OwnClassifierBank(d, categories, network=kind, network_options=self.network_options)
@@ -142,7 +154,7 @@ class DPGMConfig(DPSGDConfig, ClusterOptions):
             options["frequencies"] = chosen_frequencies(self.frequencies, image_shape if self.centred else None)
         elif image_shape is None:
             raise ValueError("component='conv_vae' needs images: records of this data have no image_shape; use 'vae'")
-        make: Callable[..., ModelBank] = BANKS[self.component]
+        make: Callable[..., ModelBank] = resolve_name(BANKS[self.component])
         return make(self.k, d, image_shape=image_shape, **options)
 
 
@@ -169,8 +181,10 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
         if self.kmeans_rounds < 1:
             raise ValueError(f"kmeans_rounds must be at least 1, got {self.kmeans_rounds}")
 
-    def kmeans_plan(self) -> KMeansPlan:
+    def kmeans_plan(self) -> "KMeansPlan":
         """Rounds and noise of k-means."""
+        from dpgen.systems.kmeans.plan import KMeansPlan  # of a rare choice of clusters, as below
+
         if self.sigma_count is None or self.sigma_sum is None:
             raise ValueError(NOT_CALIBRATED)
         return KMeansPlan(noise_count=self.sigma_count, noise_sum=self.sigma_sum, rounds=self.kmeans_rounds)
@@ -184,6 +198,8 @@ class DPGMPlan(DPSGDPlan[DPGMConfig]):
             return super()._with_cluster_noise(config)
         if None not in (self.sigma_count, self.sigma_sum):
             return self
+        from dpgen.systems.kmeans.plan import KMeansPlan
+
         whole = self._cluster_noise(gaussian_event)
         rounds, features = self.kmeans_rounds, config.n_features
         split = KMeansPlan.from_multiplier(whole, rounds=rounds, n_features=features, relation=self.relation)

@@ -102,7 +102,7 @@ class Inputs:
             d=d,
             config=config,
             n_classes=n_classes if labelled else 0,
-            k=1 if clusters == "none" else config.k if clusters == "kmeans" else None,
+            k={"none": 1, "kmeans": config.k}.get(clusters),
             grey_threshold=threshold,
             image_shape=records.image_shape,
             columns=records.columns,

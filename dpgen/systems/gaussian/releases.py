@@ -38,8 +38,7 @@ from dpgen.privacy.exact_sums import (
 )
 from dpgen.systems.gaussian.model import Components, LatentMixture, Subspace
 from dpgen.systems.gaussian.plan import Sizes
-from dpgen.systems.kmeans.features import NORM
-from dpgen.systems.kmeans.fit import Centres, update_centres
+from dpgen.systems.kmeans.fit import NORM, Centres, update_centres
 from dpgen.systems.marginals.fit import bit_probabilities, bit_sums
 
 _CELLS = 2**21

@@ -18,9 +18,9 @@ from dpgen.privacy.ledger import Planned
 from dpgen.privacy.mechanisms import pure_event
 from dpgen.release import Draws, PublicModel
 from dpgen.statement import PrivacyStatement
-from dpgen.systems.local.model import PRIOR_FLOOR, FiniteSampler
-from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig
-from dpgen.systems.local.samplers import (
+from dpgen.systems.local.model import (
+    PRIOR_FLOOR,
+    FiniteSampler,
     MinimaxSampler,
     ParkSampler,
     ProjectedKernel,
@@ -28,6 +28,7 @@ from dpgen.systems.local.samplers import (
     RandomizedResponse,
     RelativeMollifier,
 )
+from dpgen.systems.local.plan import LocalConfig, LocalPlan, MollifierConfig
 from dpgen.systems.plan import NoOptions
 from dpgen.systems.registry import released
 

@@ -10,7 +10,7 @@ from dpgen.systems.mbde.plan import DrawPlan
 
 USER = "one user's whole distribution"
 NEIGHBOURHOODS = (1.0, 1e100)
-"""Range of the neighbourhood of a sampler around a prior, see `dpgen.systems.local.samplers.RelativeMollifier`."""
+"""Range of the neighbourhood of a sampler around a prior, see `dpgen.systems.local.model.RelativeMollifier`."""
 
 
 @dataclass(frozen=True, kw_only=True)

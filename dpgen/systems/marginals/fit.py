@@ -204,10 +204,8 @@ def fit_mwem(
     """
     batches, d = records_of(data)
     k = max(data.n_classes, 1)
-    on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
-    if on_cells and k * 2**d > MOST_CELLS:
-        raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
-    weights = Cells(d, k) if on_cells else Items(d, config, PublicRandomness(runtime.seed))
+    weights = _weights(config, d, k, runtime.seed)
+    on_cells = isinstance(weights, Cells)
     plan = replace(plan, rounds=min(plan.rounds, len(weights.queries)))  # no query is measured twice
     counted = not curator.keeps_size
     notes = [*([COUNT] if counted else []), *([] if on_cells else [TOTAL])]  # on cells every record counts once
@@ -232,6 +230,14 @@ def fit_mwem(
     probabilities = torch.from_numpy(weights.weights / size).clamp(0.0, 1.0).expand(k, d).contiguous()
     counts = torch.full((k,), size / k, dtype=torch.float64)
     return ProductMixture(probabilities, counts, statement=statement, n_classes=data.n_classes, columns=data.columns)
+
+
+def _weights(config: MWEMConfig, d: int, k: int, seed: int) -> Weights:
+    """Weights of the cells of a small table of k classes, or of the items of another one."""
+    on_cells = config.domain == "cells" or (config.domain == "auto" and d <= 12 and k * 2**d <= MOST_CELLS)
+    if on_cells and k * 2**d > MOST_CELLS:
+        raise ValueError(f"domain='cells' allows {MOST_CELLS} combinations, {d} columns have {k * 2**d}; use domain='items'")
+    return Cells(d, k) if on_cells else Items(d, config, PublicRandomness(seed))
 
 
 class Weights(ABC):

@@ -1,7 +1,7 @@
 r"""DP-MERF (Harder, Adamczewski, Park 2021, Algorithm 1): one noisy mean embedding, and a generator that fits it.
 
 A record (x, y) is embedded as :math:`\phi(x) \otimes e_y`, :math:`\phi` the random Fourier features of
-`dpgen.systems.kmeans.features`, of norm at most 1. The sums :math:`S_y` of the embeddings get Gaussian noise once. The
+`dpgen.systems.kmeans.fit`, of norm at most 1. The sums :math:`S_y` of the embeddings get Gaussian noise once. The
 generator G then minimises :math:`\sum_y \| S_y / N - \frac1B \sum_{i : y_i = y} \phi(G(z_i, y_i)) \|^2`, the squared maximum
 mean discrepancy of the random features, which is post-processing.
 
@@ -28,7 +28,7 @@ from dpgen.progress import steps
 from dpgen.statement import PrivacyStatement
 from dpgen.systems.dp_sgd.model import Inputs, TrainingData, released
 from dpgen.systems.dpgan.model import GANModel
-from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
+from dpgen.systems.kmeans.fit import NORM, RandomFourierFeatures
 from dpgen.systems.marginals.fit import FACTS, require_records
 from dpgen.systems.merf.plan import MERFConfig
 from dpgen.systems.plan import SumsPlan

@@ -26,6 +26,16 @@ RECORDS = "records"
 """Note on the number of records, which is noisy or public."""
 
 
+def _require_cdf(knots: Integers, values: Reals) -> None:
+    """Refuse points (m,) between which a CDF on 0 ... N - 1 is not a line."""
+    if knots.ndim != 1 or len(knots) < 2 or knots.shape != values.shape:
+        raise ValueError(f"knots {knots.shape} and values {values.shape} must be vectors of one length >= 2")
+    if knots[0] != 0 or (np.diff(knots) <= 0).any():
+        raise ValueError(f"knots must increase from 0 to N, got {knots[:3]} ... {knots[-1]}")
+    if not (values[0] == 0 and values[-1] == 1 and (np.diff(values) >= 0).all()):
+        raise ValueError("values must not decrease, from 0 to 1")
+
+
 @dataclass(frozen=True, eq=False)
 class PiecewiseCDF:
     r"""A distribution on [0, N): mass below each knot, and the shape of the density between knots.
@@ -51,12 +61,7 @@ class PiecewiseCDF:
 
     def __post_init__(self) -> None:
         knots, values = np.asarray(self.knots, np.int64), np.asarray(self.values, np.float64)
-        if knots.ndim != 1 or len(knots) < 2 or knots.shape != values.shape:
-            raise ValueError(f"knots {knots.shape} and values {values.shape} must be vectors of one length >= 2")
-        if knots[0] != 0 or (np.diff(knots) <= 0).any():
-            raise ValueError(f"knots must increase from 0 to N, got {knots[:3]} ... {knots[-1]}")
-        if not (values[0] == 0 and values[-1] == 1 and (np.diff(values) >= 0).all()):
-            raise ValueError("values must not decrease, from 0 to 1")
+        _require_cdf(knots, values)
         object.__setattr__(self, "knots", knots)
         object.__setattr__(self, "values", values)
         for name in ("slopes", "curves"):

@@ -298,16 +298,10 @@ def _descend(
             found += 1
             continue
         middle = start + (width >> 1)
-        a, b = first, last
-        while a < b:
-            c = (a + b) >> 1
-            if knots[c] < middle:
-                a = c + 1
-            else:
-                b = c
+        between = first + np.searchsorted(knots[first:last], middle)
         if middle < N:
-            stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = middle, depth + 1, a, last
+            stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = middle, depth + 1, between, last
             top += 1
-        stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = start, depth + 1, first, a
+        stack[top, 0], stack[top, 1], stack[top, 2], stack[top, 3] = start, depth + 1, first, between
         top += 1
     return ends[:found], used

@@ -18,7 +18,7 @@ from dpgen.nets.per_record import PerRecord
 from dpgen.privacy.clipping import Factor, clipped_sums, flat_coefficients, gradient_norms
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.sampling import Held
-from dpgen.systems.dp_sgd.people import grouped, of_people, records_of_people
+from dpgen.systems.dp_sgd.module_training import grouped, of_people, records_of_people
 
 pytestmark = [pytest.mark.usefixtures("quiet"), pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:records are taken")]
 N, MOST, BOUND = 40, 3, 0.5

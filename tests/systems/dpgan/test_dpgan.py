@@ -8,7 +8,7 @@ import tiny
 import torch
 
 from dpgen.callbacks import PrivacyAccountant
-from dpgen.callbacks.checkpoint import Checkpoint
+from dpgen.callbacks.accountant import Checkpoint
 from dpgen.nets.gan import Generator
 from dpgen.privacy.accountants import epsilon
 from dpgen.privacy.curator import Curator

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpgen.callbacks import AutomaticClipping, DPNorm, PrivacyAccountant
-from dpgen.callbacks.checkpoint import Checkpoint, Preemption, SealedCheckpointIO
+from dpgen.callbacks.accountant import Checkpoint, Preemption, SealedCheckpointIO
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator, Draw
 from dpgen.privacy.exact_sums import BoundedSum

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from refusals import refused
 
-from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures, circle_cosines
+from dpgen.systems.kmeans.fit import NORM, RandomFourierFeatures, circle_cosines
 
 
 def features(

@@ -7,10 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from dpgen.systems.kmeans import fit
-from dpgen.systems.kmeans.features import NORM, RandomFourierFeatures
 from dpgen.systems.kmeans.fit import (
+    NORM,
     Centres,
     FeatureSpace,
+    RandomFourierFeatures,
     cluster_sums,
     split_largest,
     update_centres,

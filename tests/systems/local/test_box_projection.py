@@ -7,9 +7,8 @@ import torch
 from finite_cases import dirichlet, rational_projection
 from torch import Tensor
 
-from dpgen.systems.local import samplers as boxes
-from dpgen.systems.local.divergences import DIVERGENCES, f_divergence
-from dpgen.systems.local.samplers import project_to_box
+from dpgen.systems.local import model as boxes
+from dpgen.systems.local.model import DIVERGENCES, f_divergence, project_to_box
 
 
 def box(n: int, epsilon: float, seed: int, sharpness: float = 3.0) -> tuple[Tensor, Tensor]:

@@ -9,14 +9,15 @@ from finite_cases import EXCESS, dirichlet, ldp_excess, sampler, users
 from scipy.optimize import linprog
 from torch import Tensor
 
-from dpgen.systems.local.divergences import DIVERGENCES, f_divergence
-from dpgen.systems.local.samplers import (
+from dpgen.systems.local.model import (
+    DIVERGENCES,
     BoxSampler,
     MinimaxSampler,
     ParkSampler,
     ProjectedKernel,
     QInvariantMinimax,
     RelativeMollifier,
+    f_divergence,
     project_to_box,
 )
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from finite_cases import dirichlet
 
-from dpgen.systems.local.divergences import DIVERGENCES, f_divergence
+from dpgen.systems.local.model import DIVERGENCES, f_divergence
 
 GENERATORS = {
     "tv": lambda t: (t - 1).abs() / 2,

@@ -9,7 +9,7 @@ from scipy import stats
 from torch import Tensor
 
 from dpgen.privacy.noise import SecureSource
-from dpgen.systems.local.samplers import MinimaxSampler, RandomizedResponse
+from dpgen.systems.local.model import MinimaxSampler, RandomizedResponse
 
 
 def minimax_failures(kernel: Tensor, q: Tensor, epsilon: float, *, tolerance: float = EXCESS) -> list[str]:

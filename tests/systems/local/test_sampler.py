@@ -13,9 +13,16 @@ from dpgen.privacy.curator import Curator
 from dpgen.privacy.ledger import Budget, Ledger
 from dpgen.privacy.noise import SecureSource
 from dpgen.systems.local.fit import SAMPLERS
-from dpgen.systems.local.model import FiniteSampler, distributions, load_mechanism, public_prior
+from dpgen.systems.local.model import (
+    FiniteSampler,
+    MinimaxSampler,
+    RandomizedResponse,
+    RelativeMollifier,
+    distributions,
+    load_mechanism,
+    public_prior,
+)
 from dpgen.systems.local.plan import LocalPlan
-from dpgen.systems.local.samplers import MinimaxSampler, RandomizedResponse, RelativeMollifier
 
 Q = dirichlet(6, seed=0)
 ALL = {name: sampler(name, 1.5, Q) for name in SAMPLERS} | {"neighbourhood": RelativeMollifier(1.5, Q, neighbourhood=3.0)}

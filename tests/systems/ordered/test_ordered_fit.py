@@ -8,8 +8,8 @@ import tiny
 from refusals import refused
 
 from dpgen.columns.discretized import DiscretizedColumn
+from dpgen.data import load_mixture
 from dpgen.data.columns import Columns
-from dpgen.data.toy import load_mixture
 from dpgen.facts import Fact
 from dpgen.privacy.curator import Curator
 from dpgen.runtime import Runtime
